@@ -1,0 +1,48 @@
+"""A candidate: the files of one trial, ready to be judged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from runner.model.values import TensorFile
+from strategies.trial import Trial
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One input sample of a candidate.
+
+    ``feeds``: a value for each graph input of the candidate. ``expected``: the recorded reference value of each of its
+    outputs, as far as there is one (golden values made ahead of time).
+    """
+
+    feeds: Mapping[str, TensorFile]
+    expected: Mapping[str, TensorFile] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What a checker gets.
+
+    ``model`` is None for a subject that has none (repeat without a model). ``folder`` is the trial's own folder, made anew:
+    logs and whatever a check asks for (npz, test_data_set) go there. ``iteration`` is one running number over a whole run.
+    """
+
+    model: Path | None
+    folder: Path
+    iteration: int
+    phase: str
+    label: str
+    trial: Trial
+    samples: tuple[Sample, ...] = ()
+    engine: Path | None = None
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Invalid:
+    """A trial of which no candidate can be made; it is UNRESOLVED and costs no check."""
+
+    reason: str

@@ -1,0 +1,77 @@
+"""A verdict: what one check found out about one candidate, with the signature of the failure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from strategies.outcome import Outcome
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a failure looks like, so that one failure can be told from another.
+
+    ``stage``: load, build, infer, compare, or check (a command of the user's).
+    ``kind``: ``exit 1``, ``listed exit``, ``regex``, ``death MEMORY`` (SEGV, BUS and ABRT are one), ``death FPE``, ``timeout``,
+    ``memory``, ``error TYPE``, ``nan``, ``inf``, ``mismatch``, ``shape``.
+    ``detail``: normalised text, a hint only (it changes while a model shrinks).
+    """
+
+    stage: str
+    kind: str
+    detail: str = ""
+
+    def same_failure(self, other: Signature) -> bool:
+        """Whether both are the same failure as far as stage and kind can tell."""
+        return (self.stage, self.kind) == (other.stage, other.kind)
+
+    def __str__(self) -> str:
+        return f"{self.stage}: {self.kind}" + (f" ({self.detail})" if self.detail else "")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The result of one check.
+
+    ``metrics``: numbers that the check measured (JSON-able). ``seconds``: wall time of the check. ``reason``: one line for a
+    person. ``log``: where the check's whole output lies, relative to the run folder. ``returncode``: of a command, else None.
+    """
+
+    outcome: Outcome
+    signature: Signature | None = None
+    reason: str = ""
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    seconds: float = 0.0
+    log: str | None = None
+    returncode: int | None = None
+    peak_rss_mb: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON types; ``from_json`` reads them back."""
+        return {
+            "outcome": self.outcome.value,
+            "signature": [self.signature.stage, self.signature.kind, self.signature.detail] if self.signature else None,
+            "reason": self.reason,
+            "metrics": dict(self.metrics),
+            "seconds": round(self.seconds, 6),
+            "log": self.log,
+            "returncode": self.returncode,
+            "peak_rss_mb": round(self.peak_rss_mb, 1),
+        }
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Verdict:
+        """Read what ``to_json`` wrote. Raises KeyError, TypeError or ValueError on anything else."""
+        signature = data["signature"]
+        return Verdict(
+            outcome=Outcome(data["outcome"]),
+            signature=Signature(*signature) if signature else None,
+            reason=data["reason"],
+            metrics=data["metrics"],
+            seconds=data["seconds"],
+            log=data["log"],
+            returncode=data["returncode"],
+            peak_rss_mb=data["peak_rss_mb"],
+        )
