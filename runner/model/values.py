@@ -24,9 +24,18 @@ class TensorFile:
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types."""
-        return {"name": self.name, "path": str(self.path), "dtype": self.dtype, "shape": list(self.shape), "finite": self.finite, "nan": self.nan}
+        return {
+            "name": self.name,
+            "path": str(self.path),
+            "dtype": self.dtype,
+            "shape": list(self.shape),
+            "finite": self.finite,
+            "nan": self.nan,
+        }
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> TensorFile:
         """Read what ``to_json`` wrote."""
-        return TensorFile(data["name"], Path(data["path"]), data["dtype"], tuple(data["shape"]), data["finite"], data["nan"])
+        return TensorFile(
+            data["name"], Path(data["path"]), data["dtype"], tuple(data["shape"]), data["finite"], data["nan"]
+        )

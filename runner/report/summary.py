@@ -1,0 +1,59 @@
+"""The summary of a run: every number in it comes from a recorded verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Checks:
+    """How many checks were paid for, by purpose, and how many verdicts were reused."""
+
+    search: int = 0
+    trust: int = 0
+    reused: int = 0
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Wall time in seconds: of the whole run, inside checks, while recording values."""
+
+    total: float = 0.0
+    checking: float = 0.0
+    recording: float = 0.0
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What `result.json` holds.
+
+    ``culprits``: top-level node names of the answer as in the original (a nameless node by its first output). ``min_good`` and
+    ``model``: paths relative to the run folder, or None. ``statistics``: of a repeat (iterations, pass rate and its interval).
+    """
+
+    status: str
+    exit_code: int
+    strategy: str
+    message: str = ""
+    nodes_before: int = 0
+    nodes_after: int | None = None
+    culprits: tuple[str, ...] = ()
+    nested: tuple[str, ...] = ()
+    minimality: str | None = None
+    checks: Checks = field(default_factory=Checks)
+    outcomes: Mapping[str, int] = field(default_factory=dict)
+    signature: Mapping[str, str] | None = None
+    model: str | None = None
+    min_good: str | None = None
+    seconds: Seconds = field(default_factory=Seconds)
+    peak_rss_mb: Mapping[str, float] = field(default_factory=lambda: {"job": 0.0, "workers": 0.0})
+    warnings: tuple[str, ...] = ()
+    checker: str = ""
+    check: str = ""
+    input_model: str | None = None
+    context: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    statistics: Mapping[str, Any] | None = None
+    plan: Mapping[str, Any] | None = None

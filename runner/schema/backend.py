@@ -1,0 +1,52 @@
+"""Settings of the `target` and `reference` groups: two instances of the same backends."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from enum import Enum
+
+from runner.schema.settings import settings
+
+
+class Optimization(str, Enum):
+    """Graph optimisation levels of ONNX Runtime."""
+
+    none = "none"
+    basic = "basic"
+    extended = "extended"
+    layout = "layout"
+    all = "all"
+
+
+@settings
+class BackendSettings:
+    """What every backend has."""
+
+    name: str = "onnxruntime"
+    # a model of its own (an fp32 original beside its converted child); null: the model under study
+    model: str | None = None
+    # another interpreter, so another version of the runtime; null: this one
+    python: str | None = None
+
+
+@settings
+class OnnxRuntimeBackend(BackendSettings):
+    """ONNX Runtime, with any installed provider."""
+
+    name: str = "onnxruntime"
+    providers: list[str] = field(default_factory=lambda: ["CPUExecutionProvider"])
+    optimization: Optimization = Optimization.all
+    # attributes of onnxruntime.SessionOptions, by name
+    session_options: dict[str, str] = field(default_factory=dict)
+    # session configuration entries, by key
+    config_entries: dict[str, str] = field(default_factory=dict)
+    # custom-op libraries
+    custom_ops: list[str] = field(default_factory=list)
+    threads: int = 1
+
+
+@settings
+class OnnxReferenceBackend(BackendSettings):
+    """The reference evaluator of the onnx package (numpy semantics, fp16 really rounds and overflows)."""
+
+    name: str = "onnx_reference"

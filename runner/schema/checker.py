@@ -1,0 +1,174 @@
+"""Settings of the `checker` group: how a candidate is judged."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from enum import Enum
+from typing import Any
+
+from runner.schema.settings import settings
+
+
+class Metric(str, Enum):
+    """How the difference of two tensors is measured (a: target, b: reference)."""
+
+    # share of elements with |a - b| > atol + rtol * |b| must be 0
+    elementwise = "elementwise"
+    # statistic(|a - b|) <= atol + rtol * max(|b|): robust against elements near zero
+    scale = "scale"
+    # share of elements with |a - b| > atol + rtol * max(|b|) must be <= fraction
+    fraction = "fraction"
+    # 1 - cos(a, b) <= cosine
+    cosine = "cosine"
+
+
+class Statistic(str, Enum):
+    """Which statistic of the absolute error is compared with the tolerance."""
+
+    max = "max"
+    mean = "mean"
+    median = "median"
+    quantile = "quantile"
+
+
+class Tolerance(str, Enum):
+    """Where the tolerance comes from."""
+
+    # rtol and atol as given
+    fixed = "fixed"
+    # between the noise floor of each tensor (two good runs) and the error of the failing model
+    auto = "auto"
+
+
+class NonFinite(str, Enum):
+    """What a NaN (or Inf) in an output means when two runs are compared."""
+
+    # a mismatch, unless the reference has the same one at the same place
+    compare = "compare"
+    # always a failure
+    fail = "fail"
+    # such elements are left out
+    ignore = "ignore"
+
+
+class Golden(str, Enum):
+    """Where the expected outputs of a candidate come from."""
+
+    # recorded once from the reference run of the original model
+    ahead = "ahead"
+    # the reference runs each candidate on the same feeds
+    candidate = "candidate"
+
+
+class ShowOutput(str, Enum):
+    """Whose output a command checker shows; all of it is kept in files anyway."""
+
+    failing = "failing"
+    all = "all"
+    none = "none"
+
+
+@settings
+class CheckerSettings:
+    """What every checker has."""
+
+    name: str = "auto"
+    # seconds one check may take; null: no limit
+    timeout: float | None = 600.0
+    # resident MiB that one check and its children may use; null: no limit
+    memory_mb: int | None = None
+
+
+@settings
+class CommandChecker(CheckerSettings):
+    """A command of the user's; its exit code and output are the verdict."""
+
+    name: str = "command"
+    # an argv list, or a string split as a shell would split it (no shell is started)
+    command: Any = None
+    # exit codes that mean PASS, whatever else is set (excludes fail_codes)
+    pass_codes: list[int] = field(default_factory=list)
+    # exit codes that mean FAIL; any other code passes. Empty: every code but 0 fails
+    fail_codes: list[int] = field(default_factory=list)
+    # exit codes of a failure that is not the one under study
+    different_codes: list[int] = field(default_factory=list)
+    # exit codes that say nothing (invalid candidate, broken check): UNRESOLVED
+    invalid_codes: list[int] = field(default_factory=list)
+    # regular expressions; FAIL only if one is found in stdout or stderr
+    fail_regex: list[str] = field(default_factory=list)
+    show_output: ShowOutput = ShowOutput.failing
+    # also put the candidate at this path before each check (never over a file of the user's)
+    place: str | None = None
+    # leave the placed candidate there after the last check
+    keep_placed: bool = False
+    # write {"iteration": i, "phase": .., "label": .., "nodes": [..]} to this JSON file before each check
+    iteration_info: str | None = None
+    # extra environment variables
+    env: dict[str, str] = field(default_factory=dict)
+
+
+@settings
+class InteractiveChecker(CheckerSettings):
+    """Asks a person at the terminal."""
+
+    name: str = "interactive"
+    timeout: float | None = None
+    place: str | None = None
+    keep_placed: bool = False
+
+
+@settings
+class RunsChecker(CheckerSettings):
+    """FAIL if the target cannot load or run the candidate."""
+
+    name: str = "runs"
+
+
+@settings
+class FiniteChecker(CheckerSettings):
+    """FAIL if an output of the target has a NaN or an Inf."""
+
+    name: str = "finite"
+    nan: bool = True
+    inf: bool = True
+
+
+@settings
+class CompareChecker(CheckerSettings):
+    """FAIL if the target's outputs differ from the reference's."""
+
+    name: str = "compare"
+    metric: Metric = Metric.scale
+    statistic: Statistic = Statistic.max
+    quantile: float = 0.99
+    tolerance: Tolerance = Tolerance.fixed
+    rtol: float = 1e-2
+    atol: float = 1e-5
+    fraction: float = 0.01
+    cosine: float = 1e-3
+    nan: NonFinite = NonFinite.compare
+    inf: NonFinite = NonFinite.compare
+    golden: Golden = Golden.candidate
+    # outputs to compare, by name; empty: all
+    outputs: list[str] = field(default_factory=list)
+
+
+@settings
+class AutoChecker(CheckerSettings):
+    """Loads, runs, finite, then target against reference: the pre-flight fixes which of these is under study."""
+
+    name: str = "auto"
+    rtol: float = 1e-2
+    atol: float = 1e-5
+
+
+@settings
+class PythonChecker(CheckerSettings):
+    """A function of the user's: `check(model, inputs, expected) -> bool | str | dict`."""
+
+    name: str = "python"
+    # path of a Python file
+    file: str | None = None
+    function: str = "check"
+    # another interpreter to run it with; null: this one
+    python: str | None = None

@@ -1,0 +1,49 @@
+"""The whole configuration of a run."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from typing import Any
+
+from omegaconf import MISSING
+
+from runner.schema.backend import BackendSettings
+from runner.schema.checker import CheckerSettings
+from runner.schema.inputs import InputsSettings
+from runner.schema.run import (
+    ArtifactSettings,
+    BudgetSettings,
+    JournalSettings,
+    LogSettings,
+    ResultSettings,
+    WorkerSettings,
+)
+from runner.schema.settings import settings
+from runner.schema.strategy import StrategySettings
+
+
+@settings
+class Settings:
+    """What `conf/config.yaml` composes."""
+
+    # path of the ONNX model under study; only strategy=repeat can do without
+    model: str | None = None
+    strategy: StrategySettings = MISSING
+    checker: CheckerSettings = MISSING
+    target: BackendSettings = MISSING
+    reference: BackendSettings = MISSING
+    inputs: InputsSettings = MISSING
+    artifacts: ArtifactSettings = field(default_factory=ArtifactSettings)
+    workers: WorkerSettings = field(default_factory=WorkerSettings)
+    budget: BudgetSettings = field(default_factory=BudgetSettings)
+    journal: JournalSettings = field(default_factory=JournalSettings)
+    result: ResultSettings = field(default_factory=ResultSettings)
+    log: LogSettings = field(default_factory=LogSettings)
+    # debug | info | warning | error | silent, or a list that adds levels for modules: [info, runner.model=debug]
+    verbosity: Any = "info"
+    # stop after the pre-flight and predict checks, time and disk
+    plan: bool = False
+    # a run folder to go on with
+    resume: str | None = None
+    # written into replay.yaml: hashes and versions of the run it came from
+    recorded: dict[str, Any] = field(default_factory=dict)

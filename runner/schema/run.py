@@ -1,0 +1,87 @@
+"""Settings of the smaller groups: artifacts, workers, budget, journal, result, log."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from enum import Enum
+
+from runner.schema.settings import settings
+
+
+class Keep(str, Enum):
+    """Which candidates are kept, sorted into good/, bad/, different/ and unresolved/."""
+
+    all = "all"
+    bad = "bad"
+    best = "best"
+    none = "none"
+
+
+@settings
+class ArtifactSettings:
+    """What is kept of each iteration."""
+
+    keep: Keep = Keep.best
+    # files, folders or globs that a check leaves behind; moved to good/, bad/ ... after each iteration
+    paths: list[str] = field(default_factory=list)
+    # null: artifacts/ in the run folder
+    folder: str | None = None
+    # write sorted candidates with weights of their own, even large ones
+    materialize: bool = False
+    # MiB that all sorted artifacts may use together
+    disk_budget_mb: int = 4096
+
+
+@settings
+class WorkerSettings:
+    """How many checks run at once, and in what limits."""
+
+    count: int = 1
+    # resident MiB for a worker that records, infers shapes or reads a model; null: no limit
+    memory_mb: int | None = None
+    # seconds for the same
+    timeout: float = 600.0
+
+
+@settings
+class BudgetSettings:
+    """When to stop early; the best answer so far is verified and handed over."""
+
+    checks: int | None = None
+    seconds: float | None = None
+
+
+@settings
+class JournalSettings:
+    """Which verdicts may be reused."""
+
+    # run folders (or journal files) whose verdicts of the same context are reused
+    reuse: list[str] = field(default_factory=list)
+    # jobs of one sweep share their verdicts at once
+    share: bool = True
+
+
+@settings
+class ResultSettings:
+    """Where the answer goes besides the run folder, and how large weights are saved."""
+
+    path: str | None = None
+    min_good: str | None = None
+    # look for the largest passing candidate below the answer (it costs one more check)
+    find_min_good: bool = True
+    # weights in a file of their own beside the saved model; null: only where the model needs it (> 2 GiB)
+    external_data: str | None = None
+    # bytes from which a tensor goes there
+    external_data_threshold: int = 1024
+    # false: one file for each tensor
+    external_data_one_file: bool = True
+
+
+@settings
+class LogSettings:
+    """How the log looks."""
+
+    # any of timestamp, line_info, no_colors
+    format: list[str] = field(default_factory=list)
+    # a second log file; the run folder always has one
+    file: str | None = None
