@@ -1,1 +1,1 @@
-"""TODO."""
+"""What to try next: pure decisions over trials. No ONNX, no files, no clock; nothing of `runner` is imported here."""

@@ -1,0 +1,148 @@
+"""Bisection: the earliest prefix that fails, then the latest start from which it still fails. O(log N) checks.
+
+Keeping a prefix is monotone on any graph for a failure that needs certain nodes, and so is keeping a suffix of that
+prefix; the two ends of the window are therefore elements that the failure needs. Most failures are local, so the
+start is first looked for close to the end (sizes 1, 4, 16), which makes a single culprit cost log2(N) + 1 checks in
+place of 2 log2(N); after Bentley and Yao, "An almost optimal algorithm for unbounded searching" (1976).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from strategies.outcome import Answer
+from strategies.search import Ask, Claim, Done, Step
+from strategies.space import Closure, Space
+from strategies.trial import Trial
+
+NEAR = (1, 4, 16)
+"""Window sizes that are tried first when looking for the start."""
+MAX_PROBES = 6
+"""How many neighbours of unanswered positions are probed before an end of the window is left where it is."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """The positions ``start..end`` (inclusive) of the order; ``unanswered`` questions were met on the way."""
+
+    start: int
+    end: int
+    unanswered: int = 0
+
+
+@dataclass(frozen=True)
+class _Range:
+    """A search for the boundary between NO (at ``no``) and YES (at ``yes``).
+
+    Both are positions, in either direction.
+    """
+
+    no: int
+    yes: int
+    unknown: frozenset[int] = frozenset()
+    near: tuple[int, ...] = ()
+
+    def probe(self) -> int | None:
+        """The next position to ask about.
+
+        Galloping first, then the middle, or the nearest neighbour with an answer to give.
+        """
+        low, high = sorted((self.no, self.yes))
+        for position in self.near:
+            if low < position < high and position not in self.unknown:
+                return position
+        middle = (low + high) // 2 if self.no < self.yes else (low + high + 1) // 2
+        if len(self.unknown) > MAX_PROBES:
+            return None
+        steps = (0, 1, -1, 2, -2, 4, -4, 8, -8, 16, -16, 32, -32)
+        spots = (middle + step for step in steps)
+        return next((spot for spot in spots if low < spot < high and spot not in self.unknown), None)
+
+    def told(self, position: int, answer: Answer) -> _Range:
+        """Return the range after an answer at ``position``."""
+        if answer is Answer.UNKNOWN:
+            return replace(self, unknown=self.unknown | {position})
+        # A YES ends the galloping; a NO goes on to the next size.
+        if answer is Answer.YES:
+            return replace(self, yes=position, near=(), unknown=frozenset())
+        return replace(self, no=position, unknown=frozenset())
+
+    @property
+    def left(self) -> int:
+        """Questions still to come: the bound of a plain bisection."""
+        return max(abs(self.yes - self.no) - 1, 0).bit_length()
+
+
+def bisect(space: Space) -> Step:
+    """Return the first step of a search for the failing window of ``space``; the whole is taken to fail."""
+
+    def end(window: Window) -> Step:
+        trial = window_trial(space, window)
+        return Done(trial, Claim.ONE_MINIMAL if len(trial) == 1 else Claim.WINDOW, window.unanswered)
+
+    return find_window(space, end)
+
+
+def window_trial(space: Space, window: Window) -> Trial:
+    """The trial that keeps a window."""
+    return space.close(space.order[window.start : window.end + 1])
+
+
+def find_window(space: Space, then: Callable[[Window], Step]) -> Step:
+    """Find the window and go on with ``then``."""
+    last = len(space.order) - 1
+    if last < 0:
+        return Done(None, Claim.WINDOW)
+    if space.closure is Closure.DESCENDANTS:
+        return _start(space, last, 0, then)
+    return _end(space, then)
+
+
+def _end(space: Space, then: Callable[[Window], Step]) -> Step:
+    """Find the earliest end."""
+    last = len(space.order) - 1
+
+    def found(at: _Range, unanswered: int) -> Step:
+        if space.closure is Closure.ANCESTORS:
+            return then(Window(0, at.yes, unanswered))
+        return _start(space, at.yes, unanswered, then)
+
+    def question(end: int) -> tuple[Trial, str]:
+        return window_trial(space, Window(0, end)), f"keep 0..{end}"
+
+    return _boundary(_Range(no=-1, yes=last), question, "earliest end", 0, found)
+
+
+def _start(space: Space, end: int, unanswered: int, then: Callable[[Window], Step]) -> Step:
+    """Find the latest start for this end."""
+    local = space.closure is Closure.FREE
+    near = tuple(end + 1 - size for size in NEAR) if local else ()
+
+    def found(at: _Range, unanswered: int) -> Step:
+        return then(Window(at.yes, end, unanswered))
+
+    def question(start: int) -> tuple[Trial, str]:
+        return window_trial(space, Window(start, end)), f"keep {start}..{end}"
+
+    return _boundary(_Range(no=end + 1, yes=0, near=near), question, "latest start", unanswered, found)
+
+
+def _boundary(
+    at: _Range,
+    question: Callable[[int], tuple[Trial, str]],
+    phase: str,
+    unanswered: int,
+    found: Callable[[_Range, int], Step],
+) -> Step:
+    """Ask until the boundary is found, or until only unanswered positions are left in between."""
+    position = at.probe()
+    if position is None:
+        return found(at, unanswered)
+
+    def then(answer: Answer) -> Step:
+        missed = unanswered + (answer is Answer.UNKNOWN)
+        return _boundary(at.told(position, answer), question, phase, missed, found)
+
+    trial, label = question(position)
+    return Ask(trial, then, phase, label, left=max(at.left, 1))

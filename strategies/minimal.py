@@ -1,0 +1,105 @@
+"""Minimal sets that need not be contiguous or connected.
+
+The core is QuickXplain (Junker, "QuickXplain: preferred explanations and relaxations for over-constrained problems",
+AAAI 2004): about k log2(n/k) + 2k questions for k culprits among n. Two things come before it, because culprits of real
+failures lie together: elements that bisection has shown to be needed are tried alone, and then with ever more of their
+neighbourhood, so that what lies far away is dropped in one question. A sweep proves the result 1-minimal. Unknown
+answers count as "no": they can only make the answer larger, never wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from strategies.bisect import Window, find_window, window_trial
+from strategies.linear import claim, sweep
+from strategies.outcome import Answer
+from strategies.search import Ask, Step
+from strategies.space import Space
+from strategies.trial import Trial
+
+SMALL = 8
+"""Up to this many open elements, trying one at a time is cheaper than halving."""
+GROWTH = (4, 8, 16, 64, 256)
+"""Sizes of the neighbourhood that are tried around the elements known to be needed."""
+
+Found = Callable[[tuple[int, ...]], Step]
+
+
+def minimal(space: Space) -> Step:
+    """Return the first step of a search for a 1-minimal set; the whole is taken to fail."""
+    return shrink(space, space.whole, ())
+
+
+def reduce(space: Space) -> Step:
+    """Return the first step of the default search: bisect, then a minimal set of what is left."""
+
+    def then(window: Window) -> Step:
+        keep = window_trial(space, window)
+        ends = {space.order[window.start], space.order[window.end]} & keep.elements
+        return shrink(space, keep, tuple(sorted(ends, key=space.position.__getitem__)))
+
+    return find_window(space, then)
+
+
+def shrink(space: Space, keep: Trial, needed: tuple[int, ...]) -> Step:
+    """Find a 1-minimal subset of ``keep``, which fails; ``needed`` are elements that are believed to be in it."""
+
+    def proof(found: tuple[int, ...]) -> Step:
+        return sweep(space, space.close((*needed, *found)), claim, last=needed)
+
+    rest = tuple(e for e in keep if e not in needed)
+    if len(rest) <= SMALL:
+        return sweep(space, keep, claim, last=needed)
+    if not needed:
+        return _explain(space, (), False, tuple(sorted(rest, key=space.position.__getitem__)), proof)
+    return _grow(space, keep, needed, space.by_distance(needed, rest), (0, *GROWTH), proof)
+
+
+def _grow(
+    space: Space, keep: Trial, needed: tuple[int, ...], near: tuple[int, ...], sizes: tuple[int, ...], proof: Found
+) -> Step:
+    """Try ``needed`` with its ``sizes[0]`` nearest elements, then with more, until it fails."""
+    if not sizes or sizes[0] >= len(near):
+        return _explain(space, needed, False, near, proof)
+    size = sizes[0]
+    trial = space.close((*needed, *near[:size]))
+
+    def then(answer: Answer) -> Step:
+        if answer is not Answer.YES:
+            return _grow(space, keep, needed, near, sizes[1:], proof)
+        if size <= SMALL:
+            return proof(near[:size])
+        return _explain(space, needed, False, near[:size], proof)
+
+    label = f"{size} nearest" if size else "the ends alone"
+    return Ask(trial, then, "neighbourhood", label, left=size + len(needed) + 4)
+
+
+def _explain(space: Space, base: tuple[int, ...], grown: bool, open_: tuple[int, ...], then: Found) -> Step:
+    """QuickXplain: which of ``open_`` are needed for a failure beside ``base``? ``grown``.
+
+    Base has grown since it was last asked.
+    """
+    if grown:
+
+        def asked(answer: Answer) -> Step:
+            return then(()) if answer is Answer.YES else _explain(space, base, False, open_, then)
+
+        return Ask(space.close(base), asked, "halving", f"{len(open_)} left out", 0.4, left=_estimate(open_))
+    if len(open_) == 1:
+        return then(open_)
+    middle = (len(open_) + 1) // 2
+    near, far = open_[:middle], open_[middle:]
+
+    def far_found(needed_far: tuple[int, ...]) -> Step:
+        def near_found(needed_near: tuple[int, ...]) -> Step:
+            return then((*needed_near, *needed_far))
+
+        return _explain(space, (*base, *needed_far), bool(needed_far), near, near_found)
+
+    return _explain(space, (*base, *near), True, far, far_found)
+
+
+def _estimate(open_: tuple[int, ...]) -> int:
+    return 2 * max(len(open_).bit_length(), 1) + 1

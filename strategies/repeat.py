@@ -1,0 +1,32 @@
+"""Repetition: the same thing again, until it is good, until it is bad, or a number of times."""
+
+from __future__ import annotations
+
+from strategies.outcome import Answer
+from strategies.search import Ask, Claim, Done, Step
+from strategies.trial import Trial
+
+
+def repeat(until: str) -> Step:
+    """Return the first step; iterations count from 0 and YES means bad. ``until``: good, bad, or a number.
+
+    Raises ValueError for anything else.
+    """
+    if until in ("good", "bad"):
+        return _iteration(0, None, Answer.YES if until == "bad" else Answer.NO)
+    if not until.isdigit() or int(until) < 1:
+        raise ValueError(f"until={until!r}: good, bad, or a number of iterations (1 or more)")
+    return _iteration(0, int(until), None)
+
+
+def _iteration(number: int, limit: int | None, stop_at: Answer | None) -> Step:
+    if limit is not None and number == limit:
+        return Done(None, Claim.COUNTED)
+    trial = Trial.of([number])
+
+    def then(answer: Answer) -> Step:
+        if stop_at is not None and answer is stop_at:
+            return Done(trial, Claim.COUNTED)
+        return _iteration(number + 1, limit, stop_at)
+
+    return Ask(trial, then, "repeat", f"iteration {number}", left=limit - number if limit is not None else 1)

@@ -1,0 +1,146 @@
+"""A search: a deterministic line of questions that any number of workers can help to answer.
+
+An algorithm is written as plain continuation-passing functions: a step is either a question (`Ask`) that holds what
+comes after each answer, or the end (`Done`). Steps are immutable, so the driver can look ahead along *both* answers
+of a question: that is all there is to speculation, and it is the reason why parallel workers cannot change a result.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from itertools import count
+from typing import TypeAlias
+
+from strategies.outcome import Answer
+from strategies.space import Space
+from strategies.trial import Trial
+
+LOOK_AHEAD = 64
+"""How many questions ahead the driver looks for each trial that it is asked for."""
+
+
+class Claim(str, Enum):
+    """How minimal an answer is."""
+
+    ONE_MINIMAL = "1-minimal"
+    """Proven: each single removal was tried on the answer itself, and does not fail."""
+    UNPROVEN = "1-minimal except for unanswered removals"
+    """As above, but some removals could not be judged."""
+    WINDOW = "window"
+    """A contiguous piece: the earliest end and the latest start that fail."""
+    BUDGET = "budget reached"
+    """The search was stopped; the best set so far."""
+    COUNTED = "counted"
+    """A repeat: nothing is minimised."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A question.
+
+    ``then`` gives the step that follows an answer. ``likely`` is the prior probability of YES (it steers speculation
+    only).
+    ``left`` estimates the questions still to come, this one included.
+    """
+
+    trial: Trial
+    then: Callable[[Answer], Step]
+    phase: str
+    label: str = ""
+    likely: float = 0.5
+    left: int = 1
+
+
+@dataclass(frozen=True)
+class Done:
+    """The end of a search: the trial found (None: nothing), how minimal it is, and how many questions stayed open."""
+
+    trial: Trial | None
+    claim: Claim
+    unanswered: int = 0
+
+
+Step: TypeAlias = Ask | Done
+
+
+class Search:
+    """Drives a line of questions: `ask` for trials, `tell` answers in any order, until `done`."""
+
+    def __init__(self, space: Space, first: Step, known: Mapping[Trial, Answer] | None = None) -> None:
+        self.space = space
+        self._answers: dict[Trial, Answer] = dict(known or {})
+        self._step = first
+        self._advance()
+
+    @property
+    def done(self) -> Done | None:
+        """The end, once it is reached."""
+        return self._step if isinstance(self._step, Done) else None
+
+    @property
+    def remaining(self) -> int:
+        """An estimate of the checks still needed on one worker."""
+        return self._step.left if isinstance(self._step, Ask) else 0
+
+    @property
+    def best(self) -> Trial | None:
+        """The smallest trial known to have the property; among equals the one that stands first in the order."""
+        if self.done and self.done.trial:
+            return self.done.trial
+        found = [trial for trial, answer in self._answers.items() if answer is Answer.YES]
+        place = self.space.position
+        return min(found, key=lambda t: (len(t), sorted(place.get(e, e) for e in t.elements)), default=None)
+
+    def ask(self, n: int = 1) -> tuple[Ask, ...]:
+        """Up to ``n`` questions worth answering now, best first.
+
+        The next one, then those that are likeliest to come after it.
+        """
+        if n < 1:
+            raise ValueError(f"n={n}: ask for at least one trial")
+        found: dict[Trial, Ask] = {}
+        order = count()
+        frontier: list[tuple[float, int, Step]] = [(-1.0, next(order), self._step)]
+        for _ in range(1 if n == 1 else LOOK_AHEAD * n):
+            if not frontier or len(found) == n:
+                break
+            weight, _, step = heapq.heappop(frontier)
+            step = self._resolve(step)
+            if isinstance(step, Done):
+                continue
+            found.setdefault(step.trial, step)
+            if n > 1:
+                for answer, chance in ((Answer.YES, step.likely), (Answer.NO, 1 - step.likely)):
+                    heapq.heappush(frontier, (weight * chance, next(order), step.then(answer)))
+        return tuple(found.values())
+
+    def tell(self, trial: Trial, answer: Answer) -> None:
+        """Record an answer; the same trial may not be answered twice in different ways."""
+        if self._answers.setdefault(trial, answer) is not answer:
+            raise ValueError(f"trial {trial.ranges!r} was answered {self._answers[trial].value}, now {answer.value}")
+        self._advance()
+
+    def stop(self) -> Done:
+        """End here (a budget is spent): the best so far."""
+        if not self.done:
+            self._step = Done(self.best, Claim.BUDGET)
+        assert isinstance(self._step, Done)
+        return self._step
+
+    def _advance(self) -> None:
+        self._step = self._resolve(self._step)
+
+    def _resolve(self, step: Step) -> Step:
+        """Follow a step over all questions whose answers are known.
+
+        Nothing at all never fails: the empty trial is NO.
+        """
+        while isinstance(step, Ask):
+            answer = self._answers.get(step.trial) if step.trial else Answer.NO
+            if answer is None:
+                return step
+            step = step.then(answer)
+        return step

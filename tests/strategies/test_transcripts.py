@@ -1,0 +1,179 @@
+"""Exact sequences of trials for Boolean conditions."""
+
+from __future__ import annotations
+
+import pytest
+
+from strategies.bisect import bisect
+from strategies.linear import linear
+from strategies.minimal import minimal, reduce
+from strategies.outcome import Answer, Outcome, answer_of
+from strategies.repeat import repeat
+from strategies.search import Claim, Search
+from strategies.space import Closure, Space
+from strategies.trial import Trial
+from tests.strategies.transcript import chain, transcript
+
+
+def needs(*culprits: int):
+    return lambda kept: set(culprits) <= kept
+
+
+def test_bisect_finds_one_culprit_of_sixteen() -> None:
+    lines, done = transcript(chain(16), bisect(chain(16)), needs(5))
+    assert lines == ["0-7 yes", "0-3 no", "0-5 yes", "0-4 no", "5 yes"]
+    assert (done.trial, done.claim) == (Trial.of([5]), Claim.ONE_MINIMAL)
+
+
+def test_bisect_leaves_the_window_between_first_and_last_culprit() -> None:
+    lines, done = transcript(chain(32), bisect(chain(32)), needs(3, 20))
+    assert lines == [
+        "0-15 no",
+        "0-23 yes",
+        "0-19 no",
+        "0-21 yes",
+        "0-20 yes",
+        "20 no",
+        "17-20 no",
+        "5-20 no",
+        "3-20 yes",
+        "4-20 no",
+    ]
+    assert (done.trial, done.claim) == (Trial.of(range(3, 21)), Claim.WINDOW)
+
+
+def test_bisect_probes_the_neighbours_of_an_unknown() -> None:
+    lines, done = transcript(chain(16), bisect(chain(16)), lambda kept: None if kept == set(range(8)) else 5 in kept)
+    assert lines == ["0-7 unknown", "0-8 yes", "0-3 no", "0-5 yes", "0-4 no", "5 yes"]
+    assert done.unanswered == 1
+
+
+def test_bisect_gives_up_where_nothing_is_answered() -> None:
+    lines, done = transcript(chain(64), bisect(chain(64)), lambda _: None)
+    assert len(lines) < 20
+    assert done.trial == Trial.of(range(64))
+
+
+def test_bisect_that_keeps_the_inputs_only_looks_for_the_end() -> None:
+    space = chain(16, Closure.ANCESTORS)
+    lines, done = transcript(space, bisect(space), needs(5))
+    assert lines == ["0-7 yes", "0-3 no", "0-5 yes", "0-4 no"]
+    assert done.trial == Trial.of(range(6))
+
+
+def test_bisect_that_keeps_the_outputs_only_looks_for_the_start() -> None:
+    space = chain(16, Closure.DESCENDANTS)
+    lines, done = transcript(space, bisect(space), needs(5))
+    assert lines == ["8-15 no", "4-15 yes", "6-15 no", "5-15 yes"]
+    assert done.trial == Trial.of(range(5, 16))
+
+
+def test_linear_removes_the_last_first_and_proves_the_rest() -> None:
+    lines, done = transcript(chain(5), linear(chain(5)), needs(1, 3))
+    assert lines == ["0-3 yes", "0-2 no", "0-1,3 yes", "0,3 no", "1,3 yes", "1 no", "3 no"]
+    assert (done.trial, done.claim) == (Trial.of([1, 3]), Claim.ONE_MINIMAL)
+
+
+def test_reduce_of_two_far_ends_tries_them_alone() -> None:
+    lines, done = transcript(chain(64), reduce(chain(64)), needs(10, 40))
+    assert lines == [
+        "0-31 no",
+        "0-47 yes",
+        "0-39 no",
+        "0-43 yes",
+        "0-41 yes",
+        "0-40 yes",
+        "40 no",
+        "37-40 no",
+        "25-40 no",
+        "13-40 no",
+        "7-40 yes",
+        "10-40 yes",
+        "12-40 no",
+        "11-40 no",
+        "10,40 yes",
+        "10 no",
+    ]
+    assert (done.trial, done.claim) == (Trial.of([10, 40]), Claim.ONE_MINIMAL)
+    assert len(lines) <= 2 * 6 + 2 * 2 + 3
+
+
+def test_minimal_finds_a_set_that_is_neither_contiguous_nor_connected() -> None:
+    lines, done = transcript(chain(12), minimal(chain(12)), needs(2, 9))
+    assert lines == [
+        "0-5 no",
+        "0-8 no",
+        "0-10 yes",
+        "0-9 yes",
+        "0-5,9 yes",
+        "9 no",
+        "0-2,9 yes",
+        "0-1,9 no",
+        "2,9 yes",
+        "2 no",
+    ]
+    assert (done.trial, done.claim) == (Trial.of([2, 9]), Claim.ONE_MINIMAL)
+
+
+def test_an_unanswered_removal_is_not_called_proven() -> None:
+    _, done = transcript(chain(4), linear(chain(4)), lambda kept: None if kept == {1} else {1, 2} <= kept)
+    assert (done.trial, done.claim, done.unanswered) == (Trial.of([1, 2]), Claim.UNPROVEN, 1)
+
+
+@pytest.mark.parametrize(
+    ("until", "bad_from", "iterations"), [("bad", 2, 3), ("good", 0, None), ("5", 3, 5), ("good", 1, 1)]
+)
+def test_repeat(until: str, bad_from: int, iterations: int | None) -> None:
+    space = Space(())
+    search = Search(space, repeat(until))
+    count = 0
+    while not search.done and count < 10:
+        (question,) = search.ask(1)
+        search.tell(question.trial, Answer.YES if min(question.trial.elements) >= bad_from else Answer.NO)
+        count += 1
+    assert count == (iterations if iterations is not None else 10)
+
+
+@pytest.mark.parametrize("until", ["", "never", "0", "-1"])
+def test_repeat_refuses_other_ends(until: str) -> None:
+    with pytest.raises(ValueError, match="good, bad, or a number"):
+        repeat(until)
+
+
+def test_the_same_question_is_never_asked_twice() -> None:
+    for first in (bisect, linear, minimal, reduce):
+        lines, _ = transcript(chain(40), first(chain(40)), needs(3, 17, 18, 31))
+        assert len(lines) == len(set(lines))
+
+
+def test_stopping_keeps_the_best_so_far() -> None:
+    space = chain(100)
+    search = Search(space, reduce(space), {space.whole: Answer.YES})
+    for _ in range(4):
+        (question,) = search.ask(1)
+        search.tell(question.trial, Answer.YES if {3, 40} <= question.trial.elements else Answer.NO)
+    assert search.remaining > 0
+    done = search.stop()
+    assert done.claim is Claim.BUDGET
+    assert done.trial is not None and len(done.trial) < 100
+
+
+def test_contradicting_answers_are_refused() -> None:
+    space = chain(4)
+    search = Search(space, bisect(space), {space.whole: Answer.YES})
+    search.tell(Trial.of([0]), Answer.YES)
+    with pytest.raises(ValueError, match="answered yes, now no"):
+        search.tell(Trial.of([0]), Answer.NO)
+
+
+def test_a_different_failure_is_a_no() -> None:
+    assert answer_of(Outcome.DIFFERENT) is Answer.NO
+    assert answer_of(Outcome.UNRESOLVED) is Answer.UNKNOWN
+    assert answer_of(Outcome.PASS, wanted=Outcome.PASS) is Answer.YES
+
+
+def test_trials_are_sets_and_round_trip() -> None:
+    trial = Trial.of([5, 1, 2, 3, 9])
+    assert trial.ranges == "1-3,5,9"
+    assert Trial.parse(trial.ranges) == trial == Trial.of([9, 5, 3, 2, 1])
+    assert Trial.parse("") == Trial.of([])
