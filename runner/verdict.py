@@ -24,8 +24,15 @@ class Signature:
     detail: str = ""
 
     def same_failure(self, other: Signature) -> bool:
-        """Whether both are the same failure as far as stage and kind can tell."""
-        return (self.stage, self.kind) == (other.stage, other.kind)
+        """Whether both are the same failure as far as stage and kind can tell.
+
+        An Inf and a NaN are one: what overflows to Inf at its source is a NaN after the next subtraction.
+        """
+        return (self.stage, self._family) == (other.stage, other._family)
+
+    @property
+    def _family(self) -> str:
+        return "non-finite" if self.kind in ("nan", "inf") else self.kind
 
     def __str__(self) -> str:
         return f"{self.stage}: {self.kind}" + (f" ({self.detail})" if self.detail else "")

@@ -29,8 +29,9 @@ class Seconds:
 class Summary:
     """What `result.json` holds.
 
-    ``culprits``: top-level node names of the answer as in the original (a nameless node by its first output). ``min_good`` and
-    ``model``: paths relative to the run folder, or None. ``statistics``: of a repeat (iterations, pass rate and its interval).
+    ``culprits``: top-level node names of the answer as in the original (a nameless node by its first output).
+    ``min_good`` and ``model``: paths relative to the run folder, or None. ``statistics``: of a repeat (iterations, pass
+    rate and its interval).
     """
 
     status: str

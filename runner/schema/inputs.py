@@ -79,7 +79,7 @@ class FilesInputs(InputsSettings):
     """Values from files."""
 
     name: str = "files"
-    # an npz, an npy (one-input models), a test_data_set folder, a folder of samples, or a list of these (one sample each)
+    # an npz, an npy (one-input models), a test_data_set folder, a folder of samples, or a list of these
     path: Any = None
 
 

@@ -1,0 +1,43 @@
+# One command for each habit. `make demo` and `make test` set everything up themselves.
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+
+.PHONY: demo test format lint types check bench clean
+
+demo: $(VENV)/.installed
+	$(BIN)/python -m runner examples/overflow.yaml
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -n auto
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(VENV)/.installed-dev
+	$(BIN)/mypy
+
+check: lint types test
+
+bench: $(VENV)/.installed-dev
+	$(BIN)/python -m benchmarks.searches
+
+$(VENV)/bin/python:
+	$(PYTHON) -c 'import sys; sys.exit("Winnow needs Python 3.10 to 3.13; name one: make PYTHON=python3.12 ...") if not (3, 10) <= sys.version_info[:2] <= (3, 13) else 0'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable .
+	touch $@
+
+$(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $@ $(VENV)/.installed
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

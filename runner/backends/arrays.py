@@ -1,0 +1,75 @@
+"""Tensors as arrays for Python code: numpy's own types, ml_dtypes' and the custom ones of older onnx packages."""
+
+# a package is imported when it is used: the interpreter may not have it
+# ruff: noqa: PLC0415
+
+# a package is imported when it is used: the interpreter may not have it
+# ruff: noqa: PLC0415
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from runner.backends.dtypes import BY_NUMBER, BY_NUMPY, STRING, pack, unpack
+from runner.backends.tensors import Tensor
+
+_SIGNED = frozenset({22, 26})
+
+
+def to_array(tensor: Tensor, custom: bool = False) -> Any:
+    """Return an array with the tensor's own dtype: numpy's, else ml_dtypes', else the bits as unsigned integers.
+
+    ``custom``: use the structured dtypes of ``onnx.reference.custom_element_types``, which the evaluator of onnx < 1.19
+    reads.
+    """
+    kind = tensor.kind
+    if kind.native:
+        return tensor.array()
+    signed = kind.number in _SIGNED
+    bits = unpack(tensor.raw, kind.bits, tensor.count, signed) if kind.bits < 8 else tensor.raw.view(kind.storage)
+    bits = bits.reshape(tensor.shape)
+    if custom:
+        import onnx.reference.custom_element_types as custom_types
+
+        names = (kind.numpy_name, kind.name)
+        found = [getattr(custom_types, name) for name in names if hasattr(custom_types, name)]
+        return bits.view(found[0]) if found else bits
+    try:
+        import ml_dtypes
+    except ImportError:
+        return bits
+    found_type = getattr(ml_dtypes, kind.numpy_name, None)
+    return bits if found_type is None else bits.view(found_type)
+
+
+def from_array(value: Any) -> Tensor:
+    """Return the tensor of an array or a scalar. Raises TypeError for what is no tensor (None, a list, a dict)."""
+    if value is None or isinstance(value, (list, tuple, dict, set)):
+        raise TypeError(f"no tensor but {type(value).__name__}")
+    array = np.asarray(value)
+    shape = tuple(array.shape)
+    if array.dtype.kind in "OUS":
+        texts = [_text(item) for item in array.reshape(-1)]
+        return Tensor(BY_NUMBER[STRING], shape, None, tuple(texts))
+    # a structured dtype of one field names the type
+    name = (array.dtype.fields and next(iter(array.dtype.fields))) or array.dtype.name
+    kind = BY_NUMPY.get(name)
+    if kind is None:
+        raise TypeError(f"no ONNX tensor has elements of numpy type {array.dtype}")
+    # not ascontiguousarray, which makes a scalar a vector
+    flat = array.reshape(-1)
+    flat = flat if flat.flags.c_contiguous else flat.copy()
+    if kind.bits < 8:
+        return Tensor(kind, shape, pack(flat.view(np.uint8), kind.bits))
+    if array.dtype.byteorder == ">":
+        flat = flat.astype(array.dtype.newbyteorder("<"))
+    return Tensor(kind, shape, flat.view(np.uint8))
+
+
+def _text(item: Any) -> bytes:
+    if isinstance(item, bytes):
+        return item
+    if isinstance(item, str):
+        return item.encode(errors="surrogateescape")
+    raise TypeError(f"no tensor but an array of {type(item).__name__}")

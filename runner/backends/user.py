@@ -1,0 +1,118 @@
+"""The operations ``user_check`` and ``user_inputs``: functions from a Python file that the user named."""
+
+# runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
+# ruff: noqa: UP006, UP035, PTH100, PTH103, PTH118, PTH120, PTH123
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import sys
+from typing import Any, Callable, Dict, List
+
+from runner.backends import tensors
+from runner.backends.arrays import from_array, to_array
+from runner.backends.errors import StageError
+
+_JSON = (bool, int, float, str, type(None))
+
+
+def _function(path: str, name: str) -> Callable[..., Any]:
+    """Load a file and return its function. A file that has not changed is loaded once: it may hold a golden model."""
+    try:
+        with open(path, "rb") as file:
+            source = file.read()
+    except OSError as error:
+        raise StageError("setup", "NoSuchFile", f"file={path}: {error.strerror}") from error
+    digest = hashlib.sha256(os.path.abspath(path).encode() + b"\0" + source).hexdigest()[:16]
+    module_name = f"_user_{digest}"
+    module = sys.modules.get(module_name)
+    if module is None:
+        folder = os.path.dirname(os.path.abspath(path))
+        if folder not in sys.path:
+            # as if it had been started as a script: it may import what lies beside it
+            sys.path.insert(0, folder)
+        spec = importlib.util.spec_from_file_location(module_name, path)
+        if spec is None or spec.loader is None:
+            raise StageError("setup", "NotPython", f"file={path} is not a Python file (its name must end in .py)")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[module_name] = module
+        try:
+            spec.loader.exec_module(module)
+        except BaseException as error:
+            del sys.modules[module_name]
+            if isinstance(error, (Exception, SystemExit)):
+                message = f"file={path} cannot be imported: {type(error).__name__}: {error}"
+                raise StageError("setup", type(error).__name__, message) from error
+            raise
+    function = getattr(module, name, None)
+    if not callable(function):
+        names = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        listed = ", ".join(sorted(names)) or "none"
+        raise StageError("setup", "NoSuchFunction", f"function={name} is not in {path}; functions there: {listed}")
+    return function  # type: ignore[no-any-return]
+
+
+def _arrays(sample: Dict[str, str]) -> Dict[str, Any]:
+    return {name: to_array(tensors.read(path)) for name, path in sample.items()}
+
+
+def user_check(args: Dict[str, Any]) -> Dict[str, Any]:
+    """Call ``function(model, inputs, expected)`` and return {"result": bool | str | dict}.
+
+    ``inputs`` and ``expected``: a list with one {name: array} for each sample. What the function raises goes through.
+    Raises TypeError if it returns anything else.
+    """
+    function = _function(args["file"], args["function"])
+    inputs = [_arrays(sample) for sample in args["samples"]]
+    expected = [_arrays(sample) for sample in args.get("expected") or []]
+    return {"result": _result(function(args["model"], inputs, expected), args["function"])}
+
+
+def _result(result: Any, name: str) -> Any:
+    if type(result).__name__ in ("bool_", "bool"):
+        return bool(result)
+    if isinstance(result, str):
+        return result
+    if isinstance(result, dict):
+        return _plain(result)
+    message = f"{name} returned {type(result).__name__}: it has to return True or False, a string or a dict"
+    raise TypeError(message)
+
+
+def _plain(value: Any) -> Any:
+    """Return plain JSON types: numpy's scalars and arrays as numbers and lists, anything else as text."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if hasattr(value, "tolist"):
+        return _plain(value.tolist())
+    return value if isinstance(value, _JSON) else str(value)
+
+
+def user_inputs(args: Dict[str, Any]) -> Dict[str, Any]:
+    """Call ``function()``, an iterable of {name: array} (or one such dict), and write the values into ``out``."""
+    function = _function(args["file"], args["function"])
+    made = function()
+    if isinstance(made, dict):
+        made = [made]
+    samples: List[Dict[str, Any]] = []
+    os.makedirs(args["out"], exist_ok=True)
+    for number, sample in enumerate(made):
+        if not isinstance(sample, dict):
+            raise TypeError(
+                f"{args['function']} gave {type(sample).__name__} as sample {number}: each has to be a dict"
+            )
+        entry = {}
+        for index, (name, value) in enumerate(sample.items()):
+            try:
+                tensor = from_array(value)
+            except TypeError as error:
+                raise TypeError(f"{args['function']}: sample {number}, {name!r}: {error}") from error
+            path = os.path.join(args["out"], f"{number}_{index}.pb")
+            entry[str(name)] = tensors.write(tensor, str(name), path)
+        samples.append(entry)
+    if not samples:
+        raise ValueError(f"{args['function']} gave no sample")
+    return {"samples": samples}

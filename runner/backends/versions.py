@@ -1,0 +1,47 @@
+"""The operation ``versions``: what is installed here, from package metadata (nothing heavy is imported)."""
+
+# runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
+# ruff: noqa: UP006, UP035, PLC0415
+from __future__ import annotations
+
+import platform
+from importlib import metadata
+from typing import Any, Dict
+
+# what is reported -> the distributions that provide it
+_PACKAGES = {
+    "numpy": ("numpy",),
+    "ml_dtypes": ("ml_dtypes",),
+    "onnx": ("onnx", "onnx-weekly"),
+    "onnxruntime": (
+        "onnxruntime",
+        "onnxruntime-gpu",
+        "onnxruntime-openvino",
+        "onnxruntime-directml",
+        "onnxruntime-qnn",
+        "onnxruntime-rocm",
+        "ort-nightly",
+        "ort-nightly-gpu",
+    ),
+    "tensorrt": ("tensorrt", "tensorrt-cu12", "tensorrt-cu13"),
+    "tensorrt_rtx": ("tensorrt-rtx", "tensorrt_rtx"),
+    "sympy": ("sympy",),
+}
+
+
+def versions(args: Dict[str, Any]) -> Dict[str, str]:
+    """Return {name: version}, "python" first. ``args["providers"]``: also ONNX Runtime's, comma-separated."""
+    found = {"python": platform.python_version()}
+    for name, distributions in _PACKAGES.items():
+        for distribution in distributions:
+            try:
+                version = metadata.version(distribution)
+            except metadata.PackageNotFoundError:
+                continue
+            found[name] = version if distribution == distributions[0] else f"{version} ({distribution})"
+            break
+    if args.get("providers") and "onnxruntime" in found:
+        import onnxruntime
+
+        found["onnxruntime_providers"] = ",".join(onnxruntime.get_available_providers())
+    return found

@@ -1,0 +1,67 @@
+"""What every checker is: candidate in, verdict out; a crash of what is under test is a result, not an error."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from runner.candidate import Candidate
+    from runner.verdict import Verdict
+    from runner.workers.guardian import Guardian
+    from runner.workers.pool import Pool
+
+
+class Checker(Protocol):
+    """Judges candidates. `check` may be called from several threads at once.
+
+    ``name``: the registry's name. ``wants_feeds``: whether it needs values for the candidate's inputs.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name under which the registry knows it."""
+
+    @property
+    def wants_feeds(self) -> bool:
+        """Whether candidates need recorded values (`Candidate.samples`)."""
+
+    def check(self, candidate: Candidate) -> Verdict:
+        """Judge one candidate.
+
+        Raises nothing for what a model or a user's check does. ``UsageError`` where the configuration cannot be
+        followed (it would write over a user's file), ``KeyboardInterrupt`` where a person stops answering.
+        """
+
+    def settle(self, verdict: Verdict) -> None:
+        """Hear the verdict on the whole model (fresh or from a journal), once, before the search."""
+
+    def identity(self) -> dict[str, str]:
+        """What the verdicts depend on besides the candidate: settings, argv, digests of the files it names."""
+
+    def describe(self) -> str:
+        """The exact command or function, for messages."""
+
+
+@dataclass(frozen=True)
+class Tools:
+    """What a checker works with.
+
+    ``run_folder``: logs are named relative to it. ``cwd``: where the user stands; commands run there and relative
+    paths of the configuration start there.
+    """
+
+    pool: Pool
+    guardian: Guardian
+    run_folder: Path
+    cwd: Path
+
+    def relative(self, path: Path) -> str:
+        """``path`` as it is written into a verdict."""
+        return Path(os.path.relpath(path, self.run_folder)).as_posix()
+
+    def at(self, path: str) -> Path:
+        """A path of the configuration, from where the user stands (``~`` is expanded)."""
+        return self.cwd / Path(path).expanduser()

@@ -1,0 +1,184 @@
+"""The compare stage: the target's outputs against the expected ones, output by output."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from runner.checkers import metrics, tolerance
+from runner.checkers.case import Case
+from runner.errors import UsageError
+from runner.model import values
+from runner.model.values import TensorFile
+from runner.schema.checker import CompareChecker, Golden, Metric, Tolerance
+from runner.verdict import Signature, Verdict
+from strategies.outcome import Outcome
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """One output of one sample: its difference, and by which tolerance and noise it was judged."""
+
+    sample: int
+    output: str
+    difference: metrics.Difference
+    limit: float
+    noise: float | None = None
+
+    @property
+    def fails(self) -> bool:
+        return self.difference.fails(self.limit)
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """The worst output has the largest."""
+        kind = self.difference.kind
+        return (
+            -metrics.KINDS.index(kind) if kind else -len(metrics.KINDS),
+            self.difference.error / (self.limit or 1e-300),
+        )
+
+
+class Comparison:
+    """Compares by the settings; with ``tolerance=auto`` it learns the failing model's error from `settle`."""
+
+    def __init__(self, settings: CompareChecker) -> None:
+        self._settings = settings
+        self._failing: float | None = None
+        self._settled = False
+        self._left_out: frozenset[str] = frozenset()
+
+    def settle(self, verdict: Verdict) -> None:
+        """Fix the tolerance, and which outputs of the whole model are not compared, from its verdict's metrics."""
+        self._settled = True
+        self._left_out = frozenset(verdict.metrics.get("left_out") or ())
+        error = verdict.metrics.get("error")
+        if self._settings.tolerance is Tolerance.auto and isinstance(error, int | float):
+            self._failing = float(error)
+            if verdict.metrics.get("too_close"):
+                log.warning("%s", verdict.metrics["too_close"])
+
+    def judge(self, case: Case) -> Verdict:
+        """FAIL with the kind of the worst output, PASS, or UNRESOLVED if there is nothing to compare with."""
+        names = self._names(case)
+        if not names:
+            return Verdict(Outcome.UNRESOLVED, reason="none of its outputs is a tensor that is to be compared")
+        expected = self._expected(case, names)
+        if isinstance(expected, str):
+            return Verdict(Outcome.UNRESOLVED, reason=expected, metrics={"reference": "failed"})
+        compared = [
+            self._one(case, number, name, case.target.outputs[number][name], theirs[name])
+            for number, theirs in enumerate(expected)
+            for name in names
+            if name in theirs and name in case.target.outputs[number]
+        ]
+        if not compared:
+            return Verdict(Outcome.UNRESOLVED, reason="target and reference have no output in common")
+        found: dict[str, Any] = {"reference": "ran" if case.has_reference else "recorded"}
+        if not self._settled and (left_out := sorted({*case.target.outputs[0]} - {*names})):
+            found["left_out"] = left_out
+        return self._verdict(compared, found)
+
+    def _verdict(self, compared: list[_Compared], found: dict[str, Any]) -> Verdict:
+        failing = [one for one in compared if one.fails]
+        worst = max(failing or compared, key=lambda one: one.rank)
+        numbers = worst.difference.numbers() | {"limit": worst.limit}
+        found |= {"output": worst.output, "sample": worst.sample, "outputs": len(compared), "failing": len(failing)}
+        found |= numbers | ({} if worst.noise is None else {"noise": worst.noise})
+        if close := self._too_close(worst):
+            found["too_close"] = close
+        if not failing:
+            return Verdict(Outcome.PASS, metrics=found)
+        kind = worst.difference.kind or "mismatch"
+        reason = worst.difference.detail or (
+            f"{worst.output}: error {worst.difference.error:.3g} beyond {worst.limit:.3g} "
+            f"(max abs {worst.difference.max_abs:.3g})"
+        )
+        return Verdict(Outcome.FAIL, Signature("compare", kind), reason, found)
+
+    def _names(self, case: Case) -> list[str]:
+        """The outputs to compare: all of the candidate's, but not those of the whole model that the user leaves out."""
+        present = [name for name in case.target.outputs[0] if name not in self._left_out]
+        wanted = self._settings.outputs
+        if self._settled or not wanted:
+            return present
+        if unknown := [name for name in wanted if name not in present and name not in case.target.skipped]:
+            raise UsageError(
+                f"checker.outputs: the model has no output {', '.join(map(repr, unknown))}; "
+                f"its outputs are {', '.join(present)}"
+            )
+        return [name for name in present if name in wanted]
+
+    def _expected(self, case: Case, names: list[str]) -> list[Mapping[str, TensorFile]] | str:
+        """For each sample the values to compare with; or why there are none."""
+        if self._settings.golden is Golden.ahead:
+            recorded = [sample.expected for sample in case.samples]
+            if all(name in sample for sample in recorded for name in names):
+                return list(recorded)
+        else:
+            recorded = [{} for _ in case.samples]
+        if not case.may_run_reference:
+            return "there is nothing to compare with: the reference cannot run the whole model either"
+        reference = case.reference
+        if reference.invalid or reference.signature:
+            return f"the reference cannot run it: {reference.invalid or reference.message}"
+        return [{**ran, **golden} for ran, golden in zip(reference.outputs, recorded, strict=True)]
+
+    def _one(self, case: Case, number: int, name: str, mine: TensorFile, theirs: TensorFile) -> _Compared:
+        rule = self._settings
+        expected = values.read(theirs)
+        epsilon = tolerance.EPSILON.get(theirs.dtype, 0.0)
+        difference = metrics.compare(values.read(mine), expected, rule, epsilon)
+        if rule.tolerance is Tolerance.fixed or difference.kind or difference.exact:
+            return _Compared(number, name, difference, difference.limit)
+        floor = difference.floor or 1e-12
+        failing = self._failing
+        if failing is not None and difference.error <= tolerance.limit(floor, failing):
+            # noise can only raise the limit: no run is needed to know that it passes
+            return _Compared(number, name, difference, tolerance.limit(floor, failing), floor)
+        noise = floor
+        if case.may_run_reference and name in (case.noisy.outputs[number] if case.noisy.outputs else ()):
+            moved = metrics.compare(values.read(case.noisy.outputs[number][name]), expected, rule, epsilon)
+            noise = max(floor, 0.0 if moved.kind else moved.error)
+        if failing is None:
+            # the whole model: it fails if its error stands out of the noise clearly
+            return _Compared(number, name, difference, tolerance.CLEAR * noise, noise)
+        return _Compared(number, name, difference, tolerance.limit(noise, failing), noise)
+
+    def _too_close(self, worst: _Compared) -> str:
+        if self._settled or worst.noise is None or worst.difference.kind or worst.fails:
+            return ""
+        if worst.difference.error <= worst.noise:
+            return ""
+        return (
+            f"checker.tolerance=auto: the error of {worst.output} ({worst.difference.error:.3g}) is less than "
+            f"{tolerance.CLEAR:g} times the noise ({worst.noise:.3g}): they cannot be told apart, so nothing fails. "
+            "Give the tolerance yourself: checker.tolerance=fixed checker.rtol=.."
+        )
+
+
+def non_finite(outputs: Mapping[str, TensorFile], *, nan: bool, inf: bool) -> Iterator[tuple[str, str]]:
+    """The outputs (name, kind) that hold what is looked for; NaN comes before Inf."""
+    for name, tensor in outputs.items():
+        if tensor.finite:
+            continue
+        if nan and tensor.nan:
+            yield name, "nan"
+        elif inf and (not tensor.nan or _has_inf(tensor)):
+            yield name, "inf"
+
+
+def _has_inf(tensor: TensorFile) -> bool:
+    array = values.read(tensor)
+    return bool(np.isinf(array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)).any())
+
+
+def as_compare(rtol: float, atol: float) -> CompareChecker:
+    """The rule of `checker=auto`: by the scale of each output, at its largest error."""
+    return CompareChecker(name="auto", metric=Metric.scale, rtol=rtol, atol=atol)

@@ -1,0 +1,195 @@
+"""How far two tensors are apart. Pure numpy, in float64 whatever the tensors' types."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from runner.schema.checker import CompareChecker, Metric, NonFinite, Statistic
+
+Array = np.ndarray[Any, Any]
+
+# the largest number that is reported: JSON has no infinity
+LARGEST = 1e300
+# units in the last place that rounding alone may cost
+FLOOR_ULPS = 4.0
+# from the worst on: what a failing output is called when several fail
+KINDS = ("shape", "nan", "inf", "mismatch")
+# smallest size in bytes of an integer type whose values are counts and indices rather than quantised reals
+_EXACT_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Difference:
+    """The comparison of one output.
+
+    ``kind``: shape, nan, inf, mismatch, or "" where nothing but values may differ. ``error``: in the metric's own unit
+    (below); ``limit``: what a fixed tolerance allows, in the same unit; ``floor``: the error that a few units in the
+    last place would make; ``exact``: integers of 32 bits and more, booleans and strings, to which no relative
+    tolerance applies.
+
+    Units: scale and fraction: part of max(|reference|) (fraction: of the largest error after leaving out the allowed
+    share of elements); elementwise: part of ``atol + rtol * |reference|``; cosine: 1 - cos.
+    """
+
+    kind: str
+    detail: str = ""
+    error: float = 0.0
+    limit: float = 0.0
+    floor: float = 0.0
+    exact: bool = False
+    max_abs: float = 0.0
+    max_rel: float = 0.0
+    cosine: float = 1.0
+    fraction: float = 0.0
+
+    def fails(self, limit: float | None = None) -> bool:
+        """Whether the output differs; ``limit`` replaces the fixed tolerance (not for exact types)."""
+        return bool(self.kind) or self.error > (self.limit if limit is None or self.exact else limit)
+
+    def numbers(self) -> dict[str, Any]:
+        """The numbers, fit for JSON. ``fraction``: the share of elements beyond ``atol + rtol * max(|reference|)``."""
+        names = ("error", "limit", "max_abs", "max_rel", "cosine", "fraction")
+        return {name: _finite(getattr(self, name)) for name in names}
+
+
+def compare(target: Array, reference: Array, rule: CompareChecker, epsilon: float = 0.0) -> Difference:
+    """Compare ``target`` with ``reference`` (any shapes and types, ml_dtypes included) by the rule of the settings.
+
+    ``epsilon``: distance from 1 to the next number of the tensors' type, for the floor.
+    """
+    if target.shape != reference.shape:
+        return Difference("shape", f"shape {list(target.shape)} instead of {list(reference.shape)}")
+    if target.dtype != reference.dtype and not (_is_text(target) and _is_text(reference)):
+        return Difference("shape", f"type {target.dtype} instead of {reference.dtype}")
+    if target.size == 0:
+        return Difference("")
+    exact = _is_text(target) or target.dtype.kind == "b"
+    exact = exact or (target.dtype.kind in "iu" and target.dtype.itemsize >= _EXACT_BYTES)
+    rtol = 0.0 if exact else rule.rtol
+    a, b = (_numbers(target), _numbers(reference)) if not _is_text(target) else _text_distance(target, reference)
+    kind, detail, kept = _non_finite(a, b, rule)
+    if kept is not None:
+        a, b = a[kept], b[kept]
+    if a.size == 0:
+        return Difference(kind, detail, exact=exact)
+    with np.errstate(over="ignore", invalid="ignore"):
+        distance, size = np.abs(a - b), np.abs(b)
+        scale = float(size.max())
+        cosine = _cosine(a, b)
+        tolerance = rule.atol + rtol * scale
+        measure = _measure(rule, rtol, size, scale)
+        error, limit = (1.0 - cosine, rule.cosine) if rule.metric is Metric.cosine else measure(distance)
+        # an error of r in every direction turns a vector by an angle of r: 1 - cos is half its square
+        ulps = FLOOR_ULPS * epsilon
+        floor = max(ulps * ulps / 2, 1e-12) if rule.metric is Metric.cosine else measure(ulps * size)[0]
+        nonzero = size > 0
+        relative = float((distance[nonzero] / size[nonzero]).max()) if nonzero.any() else 0.0
+    return Difference(
+        kind or ("mismatch" if exact and error > limit else ""),
+        detail,
+        _finite(error),
+        _finite(limit),
+        _finite(floor),
+        exact,
+        _finite(float(distance.max())),
+        _finite(relative),
+        cosine,
+        float(np.count_nonzero(distance > tolerance)) / target.size,
+    )
+
+
+def _measure(rule: CompareChecker, rtol: float, size: Array, scale: float) -> Callable[[Array], tuple[float, float]]:
+    """The function from absolute errors to (error, limit) in the metric's unit."""
+
+    def elementwise(distance: Array) -> tuple[float, float]:
+        allowed = rule.atol + rtol * size
+        ratio = np.divide(distance, allowed, out=np.where(distance > 0, np.inf, 0.0), where=allowed > 0)
+        return _statistic(ratio, rule), 1.0
+
+    def by_scale(distance: Array) -> tuple[float, float]:
+        error = _beyond(distance, rule.fraction) if rule.metric is Metric.fraction else _statistic(distance, rule)
+        # zeros everywhere (or less than a float32 can hold): only atol can say what is small
+        return (error / scale, rtol + rule.atol / scale) if scale > 1e-45 else (error, rule.atol)
+
+    return elementwise if rule.metric is Metric.elementwise else by_scale
+
+
+def _statistic(values: Array, rule: CompareChecker) -> float:
+    if rule.statistic is Statistic.mean:
+        return float(values.mean())
+    if rule.statistic is Statistic.median:
+        return float(np.median(values))
+    if rule.statistic is Statistic.quantile:
+        return float(np.quantile(values, rule.quantile))
+    return float(values.max())
+
+
+def _beyond(distance: Array, fraction: float) -> float:
+    """The largest error that is left when the ``fraction`` worst elements are not counted.
+
+    It is at most t exactly if the share of elements above t is at most ``fraction``.
+    """
+    dropped = min(int(fraction * distance.size), distance.size - 1)
+    index = distance.size - 1 - dropped
+    return float(np.partition(distance.reshape(-1), index)[index])
+
+
+def _cosine(a: Array, b: Array) -> float:
+    lengths = float(np.linalg.norm(a)), float(np.linalg.norm(b))
+    if not all(map(math.isfinite, lengths)) or not any(lengths):
+        return 1.0 if not any(lengths) else 0.0
+    if not all(lengths):
+        return 0.0
+    # norms first, so that no product overflows
+    return max(-1.0, min(1.0, float(np.real(np.vdot(a / lengths[0], b / lengths[1])))))
+
+
+def _non_finite(a: Array, b: Array, rule: CompareChecker) -> tuple[str, str, Array | None]:
+    """What NaN and Inf say: a kind ("" for nothing), a detail, and which elements are left to compare (None: all)."""
+    if a.dtype.kind not in "fc" or (np.isfinite(a).all() and np.isfinite(b).all()):
+        return "", "", None
+    nan_a, nan_b, inf_a, inf_b = np.isnan(a), np.isnan(b), np.isinf(a), np.isinf(b)
+    kinds = []
+    for name, mine, theirs, same, policy in (
+        ("nan", nan_a, nan_b, nan_a & nan_b, rule.nan),
+        ("inf", inf_a, inf_b, inf_a & inf_b & (a == b), rule.inf),
+    ):
+        if policy is NonFinite.fail and (mine.any() or theirs.any()):
+            kinds.append((name, f"{int((mine | theirs).sum())} of {a.size} elements"))
+        elif policy is NonFinite.compare:
+            if (only := int((mine & ~same).sum())) > 0:
+                kinds.append((name, f"{only} of {a.size} elements, not in the reference"))
+            elif (lost := int((theirs & ~same).sum())) > 0:
+                kinds.append(("mismatch", f"{lost} of {a.size} elements are {name} in the reference only"))
+    kept = np.isfinite(a) & np.isfinite(b)
+    kind, detail = min(kinds, key=lambda found: KINDS.index(found[0])) if kinds else ("", "")
+    return kind, detail, kept
+
+
+def _numbers(array: Array) -> Array:
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64).reshape(-1)
+
+
+def _is_text(array: Array) -> bool:
+    return array.dtype.kind in "OSU"
+
+
+def _text_distance(target: Array, reference: Array) -> tuple[Array, Array]:
+    """Strings as 1 where they differ and 0 where they are equal, against zeros."""
+    unequal = np.array(
+        [_text(a) != _text(b) for a, b in zip(target.flat, reference.flat, strict=True)], dtype=np.float64
+    )
+    return unequal, np.zeros_like(unequal)
+
+
+def _text(value: object) -> str:
+    return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
+
+
+def _finite(number: float) -> float:
+    return LARGEST if math.isnan(number) else max(-LARGEST, min(LARGEST, number))

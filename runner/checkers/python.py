@@ -1,0 +1,122 @@
+"""A function of the user's judges, in a worker."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from runner.candidate import Candidate, Sample
+from runner.checkers.checker import Tools
+from runner.checkers.normalise import normalise
+from runner.checkers.template import digest
+from runner.errors import UsageError
+from runner.schema.checker import PythonChecker
+from runner.verdict import Signature, Verdict
+from runner.workers.reply import Reply
+from strategies.outcome import Outcome
+
+_OUTCOMES = {outcome.value: outcome for outcome in Outcome}
+_RESULTS = f"True (pass), False (fail), one of {', '.join(_OUTCOMES)}, or a dict with 'outcome' and numbers"
+
+
+class PythonCheck:
+    """``checker=python``: ``function(model, inputs, expected)`` returns a bool, the name of an outcome, or a dict.
+
+    True is PASS, False is FAIL. A dict holds ``outcome`` (one of the former), ``detail`` (the signature's) and numbers
+    (the verdict's metrics). A function that raises has not judged: UNRESOLVED. One that dies or runs out of time or
+    memory has: FAIL, with that signature. Raises UsageError for a file that does not exist.
+    """
+
+    name = "python"
+    wants_feeds = True
+
+    def __init__(self, settings: PythonChecker, tools: Tools) -> None:
+        if not settings.file:
+            raise UsageError(
+                "checker.file is missing: checker=python needs a Python file, for example checker.file=check.py, with "
+                "a function check(model, inputs, expected)"
+            )
+        self._file = tools.at(settings.file)
+        if not self._file.is_file():
+            raise UsageError(f"checker.file={settings.file}: no such file (seen from {tools.cwd})")
+        self._settings = settings
+        self._tools = tools
+
+    def check(self, candidate: Candidate) -> Verdict:
+        """Call the function once, with all samples."""
+        samples = candidate.samples or (Sample({}),)
+        arguments = {
+            "file": str(self._file),
+            "function": self._settings.function,
+            "model": str(candidate.model) if candidate.model else None,
+            "samples": [{name: str(feed.path) for name, feed in sample.feeds.items()} for sample in samples],
+            "expected": [{name: str(value.path) for name, value in sample.expected.items()} for sample in samples],
+        }
+        settings = self._settings
+        reply = self._tools.pool.call(
+            "user_check",
+            arguments,
+            python=settings.python,
+            timeout=settings.timeout,
+            memory_mb=settings.memory_mb,
+            keep_log=True,
+        )
+        outcome, signature, reason, numbers = self._read(reply)
+        return Verdict(
+            outcome, signature, reason, numbers, reply.seconds, self._log(candidate, reply), None, reply.peak_rss_mb
+        )
+
+    def settle(self, verdict: Verdict) -> None:
+        """Nothing to learn."""
+
+    def identity(self) -> dict[str, str]:
+        """The file's digest, the function, the limits."""
+        settings = self._settings
+        limits = [settings.function, settings.python, settings.timeout, settings.memory_mb]
+        return {"checker": self.name, "function": json.dumps(limits), f"file {settings.file}": digest(self._file)}
+
+    def describe(self) -> str:
+        """File and function."""
+        return f"{self._settings.file}:{self._settings.function}"
+
+    def _read(self, reply: Reply) -> tuple[Outcome, Signature | None, str, Mapping[str, Any]]:
+        if reply.failure is not None:
+            failure = reply.failure
+            if failure.stage == "setup":
+                raise UsageError(f"checker=python: {failure.message}")
+            return Outcome.UNRESOLVED, None, f"{self.describe()} raised {failure.type}: {failure.message}", {}
+        if reply.death is not None or reply.value is None:
+            kind = reply.death or "exit"
+            return Outcome.FAIL, Signature("check", kind), f"{self.describe()} ended with {kind}", {}
+        return self._outcome(reply.value.get("result"))
+
+    def _outcome(self, result: object) -> tuple[Outcome, Signature | None, str, Mapping[str, Any]]:
+        detail, numbers, said = "", {}, result
+        if isinstance(result, dict):
+            said = result.get("outcome")
+            detail = str(result.get("detail") or "")
+            numbers = {str(key): value for key, value in result.items() if key not in {"outcome", "detail"}}
+        if isinstance(said, bool):
+            outcome = Outcome.PASS if said else Outcome.FAIL
+        elif isinstance(said, str) and said.lower() in _OUTCOMES:
+            outcome = _OUTCOMES[said.lower()]
+        else:
+            reason = f"{self.describe()} returned {result!r:.200}; it has to return {_RESULTS}"
+            return Outcome.UNRESOLVED, None, reason, numbers
+        failed = outcome in (Outcome.FAIL, Outcome.DIFFERENT)
+        signature = Signature("check", "returned fail", normalise(detail)) if failed else None
+        return outcome, signature, detail, numbers
+
+    def _log(self, candidate: Candidate, reply: Reply) -> str | None:
+        text = reply.log.read_text(encoding="utf-8", errors="replace") if reply.log and reply.log.is_file() else ""
+        if reply.failure:
+            text += f"{reply.failure.type}: {reply.failure.message}\n"
+        if not text:
+            return None
+        candidate.folder.mkdir(parents=True, exist_ok=True)
+        path = candidate.folder / "check.log"
+        path.write_text(text, encoding="utf-8")
+        if reply.log:
+            reply.log.unlink(missing_ok=True)
+        return self._tools.relative(path)

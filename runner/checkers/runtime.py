@@ -1,0 +1,212 @@
+"""`runs`, `finite`, `compare` and `auto`: the target runs the candidate, and the reference where it is needed.
+
+One core with stages in a fixed order: run, finite, compare. A failure of the target is held against the reference
+before it counts: a candidate that the reference cannot run either is invalid (UNRESOLVED), unless the reference could
+not run the whole model in the first place; then it cannot tell and is left alone. A candidate that passes costs no run
+of the reference but the one that the comparison needs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from runner.candidate import Candidate
+from runner.checkers.case import Case
+from runner.checkers.checker import Tools
+from runner.checkers.comparison import Comparison, as_compare, non_finite
+from runner.checkers.side import Ran, Side
+from runner.errors import UsageError
+from runner.schema.checker import AutoChecker, CompareChecker, FiniteChecker, Golden, RunsChecker
+from runner.schema.root import Settings
+from runner.schema.strategy import SubjectKind
+from runner.verdict import Signature, Verdict
+from strategies.outcome import Outcome
+
+RuntimeSettings = AutoChecker | CompareChecker | FiniteChecker | RunsChecker
+
+_STAGES = {
+    "runs": ("run",),
+    "finite": ("run", "finite"),
+    "compare": ("run", "compare"),
+    "auto": ("run", "finite", "compare"),
+}
+
+
+class RuntimeCheck:
+    """See the module. Raises UsageError for a backend's own ``model`` where candidates are cut from another one."""
+
+    wants_feeds = True
+
+    def __init__(self, settings: Settings, checker: RuntimeSettings, tools: Tools) -> None:
+        self.name = checker.name
+        self._checker = checker
+        self._tools = tools
+        self._stages = _STAGES[checker.name]
+        self._own_model = _own_model(settings, checker, tools)
+        self._target = Side("target", settings.target, tools, checker.timeout, checker.memory_mb)
+        self._reference = Side("reference", settings.reference, tools, checker.timeout, checker.memory_mb)
+        self._nan = checker.nan if isinstance(checker, FiniteChecker) else True
+        self._inf = checker.inf if isinstance(checker, FiniteChecker) else True
+        rule = checker if isinstance(checker, CompareChecker) else None
+        if isinstance(checker, AutoChecker):
+            rule = as_compare(checker.rtol, checker.atol)
+        self._comparison = Comparison(rule or CompareChecker())
+        # what the reference made of the whole model: "ran", "failed", "non-finite"; None until that is known
+        self._known: str | None = None
+        self._consult = settings.reference.model is None or settings.strategy.subject is not SubjectKind.subgraph
+
+    def check(self, candidate: Candidate) -> Verdict:
+        """Judge one candidate; its values are removed afterwards."""
+        model = self._own_model or candidate.model
+        if model is None:
+            return Verdict(Outcome.UNRESOLVED, reason=f"checker={self.name} needs a model: set model=PATH")
+        started = time.monotonic()
+        candidate.folder.mkdir(parents=True, exist_ok=True)
+        work = Path(tempfile.mkdtemp(prefix="values_", dir=candidate.folder))
+        try:
+            may_run = self._consult and self._known != "failed"
+            case = Case(candidate, model, self._target, self._reference, work, may_run)
+            verdict = self._judge(case)
+            return dataclasses.replace(
+                verdict,
+                seconds=time.monotonic() - started,
+                log=self._write_log(case, verdict),
+                peak_rss_mb=case.peak_rss_mb,
+            )
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
+
+    def settle(self, verdict: Verdict) -> None:
+        """Fix what is under study: with `auto` later stages than the one that failed are skipped from now on."""
+        known = verdict.metrics.get("reference")
+        self._known = known if known in {"ran", "failed", "non-finite"} else None
+        self._comparison.settle(verdict)
+        if self.name == "auto" and verdict.outcome is Outcome.FAIL and verdict.signature:
+            if verdict.signature.stage == "compare":
+                # the comparison has its own eye for NaN and Inf
+                self._stages = ("run", "compare")
+            elif verdict.signature.kind in {"nan", "inf"}:
+                self._stages = ("run", "finite")
+            else:
+                self._stages = ("run",)
+
+    def identity(self) -> dict[str, str]:
+        """The checker's and both backends' settings."""
+        settings = dataclasses.asdict(self._checker)
+        return {
+            "checker": json.dumps(settings, sort_keys=True, default=str),
+            **self._target.identity(),
+            **self._reference.identity(),
+        }
+
+    def describe(self) -> str:
+        """The checker and both sides."""
+        return f"checker={self.name}: {self._target} against {self._reference}"
+
+    def _judge(self, case: Case) -> Verdict:
+        target = case.target
+        if target.invalid:
+            return Verdict(Outcome.UNRESOLVED, reason=target.invalid)
+        if target.signature:
+            return self._target_failed(case, target)
+        found = self._finite(case) if "finite" in self._stages else None
+        if found is not None:
+            return found
+        return self._comparison.judge(case) if "compare" in self._stages else Verdict(Outcome.PASS)
+
+    def _target_failed(self, case: Case, target: Ran) -> Verdict:
+        failed = Verdict(Outcome.FAIL, target.signature, _line(target.message))
+        return self._against_reference(case, failed)
+
+    def _against_reference(self, case: Case, failed: Verdict) -> Verdict:
+        """The failure stands unless the reference, which ran the whole model, cannot run this candidate."""
+        if not case.may_run_reference:
+            return dataclasses.replace(failed, metrics={**failed.metrics, "reference": self._known or "not asked"})
+        reference = case.reference
+        why = reference.invalid or reference.message
+        if not reference.invalid and reference.signature is None:
+            return dataclasses.replace(failed, metrics={"reference": "ran", **failed.metrics})
+        if self._known is None:
+            return dataclasses.replace(failed, metrics={**failed.metrics, "reference": "failed"})
+        reason = f"the reference cannot run it either: {_line(why)}"
+        return Verdict(Outcome.UNRESOLVED, reason=reason, metrics={"reference": "failed"})
+
+    def _finite(self, case: Case) -> Verdict | None:
+        """FAIL for a NaN or Inf that the reference has not; None if there is none."""
+        bad = [
+            (number, name, kind)
+            for number, outputs in enumerate(case.target.outputs)
+            for name, kind in non_finite(outputs, nan=self._nan, inf=self._inf)
+        ]
+        if not bad:
+            return None
+        verdict = self._against_reference(case, _not_finite(bad))
+        if verdict.outcome is not Outcome.FAIL or verdict.metrics.get("reference") != "ran":
+            return verdict
+        # a mask of -inf is right where the reference has it too
+        theirs = {
+            (number, name, kind)
+            for number, outputs in enumerate(case.reference.outputs)
+            for name, kind in non_finite(outputs, nan=self._nan, inf=self._inf)
+        }
+        own = [one for one in bad if one not in theirs]
+        if own:
+            return dataclasses.replace(_not_finite(own), metrics={**_not_finite(own).metrics, "reference": "ran"})
+        if self._known == "non-finite" or (self._known is None and self._counts_anyway(bad)):
+            return dataclasses.replace(verdict, metrics={**verdict.metrics, "reference": "non-finite"})
+        if "compare" in self._stages:
+            return None
+        reason = "not finite, but neither is the reference there"
+        return Verdict(Outcome.PASS, reason=reason, metrics={"reference": "ran"})
+
+    def _counts_anyway(self, bad: list[tuple[int, str, str]]) -> bool:
+        """Whether the whole model fails though the reference is not finite either: auto lets Inf on both sides pass."""
+        return self.name == "finite" or any(kind == "nan" for _, _, kind in bad)
+
+    def _write_log(self, case: Case, verdict: Verdict) -> str | None:
+        parts = [str(verdict.signature or ""), verdict.reason]
+        for ran in case.runs:
+            parts += [ran.invalid, ran.message]
+            if ran.log and ran.log.is_file():
+                parts.append(ran.log.read_text(encoding="utf-8", errors="replace"))
+        text = "\n".join(dict.fromkeys(part for part in parts if part))
+        if not text:
+            return None
+        path = case.candidate.folder / "check.log"
+        path.write_text(text + "\n", encoding="utf-8")
+        return self._tools.relative(path)
+
+
+def _not_finite(bad: list[tuple[int, str, str]]) -> Verdict:
+    number, name, kind = min(bad, key=lambda one: one[2] != "nan")
+    numbers: dict[str, Any] = {"output": name, "sample": number, "failing": len(bad)}
+    word = "NaN" if kind == "nan" else "Inf"
+    return Verdict(Outcome.FAIL, Signature("infer", kind), f"{name} has a {word}", numbers)
+
+
+def _line(message: str) -> str:
+    return " ".join(message.split())[:300]
+
+
+def _own_model(settings: Settings, checker: RuntimeSettings, tools: Tools) -> Path | None:
+    """The target's own model for strategies that take models whole."""
+    cuts = settings.strategy.subject is SubjectKind.subgraph
+    if settings.target.model and cuts:
+        raise UsageError(
+            f"target.model={settings.target.model}: candidates are cut from the model under study, so the target "
+            f"has no other. Set model={settings.target.model}, and reference.model to the one to compare with"
+        )
+    if settings.reference.model and cuts and isinstance(checker, AutoChecker | CompareChecker):
+        golden = checker.golden if isinstance(checker, CompareChecker) else Golden.candidate
+        if golden is not Golden.ahead:
+            raise UsageError(
+                f"reference.model={settings.reference.model}: it cannot run candidates that are cut from another "
+                "model; its values have to be recorded before: checker=compare checker.golden=ahead"
+            )
+    return tools.at(settings.target.model) if settings.target.model else None

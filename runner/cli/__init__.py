@@ -1,0 +1,1 @@
+"""The entry floor: command line in, settings out, exit code back."""

@@ -1,0 +1,108 @@
+"""One command line from start to exit code: Hydra runs in between, and its errors come back here."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import hydra
+from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
+
+from runner.cli import argv as arguments
+from runner.cli.explain import explain
+from runner.cli.signals import Terminated, terminable
+from runner.cli.sweep import Sweep, watching
+from runner.cli.task import Task
+from runner.cli.userfile import NAME, store_user_file
+from runner.errors import WinnowError
+from runner.schema.register import register
+
+CONF = Path(__file__).resolve().parents[2] / "conf"
+
+
+def run(program: str, typed: Sequence[str]) -> int:
+    """Run what was ``typed`` after the ``program``'s name; return the exit code (docs: exit codes)."""
+    register()
+    full_error = os.environ.get("HYDRA_FULL_ERROR") == "1"
+    file = ""
+    try:
+        given = arguments.rewrite(typed)
+        rewritten = list(given.argv)
+        if given.file is not None:
+            name = store_user_file(given.file)
+            rewritten = ["--config-name", name, *_config_dir(given), *rewritten]
+            file = str(given.file)
+        task = Task(command=(*_program(program), *typed))
+        with watching() as sweep, _hydra_argv([program, *rewritten]), terminable(forward=True):
+            _run_hydra(task)
+    except WinnowError as error:
+        return _complain(str(error), error.exit_code)
+    except KeyboardInterrupt as error:
+        return _interrupted(error, sweep)
+    except SystemExit as error:
+        return 0 if error.code in (None, 0) else 2  # Hydra's own exits are about how it was called
+    except (HydraException, OmegaConfBaseException, OSError, ValueError) as error:
+        if full_error:
+            traceback.print_exc()
+        return _complain(re.sub(rf"(\w+/)?{NAME}", lambda _: file, explain(error)), 2)
+    except Exception as error:  # noqa: BLE001 - a launcher's error may be of any kind
+        if full_error or sweep.folder is None:
+            traceback.print_exc()
+        if sweep.folder is None:
+            return _complain(f"internal error: {type(error).__name__}: {error}", 1)
+        _complain(
+            f"the sweep broke off ({type(error).__name__}). To go on: the same command with resume={sweep.folder}", 7
+        )
+    if sweep.folder is not None:
+        return sweep.finish()
+    return task.ended[-1].exit_code if task.ended else 0
+
+
+def _program(name: str) -> tuple[str, ...]:
+    return ("python", "-m", "runner") if Path(name).name == "__main__.py" else (Path(name).name,)
+
+
+def _run_hydra(task: Task) -> None:
+    hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")(task)()
+
+
+def _config_dir(given: arguments.Arguments) -> list[str]:
+    """Let groups beside the user's file be found, unless another folder was named."""
+    if given.file is None or any(a.split("=")[0] in {"--config-dir", "-cd"} for a in given.argv):
+        return []
+    return ["--config-dir", str(given.file.absolute().parent)]
+
+
+@contextmanager
+def _hydra_argv(argv: list[str]) -> Iterator[None]:
+    """Hydra reads sys.argv, and exits by itself on an error unless it is told to raise."""
+    before, sys.argv = sys.argv, argv
+    full_error = os.environ.get("HYDRA_FULL_ERROR")
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        yield
+    finally:
+        sys.argv = before
+        if full_error is None:
+            os.environ.pop("HYDRA_FULL_ERROR", None)
+        else:
+            os.environ["HYDRA_FULL_ERROR"] = full_error
+
+
+def _interrupted(error: KeyboardInterrupt, sweep: Sweep) -> int:
+    code = Terminated.exit_code if isinstance(error, Terminated) else 130
+    if sweep.folder is None:
+        return _complain("interrupted", code)
+    sweep.finish()
+    return _complain(f"interrupted. To go on: the same command with resume={sweep.folder}", code)
+
+
+def _complain(message: str, code: int) -> int:
+    sys.stderr.write(f"winnow: {message}\n")
+    return code

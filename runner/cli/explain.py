@@ -1,0 +1,172 @@
+"""Hydra's and OmegaConf's errors in one clear line or two: what, where, the valid options, the next command."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import fields, is_dataclass
+from difflib import get_close_matches
+from enum import Enum
+from pathlib import PurePosixPath
+from typing import Any, get_args, get_origin, get_type_hints
+
+from hydra.errors import MissingConfigException, OverrideParseException
+from omegaconf.errors import OmegaConfBaseException
+
+from runner.errors import WinnowError
+from runner.schema.register import SCHEMAS
+
+_NEXT = "To see what there is: python -m runner --cfg job"
+
+
+def explain(error: BaseException) -> str:
+    """Return the message for ``error``, without a traceback."""
+    if isinstance(error, MissingConfigException):
+        return _missing_option(error)
+    if isinstance(error, OverrideParseException):
+        return (
+            f"{error.override}: not a valid override ({_first_line(error.message)}). "
+            f"Quote the value: {_quoted_for_shell(error.override)}"
+        )
+    chain = list(_chain(error))
+    for link in chain:
+        if isinstance(link, WinnowError):
+            return str(link)
+    for link in chain:
+        if (
+            isinstance(link, OmegaConfBaseException)
+            and link.full_key
+            and "interpolation" not in type(link).__name__.lower()
+        ):
+            return _wrong_value(error, link)
+    if re.match(r"Could not override 'experiment'", str(error)):
+        return "experiments are appended: +experiment=NAME. To see them: python -m runner --help"
+    text = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
+    return f"{text}. {_NEXT}"
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    link: BaseException | None = error
+    while link is not None:
+        yield link
+        link = link.__cause__ or link.__context__
+
+
+def close(word: str, options: Iterable[str]) -> str:
+    """Return `` (did you mean x?)`` where an option is close to ``word``, else nothing."""
+    matches = get_close_matches(word, list(options), n=2, cutoff=0.6)
+    return f" (did you mean {' or '.join(matches)}?)" if matches else ""
+
+
+def unknown_key(key: str, where: type | None, given: str = "") -> str:
+    """Say that ``key`` (dotted) is no key of the settings class ``where``."""
+    parent, _, name = key.rpartition(".")
+    options = [item.name for item in fields(where)] if where is not None and is_dataclass(where) else []
+    if not parent:
+        options += ["experiment"]
+    owner = _owner(parent, where)
+    text = f"{given or key}: {owner} has no key {name!r}{close(name, options)}."
+    if options:
+        text += f" Keys: {', '.join(options)}."
+    if where is not None and where.__name__ in _BASES:
+        group = _BASES[where.__name__]
+        text += (
+            f" Which keys there are depends on the choice: name one ({group}={'|'.join(SCHEMAS[group])}); "
+            f"an option file of your own starts with `defaults: [{next(iter(SCHEMAS[group]))}, _self_]`."
+        )
+    elif not parent and name == "experiment":
+        text = f"{given or key}: experiments are appended: +{given or key}."
+    return text
+
+
+_BASES = {"CheckerSettings": "checker", "BackendSettings": "target", "InputsSettings": "inputs"}
+
+
+def _owner(parent: str, where: type | None) -> str:
+    if not parent:
+        return "the configuration"
+    if where is not None and is_dataclass(where):
+        names = {item.name: item.default for item in fields(where)}
+        if isinstance(names.get("name"), str) and "." not in parent and where.__name__ not in _BASES:
+            return f"{parent}={names['name']}" if parent != "strategy" else "strategy"
+    return parent
+
+
+def _wrong_value(error: BaseException, cause: OmegaConfBaseException) -> str:
+    key = str(cause.full_key)
+    where = cause.object_type if isinstance(cause.object_type, type) else None
+    given = _override_in(str(error), key)
+    source = re.match(r"In '([^']*)'", str(error))
+    if source:
+        given = f"{key} (in {source.group(1)})"
+    first = _first_line(str(cause))
+    if "not in" in first or "Could not override" in str(error):
+        return f"{unknown_key(key, where, given)} {_NEXT}"
+    expected = _expected(key, where)
+    text = f"{given or key}: {first.rstrip('.')}."
+    if expected:
+        text += f" {key} takes {expected}."
+        value = given.partition("=")[2]
+        choices = expected.split(" | ")
+        text += close(value, choices) if value else ""
+    if key in SCHEMAS:
+        text = (
+            f"{given or key}: choose an option with {key}=NAME, or in a file's defaults with `- override {key}: NAME`."
+        )
+    if "False" in first and expected and "off" in expected:
+        text += ' In YAML, off means false: write "off" in quotes.'
+    return f"{text} {_NEXT}"
+
+
+def _expected(key: str, where: type | None) -> str:
+    """Describe the type of the setting ``key``."""
+    if where is None or not is_dataclass(where):
+        where, hint = None, None
+    else:
+        hint = get_type_hints(where).get(key.rpartition(".")[2])
+    return _describe(hint) if hint is not None else ""
+
+
+def _describe(hint: Any) -> str:
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return " | ".join(str(item.name) for item in hint)
+    if get_origin(hint) is list:
+        return f"a list of {_describe(get_args(hint)[0])}"
+    if get_origin(hint) is dict:
+        return f"a mapping of {_describe(get_args(hint)[1])}"
+    if get_args(hint):
+        return " or ".join(_describe(part) for part in get_args(hint))
+    if isinstance(hint, type) and is_dataclass(hint):
+        return "an option of the group"
+    names = {int: "an integer", float: "a number", str: "text", bool: "true or false", type(None): "null"}
+    return names.get(hint, "anything")
+
+
+def _override_in(text: str, key: str) -> str:
+    found = re.search(rf"(\+*{re.escape(key)}=.*)$", text.splitlines()[0]) if text else None
+    if found is None and text:
+        found = re.search(rf"use \+({re.escape(key)}=.*)$", text)
+    return found.group(1) if found else ""
+
+
+def _missing_option(error: MissingConfigException) -> str:
+    missing = error.missing_cfg_file or ""
+    group, name = str(PurePosixPath(missing).parent), PurePosixPath(missing).name
+    options = list(error.options or ())
+    if group == ".":
+        found = re.search(r"Primary config (?:module|directory) '(.*)' not found", str(error))
+        return f"no configuration called {found.group(1) if found else missing!r}. {_NEXT}"
+    what = f"+{group}={name}" if group == "experiment" else f"{group}={name}"
+    listed = f" Options: {', '.join(options)}." if options else ""
+    source = re.match(r"In '([^']*)'", str(error))
+    where = f" (in {source.group(1)})" if source and source.group(1) != "config" else ""
+    return f"{what}{where}: no such option{close(name, options)}.{listed} To see all groups: python -m runner --help"
+
+
+def _first_line(text: str) -> str:
+    return text.strip().splitlines()[0] if text.strip() else ""
+
+
+def _quoted_for_shell(override: str) -> str:
+    key, _, value = override.partition("=")
+    return f"\"{key}='{value}'\""

@@ -1,0 +1,149 @@
+"""Levels and looks of the log, as `verbosity` and `log` say."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import rich
+from rich.logging import RichHandler
+
+from runner.errors import UsageError
+from runner.schema.run import LogSettings
+
+_LEVELS = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+    "silent": logging.CRITICAL + 10,
+}
+_FORMATS = ("timestamp", "line_info", "no_colors")
+
+
+@dataclass(frozen=True)
+class Levels:
+    """The least level that is shown, overall and below some modules."""
+
+    overall: int = logging.INFO
+    modules: Mapping[str, int] = field(default_factory=dict)
+
+    def of(self, logger: str) -> int:
+        """Return the level for ``logger``: of the longest module that it lies in."""
+        parts = logger.split(".")
+        for count in range(len(parts), 0, -1):
+            level = self.modules.get(".".join(parts[:count]))
+            if level is not None:
+                return level
+        return self.overall
+
+    @property
+    def least(self) -> int:
+        """The least of all."""
+        return min([self.overall, *self.modules.values()])
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing at all is wanted."""
+        return self.least > logging.CRITICAL
+
+
+def levels(verbosity: Any) -> Levels:
+    """Read `verbosity`: a level, or a list of levels and ``module=level`` (also ``module:level`` or a mapping)."""
+    items = verbosity if isinstance(verbosity, list) else [verbosity]
+    overall, modules = logging.INFO, {}
+    for item in items:
+        pairs = list(item.items()) if isinstance(item, Mapping) else [_pair(item)]
+        for module, level in pairs:
+            if module:
+                modules[str(module)] = _level(level)
+            else:
+                overall = _level(level)
+    return Levels(overall, modules)
+
+
+def _pair(item: Any) -> tuple[str, str]:
+    module, _, level = str(item).replace("=", ":").rpartition(":")
+    return module, level
+
+
+def _level(name: Any) -> int:
+    try:
+        return _LEVELS[str(name).lower()]
+    except KeyError:
+        raise UsageError(
+            f"verbosity={name}: no such level. Levels: {', '.join(_LEVELS)}; for a module: runner.model:debug."
+        ) from None
+
+
+class _Shown(logging.Filter):
+    def __init__(self, chosen: Levels, floor: int | None = None) -> None:
+        super().__init__()
+        self._chosen, self._floor = chosen, floor
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        level = self._chosen.of(record.name)
+        return record.levelno >= (level if self._floor is None else min(level, self._floor))
+
+
+def configure(log: LogSettings, chosen: Levels, job: int | None = None) -> None:
+    """Set up the handlers that Hydra made: the terminal's by ``chosen``, files at least at info.
+
+    ``job``: the number of a sweep's job, shown before each line. Raises UsageError for an unknown format or a file that
+    cannot be written.
+    """
+    for name in log.format:
+        if name not in _FORMATS:
+            raise UsageError(f"log.format=[{name}]: no such choice. Choices: {', '.join(_FORMATS)}.")
+    root = logging.getLogger()
+    root.setLevel(min(chosen.least, logging.INFO))
+    for handler in list(root.handlers):
+        if isinstance(handler, logging.FileHandler):
+            handler.addFilter(_Shown(chosen, logging.INFO))
+        else:
+            root.removeHandler(handler)
+    if log.file is not None:
+        root.addHandler(_second_file(log.file, chosen))
+    console = _console(log, job)
+    console.addFilter(_Shown(chosen))
+    root.addHandler(console)
+
+
+def _console(log: LogSettings, job: int | None) -> logging.Handler:
+    if "no_colors" in log.format:
+        rich.reconfigure(no_color=True, highlight=False)
+    number = f"#{job} " if job is not None else ""
+    if rich.get_console().is_terminal:
+        handler: logging.Handler = RichHandler(
+            show_time="timestamp" in log.format, show_path="line_info" in log.format, markup=False
+        )
+        handler.setFormatter(logging.Formatter(number + "%(message)s"))
+        return handler
+    parts = [
+        "%(asctime)s " if "timestamp" in log.format else "",
+        "%(levelname)s ",
+        "%(name)s:%(lineno)d: " if "line_info" in log.format else "",
+        number,
+        "%(message)s",
+    ]
+    handler = logging.StreamHandler(sys.stdout)
+    handler.setFormatter(logging.Formatter("".join(parts)))
+    return handler
+
+
+def _second_file(name: str, chosen: Levels) -> logging.Handler:
+    path = Path(name).expanduser()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handler = logging.FileHandler(path, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"log.file={name}: cannot be written ({error.strerror}). Give a path in a folder of yours."
+        ) from error
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.addFilter(_Shown(chosen, logging.INFO))
+    return handler

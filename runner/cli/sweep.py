@@ -1,0 +1,234 @@
+"""The table at the end of a sweep: every job, also one that died without a word or never ran.
+
+Rows come from the jobs' result.json, read after Hydra has returned (or raised): Hydra calls no end-of-sweep hook when a
+job's process died, and what a job returns does not reach the caller from another process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import rich
+import yaml
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.utils import filter_overrides
+from hydra.errors import HydraException
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig, OmegaConf
+from rich.table import Table
+
+#: exit codes with which a job ended well
+ENDED_WELL = frozenset({0, 4, 5, 6})
+
+
+@dataclass(frozen=True)
+class Row:
+    """One job of a sweep. ``exit_code`` is None where the job left no result.json."""
+
+    job: str
+    overrides: tuple[str, ...]
+    status: str
+    exit_code: int | None = None
+    before: int | None = None
+    after: int | None = None
+    culprits: tuple[str, ...] = ()
+    checks: int | None = None
+    seconds: float | None = None
+    message: str = ""
+    folder: str = ""
+
+    @property
+    def ended_well(self) -> bool:
+        """Whether this job has an answer."""
+        return self.exit_code in ENDED_WELL
+
+
+@dataclass
+class Sweep:
+    """The sweep that runs: where, since when, the overrides of each job (as far as Hydra's own sweeper makes them)."""
+
+    folder: Path | None = None
+    since: float = 0.0
+    planned: list[tuple[str, ...]] = field(default_factory=list)
+
+    def begin(self, config: DictConfig) -> None:
+        """Note where the sweep that starts now will write."""
+        self.folder = Path(str(config.hydra.sweep.dir)).absolute()
+        self.since = time.time()
+        self.planned = _planned(config)
+
+    def finish(self) -> int:
+        """Write sweep.md and sweep.json, print the table, return the exit code: 0, or 7 if a job has no answer."""
+        if self.folder is None:
+            return 0
+        table = rows(self.folder, self.planned, self.since)
+        _write(
+            self.folder / "sweep.json", json.dumps([asdict(row) for row in table], indent=2, ensure_ascii=False) + "\n"
+        )
+        _write(self.folder / "sweep.md", markdown(table))
+        _show(table)
+        sys.stdout.write(
+            f"{sum(row.ended_well for row in table)} of {len(table)} jobs ended well: {self.folder / 'sweep.md'}\n"
+        )
+        return 0 if table and all(row.ended_well for row in table) else 7
+
+
+_current: ContextVar[Sweep] = ContextVar("sweep")
+
+
+@contextmanager
+def watching() -> Iterator[Sweep]:
+    """Let the sweep that Hydra starts inside report to the yielded object."""
+    sweep = Sweep()
+    token = _current.set(sweep)
+    try:
+        yield sweep
+    finally:
+        _current.reset(token)
+
+
+class SweepCallback(Callback):
+    """Named in ``conf/config.yaml``: Hydra tells it when a sweep begins."""
+
+    def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
+        """Pass it on to whoever watches."""
+        sweep = _current.get(None)
+        if sweep is not None:
+            sweep.begin(config)
+
+
+def _planned(config: DictConfig) -> list[tuple[str, ...]]:
+    """Return the overrides of each job as Hydra's basic sweeper will make them, or nothing for another sweeper."""
+    sweeper = config.hydra.sweeper
+    if sweeper.get("_target_") != f"{BasicSweeper.__module__}.{BasicSweeper.__name__}":
+        return []
+    given = [f"{key}={value}" for key, value in (sweeper.get("params") or {}).items()]
+    given += [str(override) for override in cast("list[str]", OmegaConf.to_container(config.hydra.overrides.task))]
+    try:
+        parsed = OverridesParser.create().parse_overrides(given)
+        batches = BasicSweeper.split_arguments(parsed, None)
+    except (HydraException, ValueError):
+        return []
+    return [tuple(filter_overrides(job)) for job in batches[0]]
+
+
+def rows(folder: Path, planned: Sequence[tuple[str, ...]], since: float = 0.0) -> list[Row]:
+    """Return a row for each job that was planned or left a folder below ``folder``.
+
+    A result.json older than ``since`` (seconds since the epoch) is of an earlier sweep in the same folder.
+    """
+    found = _folders(folder, since)
+    numbers = sorted(found.keys() | set(range(len(planned))))
+    return [
+        _row(number, found.get(number), planned[number] if number < len(planned) else (), folder, since)
+        for number in numbers
+    ]
+
+
+def _folders(folder: Path, since: float) -> dict[int, Path]:
+    """Map job numbers to the folders that Hydra made for them since then."""
+    found = {}
+    for path in folder.rglob("hydra.yaml"):
+        if path.parent.name != ".hydra" or path.stat().st_mtime < since - 1.0:
+            continue
+        try:
+            number = yaml.load(path.read_text(encoding="utf-8"), yaml.CSafeLoader)["hydra"]["job"]["num"]
+            found[int(number)] = path.parents[1]
+        except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
+            continue
+    return found
+
+
+def _row(number: int, job: Path | None, overrides: tuple[str, ...], folder: Path, since: float) -> Row:
+    if job is None:
+        return Row(str(number), overrides, "not run", message="this job was never started")
+    overrides = overrides or _overrides(job)
+    where = os.path.relpath(job, folder)
+    path = job / "result.json"
+    try:
+        if path.stat().st_mtime < since - 1.0:
+            raise FileNotFoundError
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return Row(str(number), overrides, "died", message="this job's process ended without a result", folder=where)
+    nodes, checks, seconds = (_section(data, name) for name in ("nodes", "checks", "seconds"))
+    return Row(
+        job=str(number),
+        overrides=overrides,
+        status=str(data.get("status", "?")),
+        exit_code=data.get("exit_code"),
+        before=nodes.get("before"),
+        after=nodes.get("after"),
+        culprits=tuple(data.get("culprits") or ()),
+        checks=checks.get("search"),
+        seconds=seconds.get("total"),
+        message=str(data.get("message", "")),
+        folder=where,
+    )
+
+
+def _section(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    section = data.get(name)
+    return section if isinstance(section, Mapping) else {}
+
+
+def _overrides(job: Path) -> tuple[str, ...]:
+    try:
+        return tuple(yaml.safe_load((job / ".hydra" / "overrides.yaml").read_text(encoding="utf-8")) or ())
+    except (OSError, TypeError, yaml.YAMLError):
+        return ()
+
+
+_HEAD = ("job", "overrides", "status", "exit", "nodes before", "after", "culprits", "checks", "seconds")
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    values = (row.exit_code, row.before, row.after, ", ".join(row.culprits), row.checks)
+    seconds = "" if row.seconds is None else f"{row.seconds:.1f}"
+    return (
+        row.job,
+        " ".join(row.overrides),
+        row.status,
+        *("" if value is None else str(value) for value in values),
+        seconds,
+    )
+
+
+def markdown(table: Sequence[Row]) -> str:
+    """Return the table in Markdown, with the messages of the jobs that have no answer below it."""
+    lines = ["| " + " | ".join(_HEAD) + " |", "|" + "---|" * len(_HEAD)]
+    lines += ["| " + " | ".join(_escape(cell) for cell in _cells(row)) + " |" for row in table]
+    troubled = [f"- job {row.job}: {row.message}" for row in table if not row.ended_well and row.message]
+    return "\n".join([*lines, *(["", *troubled] if troubled else [])]) + "\n"
+
+
+def _escape(cell: str) -> str:
+    return cell.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
+
+
+def _show(table: Sequence[Row]) -> None:
+    console = rich.get_console()
+    if not console.is_terminal:
+        sys.stdout.write(markdown(table))
+        return
+    shown = Table(*_HEAD)
+    for row in table:
+        shown.add_row(*(rich.text.Text(cell) for cell in _cells(row)))
+    console.print(shown)
+
+
+def _write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".part")
+    partial.write_text(text, encoding="utf-8", errors="backslashreplace")
+    partial.replace(path)

@@ -1,0 +1,124 @@
+"""What Hydra calls for each job: settings out of the composed configuration, the job, and a result whatever happens."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig
+
+from runner.cli import logs
+from runner.cli.compose import to_settings
+from runner.cli.given import check_given
+from runner.cli.signals import Terminated, terminable
+from runner.errors import WinnowError
+from runner.report.summary import Summary
+from runner.schema.register import register
+from runner.schema.root import Settings
+
+_log = logging.getLogger("winnow")
+
+
+@dataclass(frozen=True)
+class Task:
+    """The task of one `hydra.main`. ``command``: what the user typed; ``ended``: summaries of this process's jobs."""
+
+    command: tuple[str, ...]
+    ended: list[Summary] = field(default_factory=list)
+
+    def __call__(self, config: DictConfig) -> None:
+        """Run one job. Raises nothing (Hydra would end a sweep for it) but an interruption of a sweep."""
+        register()
+        folder = Path(HydraConfig.get().runtime.output_dir)
+        job = int(HydraConfig.get().job.num) if HydraConfig.get().mode == RunMode.MULTIRUN else None
+        os.environ.pop("HYDRA_FULL_ERROR", None)
+        silent = written = False
+        try:
+            with terminable():
+                settings = _settings(config, folder, job)
+                chosen = logs.levels(settings.verbosity)
+                silent = chosen.silent
+                logs.configure(settings.log, chosen, job)
+                summary = _run(settings, folder, self.command)
+                written = (folder / "result.json").is_file()
+        except BaseException as error:  # noqa: BLE001 - Hydra must not see it, the result must
+            summary = _failed(error, config, folder)
+        self.ended.append(summary)
+        if not written:
+            ensure_result(summary, folder)
+        if not silent:
+            _say(summary, folder, job)
+        if job is not None and summary.status == "interrupted":  # the rest of the sweep must not run
+            raise Terminated if summary.exit_code == Terminated.exit_code else KeyboardInterrupt
+
+
+def _settings(config: DictConfig, folder: Path, job: int | None) -> Settings:
+    settings = to_settings(config)
+    if job is not None and settings.resume is not None:  # a sweep goes on: each job in the folder it had
+        settings = replace(settings, resume=str(folder))
+    check_given(settings)
+    return settings
+
+
+def _run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
+    from runner.job import run  # noqa: PLC0415 - a configuration error must not wait for it
+
+    return run(settings, folder, command)
+
+
+def _failed(error: BaseException, config: DictConfig, folder: Path) -> Summary:
+    strategy = str(config.get("strategy", {}).get("name", "?"))
+    if isinstance(error, WinnowError):
+        return Summary(status=error.status, exit_code=error.exit_code, strategy=strategy, message=str(error))
+    if isinstance(error, KeyboardInterrupt):
+        code = error.exit_code if isinstance(error, Terminated) else 130
+        return Summary(status="interrupted", exit_code=code, strategy=strategy, message=f"go on with resume={folder}")
+    where = _write_traceback(error, folder)
+    return Summary(
+        status="internal_error",
+        exit_code=1,
+        strategy=strategy,
+        message=f"{type(error).__name__}: {error}. This is a bug; its traceback lies in {where}. Please report it.",
+    )
+
+
+def _write_traceback(error: BaseException, folder: Path) -> Path:
+    path = folder / "winnow.log"
+    record = _log.makeRecord(
+        _log.name, logging.CRITICAL, __file__, 0, "internal error", (), (type(error), error, error.__traceback__)
+    )
+    try:
+        with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s").format(record) + "\n")
+    except OSError:
+        pass  # a full disk must not hide the error itself
+    return path
+
+
+def ensure_result(summary: Summary, folder: Path) -> None:
+    """Write result.json unless the job wrote one for this summary."""
+    from runner.report.result import write_result  # noqa: PLC0415 - after a configuration error nothing else is needed
+
+    try:
+        write_result(summary, folder)
+    except OSError as error:
+        _log.error("result.json could not be written: %s", error)
+
+
+def _say(summary: Summary, folder: Path, job: int | None) -> None:
+    """Say in one last line how it ended; what went wrong goes to stderr."""
+    number = f"#{job} " if job is not None else ""
+    answer = ", ".join(summary.culprits) if summary.status == "found" else ""
+    nodes = f" ({summary.nodes_after} of {summary.nodes_before} nodes)" if summary.nodes_after is not None else ""
+    what = "; ".join(part for part in (answer + nodes, summary.message) if part.strip())
+    report = next((path for name in ("REPORT.md", "result.json") if (path := folder / name).exists()), folder)
+    line = f"{number}{summary.status}: {what}" if what else f"{number}{summary.status}"
+    stream = sys.stdout if summary.exit_code in {0, 4, 5, 6} else sys.stderr
+    stream.write(f"{line}\n{number}{report}\n" if "\n" in line else f"{line} [{report}]\n")
+    stream.flush()

@@ -1,0 +1,172 @@
+"""Values from files: npz, npy, ONNX `test_data_set` folders, folders of these. Nothing is unpickled."""
+
+from __future__ import annotations
+
+import logging
+import re
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from onnx import TensorProto
+
+from runner.errors import UsageError
+from runner.inputs.declared import Declared, listing
+from runner.inputs.fit import fitted
+from runner.model import values
+from runner.model.values import TensorFile
+from runner.schema.inputs import FilesInputs
+
+log = logging.getLogger(__name__)
+
+_KINDS = (
+    "an .npz (arrays by input name), an .npy or .pb (models with one input), a test_data_set folder (input_0.pb ...), "
+    "a folder of test_data_set_* folders or of .npz files, or a list of these"
+)
+_BROKEN = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, DecodeError)
+
+
+def from_files(
+    settings: FilesInputs, inputs: Mapping[str, Declared], folder: Path
+) -> tuple[dict[str, TensorFile], ...]:
+    """One sample for each npz, npy, pb or data set that ``settings.path`` names.
+
+    Raises UsageError, naming the file, if it cannot be read, misses an input or holds one of another type or shape.
+    """
+    sources = [source for entry in _entries(settings.path) for source in _sources(entry)]
+    result = []
+    for number, source in enumerate(sources):
+        target = folder / f"sample_{number}"
+        target.mkdir(parents=True, exist_ok=True)
+        result.append(dict(_read(source, inputs, target)))
+    return tuple(result)
+
+
+def _entries(path: object) -> list[Path]:
+    entries = [path] if isinstance(path, str) else list(path) if isinstance(path, Sequence) else []
+    if not entries or not all(isinstance(entry, str) and entry for entry in entries):
+        raise UsageError(f"inputs.path={path!r}: inputs=files needs a path: {_KINDS}")
+    return [Path(entry).expanduser() for entry in entries]
+
+
+def _sources(path: Path) -> list[Path]:
+    """The samples that one entry holds, in their natural order."""
+    if not path.exists():
+        raise UsageError(f"inputs.path: {path} does not exist (seen from {Path.cwd()})")
+    if path.is_file():
+        if path.suffix not in {".npz", ".npy", ".pb"}:
+            raise UsageError(f"inputs.path: {path} is none of: {_KINDS}")
+        return [path]
+    if any(path.glob("input_*.pb")):
+        return [path]
+    for pattern in ("test_data_set_*", "*.npz"):
+        if found := [one for one in path.glob(pattern) if one.is_dir() == (pattern != "*.npz")]:
+            return sorted(found, key=_natural)
+    raise UsageError(f"inputs.path: the folder {path} has no input_*.pb, no test_data_set_* and no *.npz")
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """`_2` before `_10`."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", path.name)]
+
+
+def _read(source: Path, inputs: Mapping[str, Declared], target: Path) -> Iterator[tuple[str, TensorFile]]:
+    reader = _data_set if source.is_dir() else _READERS[source.suffix]
+    try:
+        held = reader(source, inputs)
+    except UsageError:
+        raise
+    except _BROKEN as error:
+        raise _unreadable(source, error) from error
+    if missing := [name for name in inputs if name not in held]:
+        has = ", ".join(held) or "nothing"
+        raise UsageError(
+            f"{source}: no value for input {', '.join(map(repr, missing))}; it holds {has}; {listing(inputs)}"
+        )
+    if extra := [name for name in held if name not in inputs]:
+        log.warning("%s: %s not used, the model has no such input", source, ", ".join(extra))
+    for position, (name, one) in enumerate(inputs.items()):
+        try:
+            value = held[name]()
+        except _BROKEN as error:
+            raise _unreadable(source, error, name) from error
+        yield name, values.write(fitted(value, one, source), name, target / f"input_{position}.pb")
+
+
+# a value is read only when its turn comes: one tensor in memory at a time
+_Held = dict[str, Callable[[], "np.ndarray[Any, Any] | TensorProto"]]
+
+
+def _npz(source: Path, inputs: Mapping[str, Declared]) -> _Held:
+    def reader(name: str) -> Callable[[], np.ndarray[Any, Any]]:
+        def read() -> np.ndarray[Any, Any]:
+            with np.load(source, allow_pickle=False) as arrays:
+                return np.asarray(arrays[name])
+
+        return read
+
+    with np.load(source, allow_pickle=False) as arrays:
+        if not isinstance(arrays, np.lib.npyio.NpzFile):
+            raise ValueError("not an npz")
+        return {name: reader(name) for name in arrays.files}
+
+
+def _npy(source: Path, inputs: Mapping[str, Declared]) -> _Held:
+    def read() -> np.ndarray[Any, Any]:
+        return np.asarray(np.load(source, allow_pickle=False))
+
+    return {_only(source, inputs): read}
+
+
+def _pb(source: Path, inputs: Mapping[str, Declared]) -> _Held:
+    return {_only(source, inputs): lambda: _tensor(source)}
+
+
+def _data_set(source: Path, inputs: Mapping[str, Declared]) -> _Held:
+    """Files stand for inputs by the name inside them if all those names are inputs, else by their number."""
+    files = sorted(source.glob("input_*.pb"), key=_natural)
+    if not files:
+        if inputs:
+            raise UsageError(f"{source}: no input_*.pb in it")
+        return {}
+    protos = {file: _tensor(file).name for file in files}
+    names = list(protos.values())
+    if len(set(names)) == len(names) and all(name in inputs for name in names):
+        return {name: _later(file) for file, name in protos.items()}
+    if len(files) != len(inputs):
+        raise UsageError(f"{source}: {len(files)} input files for {len(inputs)} inputs; {listing(inputs)}")
+    return {name: _later(file) for name, file in zip(inputs, files, strict=True)}
+
+
+def _later(file: Path) -> Callable[[], TensorProto]:
+    return lambda: _tensor(file)
+
+
+def _tensor(file: Path) -> TensorProto:
+    tensor = TensorProto()
+    tensor.ParseFromString(file.read_bytes())
+    if tensor.data_location == TensorProto.EXTERNAL:
+        raise ValueError(f"{file.name} refers to data outside it")
+    return tensor
+
+
+def _only(source: Path, inputs: Mapping[str, Declared]) -> str:
+    if len(inputs) != 1:
+        raise UsageError(
+            f"{source}: an {source.suffix} file is for models with one input; {listing(inputs)}. Use an .npz"
+        )
+    return next(iter(inputs))
+
+
+def _unreadable(source: Path, error: Exception, name: str | None = None) -> UsageError:
+    why = " ".join(str(error).split()) or type(error).__name__
+    if "allow_pickle" in why or "pickled" in why.lower():
+        why = "it holds Python objects (pickle), which are never loaded; save plain arrays"
+    where = f" (array {name!r})" if name else ""
+    return UsageError(f"inputs.path: {source}{where} cannot be read: {why}")
+
+
+_READERS: Mapping[str, Callable[[Path, Mapping[str, Declared]], _Held]] = {".npz": _npz, ".npy": _npy, ".pb": _pb}

@@ -1,0 +1,86 @@
+"""A value from outside, made to fit what the model declares; or an error that says why it cannot."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from runner.errors import UsageError
+from runner.inputs.declared import Declared, type_name
+
+# the element types that numpy has itself: everything else (bfloat16, float8, int4) travels through files as something
+# else
+_NATIVE = frozenset(
+    {
+        TensorProto.FLOAT,
+        TensorProto.DOUBLE,
+        TensorProto.FLOAT16,
+        TensorProto.BOOL,
+        TensorProto.COMPLEX64,
+        TensorProto.COMPLEX128,
+        TensorProto.INT8,
+        TensorProto.INT16,
+        TensorProto.INT32,
+        TensorProto.INT64,
+        TensorProto.UINT8,
+        TensorProto.UINT16,
+        TensorProto.UINT32,
+        TensorProto.UINT64,
+        TensorProto.STRING,
+    }
+)
+
+
+# what `values.write` takes: an array, or a tensor of a type that numpy lacks
+Value = np.ndarray[Any, Any] | TensorProto
+
+
+def tensor(array: np.ndarray[Any, Any], name: str, dtype: int) -> Value:
+    """``array``'s values in the ONNX type ``dtype`` (rounded where the array's type is wider)."""
+    if dtype == TensorProto.STRING:
+        return array.astype(object)
+    if dtype in _NATIVE:
+        return array.astype(helper.tensor_dtype_to_np_dtype(dtype), copy=False)
+    return helper.make_tensor(name, dtype, array.shape, array.reshape(-1).astype(np.float32))
+
+
+def fitted(value: Value, one: Declared, source: Path) -> Value:
+    """``value`` as a tensor for input ``one``.
+
+    Where numpy has no such type, an array of the raw bits (a void type of the same size, which is how npz files hold
+    bfloat16) or of float32, int8 or uint8 values is taken. Raises UsageError, naming ``source``, for another type or
+    shape.
+    """
+    if isinstance(value, TensorProto):
+        if why := one.mismatch(value.data_type, value.dims):
+            raise UsageError(f"{source}: {one.name!r} {why}")
+        return value
+    found = _onnx_type(value, one.dtype)
+    if why := one.mismatch(found, value.shape):
+        raise UsageError(f"{source}: {one.name!r} {why}")
+    if value.dtype.kind == "V" and value.dtype.name not in type_name(one.dtype):
+        return helper.make_tensor(one.name, one.dtype, value.shape, value.tobytes(), raw=True)
+    return tensor(value, one.name, one.dtype)
+
+
+def _onnx_type(array: np.ndarray[Any, Any], wanted: int) -> int:
+    """The ONNX type of the array, ``wanted`` if it can stand for that one."""
+    if wanted == TensorProto.STRING and array.dtype.kind in "USO":
+        return wanted
+    if wanted not in _NATIVE:
+        raw = array.dtype.kind == "V" and array.dtype.itemsize == _bytes(wanted)
+        if raw or array.dtype in (np.float32, np.int8, np.uint8):
+            return wanted
+    try:
+        return int(helper.np_dtype_to_tensor_dtype(array.dtype.newbyteorder("=")))
+    except (KeyError, ValueError, TypeError):
+        return int(TensorProto.UNDEFINED)
+
+
+def _bytes(dtype: int) -> int:
+    """Bytes of one element of a type of whole bytes that numpy lacks; 0 for others (packed types)."""
+    name = type_name(dtype)
+    return 2 if name == "bfloat16" else 1 if name.startswith("float8") else 0

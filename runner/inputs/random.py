@@ -1,0 +1,107 @@
+"""Seeded random values: the same for the same seed, input name and sample, on every machine."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto
+
+from runner.errors import UsageError
+from runner.inputs.declared import Declared, refuse_unknown, type_name
+from runner.inputs.fit import Value, tensor
+from runner.model import values
+from runner.model.values import TensorFile
+from runner.schema.inputs import RandomInputs
+
+log = logging.getLogger(__name__)
+
+_FLOAT_RANGE = (-1.0, 1.0)
+# 0 and 1: what any index, axis, token id or mask can be
+_INTEGER_RANGE = (0.0, 2.0)
+_STRINGS = np.array([b"a", b"b"], dtype=object)
+
+
+def from_random(
+    settings: RandomInputs, inputs: Mapping[str, Declared], folder: Path
+) -> tuple[dict[str, TensorFile], ...]:
+    """Values for every input: floats in [-1, 1), integers 0 or 1, unless ``ranges`` says otherwise ([low, high)).
+
+    A dynamic dimension without a given shape becomes 1, which is logged. Raises UsageError for a bad range, for
+    ``samples`` below 1 and for an input of unknown rank without a given shape.
+    """
+    if settings.samples < 1:
+        raise UsageError(f"inputs.samples={settings.samples}: at least 1")
+    refuse_unknown("inputs.ranges", [name for name in settings.ranges if name], inputs)
+    shapes = {name: _shape(one) for name, one in inputs.items()}
+    result = []
+    for number in range(settings.samples):
+        sample = {}
+        for position, (name, one) in enumerate(inputs.items()):
+            path = folder / f"sample_{number}" / f"input_{position}.pb"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            span = _range(settings.ranges, name)
+            sample[name] = values.write(draw(one, shapes[name], settings.seed, number, span), name, path)
+        result.append(sample)
+    return tuple(result)
+
+
+def draw(
+    one: Declared, shape: Sequence[int], seed: int, sample: int = 0, span: tuple[float, float] | None = None
+) -> Value:
+    """One tensor of ``one``'s type, uniform in ``span`` = [low, high)."""
+    digest = hashlib.sha256(f"{seed}\0{one.name}\0{sample}".encode()).digest()
+    generator = np.random.Generator(np.random.PCG64(int.from_bytes(digest[:16], "little")))
+    return tensor(_array(one.dtype, tuple(shape), generator, span), one.name, one.dtype)
+
+
+def _array(
+    dtype: int, shape: tuple[int, ...], generator: np.random.Generator, span: tuple[float, float] | None
+) -> np.ndarray[Any, Any]:
+    if dtype == TensorProto.STRING:
+        return np.asarray(_STRINGS[generator.integers(0, 2, shape)], dtype=object).reshape(shape)
+    if dtype == TensorProto.BOOL:
+        return np.asarray(generator.integers(0, 2, shape), dtype=np.bool_)
+    if type_name(dtype).startswith(("int", "uint")):
+        low, high = span or _INTEGER_RANGE
+        return np.asarray(generator.integers(math.ceil(low), max(math.ceil(high), math.ceil(low) + 1), shape))
+    low, high = span or _FLOAT_RANGE
+    if dtype in (TensorProto.COMPLEX64, TensorProto.COMPLEX128):
+        return np.asarray(generator.uniform(low, high, shape) + 1j * generator.uniform(low, high, shape))
+    if dtype == TensorProto.DOUBLE:
+        return generator.uniform(low, high, shape)
+    unit = generator.random(shape, dtype=np.float32)
+    # rounding must not reach the open end
+    below = np.nextafter(np.float32(high), np.float32(low))
+    return np.asarray(np.minimum(np.float32(low) + np.float32(high - low) * unit, below), dtype=np.float32)
+
+
+def _shape(one: Declared) -> tuple[int, ...]:
+    if one.dims is None:
+        raise UsageError(
+            f"inputs=random: the model does not say what rank its input {one.name!r} has; give its shape, for example "
+            f"inputs.shapes.{one.name}=[1,3]"
+        )
+    if dynamic := [str(dim or "?") for dim in one.dims if not isinstance(dim, int)]:
+        log.info(
+            "input %s is %s: %s taken as 1; set inputs.shapes.%s=[..] for another size",
+            one.name,
+            one.shape_text,
+            ", ".join(dynamic),
+            one.name,
+        )
+    return tuple(dim if isinstance(dim, int) else 1 for dim in one.dims)
+
+
+def _range(ranges: Mapping[str, Sequence[float]], name: str) -> tuple[float, float] | None:
+    span = ranges.get(name, ranges.get(""))
+    if span is None:
+        return None
+    if len(span) != 2 or not float(span[0]) < float(span[1]) or not np.isfinite(span).all():
+        raise UsageError(f"inputs.ranges.{name}={list(span)}: two finite numbers [low, high) with low < high")
+    return float(span[0]), float(span[1])

@@ -1,0 +1,264 @@
+"""One job: everything that a run needs is put together here, run, and reported."""
+
+from __future__ import annotations
+
+import logging
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from runner import context as contexts
+from runner.artifacts import Artifacts
+from runner.candidate import Sample
+from runner.checkers.checker import Checker, Tools
+from runner.checkers.registry import build as build_checker
+from runner.errors import UsageError, WinnowError
+from runner.journal import JOURNAL_NAME, Journal, context_digest
+from runner.judge import Judge
+from runner.loading import Loaded, load
+from runner.report.bundle import Answer as Handed
+from runner.report.bundle import write_bundle
+from runner.report.progress import observer
+from runner.report.summary import Checks, Seconds, Summary
+from runner.schema.root import Settings
+from runner.schema.strategy import SearchKind, SubjectKind
+from runner.session import Budget, Ending, Session
+from runner.subjects.command import Command
+from runner.subjects.subgraph import Subgraph
+from runner.subjects.subject import Subject
+from runner.verdict import Verdict
+from runner.workers.guardian import Guardian
+from runner.workers.pool import Pool
+from strategies.bisect import bisect
+from strategies.linear import linear
+from strategies.minimal import minimal, reduce
+from strategies.outcome import Answer
+from strategies.repeat import repeat
+from strategies.search import Search, Step
+from strategies.space import Closure, Space
+from strategies.trial import Trial
+
+log = logging.getLogger(__name__)
+
+SEARCHES: dict[SearchKind, Callable[[Space], Step]] = {
+    SearchKind.reduce: reduce,
+    SearchKind.bisect: bisect,
+    SearchKind.linear: linear,
+    SearchKind.minimal: minimal,
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all steps of a job share. ``command``: what the user typed."""
+
+    settings: Settings
+    folder: Path
+    command: tuple[str, ...]
+    pool: Pool
+    tools: Tools
+    checker: Checker
+    started: float
+
+
+def run(settings: Settings, run_folder: Path, command: Sequence[str]) -> Summary:
+    """Run one job and leave its result folder behind. Raises WinnowError where the question cannot be put at all."""
+    started = time.monotonic()
+    run_folder = run_folder.absolute()
+    with ExitStack() as stack:
+        guardian = stack.enter_context(Guardian())
+        pool = stack.enter_context(Pool(run_folder / "workers", guardian))
+        tools = Tools(pool, guardian, run_folder, Path.cwd())
+        checker = build_checker(settings, tools)
+        job = Job(settings, run_folder, tuple(command), pool, tools, checker, started)
+        if settings.strategy.subject is SubjectKind.command:
+            return _repeat(job)
+        return _reduce(job)
+
+
+# ---- the two shapes of a job
+
+
+def _reduce(job: Job) -> Summary:
+    settings = job.settings
+    closure = _closure(settings)
+    loaded = load(settings, job.pool, job.folder)
+    subject = Subgraph(
+        loaded.graph,
+        loaded.store,
+        loaded.recorded,
+        loaded.types,
+        loaded.path,
+        job.folder / "values",
+        closure,
+        settings.inputs.cut,
+        settings.inputs.outputs,
+    )
+
+    def start(known: dict[Trial, Answer]) -> Search:
+        return Search(subject.space, SEARCHES[settings.strategy.search](subject.space), known)
+
+    def hand_over(trial: Trial, name: str) -> Path:
+        path = job.folder / f"{name}.onnx"
+        wanted = settings.result.path if name == "reduced" else settings.result.min_good
+        model = subject.cut(trial).model
+        for place in [path, *([job.tools.at(wanted)] if wanted else [])]:
+            loaded.store.standalone(
+                model,
+                place,
+                external_data=settings.result.external_data,
+                threshold=settings.result.external_data_threshold,
+                one_file=settings.result.external_data_one_file,
+            )
+        return path
+
+    with _judge(job, subject, loaded) as judge:
+        session = Session(
+            judge,
+            start,
+            workers=settings.workers.count,
+            budget=_budget(settings),
+            find_min_good=settings.result.find_min_good,
+            hand_over=hand_over,
+        )
+        ending = _ended(lambda: _question(settings, session, judge))
+        if ending.status in ("interrupted", "could_not_judge") and ending.trial and not (job.folder / "reduced.onnx").exists():
+            hand_over(ending.trial, "reduced")
+        summary = _summary(job, judge, ending, loaded)
+        if ending.trial:
+            summary = replace(
+                summary,
+                nodes_after=len(ending.trial),
+                culprits=subject.names(ending.trial),
+                model="reduced.onnx" if (job.folder / "reduced.onnx").exists() else None,
+                min_good="min_good.onnx" if ending.min_good else None,
+            )
+        cut = subject.cut(ending.trial) if ending.trial else None
+        handed = Handed(cut.model, subject.samples(cut)) if cut else None
+        write_bundle(job.settings, job.folder, summary, job.tools.cwd, job.command, handed)
+    return summary
+
+
+def _question(settings: Settings, session: Session, judge: Judge) -> Ending:
+    ending = session.preflight()
+    if ending:
+        return ending
+    if settings.plan:
+        return Ending("planned", 0, "stopped after the pre-flight, as asked", remaining=session.search.remaining)
+    return session.reduce()
+
+
+def _repeat(job: Job) -> Summary:
+    settings = job.settings
+    model = Path(settings.model).expanduser().absolute() if settings.model else None
+    loaded = load(settings, job.pool, job.folder, record=False) if model and job.checker.wants_feeds else None
+    samples = tuple(Sample(sample) for sample in loaded.recorded.values) if loaded else ()
+    subject = Command(model, samples)
+
+    def start(known: dict[Trial, Answer]) -> Search:
+        return Search(subject.space, repeat(settings.strategy.until), known)
+
+    def hand_over(trial: Trial, name: str) -> Path:
+        raise AssertionError("a repeat hands nothing over")
+
+    try:
+        repeat(settings.strategy.until)
+    except ValueError as error:
+        raise UsageError(f"strategy.{error}") from None
+    with _judge(job, subject, loaded) as judge:
+        session = Session(judge, start, workers=settings.workers.count, budget=_budget(settings), hand_over=hand_over)
+        ending = _ended(session.repeat)
+        summary = _summary(job, judge, ending, loaded)
+        summary = replace(summary, statistics=contexts.pass_rate(judge.tally.outcomes))
+        write_bundle(job.settings, job.folder, summary, job.tools.cwd, job.command, None)
+    return summary
+
+
+def _ended(question: Callable[[], Ending]) -> Ending:
+    """Turn what stops a session into an ending of it, so that what was found is still reported."""
+    try:
+        return question()
+    except WinnowError as error:
+        return Ending(error.status, error.exit_code, str(error))
+
+
+# ---- parts
+
+
+@contextmanager
+def _judge(job: Job, subject: Subject, loaded: Loaded | None) -> Iterator[Judge]:
+    settings = job.settings
+    context = contexts.context(settings, job.checker, job.pool, loaded)
+    contexts.report_drift(settings, context)
+    journal = Journal(_journal_path(job, context), context, writer=str(job.folder))
+    if settings.journal.reuse:
+        journal.reuse([job.tools.at(path) for path in settings.journal.reuse])
+    artifacts = Artifacts(settings.artifacts, job.folder, job.tools.cwd)
+    watcher = observer(noun="nodes" if loaded else "iterations")
+
+    def report(iteration: int, phase: str, label: str, trial: Trial, verdict: Verdict) -> None:
+        watcher.checked(iteration, phase, label, verdict.outcome.value, verdict.seconds, len(trial))
+
+    try:
+        watcher.started(settings.strategy.name)
+        yield Judge(subject, job.checker, journal, artifacts, job.folder / "checks", report)
+    finally:
+        watcher.finished()
+
+
+def _journal_path(job: Job, context: dict[str, str]) -> Path:
+    """Return where verdicts go: into the run's folder, or for jobs of one sweep into one that all of them share."""
+    sweep = job.folder.parent
+    shared = job.settings.journal.share and (sweep / "multirun.yaml").exists()
+    if not shared or job.settings.strategy.subject is SubjectKind.command:
+        return job.folder / JOURNAL_NAME
+    return sweep / "journal" / f"{context_digest(context)}.jsonl"
+
+
+def _closure(settings: Settings) -> Closure:
+    strategy = settings.strategy
+    if not strategy.reduce_inputs and not strategy.reduce_outputs:
+        raise UsageError(
+            "strategy.reduce_inputs=false strategy.reduce_outputs=false: nothing is left to reduce; set one of them at most"
+        )
+    if not strategy.reduce_inputs:
+        return Closure.ANCESTORS
+    return Closure.FREE if strategy.reduce_outputs else Closure.DESCENDANTS
+
+
+def _budget(settings: Settings) -> Budget:
+    return Budget(settings.budget.checks, settings.budget.seconds)
+
+
+def _summary(job: Job, judge: Judge, ending: Ending, loaded: Loaded | None) -> Summary:
+    tally = judge.tally
+    signature = ending.signature or judge.baseline
+    return Summary(
+        status=ending.status,
+        exit_code=ending.exit_code,
+        strategy=job.settings.strategy.name,
+        message=ending.message,
+        nodes_before=len(loaded.graph.nodes) if loaded else 0,
+        minimality=ending.done.claim.value if ending.done else None,
+        checks=Checks(tally.paid["search"], tally.paid["trust"], tally.reused),
+        outcomes=dict(tally.outcomes),
+        signature={"stage": signature.stage, "kind": signature.kind, "detail": signature.detail} if signature else None,
+        seconds=Seconds(time.monotonic() - job.started, tally.seconds, loaded.recorded.seconds if loaded else 0.0),
+        peak_rss_mb={"job": _own_peak_mb(), "workers": max(job.pool.peak_rss_mb, tally.peak_rss_mb)},
+        warnings=loaded.warnings if loaded else (),
+        checker=job.checker.name,
+        check=job.checker.describe(),
+        input_model=job.settings.model,
+        context=judge.journal.context,
+        versions=contexts.versions(job.settings, job.pool),
+        plan=contexts.plan(ending, judge) if ending.status == "planned" else None,
+    )
+
+
+def _own_peak_mb() -> float:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)

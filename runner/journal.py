@@ -1,0 +1,343 @@
+"""The journal: every verdict that was paid for, one JSON line each, append-only.
+
+A verdict is written before anybody acts on it, by one ``write`` of a whole line to a file opened for appending, under a
+lock, and synced. A process that is killed leaves at most an unfinished last line, which readers ignore and the next
+writer repairs. So several processes may share one file, and what one of them found is at once known to all.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runner.errors import UsageError
+from runner.verdict import Verdict
+from strategies.trial import Trial
+
+_LOG = logging.getLogger(__name__)
+_VERSION = 1
+_HEADER_START = b'{"winnow": '
+JOURNAL_NAME = "journal.jsonl"
+
+
+def context_digest(context: Mapping[str, str]) -> str:
+    """Return 16 hex digits that name a context: equal contexts give the same, in any order of their components."""
+    return hashlib.sha256(json.dumps(dict(context), sort_keys=True).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One record of a journal.
+
+    ``ranges`` and ``key`` are the trial's; ``attempt`` counts repeated checks of one trial from 0; ``writer`` names the
+    run that paid for the check (several may share a journal).
+    """
+
+    ranges: str
+    key: str
+    attempt: int
+    verdict: Verdict
+    phase: str
+    label: str
+    iteration: int
+    writer: str = ""
+
+    @property
+    def trial(self) -> Trial:
+        """The trial that was checked."""
+        return Trial.parse(self.ranges)
+
+
+class Journal:
+    """The verdicts of one context in one file.
+
+    Of two records of the same trial and attempt the first in the file counts, for every process alike, until it is
+    voided by ``forget``. Safe for threads and for processes.
+
+    Raises UsageError where the file exists and is not a journal, or is one of another context, and OSError where it
+    cannot be written.
+    """
+
+    def __init__(self, path: Path, context: Mapping[str, str], *, writer: str = "") -> None:
+        self.path = path
+        self.context = dict(context)
+        self._writer = writer
+        self._lock = threading.RLock()
+        self._reused: list[_Records] = []
+        self._own = _Records(path, self.context)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with self._locked() as descriptor:
+            self._own.read()  # refuses another context's journal before anything in it is touched
+            self._repair(descriptor)
+        self._own.read()
+
+    def get(self, trial: Trial, attempt: int = 0) -> Verdict | None:
+        """Return the verdict of this trial and attempt, from this journal or a reused one, or None."""
+        with self._lock:
+            place = (trial.key, attempt)
+            if place in self._own.standing:
+                return self._own.standing[place].verdict
+            if place in self._own.voided:
+                return None
+            return next(
+                (records.standing[place].verdict for records in self._reused if place in records.standing), None
+            )
+
+    def put(self, trial: Trial, attempt: int, verdict: Verdict, phase: str, label: str, iteration: int) -> Verdict:
+        """Record a verdict; it is on disk when this returns. Return the one that counts.
+
+        That is another one where another process recorded the same trial and attempt first.
+        """
+        record = {
+            "key": trial.key,
+            "attempt": attempt,
+            "verdict": verdict.to_json(),
+            "phase": phase,
+            "label": label,
+            "iteration": iteration,
+            "writer": self._writer,
+            "ranges": trial.ranges,
+        }
+        with self._lock:
+            self._append(record)
+            standing = self._own.standing.get((trial.key, attempt))
+            return standing.verdict if standing else verdict
+
+    def forget(self, trial: Trial, attempt: int = 0) -> None:
+        """Void what is known of this trial and attempt (a person took an answer back); a later ``put`` counts again."""
+        with self._lock:
+            self._append({"void": True, "key": trial.key, "attempt": attempt, "ranges": trial.ranges})
+
+    def refresh(self) -> int:
+        """Read what other processes appended since (one ``stat`` if nothing); return how many records that were."""
+        with self._lock:
+            return self._own.read()
+
+    def entries(self) -> tuple[Entry, ...]:
+        """Return the records of this journal's own file that stand (first of their place, not voided), in order."""
+        with self._lock:
+            return tuple(self._own.standing.values())
+
+    def reuse(self, paths: Iterable[Path]) -> int:
+        """Also consult the journals of other run folders (or journal files), read-only; return how many verdicts.
+
+        Raises UsageError for a path that holds no journal, or only journals of another context.
+        """
+        added = 0
+        for path in paths:
+            files = _journals_in(path)
+            matching = [file for file in files if not _differences(read_context(file), self.context)]
+            if not matching:
+                raise UsageError(_refusal(files[0], read_context(files[0]), self.context, f"journal.reuse={path}"))
+            for file in matching:
+                records = _Records(file, self.context)
+                records.read()
+                added += len(records.standing)
+                with self._lock:
+                    self._reused.append(records)
+        return added
+
+    def _append(self, record: Mapping[str, Any]) -> None:
+        line = _line(record)
+        with self._locked() as descriptor:
+            self._repair(descriptor)
+            _write_whole(descriptor, line)
+            os.fsync(descriptor)
+        self._own.read()
+
+    @contextmanager
+    def _locked(self) -> Iterator[int]:
+        # Opened anew each time: a lock belongs to the open file, and a forked child would share that of its parent.
+        descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _repair(self, descriptor: int) -> None:
+        """Make the file end in a whole line and begin with a header. Only called under the lock."""
+        size = os.fstat(descriptor).st_size
+        tail = _unfinished_tail(descriptor, size)
+        if tail and len(tail) == size and not (tail.startswith(_HEADER_START) or _HEADER_START.startswith(tail)):
+            raise UsageError(_not_a_journal(self.path))
+        if tail and _is_object(tail):
+            _write_whole(descriptor, b"\n")
+        elif tail:
+            os.ftruncate(descriptor, size - len(tail))
+        if os.fstat(descriptor).st_size == 0:
+            _write_whole(descriptor, _line({"winnow": _VERSION, "context": self.context}))
+            os.fsync(descriptor)
+            _sync_folder(self.path.parent)
+
+
+class _Records:
+    """What the complete lines of one journal file say, read on from where the last reading stopped."""
+
+    def __init__(self, path: Path, context: Mapping[str, str]) -> None:
+        self.path = path
+        self.standing: dict[tuple[str, int], Entry] = {}
+        self.voided: set[tuple[str, int]] = set()
+        self._context = context
+        self._read_to = 0
+        self._inode = 0
+        self._line_number = 0
+
+    def read(self) -> int:
+        """Read the complete lines not yet read; return how many records were among them."""
+        status = self.path.stat()
+        if status.st_ino != self._inode or status.st_size < self._read_to:
+            self.standing, self.voided = {}, set()
+            self._read_to, self._inode, self._line_number = 0, status.st_ino, 0
+        if status.st_size == self._read_to:
+            return 0
+        count = 0
+        with self.path.open("rb") as file:
+            file.seek(self._read_to)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                self._read_to += len(line)
+                self._line_number += 1
+                count += self._take(line)
+        return count
+
+    def _take(self, line: bytes) -> int:
+        if self._line_number == 1:
+            context = _context_of(line, self.path)
+            if _differences(context, self._context):
+                raise UsageError(_refusal(self.path, context, self._context, f"journal={self.path}"))
+            return 0
+        try:
+            record = json.loads(line)
+            place = (str(record["key"]), int(record["attempt"]))
+            entry = None if record.get("void") else _entry(record)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            _LOG.warning("%s: line %d is no record and is skipped (%r)", self.path, self._line_number, error)
+            return 0
+        if entry is None:
+            self.standing.pop(place, None)
+            self.voided.add(place)
+        elif place not in self.standing:
+            self.standing[place] = entry
+            self.voided.discard(place)
+        return 1
+
+
+def read_context(path: Path) -> dict[str, str]:
+    """Return the context that the journal at ``path`` belongs to. Raises UsageError where it is no journal."""
+    with path.open("rb") as file:
+        return _context_of(file.readline(), path)
+
+
+def _context_of(line: bytes, path: Path) -> dict[str, str]:
+    try:
+        header = json.loads(line)
+        if header["winnow"] != _VERSION:
+            raise UsageError(
+                f"{path} is a journal of format {header['winnow']!r}, this version reads format {_VERSION}; "
+                "start a new run folder"
+            )
+        return {str(name): str(value) for name, value in header["context"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UsageError(_not_a_journal(path)) from error
+
+
+def _journals_in(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    files = [path / JOURNAL_NAME, *sorted(path.glob("journal*/*.jsonl")), *sorted(path.glob("journal-*.jsonl"))]
+    found = [file for file in files if file.is_file()]
+    if not found:
+        raise UsageError(
+            f"no journal at journal.reuse={path}; give a run folder (with {JOURNAL_NAME}) or a journal file"
+        )
+    return found
+
+
+def _entry(record: Mapping[str, Any]) -> Entry:
+    return Entry(
+        ranges=str(record["ranges"]),
+        key=str(record["key"]),
+        attempt=int(record["attempt"]),
+        verdict=Verdict.from_json(record["verdict"]),
+        phase=str(record["phase"]),
+        label=str(record["label"]),
+        iteration=int(record["iteration"]),
+        writer=str(record.get("writer", "")),
+    )
+
+
+def _differences(theirs: Mapping[str, str], ours: Mapping[str, str]) -> list[str]:
+    names = sorted({*theirs, *ours})
+    return [
+        f"{name}: {theirs.get(name, '(none)')} -> {ours.get(name, '(none)')}"
+        for name in names
+        if theirs.get(name) != ours.get(name)
+    ]
+
+
+def _refusal(path: Path, theirs: Mapping[str, str], ours: Mapping[str, str], where: str) -> str:
+    changed = "; ".join(_differences(theirs, ours))
+    return (
+        f"{where}: the verdicts in {path} were found under other conditions and cannot be used here: {changed}. "
+        "Restore what changed, or start a new run folder (without resume= and journal.reuse=)"
+    )
+
+
+def _not_a_journal(path: Path) -> str:
+    return f"{path} is not a journal (its first line is no header); name another file or start a new run folder"
+
+
+def _line(record: Mapping[str, Any]) -> bytes:
+    return json.dumps(record, default=_plain).encode() + b"\n"
+
+
+def _plain(value: Any) -> Any:
+    """Turn what a checker left in its metrics into JSON: a verdict that was paid for is not lost to a stray type."""
+    return value.item() if hasattr(value, "item") and getattr(value, "size", 1) == 1 else str(value)
+
+
+def _is_object(text: bytes) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _unfinished_tail(descriptor: int, size: int) -> bytes:
+    """Return what follows the last line end of the file, read backwards in growing steps."""
+    step = 4096
+    while True:
+        start = max(0, size - step)
+        chunk = os.pread(descriptor, size - start, start)
+        _, newline, tail = chunk.rpartition(b"\n")
+        if newline or start == 0:
+            return tail
+        step *= 8
+
+
+def _write_whole(descriptor: int, line: bytes) -> None:
+    """Write a line or nothing. Raises OSError where the disk is full."""
+    size = os.fstat(descriptor).st_size
+    written = os.write(descriptor, line)
+    if written != len(line):
+        os.ftruncate(descriptor, size)
+        raise OSError(f"the journal's disk took only {written} of {len(line)} bytes")
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,130 @@
+"""The judge: from a trial to an outcome, paid for once."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from runner.artifacts import Artifacts
+from runner.candidate import Candidate, Invalid
+from runner.checkers.checker import Checker
+from runner.journal import Journal
+from runner.subjects.subject import Subject
+from runner.verdict import Signature, Verdict
+from strategies.outcome import Outcome
+from strategies.trial import Trial
+
+Report = Callable[[int, str, str, Trial, Verdict], None]
+"""Told of every check: iteration, phase, label, trial, verdict."""
+
+
+@dataclass
+class Tally:
+    """What was paid for: checks of each purpose, verdicts reused, outcomes, seconds inside checks, peak memory in MiB."""
+
+    paid: Counter[str] = field(default_factory=Counter)
+    reused: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+    peak_rss_mb: float = 0.0
+
+
+class Judge:
+    """Makes a candidate, has it checked, sorts its files and records the verdict. Safe for threads."""
+
+    def __init__(
+        self, subject: Subject, checker: Checker, journal: Journal, artifacts: Artifacts, folder: Path, report: Report
+    ) -> None:
+        self.subject = subject
+        self.checker = checker
+        self.journal = journal
+        self.artifacts = artifacts
+        self.folder = folder
+        self.report = report
+        self.tally = Tally()
+        self.baseline: Signature | None = None
+        self.different: Counter[str] = Counter()
+        self._stopped = False
+        self._lock = threading.Lock()
+        self._iteration = self._last_iteration()
+
+    def verdict(self, trial: Trial, phase: str, label: str, purpose: str, attempt: int = 0) -> Verdict | None:
+        """Return the verdict of a trial: from the journal, or by checking it. None: the run was stopped meanwhile."""
+        self.journal.refresh()
+        known = self.journal.get(trial, attempt)
+        if known:
+            verdict = self._relative(known)
+            with self._lock:
+                self.tally.reused += 1
+                self.tally.outcomes[verdict.outcome.value] += 1
+            self.report(self._iteration, phase, f"{label} (known)", trial, verdict)
+            return verdict
+        iteration, folder = self._next()
+        made = self.subject.make(trial, folder, iteration, phase, label)
+        if isinstance(made, Invalid):
+            shutil.rmtree(folder)
+            verdict = Verdict(Outcome.UNRESOLVED, reason=made.reason)
+            with self._lock:
+                self.tally.outcomes[verdict.outcome.value] += 1
+            self.report(iteration, phase, label, trial, verdict)
+            return verdict
+        return self.check(made, purpose, attempt)
+
+    def check(
+        self, candidate: Candidate, purpose: str, attempt: int = 0, *, record: bool = True, own: bool = True
+    ) -> Verdict | None:
+        """Have a candidate checked, whatever the journal knows; None if the run was stopped meanwhile.
+
+        ``record=False``: the verdict is not about the trial. ``own=False``: its files are not ours to sort or to remove.
+        """
+        raw = self.checker.check(candidate)
+        if self._stopped:
+            return None
+        if record:
+            raw = self.journal.put(candidate.trial, attempt, raw, candidate.phase, candidate.label, candidate.iteration)
+        verdict = self._relative(raw)
+        with self._lock:
+            self.tally.paid[purpose] += 1
+            self.tally.outcomes[verdict.outcome.value] += 1
+            self.tally.seconds += verdict.seconds
+            self.tally.peak_rss_mb = max(self.tally.peak_rss_mb, verdict.peak_rss_mb)
+            if verdict.outcome is Outcome.DIFFERENT and verdict.signature:
+                self.different[str(replace(verdict.signature, detail=""))] += 1
+            if own:
+                self.artifacts.sort(candidate, verdict)
+        if own:
+            self.subject.discard(candidate)
+        self.report(candidate.iteration, candidate.phase, candidate.label, candidate.trial, verdict)
+        return verdict
+
+    def folder_for(self) -> tuple[int, Path]:
+        """Return the next iteration's number and its new, empty folder."""
+        return self._next()
+
+    def stop(self) -> None:
+        """From now on answers are worth nothing: the processes that give them are being killed."""
+        self._stopped = True
+
+    def _relative(self, verdict: Verdict) -> Verdict:
+        """A failure with another signature than the one under study is a DIFFERENT one."""
+        if verdict.outcome is not Outcome.FAIL or not self.baseline or not verdict.signature:
+            return verdict
+        if verdict.signature.same_failure(self.baseline):
+            return verdict
+        return replace(verdict, outcome=Outcome.DIFFERENT, reason=f"another failure, {verdict.signature}: {verdict.reason}")
+
+    def _next(self) -> tuple[int, Path]:
+        with self._lock:
+            self._iteration += 1
+            folder = self.folder / f"{self._iteration:05d}"
+            folder.mkdir(parents=True)
+            return self._iteration, folder
+
+    def _last_iteration(self) -> int:
+        """The last number of an interrupted run in the same folder; its unfinished files are left alone."""
+        numbers = [int(path.name) for path in self.folder.glob("[0-9]*") if path.name.isdigit()]
+        return max(numbers, default=0)

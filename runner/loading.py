@@ -1,0 +1,152 @@
+"""From a model file to everything that cutting it needs: weights stored once, graph, inputs, recorded values, types."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from runner.errors import NotApplicable, UsageError
+from runner.inputs.source import samples as input_samples
+from runner.model.graph import Graph
+from runner.model.shapes import read_types
+from runner.model.store import Store
+from runner.model.values import TensorFile
+from runner.schema.backend import BackendSettings
+from runner.schema.inputs import RandomInputs, Recording, ShapeInference
+from runner.schema.root import Settings
+from runner.subjects.recording import Recorded, Recorder
+from runner.workers.pool import Pool
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model that is ready to be cut. ``sha256``: of the file and its external data. ``path``: the user's own file."""
+
+    path: Path
+    sha256: str
+    graph: Graph
+    store: Store
+    recorded: Recorded
+    types: Mapping[str, onnx.TypeProto]
+    warnings: tuple[str, ...]
+
+
+def load(settings: Settings, pool: Pool, folder: Path, *, record: bool = True) -> Loaded:
+    """Read the model of ``settings`` and record its values on the reference. Raises UsageError for files that are wrong."""
+    if settings.model is None:
+        raise UsageError("model=null: which model? Give its path: python -m runner model=path/to/model.onnx")
+    path = Path(settings.model).expanduser().absolute()
+    for stale in ("store", "values", "inputs"):  # what an interrupted run left half-made
+        shutil.rmtree(folder / stale, ignore_errors=True)
+    store = Store(folder / "store")
+    facts = _ingest(path, store, settings, pool)
+    warnings = list(facts["warnings"])
+    graph = Graph.load(store.structure)
+    values, unusable = _samples(settings, graph, pool, folder)
+    warnings += unusable
+    recorded = Recorded(values)
+    if record and settings.inputs.record is Recording.ahead and values:
+        recorder = Recorder(
+            graph,
+            store,
+            pool,
+            backend_json(settings.reference),
+            graph.value_types,
+            folder / "values",
+            settings.reference.python,
+            settings.inputs.record_timeout,
+            settings.workers.memory_mb,
+        )
+        recorded = recorder.record(values)
+    warnings += _doubts(settings, graph, recorded)
+    types = _inferred(settings, graph, store, recorded, pool, warnings) if record else {}
+    for warning in warnings:
+        log.warning("%s", warning)
+    return Loaded(path, facts["sha256"], graph, store, recorded, types, tuple(warnings))
+
+
+def backend_json(backend: BackendSettings) -> dict[str, Any]:
+    """Return a backend's settings as the workers take them."""
+    plain = {key: value for key, value in dataclasses.asdict(backend).items() if key not in ("model", "python")}
+    return {key: getattr(value, "value", value) for key, value in plain.items()}
+
+
+def _ingest(path: Path, store: Store, settings: Settings, pool: Pool) -> dict[str, Any]:
+    if not path.is_file():
+        raise UsageError(f"model={settings.model}: no such file")
+    reply = pool.call(
+        "ingest",
+        {"model": str(path), "store": str(store.folder)},
+        timeout=settings.workers.timeout,
+        memory_mb=settings.workers.memory_mb,
+    )
+    if reply.value is not None:
+        return reply.value
+    why = reply.failure.message if reply.failure else f"reading it ended with {reply.death}"
+    raise UsageError(f"model={settings.model}: {why}")
+
+
+def _samples(
+    settings: Settings, graph: Graph, pool: Pool, folder: Path
+) -> tuple[tuple[Mapping[str, TensorFile], ...], list[str]]:
+    try:
+        return input_samples(settings.inputs, graph, pool, folder / "inputs"), []
+    except NotApplicable as error:
+        return (), [f"no values for the model's inputs, so none are recorded: {error}"]
+
+
+def _doubts(settings: Settings, graph: Graph, recorded: Recorded) -> list[str]:
+    """What a user should know before trusting a reduction of this model."""
+    found = []
+    if recorded.unrunnable:
+        more = f" and {len(recorded.unrunnable) - 1} more" if len(recorded.unrunnable) > 1 else ""
+        found.append(
+            f"the reference cannot run {recorded.unrunnable[0]}{more} ({recorded.reason}): what depends on it is not recorded"
+        )
+    open_inputs = [
+        name
+        for name in graph.inputs
+        if name in graph.value_types
+        and any(not dim.dim_value for dim in graph.value_types[name].tensor_type.shape.dim)
+        and name not in settings.inputs.shapes
+    ]
+    if open_inputs and isinstance(settings.inputs, RandomInputs):
+        found.append(
+            f"dynamic input shapes ({', '.join(open_inputs)}) were chosen by us; "
+            "give the ones that fail: inputs.shapes='{name: [1, 3, 224, 224]}'"
+        )
+    if isinstance(settings.inputs, RandomInputs):
+        found.append("the inputs are random; a failure that needs real data wants inputs=files inputs.path=...")
+    return found
+
+
+def _inferred(
+    settings: Settings, graph: Graph, store: Store, recorded: Recorded, pool: Pool, warnings: list[str]
+) -> dict[str, onnx.TypeProto]:
+    """Return what shape inference knows, if recording left anything open."""
+    mode = settings.inputs.shape_inference
+    known = set(recorded.values[0]) if recorded.values else set()
+    tensors = {name for node in graph.nodes for name in node.outputs}
+    if mode is ShapeInference.off or not tensors - known:
+        return {}
+    out = store.folder / "inferred.onnx"
+    reply = pool.call(
+        "infer_shapes",
+        {"model": str(store.structure), "mode": mode.value, "shapes": dict(settings.inputs.shapes), "out": str(out)},
+        timeout=settings.workers.timeout,
+        memory_mb=settings.workers.memory_mb,
+    )
+    if reply.value is None:
+        why = reply.failure.message if reply.failure else reply.death
+        warnings.append(f"inputs.shape_inference={mode.value} failed: {why}")
+        return {}
+    return read_types(out)

@@ -1,0 +1,88 @@
+"""Recorded values in the forms that a user's check knows: an npz file, an ONNX ``test_data_set`` folder."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from runner.model import storage
+from runner.model.tensor_file import NUMPY, TensorFile, finite_of, load, read, renamed
+
+_NUMBERED = re.compile(r"(input|output)_(\d+)\.pb")
+
+
+def write_npz(feeds: Mapping[str, TensorFile], path: Path) -> tuple[str, ...]:
+    """Write tensors for ``numpy.load`` (no pickles in it) and return the names that were left out.
+
+    Names stand as they are, those of ``numpy.savez``'s own parameters too. Left out: dtypes that numpy lacks, strings
+    that are no text, names that a zip
+    archive cannot hold (NUL, more than 64 KiB).
+    """
+    skipped = []
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+        for name, file in feeds.items():
+            array = _numpy_array(file)
+            entry = name + ".npy"
+            if array is None or "\0" in name or len(entry.encode("utf-8", "replace")) > 0xFFFF:
+                skipped.append(name)
+                continue
+            with archive.open(zipfile.ZipInfo(entry), "w", force_zip64=True) as target:
+                np.lib.format.write_array(target, array, allow_pickle=False)
+    return tuple(skipped)
+
+
+def _numpy_array(file: TensorFile) -> Any:
+    """Return the tensor as an array that needs no pickle, or None."""
+    if file.dtype in NUMPY:
+        return read(file)
+    if file.dtype != storage.STRING:
+        return None
+    strings = read(file)
+    # numpy's text drops NULs at the end and cannot hold bytes that are no text
+    if any(item.endswith("\0") or any(0xDC80 <= ord(sign) <= 0xDCFF for sign in item) for item in strings.ravel()):
+        return None
+    return strings.astype(str)
+
+
+def write_test_data_set(inputs: Mapping[str, TensorFile], outputs: Mapping[str, TensorFile], folder: Path) -> None:
+    """Write ``input_0.pb``, ``output_0.pb`` and so on, names set.
+
+    The order is the given one: that of the model's inputs and outputs.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    for kind, files in (("input", inputs), ("output", outputs)):
+        for number, (name, file) in enumerate(files.items()):
+            renamed(file, name, folder / f"{kind}_{number}.pb")
+
+
+def read_test_data_set(folder: Path) -> tuple[list[TensorFile], list[TensorFile]]:
+    """Return the inputs and the outputs of a ``test_data_set`` folder, in order.
+
+    Names are empty where the files have none. Raises OSError, or ValueError for a file that holds
+    no tensor (a sequence, an optional, anything else).
+    """
+    found: dict[str, list[tuple[int, Path]]] = {"input": [], "output": []}
+    for path in Path(folder).iterdir():
+        match = _NUMBERED.fullmatch(path.name)
+        if match:
+            found[match[1]].append((int(match[2]), path))
+    inputs, outputs = ([describe(path) for _, path in sorted(found[kind])] for kind in ("input", "output"))
+    return inputs, outputs
+
+
+def describe(path: Path) -> TensorFile:
+    """Return what a file with a serialised TensorProto holds. Raises OSError, or ValueError where it holds none."""
+    tensor = load(path)
+    if storage.is_external(tensor):
+        raise ValueError(f"{path}: a tensor with external data cannot be used here")
+    problem = storage.size_problem(tensor)
+    if problem:
+        raise ValueError(f"{path} holds no usable tensor: {problem}")
+    finite, nan = finite_of(tensor)
+    return TensorFile(tensor.name, Path(path), tensor.data_type, tuple(tensor.dims), finite, nan)

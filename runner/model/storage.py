@@ -1,0 +1,136 @@
+"""How a tensor's elements lie in memory: bits per element, raw little-endian bytes, plausibility of sizes.
+
+The ONNX specification (``onnx.proto``, message TensorProto) says which field holds which dtype and how sub-byte types
+are packed.
+Dtypes are plain numbers, so that a model with a dtype newer than the installed onnx still passes through.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+import onnx
+from onnx import TensorProto
+
+STRING = 8
+# bits of one element, by onnx.TensorProto.DataType; strings have no fixed size
+BITS = {
+    1: 32, 2: 8, 3: 8, 4: 16, 5: 16, 6: 32, 7: 64, 9: 8, 10: 16, 11: 64, 12: 32, 13: 64, 14: 64, 15: 128, 16: 16,
+    17: 8, 18: 8, 19: 8, 20: 8, 21: 4, 22: 4, 23: 4, 24: 8, 25: 2, 26: 2, 27: 6, 28: 6,
+}  # fmt: skip
+# (typed field, numpy dtype of one stored entry); all others are in int32_data
+_FIELDS = {
+    1: ("float_data", "<f4"),
+    6: ("int32_data", "<i4"),
+    7: ("int64_data", "<i8"),
+    11: ("double_data", "<f8"),
+    12: ("uint64_data", "<u4"),
+    13: ("uint64_data", "<u8"),
+    14: ("float_data", "<f4"),
+    15: ("double_data", "<f8"),
+}
+_SIX_BITS = (27, 28)
+
+
+def is_external(tensor: TensorProto) -> bool:
+    """Whether the elements lie in a file of their own."""
+    return bool(tensor.data_location == TensorProto.EXTERNAL)
+
+
+def elements(dims: Iterable[int]) -> int:
+    """Return the number of elements. Raises ValueError for a negative dimension."""
+    dims = list(dims)
+    if any(dim < 0 for dim in dims):
+        raise ValueError(f"negative dimension in {dims}")
+    return math.prod(dims)
+
+
+def byte_size(dtype: int, dims: Iterable[int]) -> int | None:
+    """Return the bytes that the elements take (sub-byte types packed), or None where the dtype does not fix it."""
+    count = elements(dims)
+    bits = BITS.get(dtype)
+    return None if bits is None else (count * bits + 7) // 8
+
+
+def raw_bytes(tensor: TensorProto) -> bytes | None:
+    """Return the elements of an inline tensor as raw little-endian bytes, or None where they have no such form."""
+    if tensor.HasField("raw_data"):
+        return bytes(tensor.raw_data)
+    dtype = tensor.data_type
+    if dtype not in BITS or dtype in _SIX_BITS:
+        return None
+    if dtype in _FIELDS:
+        field, entry = _FIELDS[dtype]
+        return np.asarray(getattr(tensor, field), dtype=entry).tobytes()
+    stored = np.asarray(tensor.int32_data, dtype=np.int64)
+    return stored.astype("<u2" if BITS[dtype] == 16 else "u1").tobytes()
+
+
+def size_problem(tensor: TensorProto) -> str | None:
+    """Say what is wrong with the amount of data in an inline tensor, or return None."""
+    dims = list(tensor.dims)
+    try:
+        count = elements(dims)
+    except ValueError as error:
+        return str(error)
+    if tensor.data_type == 0:
+        return "has no element type"
+    if tensor.data_type == STRING:
+        return (
+            None if len(tensor.string_data) == count else f"{dims} needs {count} strings, has {len(tensor.string_data)}"
+        )
+    wanted = byte_size(tensor.data_type, dims)
+    if wanted is None:
+        return None
+    have: int | None
+    if tensor.HasField("raw_data"):
+        have = len(tensor.raw_data)
+    else:
+        field, entry = _FIELDS.get(tensor.data_type, ("int32_data", "<u2" if BITS[tensor.data_type] == 16 else "u1"))
+        have = len(getattr(tensor, field)) * np.dtype(entry).itemsize
+        if tensor.data_type in _SIX_BITS:  # one entry an element here
+            wanted = count
+    return (
+        None if have == wanted else f"{dims} of dtype {dtype_name(tensor.data_type)} needs {wanted} bytes, has {have}"
+    )
+
+
+def dtype_name(dtype: int) -> str:
+    """Return the ONNX name of a dtype, or its number where the installed onnx does not know it."""
+    try:
+        return str(onnx.TensorProto.DataType.Name(dtype))
+    except ValueError:
+        return str(dtype)
+
+
+def set_raw(tensor: TensorProto, data: bytes | None) -> None:
+    """Replace the elements by raw bytes; None leaves the tensor without data (its dims and dtype stay)."""
+    for field in ("float_data", "int32_data", "int64_data", "double_data", "uint64_data", "external_data"):
+        tensor.ClearField(field)
+    tensor.ClearField("raw_data")
+    tensor.ClearField("data_location")
+    if data is not None:
+        tensor.raw_data = data
+
+
+def set_reference(tensor: TensorProto, location: str, offset: int, length: int) -> None:
+    """Make the tensor refer to bytes of a file beside the model."""
+    set_raw(tensor, None)
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", str(offset)), ("length", str(length))):
+        tensor.external_data.add(key=key, value=value)
+
+
+def reference(tensor: TensorProto) -> tuple[str, int, int | None]:
+    """Return (location, offset, length or None) of an external tensor. Raises ValueError for what is not a number."""
+    entries = {entry.key: entry.value for entry in tensor.external_data}
+    location = entries.get("location", "")
+    if not location:
+        raise ValueError("external data without a location")
+    offset = int(entries.get("offset") or 0)
+    length = int(entries["length"]) if entries.get("length") else None
+    if offset < 0 or (length is not None and length < 0):
+        raise ValueError(f"negative offset or length ({offset}, {length})")
+    return location, offset, length

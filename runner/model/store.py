@@ -1,0 +1,159 @@
+"""Where candidates lie: small ones whole in their trial's folder, large ones beside the one weights file."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+
+from onnx import ModelProto, TensorProto
+
+from runner.model import scopes, storage
+from runner.model.external import chunks
+from runner.model.ingest import INLINE_LIMIT, STRUCTURE
+from runner.model.weights import WEIGHTS, WeightsWriter
+
+# protobuf refuses 2 GiB; the rest of the file needs room as well
+_ONE_FILE_LIMIT = (1 << 31) - (64 << 20)
+
+
+class Store:
+    """The folder that ``ingest`` filled: the structure, its weights, and the candidates too large to carry theirs.
+
+    ``inline_limit``: bytes of weights that a candidate carries inside at most.
+    """
+
+    def __init__(self, folder: Path, inline_limit: int = INLINE_LIMIT) -> None:
+        self.folder = Path(folder)
+        self.inline_limit = inline_limit
+
+    @property
+    def structure(self) -> Path:
+        """The whole model without its large weights."""
+        return self.folder / STRUCTURE
+
+    @property
+    def weights(self) -> Path:
+        """The weights file; it is absent where the structure holds all weights."""
+        return self.folder / WEIGHTS
+
+    def kept_bytes(self, model: ModelProto) -> int:
+        """Return the bytes of weights that a model of this store refers to."""
+        return sum(_length(tensor) for tensor in _references(model))
+
+    def write(self, model: ModelProto, folder: Path, stem: str = "model") -> Path:
+        """Write a candidate and return its path.
+
+        A candidate whose weights are small gets them inside (``model`` is changed in place so) and lies in ``folder``
+        as ``STEM.onnx``; a larger one lies in the
+        store's folder under a name made of ``folder`` and ``stem``, and refers to the weights file there.
+        """
+        if self.kept_bytes(model) > self.inline_limit:
+            path = self.folder / f"{folder.name}.{stem}.onnx"
+        else:
+            self.inline(model)
+            folder.mkdir(parents=True, exist_ok=True)
+            path = folder / f"{stem}.onnx"
+        path.write_bytes(model.SerializeToString())
+        return path
+
+    def inline(self, model: ModelProto) -> None:
+        """Read the weights that a model refers to into it, in place."""
+        for tensor in _references(model):
+            storage.set_raw(tensor, self._read(tensor))
+
+    def standalone(
+        self,
+        model: ModelProto,
+        path: Path,
+        *,
+        external_data: str | None = None,
+        threshold: int = 1024,
+        one_file: bool = True,
+    ) -> list[Path]:
+        """Write a model that stands alone, with its own weights; return all files written, the model first.
+
+        The weights are inside if that is less than 2 GiB and ``external_data`` (a plain file name) is None, else
+        beside it: tensors of ``threshold``
+        bytes or more in that file (``one_file``), or each in a file of that name with a number. The model appears last
+        and whole. ``model`` is not changed.
+        Raises ValueError for an ``external_data`` that is not a plain name, OSError where nothing can be written.
+        """
+        path = Path(path)
+        whole = ModelProto()
+        whole.CopyFrom(model)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if external_data is None and whole.ByteSize() + self.kept_bytes(whole) < _ONE_FILE_LIMIT:
+            self.inline(whole)
+            written = []
+        else:
+            name = external_data or f"{path.name}.data"
+            if Path(name).name != name or name in ("..", path.name) or "\\" in name:
+                raise ValueError(f"external_data={name!r} must be a plain file name, other than the model's")
+            written = self._externalise(whole, path.parent, name, threshold, one_file)
+        _write_atomically(path, whole.SerializeToString())
+        return [path, *written]
+
+    def _externalise(self, model: ModelProto, folder: Path, name: str, threshold: int, one_file: bool) -> list[Path]:
+        """Write the large weights of a model beside it and make it refer to them."""
+        large = [tensor for tensor in scopes.initializers(model) if _length(tensor) >= threshold]
+        for tensor in _references(model):
+            if _length(tensor) < threshold:
+                storage.set_raw(tensor, self._read(tensor))
+        if not large:
+            return []
+        # what is there may be the weights file of this very model, or of another that somebody still reads: it is
+        # replaced, never written into
+        if one_file:
+            with WeightsWriter(folder / name) as weights:
+                moves = [self._move(tensor, weights) for tensor in large]
+            for tensor, offset, length in filter(None, moves):
+                storage.set_reference(tensor, name, offset, length)
+            return [folder / name]
+        written = []
+        for number, tensor in enumerate(large):
+            part = f"{name}.{number}"
+            with WeightsWriter(folder / part) as weights:
+                moved = self._move(tensor, weights)
+            if moved:
+                storage.set_reference(tensor, part, 0, moved[2])
+                written.append(folder / part)
+            else:
+                (folder / part).unlink()
+        return written
+
+    def _move(self, tensor: TensorProto, weights: WeightsWriter) -> tuple[TensorProto, int, int] | None:
+        length = _length(tensor)
+        if storage.is_external(tensor):
+            _, offset, _ = storage.reference(tensor)
+            region = (self.weights, offset, length)
+            known = weights.known(region)
+            if known is None:
+                known = weights.add(chunks(*region), length, None, region)
+            return tensor, known, length
+        raw = storage.raw_bytes(tensor)
+        return None if raw is None else (tensor, weights.add([raw], length), length)
+
+    def _read(self, tensor: TensorProto) -> bytes:
+        _, offset, _ = storage.reference(tensor)
+        return b"".join(chunks(self.weights, offset, _length(tensor)))
+
+
+def _references(model: ModelProto) -> Iterable[TensorProto]:
+    return [tensor for tensor in scopes.initializers(model) if storage.is_external(tensor)]
+
+
+def _length(tensor: TensorProto) -> int:
+    return storage.byte_size(tensor.data_type, tensor.dims) or 0
+
+
+def _write_atomically(path: Path, data: bytes) -> None:
+    """Write a file that appears whole or not at all."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
+    try:
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,126 @@
+"""What a sound graph is: every name defined once, before it is read; tensors as large as they say."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+
+from runner.model import scopes, storage
+from runner.model.errors import ModelError
+
+
+def check_tensors(model: ModelProto) -> None:
+    """Raise ModelError for a tensor whose inline data do not fit its dims and dtype."""
+    for tensor in _all_tensors(model):
+        if storage.is_external(tensor):
+            continue
+        problem = storage.size_problem(tensor)
+        if problem:
+            raise ModelError(f"tensor {tensor.name!r}: {problem}")
+
+
+def _all_tensors(model: ModelProto) -> Iterator[TensorProto]:
+    yield from scopes.initializers(model)
+    # the dims of sparse parts and attributes follow the same rules
+    yield from scopes.inline_tensors(model)
+
+
+def drop_duplicate_initializers(graph: GraphProto) -> list[str]:
+    """Keep the last of initializers that share a name, as runtimes do; return warnings."""
+    last = {tensor.name: place for place, tensor in enumerate(graph.initializer)}
+    if len(last) == len(graph.initializer):
+        return []
+    extra = [place for place, tensor in enumerate(graph.initializer) if last[tensor.name] != place]
+    names = sorted({graph.initializer[place].name for place in extra})
+    for place in reversed(extra):
+        del graph.initializer[place]
+    return [f"initializers that are defined more than once, the last one counts: {', '.join(names)}"]
+
+
+def check_names(graph: GraphProto) -> None:
+    """Raise ModelError where the top-level graph defines a name twice, or reads what nobody defines."""
+    inputs = _inputs(graph)
+    initializers = _initializers(graph)
+    defined = inputs | initializers
+    for node in graph.node:
+        for name in node.output:
+            if name and name in defined:
+                kind = (
+                    "a graph input" if name in inputs else "an initializer" if name in initializers else "another node"
+                )
+                raise ModelError(
+                    f"tensor {name!r} is an output of {_shown(node)} and of {kind}: names must be defined once"
+                )
+            defined.add(name)
+    _check_reads(graph, defined)
+
+
+def _inputs(graph: GraphProto) -> set[str]:
+    inputs: set[str] = set()
+    for value in graph.input:
+        if not value.name:
+            raise ModelError("a graph input has no name")
+        if value.name in inputs:
+            raise ModelError(f"graph input {value.name!r} is listed twice")
+        inputs.add(value.name)
+    return inputs
+
+
+def _initializers(graph: GraphProto) -> set[str]:
+    initializers: set[str] = {tensor.name for tensor in graph.initializer}
+    for sparse in graph.sparse_initializer:
+        if sparse.values.name in initializers:
+            raise ModelError(f"initializer {sparse.values.name!r} is defined twice, dense and sparse")
+        initializers.add(sparse.values.name)
+    return initializers
+
+
+def _check_reads(graph: GraphProto, defined: set[str]) -> None:
+    for node in graph.node:
+        for name in scopes.reads(node):
+            if name not in defined:
+                raise ModelError(f"{_shown(node)} reads tensor {name!r}, which nothing in the model defines")
+    for value in graph.output:
+        if value.name not in defined:
+            raise ModelError(f"graph output {value.name!r} is defined by nothing in the model")
+
+
+def sort_nodes(graph: GraphProto) -> list[str]:
+    """Put the nodes in an executable order where they are not; return warnings.
+
+    The order is stable: of the nodes that could come next, the first in the file does (Kahn's algorithm with a heap).
+    Raises ModelError for a cycle.
+    """
+    producers = {name: at for at, node in enumerate(graph.node) for name in node.output if name}
+    waits = [{producers[name] for name in scopes.reads(node) if name in producers} for node in graph.node]
+    if all(before < at for at, sources in enumerate(waits) for before in sources):
+        return []
+    readers: dict[int, list[int]] = {}
+    for at, sources in enumerate(waits):
+        for source in sources:
+            readers.setdefault(source, []).append(at)
+    left = [len(sources) for sources in waits]
+    ready = [at for at, count in enumerate(left) if not count]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        at = heapq.heappop(ready)
+        order.append(at)
+        for reader in readers.get(at, ()):
+            left[reader] -= 1
+            if not left[reader]:
+                heapq.heappush(ready, reader)
+    if len(order) < len(graph.node):
+        stuck = next(at for at, count in enumerate(left) if count)
+        raise ModelError(f"the graph has a cycle: {_shown(graph.node[stuck])} depends on its own output")
+    nodes = [NodeProto.FromString(graph.node[at].SerializeToString()) for at in order]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    return ["the nodes are in no executable order; they were sorted, otherwise as in the file"]
+
+
+def _shown(node: NodeProto) -> str:
+    label = node.name or next((name for name in node.output if name), "")
+    return f"node {label!r} ({node.op_type})"

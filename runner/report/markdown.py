@@ -1,0 +1,212 @@
+"""REPORT.md: what was found, ready to paste into a bug report.
+
+Names of nodes and tensors, messages and commands come from outside and may hold anything: in running text they are
+escaped, in blocks the fence is longer than any in the text.
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import onnx
+from onnx import AttributeProto, ModelProto, NodeProto, TensorProto
+
+from runner.report.atomic import write_text
+from runner.report.summary import Summary
+
+REPORT_NAME = "REPORT.md"
+_MOST_ROWS = 200
+_LONGEST_CELL = 160
+# what Markdown or HTML could read as markup; @ and # would notify people and link issues on a forge
+_MARKUP = re.compile(r"[\\`*_{}\[\]()<>#+!|~&@$:=-]")
+_TITLES = {
+    "found": "a part of the model that still fails",
+    "nothing_to_find": "nothing fails here",
+    "could_not_judge": "the check could not judge",
+    "no_set": "no set suffices",
+    "not_applicable": "not applicable here",
+    "interrupted": "interrupted; the best so far",
+}
+
+
+def write_report(
+    folder: Path,
+    summary: Summary,
+    command: Sequence[str] = (),
+    model: ModelProto | None = None,
+    files: Mapping[str, str] | None = None,
+) -> Path:
+    """Write ``REPORT.md`` into ``folder`` and return its path.
+
+    ``command``: the argv that started the run. ``model``: the reduced model, whose nodes are listed (weights are not
+    looked at). ``files``: what each file of the bundle is, by name; None: those of the bundle that are there. Raises
+    OSError where it cannot be written.
+    """
+    path = folder / REPORT_NAME
+    write_text(path, report(summary, command, model, _present(folder, summary) if files is None else files))
+    return path
+
+
+def report(
+    summary: Summary,
+    command: Sequence[str] = (),
+    model: ModelProto | None = None,
+    files: Mapping[str, str] | None = None,
+) -> str:
+    """Return the text of the report, Markdown as GitHub reads it."""
+    sections = [
+        f"# {_title(summary)}",
+        text(summary.message),
+        _failure(summary),
+        _nodes(summary, model),
+        _statistics(summary),
+        _section("Versions", _table(("package", "version"), sorted(_versions(summary).items()))),
+        _section("How it was run", block(shlex.join(command), "sh") if command else ""),
+        _section("How it was found", _how(summary)),
+        _section("Warnings", _list(text(warning) for warning in summary.warnings)),
+        _section("Files", _table(("file", "what it is"), sorted((files or {}).items()))),
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def text(value: object) -> str:
+    """Return a value as running text on one line that no renderer takes for markup."""
+    plain = "".join(char if char.isprintable() else " " if char.isspace() else ascii(char)[1:-1] for char in str(value))
+    # HTML entities show as the character in text, in a table and in a heading alike, and in no context as markup
+    return _MARKUP.sub(lambda match: f"&#{ord(match[0])};", " ".join(plain.split()))
+
+
+def block(value: str, language: str = "") -> str:
+    """Return a fenced block that its text cannot end."""
+    plain = "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in value)
+    longest = max((len(run) for run in re.findall(r"`+", plain)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{plain}\n{fence}"
+
+
+def _title(summary: Summary) -> str:
+    if summary.status == "found" and summary.culprits:
+        shown = ", ".join(text(_cut(name, 60)) for name in summary.culprits[:3])
+        more = f" and {len(summary.culprits) - 3} more" if len(summary.culprits) > 3 else ""
+        what = text((summary.signature or {}).get("kind", "failure"))
+        return f"{what}: {shown}{more}"
+    return text(_TITLES.get(summary.status, summary.status.replace("_", " ")))
+
+
+def _failure(summary: Summary) -> str:
+    signature = summary.signature
+    if not signature:
+        return ""
+    rows = [(name, signature[name]) for name in ("stage", "kind", "detail") if signature.get(name)]
+    rows += [("checker", summary.checker)] if summary.checker else []
+    check = f"\n\nThe check:\n\n{block(summary.check)}" if summary.check else ""
+    return _section("What fails", _table(("", ""), rows) + check)
+
+
+def _nodes(summary: Summary, proto: ModelProto | None) -> str:
+    if summary.nodes_after is None:
+        return ""
+    size = f"{summary.nodes_after} of {summary.nodes_before} nodes are left."
+    nested = "" if not summary.nested else "\n\nNested nodes kept:\n\n" + _list(text(path) for path in summary.nested)
+    if proto is None:
+        names = _list(text(name) for name in summary.culprits[:_MOST_ROWS])
+        return _section("The reduced model", f"{size}\n\n{names}".strip() + nested)
+    rows = [_row(node) for node in proto.graph.node[:_MOST_ROWS]]
+    more = len(proto.graph.node) - len(rows)
+    cut = f"\n\n{more} more nodes are not listed." if more else ""
+    opsets = ", ".join(f"{entry.domain or 'ai.onnx'} {entry.version}" for entry in proto.opset_import)
+    table = _table(("node", "op", "inputs", "outputs", "attributes"), rows)
+    return _section(
+        "The reduced model", f"{size} Opsets: {text(opsets)}; IR version {proto.ir_version}.\n\n{table}{cut}{nested}"
+    )
+
+
+def _row(node: NodeProto) -> tuple[str, str, str, str, str]:
+    op = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+    return node.name, op, _names(node.input), _names(node.output), ", ".join(map(_attribute, node.attribute))
+
+
+def _present(folder: Path, summary: Summary) -> dict[str, str]:
+    """The files of the bundle that are there (this one aside), and those that are written right after it."""
+    known = {
+        summary.model or "": "the reduced model",
+        summary.min_good or "": "the largest passing candidate below it",
+        "test_data_set_0": "its inputs and good outputs, as ONNX keeps them",
+        "repro.py": "shows the failure with onnx and numpy alone, or what the target needs",
+    }
+    present = {name: what for name, what in known.items() if name and (folder / name).exists()}
+    return {**present, "replay.yaml": "runs all of this again", "result.json": "this report for programs"}
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(name or "(none)" for name in names)
+
+
+def _attribute(attribute: AttributeProto) -> str:
+    kind = attribute.type
+    if kind == AttributeProto.TENSOR:
+        tensor = attribute.t
+        value = f"{TensorProto.DataType.Name(tensor.data_type).lower()}{list(tensor.dims)}"
+    elif kind in (AttributeProto.GRAPH, AttributeProto.GRAPHS):
+        value = "a graph"
+    elif kind == AttributeProto.STRING:
+        value = attribute.s[:40].decode("utf-8", "backslashreplace")
+    elif kind in (AttributeProto.INT, AttributeProto.FLOAT, AttributeProto.INTS, AttributeProto.FLOATS):
+        whole = onnx.helper.get_attribute_value(attribute)
+        several = isinstance(whole, Sequence) and len(whole) > 8
+        value = f"[{', '.join(f'{item:g}' for item in whole[:8])}, ...]" if several else _number(whole)
+    else:
+        value = AttributeProto.AttributeType.Name(kind).lower()
+    return f"{attribute.name}={value}"
+
+
+def _number(value: object) -> str:
+    if isinstance(value, Sequence):
+        return f"[{', '.join(_number(item) for item in value)}]"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _versions(summary: Summary) -> dict[str, str]:
+    return {**summary.versions, "platform": platform.platform()}
+
+
+def _how(summary: Summary) -> str:
+    checks = summary.checks
+    rows = [
+        ("strategy", summary.strategy),
+        ("minimality", summary.minimality or "no claim"),
+        ("checks", f"{checks.search} to search, {checks.trust} to trust the answer, {checks.reused} verdicts reused"),
+        ("outcomes", ", ".join(f"{count} {getattr(name, 'value', name)}" for name, count in summary.outcomes.items())),
+        ("seconds", f"{summary.seconds.total:.1f}, of which {summary.seconds.checking:.1f} in checks"),
+        ("largest passing candidate", summary.min_good or "none found"),
+        ("model under study", summary.input_model or ""),
+        *((f"digest of {name}", digest) for name, digest in summary.context.items()),
+    ]
+    return _table(("", ""), [row for row in rows if row[1]])
+
+
+def _statistics(summary: Summary) -> str:
+    return _section("Statistics", _table(("", ""), list((summary.statistics or {}).items())))
+
+
+def _section(title: str, body: str) -> str:
+    return f"## {title}\n\n{body}" if body else ""
+
+
+def _list(items: Iterable[str]) -> str:
+    return "\n".join(f"- {item}" for item in items)
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    if not rows:
+        return ""
+    lines = [head, ["---"] * len(head), *([text(_cut(str(cell))) for cell in row] for row in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _cut(value: str, longest: int = _LONGEST_CELL) -> str:
+    return value if len(value) <= longest else f"{value[: longest - 3]}..."

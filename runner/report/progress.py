@@ -1,0 +1,157 @@
+"""Progress: one log line a check, and on a terminal a live line below the log."""
+
+from __future__ import annotations
+
+import logging
+from types import TracebackType
+from typing import Protocol
+
+import rich
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.text import Text
+
+_LOG = logging.getLogger(__name__)
+
+
+class Observer(Protocol):
+    """Hears what a session does. Only one thread speaks to it at a time."""
+
+    def started(self, phase: str, remaining: int | None = None) -> None:
+        """A phase begins; about so many checks are to come, as far as anybody can tell."""
+
+    def checked(
+        self,
+        iteration: int,
+        phase: str,
+        label: str,
+        outcome: str,
+        seconds: float,
+        kept: int | None = None,
+        remaining: int | None = None,
+    ) -> None:
+        """A check ended with ``outcome`` (pass, fail ...); its candidate keeps ``kept`` elements."""
+
+    def finished(self) -> None:
+        """The session is over; a live view is taken down. May be called more than once."""
+
+
+class LogObserver:
+    """A log line for each check; what one sees in a file, in a pipe and in a sweep."""
+
+    def __init__(self, noun: str = "nodes") -> None:
+        self._noun = noun
+
+    def started(self, phase: str, remaining: int | None = None) -> None:
+        """Log the phase."""
+        _LOG.info("%s%s", phase, f": {_about(remaining)}" if remaining is not None else "")
+
+    def checked(
+        self,
+        iteration: int,
+        phase: str,
+        label: str,
+        outcome: str,
+        seconds: float,
+        kept: int | None = None,
+        remaining: int | None = None,
+    ) -> None:
+        """Log one line: ``[12] window 40..97 (58 nodes): FAIL in 0.31 s, about 7 checks left``."""
+        _LOG.info("%s", line(iteration, label, outcome, seconds, kept, remaining, self._noun))
+
+    def finished(self) -> None:
+        """Nothing is left to take down."""
+
+
+class LiveObserver(LogObserver):
+    """The log lines, and below them a bar that moves. The console is the one that the log's handler prints on."""
+
+    def __init__(self, console: Console | None = None, noun: str = "nodes") -> None:
+        super().__init__(noun)
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}", markup=False),
+            TimeElapsedColumn(),
+            console=console or rich.get_console(),
+            transient=True,
+        )
+        self._task: TaskID | None = None
+        self._done = 0
+
+    def __enter__(self) -> LiveObserver:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.finished()
+
+    def started(self, phase: str, remaining: int | None = None) -> None:
+        """Begin a new bar."""
+        super().started(phase, remaining)
+        self._progress.start()
+        if self._task is not None:
+            self._progress.remove_task(self._task)
+        self._done = 0
+        self._task = self._progress.add_task(phase, total=remaining, note="")
+
+    def checked(
+        self,
+        iteration: int,
+        phase: str,
+        label: str,
+        outcome: str,
+        seconds: float,
+        kept: int | None = None,
+        remaining: int | None = None,
+    ) -> None:
+        """Move the bar; its length follows the estimate."""
+        super().checked(iteration, phase, label, outcome, seconds, kept, remaining)
+        if self._task is None:
+            return
+        self._done += 1
+        total = None if remaining is None else self._done + max(0, remaining)
+        note = _flat(f"{label}: {outcome.upper()}")
+        self._progress.update(self._task, completed=self._done, total=total, note=note)
+
+    def finished(self) -> None:
+        """Take the bar down."""
+        self._progress.stop()
+
+
+def observer(console: Console | None = None, noun: str = "nodes") -> Observer:
+    """Return a live view where the log goes to a terminal that shows it, else log lines only.
+
+    ``noun``: what the elements are called. A log that is silent (``verbosity=warning`` and up) gets no live view either.
+    """
+    console = console or rich.get_console()
+    if console.is_terminal and not console.is_dumb_terminal and _LOG.isEnabledFor(logging.INFO):
+        return LiveObserver(console, noun)
+    return LogObserver(noun)
+
+
+def line(
+    iteration: int,
+    label: str,
+    outcome: str,
+    seconds: float,
+    kept: int | None,
+    remaining: int | None,
+    noun: str = "nodes",
+) -> str:
+    """Return the log line of one check."""
+    size = "" if kept is None else f" ({kept} {noun if kept != 1 else noun.removesuffix('s')})"
+    left = "" if remaining is None else f", {_about(remaining)} left"
+    return f"[{iteration}] {_flat(label)}{size}: {outcome.upper()} in {seconds:.2f} s{left}"
+
+
+def _about(remaining: int) -> str:
+    return f"about {remaining} check{'' if remaining == 1 else 's'}"
+
+
+def _flat(text: str) -> str:
+    """A label on one line, without what would move a terminal's cursor: it may hold a node's name."""
+    return Text(text.encode("unicode_escape").decode() if not text.isprintable() else text).plain

@@ -1,0 +1,117 @@
+"""replay.yaml: the resolved configuration of a run, with the digests and versions it was run on."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from runner.report.atomic import write_text
+
+REPLAY_NAME = "replay.yaml"
+_ABSENT = "(none)"
+_LIKE_A_NUMBER = re.compile(r"[-+]?\.?(\d|inf|nan)", re.IGNORECASE)
+_DIGEST = re.compile(r"[0-9a-f]{16,}")
+# backslashes count before an interpolation only: there each must be doubled, and one more takes the interpolation away
+_INTERPOLATION = re.compile(r"(\\*)\$\{")
+
+
+class _Dumper(yaml.SafeDumper):
+    """Plain types only; texts that another reader of YAML could take for numbers are quoted (1e-3, 0o7, 1_000)."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
+        """Write equal parts twice: a person edits this file."""
+        return True
+
+
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = "'" if _LIKE_A_NUMBER.match(text) and text.isprintable() else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
+
+
+_Dumper.add_representer(str, _represent_text)
+
+
+def write_replay(
+    path: Path, config: Mapping[str, Any], choices: Mapping[str, str], recorded: Mapping[str, Any]
+) -> None:
+    """Write a configuration that ``python -m runner PATH`` runs again.
+
+    ``config``: all resolved values in plain types. ``choices``: the option chosen for each group. ``recorded``: what
+    ``drift`` compares later, such as ``{"model": sha256, "check": {file: sha256}, "versions": {package: version}}``.
+    Raises OSError where it cannot be written.
+    """
+    # absolute, so that they hold from whatever group or search path the file is read
+    defaults: list[Any] = ["/config"]
+    defaults += [{f"override /{group}": option} for group, option in choices.items()]
+    content = {
+        "defaults": [*defaults, "_self_"],
+        **{name: value for name, value in config.items() if name not in ("defaults", "recorded")},
+        "recorded": recorded,
+    }
+    text = yaml.dump(
+        escaped(content), Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=120
+    )
+    command = shlex.quote(str(path))
+    # a line end in a path would end the comment
+    first = f"# python -m runner {command if command.isprintable() else ascii(str(path))}\n"
+    write_text(path, first + text)
+
+
+def drift(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...]:
+    """Name each thing that changed: ``model changed: 0123abcd.. -> 4567cdef..``, ``onnxruntime 1.30 -> 1.31``.
+
+    Both are of the form that ``write_replay`` takes. What was not recorded (an empty ``recorded``) has not changed.
+    """
+    lines: list[str] = []
+    for name in recorded:
+        before, after = recorded[name], now.get(name)
+        if isinstance(before, Mapping):
+            parts = after if isinstance(after, Mapping) else {}
+            for part in [*before, *(extra for extra in parts if extra not in before)]:
+                title = str(part) if name == "versions" else f"{name} {part}"
+                lines += _change(title, before.get(part), parts.get(part), plainly=name == "versions")
+        else:
+            lines += _change(str(name), before, after)
+    return tuple(lines)
+
+
+def escaped(value: Any) -> Any:
+    """Return plain YAML types in which no text is an interpolation to OmegaConf."""
+    if isinstance(value, Enum):
+        return escaped(value.value)
+    if isinstance(value, Mapping):
+        return {_key(name): escaped(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [escaped(item) for item in value]
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    return _escape(str(value))
+
+
+def _escape(text: str) -> str:
+    return _INTERPOLATION.sub(lambda match: match[1] * 2 + "\\${", text)
+
+
+def _key(name: Any) -> Any:
+    name = name.value if isinstance(name, Enum) else name
+    return name if isinstance(name, (bool, int, float)) else str(name)
+
+
+def _change(title: str, before: Any, after: Any, *, plainly: bool = False) -> list[str]:
+    if before == after:
+        return []
+    verb = "" if plainly else " changed:"
+    return [f"{title}{verb} {_short(before)} -> {_short(after)}"]
+
+
+def _short(value: Any) -> str:
+    if value is None:
+        return _ABSENT
+    text = str(value)
+    return f"{text[:8]}.." if _DIGEST.fullmatch(text) else text

@@ -1,0 +1,92 @@
+"""Tell Hydra about the settings, so that a wrong key or a wrong type is an error before any work.
+
+The schema of an option lies in a group of its own (``schema/checker/command``), out of the way of the options that a
+user chooses from; the option's YAML names it in its defaults. A user's own option does the same.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import OmegaConf
+
+from runner.errors import UsageError
+from runner.schema import backend, checker, inputs, run
+from runner.schema.root import Settings
+from runner.schema.strategy import StrategySettings
+
+_BACKENDS = {"onnxruntime": backend.OnnxRuntimeBackend, "onnx_reference": backend.OnnxReferenceBackend}
+
+#: group -> name of a schema -> settings class
+SCHEMAS: Mapping[str, Mapping[str, type]] = MappingProxyType(
+    {
+        "strategy": {"strategy": StrategySettings},
+        "checker": {
+            "auto": checker.AutoChecker,
+            "command": checker.CommandChecker,
+            "interactive": checker.InteractiveChecker,
+            "compare": checker.CompareChecker,
+            "finite": checker.FiniteChecker,
+            "runs": checker.RunsChecker,
+            "python": checker.PythonChecker,
+        },
+        "target": _BACKENDS,
+        "reference": _BACKENDS,
+        "inputs": {"random": inputs.RandomInputs, "files": inputs.FilesInputs, "python": inputs.PythonInputs},
+        "artifacts": {"artifacts": run.ArtifactSettings},
+        "workers": {"workers": run.WorkerSettings},
+    }
+)
+
+
+def register() -> None:
+    """Store the schema and the resolvers that ``conf/`` uses. It may be called again at no harm."""
+    OmegaConf.register_new_resolver("run_folder", run_folder, replace=True)
+    OmegaConf.register_new_resolver("cpus", cpus, replace=True)
+    _thaw(Settings)
+    for schemas in SCHEMAS.values():
+        for schema in schemas.values():
+            _thaw(schema)
+    store = ConfigStore.instance()
+    store.store(group="schema", name="settings", node=Settings, provider="winnow")
+    for group, schemas in SCHEMAS.items():
+        for name, schema in schemas.items():
+            store.store(group=f"schema/{group}", name=name, node=schema, provider="winnow")
+
+
+def run_folder(resume: str | None, fresh: str) -> str:
+    """Return where a run writes: the folder it goes on with, or a fresh one. Raises UsageError if it is not there."""
+    if not resume:
+        return fresh
+    folder = Path(resume).expanduser().absolute()
+    if not folder.is_dir():
+        raise UsageError(f"resume={resume}: no such folder. Give the run folder of an interrupted run.")
+    return str(folder)
+
+
+def cpus() -> int:
+    """Return how many CPUs this process may use."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def _thaw(schema: type) -> None:
+    """Let OmegaConf merge into ``schema`` and into what it holds.
+
+    OmegaConf makes the config of a frozen dataclass read-only, so that no YAML could be merged into it. It looks at a
+    flag that nothing else reads once the class exists: instances stay immutable.
+    """
+    for kind in schema.__mro__:
+        if is_dataclass(kind):
+            parameters: Any = kind.__dataclass_params__  # type: ignore[attr-defined]
+            parameters.frozen = False
+    for section in fields(schema):
+        factory: Any = section.default_factory
+        if isinstance(factory, type) and is_dataclass(factory):
+            _thaw(factory)

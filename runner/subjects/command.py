@@ -1,0 +1,37 @@
+"""Subject `command`: the same thing again; a trial is the number of an iteration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.candidate import Candidate, Sample
+from strategies.space import Space
+from strategies.trial import Trial
+
+
+@dataclass(frozen=True)
+class Command:
+    """Repeats a check; the model is handed to it unchanged, if there is one."""
+
+    model: Path | None = None
+    samples: tuple[Sample, ...] = ()
+
+    @property
+    def space(self) -> Space:
+        """No elements: iterations have no end of their own."""
+        return Space(())
+
+    def names(self, trial: Trial) -> tuple[str, ...]:
+        """Return the iterations' numbers."""
+        return tuple(f"iteration {number}" for number in trial)
+
+    def make(self, trial: Trial, folder: Path, iteration: int, phase: str, label: str) -> Candidate:
+        """Return the unchanged model as the candidate."""
+        return Candidate(self.model, folder, iteration, phase, label, trial, self.samples)
+
+    def original(self, folder: Path, iteration: int) -> None:
+        """Return nothing: the candidate is the original."""
+
+    def discard(self, candidate: Candidate) -> None:
+        """Leave the user's model alone."""

@@ -1,0 +1,139 @@
+"""Recorded values: what every tensor of the original holds in the reference run, for every sample.
+
+The whole model is run once with all its tensors as outputs. Where it cannot be run as a whole (it crashes, hangs or needs more
+memory than there is) it is run in pieces: a piece that fails is halved, down to the single node that cannot be run; what
+depends on that node stays unrecorded.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import onnx
+import psutil
+
+from runner.model.cut import CutError, cut
+from runner.model.graph import Graph
+from runner.model.store import Store
+from runner.model.values import TensorFile
+from runner.workers.pool import Pool
+
+log = logging.getLogger(__name__)
+
+SHARE_OF_MEMORY = 0.8
+"""Part of the free memory that recording may use where the user set no limit."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """``values[sample][tensor]``; ``unrunnable``: nodes that the reference cannot run; ``reason``: of the first of them."""
+
+    values: tuple[Mapping[str, TensorFile], ...]
+    unrunnable: tuple[str, ...] = ()
+    reason: str = ""
+    seconds: float = 0.0
+
+    def healthy(self, outputs: Sequence[str]) -> bool:
+        """Whether the reference run ended with finite outputs, so that an Inf on the way is meant (a mask, say)."""
+        return all(name in sample and sample[name].finite for sample in self.values for name in outputs)
+
+
+@dataclass
+class Recorder:
+    """Runs the original on the reference and keeps what every tensor holds."""
+
+    graph: Graph
+    store: Store
+    pool: Pool
+    backend: Mapping[str, Any]
+    types: Mapping[str, onnx.TypeProto]
+    folder: Path
+    python: str | None = None
+    timeout: float = 600.0
+    memory_mb: int | None = None
+    _pieces: int = field(default=0, init=False)
+
+    def record(self, samples: Sequence[Mapping[str, TensorFile]]) -> Recorded:
+        """Record every tensor for each of ``samples`` (values of the model's inputs)."""
+        started = time.monotonic()
+        values: list[dict[str, TensorFile]] = [dict(sample) for sample in samples]
+        unrunnable: list[str] = []
+        reasons: list[str] = []
+        waiting = [tuple(range(len(self.graph.nodes)))] if self.graph.nodes else []
+        while waiting:
+            piece = self._runnable(waiting.pop(), values)
+            if not piece:
+                continue
+            reason = self._run(piece, values, started)
+            if reason is None:
+                continue
+            if len(piece) == 1:
+                unrunnable.append(self.graph.nodes[piece[0]].name)
+                reasons.append(reason)
+                log.warning("the reference cannot run %s: %s", unrunnable[-1], reason)
+                continue
+            middle = len(piece) // 2
+            waiting += [piece[middle:], piece[:middle]]
+        return Recorded(tuple(values), tuple(unrunnable), reasons[0] if reasons else "", time.monotonic() - started)
+
+    def _runnable(self, piece: tuple[int, ...], values: Sequence[Mapping[str, TensorFile]]) -> tuple[int, ...]:
+        """Those nodes of ``piece`` whose inputs are known or made inside it."""
+        known = set(self.graph.initializers).union(*(sample.keys() for sample in values[:1]))
+        kept = []
+        for index in piece:
+            node = self.graph.nodes[index]
+            if all(name in known for name in node.inputs):
+                known.update(node.outputs)
+                kept.append(index)
+        return tuple(kept)
+
+    def _run(self, piece: tuple[int, ...], values: list[dict[str, TensorFile]], started: float) -> str | None:
+        """Run a piece with all its tensors as outputs; return why it failed, if it did."""
+        left = self.timeout - (time.monotonic() - started)
+        if left <= 0:
+            return f"recording took more than inputs.record_timeout={self.timeout:g} s"
+        self._pieces += 1
+        out = self.folder / f"piece{self._pieces}"
+        out.mkdir(parents=True)
+        try:
+            made = cut(self.graph, piece, types=self._types(values), constants={}, expose="all")
+        except CutError as error:
+            return str(error)
+        path = self.store.write(made.model, out)
+        feeds = [{name: str(sample[name].path) for name in made.inputs} for sample in values]
+        memory = self.memory_mb or int(psutil.virtual_memory().available / 2**20 * SHARE_OF_MEMORY)
+        reply = self.pool.call(
+            "run",
+            {"backend": dict(self.backend), "model": str(path), "samples": feeds, "out": str(out), "outputs": None},
+            python=self.python,
+            timeout=left if len(piece) == 1 or self._pieces > 1 else max(left / 2, min(left, 60.0)),
+            memory_mb=memory,
+        )
+        path.unlink(missing_ok=True)
+        if reply.value is None:
+            return reply.death or (f"{reply.failure.stage}: {reply.failure.message}" if reply.failure else "no answer")
+        for sample, found in zip(values, reply.value["samples"], strict=True):
+            for name, tensor in found.items():
+                sample[name] = TensorFile.from_json(tensor)
+        return None
+
+    def _types(self, values: Sequence[Mapping[str, TensorFile]]) -> dict[str, onnx.TypeProto]:
+        return {**self.types, **recorded_types(values)}
+
+
+def recorded_types(values: Sequence[Mapping[str, TensorFile]]) -> dict[str, onnx.TypeProto]:
+    """Return the type of each recorded tensor; a dimension that differs between samples is left open."""
+    found: dict[str, onnx.TypeProto] = {}
+    for name, tensor in values[0].items() if values else ():
+        shapes = [sample[name].shape for sample in values if name in sample]
+        if any(len(shape) != len(shapes[0]) for shape in shapes):
+            found[name] = onnx.helper.make_tensor_type_proto(tensor.dtype, None)
+            continue
+        dims = [sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes, strict=True)]
+        found[name] = onnx.helper.make_tensor_type_proto(tensor.dtype, dims)
+    return found

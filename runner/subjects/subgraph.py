@@ -1,0 +1,151 @@
+"""Subject `subgraph`: the elements are nodes, and a trial is the nodes kept.
+
+The candidate is exactly the kept nodes, in the file's order. What they read and do not produce is fed with the values recorded
+from the reference run of the original; any set of nodes is a candidate, so no branch is frozen or folded away.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import onnx
+
+from runner.candidate import Candidate, Invalid, Sample
+from runner.model.cut import Cut, CutError, cut, identity
+from runner.model.graph import Graph
+from runner.model.store import Store
+from runner.model.values import TensorFile, seeded
+from runner.schema.inputs import CutPolicy, OutputPolicy
+from runner.subjects.recording import Recorded, recorded_types
+from strategies.space import Closure, Space
+from strategies.trial import Trial
+
+LARGEST_CONSTANT = 4 << 20
+"""Bytes up to which a data-independent value is written into a candidate; a larger one stays a graph input."""
+
+
+@dataclass(frozen=True)
+class Subgraph:
+    """Cuts candidates out of one model.
+
+    ``types``: what shape inference knows about tensors that were not recorded. ``file``: the user's own model.
+    """
+
+    graph: Graph
+    store: Store
+    recorded: Recorded
+    types: Mapping[str, onnx.TypeProto]
+    file: Path
+    folder: Path
+    closure: Closure = Closure.FREE
+    cut_policy: CutPolicy = CutPolicy.auto
+    outputs: OutputPolicy = OutputPolicy.frontier
+    seed: int = 1
+    _seeded: dict[str, TensorFile] = field(default_factory=dict)
+
+    @cached_property
+    def space(self) -> Space:
+        """The model's top-level nodes, Constant nodes excepted."""
+        return Space(tuple(range(len(self.graph.nodes))), self.graph.parents, self.closure)
+
+    def names(self, trial: Trial) -> tuple[str, ...]:
+        """Return the names of the kept nodes, as in the original."""
+        return tuple(self.graph.nodes[index].name for index in trial)
+
+    def make(self, trial: Trial, folder: Path, iteration: int, phase: str, label: str) -> Candidate | Invalid:
+        """Write the candidate that keeps ``trial``."""
+        try:
+            made = self.cut(trial) if trial else identity(self.graph, self._all_types)
+        except CutError as error:
+            return Invalid(str(error))
+        bad = self._non_finite(made) if trial else None
+        if bad:
+            return Invalid(f"the value recorded for {bad!r} is not finite")
+        path = self.store.write(made.model, folder)
+        return Candidate(path, folder, iteration, phase, label, trial, self.samples(made), nodes=self.names(trial))
+
+    def cut(self, trial: Trial) -> Cut:
+        """Cut the nodes of ``trial`` out of the model. Raises CutError if an outside value has no known type."""
+        constants = self._constants if self.cut_policy is not CutPolicy.input else {}
+        return cut(self.graph, trial.elements, types=self._all_types, constants=constants, expose=self.outputs.value)
+
+    def original(self, folder: Path, iteration: int) -> Candidate:
+        """Return the user's file as it is, with the values of its inputs."""
+        samples = tuple(
+            Sample({name: sample[name] for name in self.graph.inputs if name in sample})
+            for sample in self.recorded.values
+        )
+        everything = self.space.whole
+        return Candidate(self.file, folder, iteration, "pre-flight", "the file as it is", everything, samples)
+
+    def discard(self, candidate: Candidate) -> None:
+        """Remove the candidate's model file, never the user's."""
+        if candidate.model and candidate.model != self.file:
+            candidate.model.unlink(missing_ok=True)
+
+    def samples(self, made: Cut) -> tuple[Sample, ...]:
+        """Return, for each input sample, what a cut is fed and what its outputs should be."""
+        return tuple(
+            Sample(
+                {name: tensor for name in made.inputs if (tensor := self._feed(name, values))},
+                {name: values[name] for name in made.outputs if name in values},
+            )
+            for values in self.recorded.values
+        )
+
+    def _feed(self, name: str, values: Mapping[str, TensorFile]) -> TensorFile | None:
+        """The value to feed: recorded, or seeded where the policy says so or nothing was recorded."""
+        if name in values and (self.cut_policy is not CutPolicy.seeded or name in self.graph.inputs):
+            return values[name]
+        if name in self._seeded:
+            return self._seeded[name]
+        tensor_type = self._all_types[name].tensor_type
+        if not tensor_type.elem_type:
+            return None
+        shape = tuple(dim.dim_value or 1 for dim in tensor_type.shape.dim)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        place = self.folder / f"seeded-{hashlib.sha256(name.encode()).hexdigest()[:16]}.pb"
+        self._seeded[name] = seeded(name, tensor_type.elem_type, shape, seed=self.seed, path=place)
+        return self._seeded[name]
+
+    def _non_finite(self, made: Cut) -> str | None:
+        """The first fed value that would itself explain a non-finite output.
+
+        A NaN always would. An Inf would unless the reference run ended finite: then it is meant (the mask of an attention).
+        """
+        for name in made.inputs:
+            if name in self.graph.inputs:
+                continue
+            for values in self.recorded.values:
+                tensor = values.get(name)
+                if tensor and (tensor.nan or (not tensor.finite and not self._healthy)):
+                    return name
+        return None
+
+    @cached_property
+    def _healthy(self) -> bool:
+        return self.recorded.healthy(self.graph.outputs)
+
+    @cached_property
+    def _all_types(self) -> dict[str, onnx.TypeProto]:
+        return {**self.graph.value_types, **self.types, **recorded_types(self.recorded.values)}
+
+    @cached_property
+    def _constants(self) -> dict[str, onnx.TensorProto]:
+        """Values that become constants: those that no data reaches, if all samples agree (or all, if the user says so)."""
+        values = self.recorded.values
+        every = set(values[0]).difference(self.graph.inputs) if values else set()
+        names = every if self.cut_policy is CutPolicy.constant else every & self.graph.data_independent
+        return {name: tensor for name in names if (tensor := _agreed([sample.get(name) for sample in values]))}
+
+
+def _agreed(tensors: Sequence[TensorFile | None]) -> onnx.TensorProto | None:
+    """The one value that all samples have, if it is small enough to be written into candidates."""
+    found = [tensor.path.read_bytes() for tensor in tensors if tensor and tensor.path.stat().st_size <= LARGEST_CONSTANT]
+    if len(found) != len(tensors) or len(set(found)) != 1:
+        return None
+    return onnx.TensorProto.FromString(found[0])

@@ -1,0 +1,51 @@
+"""How a process ended: the names of deaths, and waiting for an end without reaping it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+# one bug (a bad write) shows as any of these, depending on what lies where: they are one failure
+MEMORY_SIGNALS = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT})
+_SLICE_SECONDS = 0.01
+
+
+def death_of(returncode: int) -> str | None:
+    """Name the death that a negative return code stands for; None for an ordinary exit."""
+    if returncode >= 0:
+        return None
+    try:
+        number = signal.Signals(-returncode)
+    except ValueError:
+        return f"death {-returncode}"
+    return "death MEMORY" if number in MEMORY_SIGNALS else f"death {number.name[3:]}"
+
+
+def has_ended(pid: int) -> bool:
+    """Whether the child ``pid`` has ended. It stays unreaped, so its number and its group's cannot be reused yet."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
+
+
+def open_pidfd(pid: int) -> int | None:
+    """Return a descriptor that turns readable when ``pid`` ends; None where the system has none."""
+    if not hasattr(os, "pidfd_open"):
+        return None
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None
+
+
+def pause(seconds: float, has_pidfd: bool) -> float:
+    """Return how many milliseconds to poll: short slices where the end of a process wakes nobody."""
+    bound = seconds if has_pidfd else min(seconds, _SLICE_SECONDS)
+    return max(0.0, min(bound, 3600.0)) * 1000.0
+
+
+def now() -> float:
+    """Return seconds on the clock that all deadlines here use."""
+    return time.monotonic()

@@ -1,0 +1,45 @@
+"""What a call to a worker can come back with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runner.errors import UsageError
+
+
+class WorkerStartError(UsageError):
+    """An interpreter that was asked for does not start, is too old or is no Python."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error that the call itself reported; the worker lives on.
+
+    ``stage``: ``setup`` (the settings or the installation are at fault, never the model), ``load``, ``infer``,
+    ``check`` (a user's function) or the name of the operation. ``type``: the name of the exception's class or of the
+    runtime's status.
+    """
+
+    stage: str
+    type: str
+    message: str
+
+
+@dataclass(frozen=True)
+class Reply:
+    """The end of one call: exactly one of ``value``, ``failure`` and ``death`` is set.
+
+    ``death``: ``death MEMORY`` (SEGV, BUS and ABRT are one), ``death FPE``, ``death KILL`` ..., ``timeout``, ``memory``
+    or ``exit N``. ``seconds``: wall time of the call, without the start of the interpreter and its imports.
+    ``peak_rss_mb``: resident MiB. ``log``: what the call printed, kept when it failed or when that was asked for; None
+    if it printed nothing.
+    """
+
+    value: dict[str, Any] | None
+    failure: Failure | None
+    death: str | None
+    seconds: float
+    peak_rss_mb: float
+    log: Path | None = None

@@ -1,0 +1,257 @@
+"""One worker process, seen from the job: it is started, asked one thing at a time, and killed whole."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runner.workers.ending import death_of, has_ended, now, open_pidfd, pause
+from runner.workers.guardian import Guardian, kill_group
+from runner.workers.log import BoundedLog
+from runner.workers.reply import WorkerStartError
+from runner.workers.tree import ProcessTree
+
+_CHILD = Path(__file__).with_name("child.py")
+_START_SECONDS = 120.0
+_CLOSE_SECONDS = 2.0
+_MOST_BYTES = 1 << 29
+OLDEST_PYTHON = (3, 8)
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One request's end: an answer frame, or how the worker died; wall time, and resident MiB."""
+
+    answer: dict[str, Any] | None
+    death: str | None
+    seconds: float
+    peak_mb: float
+
+
+def find_python(python: str | None) -> str:
+    """Return the interpreter of this name: a path, a program on PATH, a virtual environment's folder; None is this one.
+
+    Raises WorkerStartError if there is none.
+    """
+    if python is None:
+        return sys.executable
+    path = Path(python).expanduser()
+    if path.is_dir():
+        path = path / "bin" / "python"
+    found = shutil.which(str(path)) if "/" in str(path) or python.startswith("~") else shutil.which(python)
+    if found is None:
+        message = (
+            f"there is no interpreter python={python}: give a path, a program on PATH or a virtual environment's folder"
+        )
+        raise WorkerStartError(message)
+    return found if Path(found).is_absolute() else str(Path.cwd() / found)
+
+
+class Worker:
+    """A child process in a session of its own. Not thread-safe: the pool lends it to one thread at a time."""
+
+    def __init__(self, python: str, folder: Path, guardian: Guardian) -> None:
+        self.python = python
+        self.served = 0
+        self.prepared: set[str] = set()
+        self._guardian = guardian
+        self._returncode: int | None = None
+        self._buffer = bytearray()
+        # nameless: it goes with the process, even if the job is killed
+        handle, name = tempfile.mkstemp(prefix=".worker-", suffix=".log", dir=folder)
+        os.close(handle)
+        fd = os.open(name, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        Path(name).unlink()
+        self.log = BoundedLog(fd)
+        try:
+            self._process = subprocess.Popen(
+                [python, str(_CHILD), str(os.getpid())],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=fd,
+                bufsize=0,
+                env=_environment(python),
+                start_new_session=True,
+            )
+        except OSError as error:
+            os.close(fd)
+            raise WorkerStartError(f"cannot start the interpreter {python}: {error.strerror or error}") from error
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._requests, self._answers = self._process.stdin, self._process.stdout
+        os.set_blocking(self._answers.fileno(), False)
+        self._pidfd = open_pidfd(self._process.pid)
+        guardian.add(self._process.pid)
+        try:
+            self._greet()
+        except BaseException:
+            self.kill()
+            raise
+
+    @property
+    def alive(self) -> bool:
+        """Whether it can be asked."""
+        return self._returncode is None and not has_ended(self._process.pid)
+
+    def ask(self, op: str, args: dict[str, Any], timeout: float | None, memory_mb: int | None) -> Exchange:
+        """Send one request and wait for its answer, at most ``timeout`` seconds and within ``memory_mb`` resident MiB.
+
+        A worker that dies or is stopped is gone with its whole process group when this returns.
+        """
+        start = now()
+        tree = ProcessTree(self._process.pid, memory_mb)
+        body = json.dumps({"op": op, "args": args}).encode()
+        answer: dict[str, Any] | None = None
+        stopped = "interrupted"
+        try:
+            view = memoryview(struct.pack(">I", len(body)) + body)
+            with contextlib.suppress(BrokenPipeError):
+                while view:
+                    view = view[self._requests.write(view) or 0 :]
+            answer, stopped = self._await(tree, start if timeout is None else start + timeout, timeout is None)
+        finally:
+            if answer is None and stopped:
+                tree.kill()
+            if answer is None:
+                self.kill()
+        peak = max(tree.peak_mb, (answer or {}).get("peak_mb", 0.0))
+        if answer is not None and memory_mb is not None and peak > memory_mb:
+            # faster than a look: the answer must not depend on when somebody looked
+            self.kill()
+            answer, stopped = None, "memory"
+        death = None if answer is not None else stopped or self._death()
+        return Exchange(answer, death, now() - start, peak)
+
+    def close(self) -> None:
+        """Let it end, then kill what is left."""
+        if self._returncode is None:
+            self._requests.close()
+            self._wait(_CLOSE_SECONDS)
+        self.kill()
+
+    def kill(self) -> None:
+        """Kill its process group and reap it. Can be called again."""
+        if self._returncode is not None:
+            return
+        kill_group(self._process.pid, whole_session=False)
+        self._guardian.remove(self._process.pid)
+        self._returncode = self._process.wait()
+        with contextlib.suppress(OSError):
+            self._requests.close()
+        self._answers.close()
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+
+    def interrupt(self) -> None:
+        """Kill its process group from another thread; the thread that waits for an answer reaps it."""
+        if self._returncode is None:
+            kill_group(self._process.pid, whole_session=False)
+
+    def discard(self) -> None:
+        """Kill it and close its log: nothing of it is left."""
+        self.kill()
+        if self.log.fd >= 0:
+            os.close(self.log.fd)
+            self.log.fd = -1
+
+    def _death(self) -> str:
+        code = self._returncode or 0
+        return death_of(code) or f"exit {code}"
+
+    def _greet(self) -> None:
+        tree = ProcessTree(self._process.pid, None)
+        answer, stopped = self._await(tree, now() + _START_SECONDS, False)
+        version = answer.get("hello") if answer else None
+        if version and tuple(version) >= OLDEST_PYTHON:
+            return
+        self.kill()
+        if version:
+            why = f"is Python {'.'.join(map(str, version))}, workers need {'.'.join(map(str, OLDEST_PYTHON))} or newer"
+        elif stopped:
+            why = f"did not answer within {_START_SECONDS:g} s; is it a Python interpreter?"
+        else:
+            lines = self.log.text().decode(errors="replace").strip().splitlines()
+            why = f"ended at its start ({self._death()}): {lines[-1] if lines else 'it printed nothing; is it Python?'}"
+        os.close(self.log.fd)
+        raise WorkerStartError(f"the interpreter {self.python} {why}")
+
+    def _wait(self, seconds: float) -> None:
+        deadline = now() + seconds
+        poller = select.poll()
+        if self._pidfd is not None:
+            poller.register(self._pidfd, select.POLLIN)
+        while not has_ended(self._process.pid) and now() < deadline:
+            poller.poll(pause(deadline - now(), self._pidfd is not None))
+
+    def _await(self, tree: ProcessTree, deadline: float, endless: bool) -> tuple[dict[str, Any] | None, str]:
+        """Wait for a frame. Return it, or None and why the worker has to be stopped ("" if it ended by itself)."""
+        poller = select.poll()
+        poller.register(self._answers, select.POLLIN)
+        if self._pidfd is not None:
+            poller.register(self._pidfd, select.POLLIN)
+        look = now() + tree.interval
+        while True:
+            # asked before the pipe is read: what an ended process wrote is in the pipe by then
+            ended = has_ended(tree.pid)
+            while self._fill():
+                pass
+            frame, valid = self._frame()
+            if frame is not None:
+                return frame, ""
+            if ended or not valid:
+                return None, "" if ended else "broken frame"
+            time = now()
+            if not endless and time >= deadline:
+                return None, "timeout"
+            if time >= look:
+                if tree.look():
+                    return None, "memory"
+                self.log.check()
+                look = now() + tree.interval
+            until = look if endless else min(look, deadline)
+            poller.poll(pause(until - now(), self._pidfd is not None))
+
+    def _fill(self) -> bool:
+        """Read what is there; return whether there may be more."""
+        try:
+            chunk = os.read(self._answers.fileno(), 1 << 20)
+        except BlockingIOError:
+            return False
+        self._buffer += chunk
+        return bool(chunk)
+
+    def _frame(self) -> tuple[dict[str, Any] | None, bool]:
+        """Return the frame that is complete, if one is, and whether the bytes can be a frame at all."""
+        if len(self._buffer) < 4:
+            return None, True
+        size = struct.unpack(">I", self._buffer[:4])[0]
+        if size > _MOST_BYTES:
+            return None, False
+        if len(self._buffer) < 4 + size:
+            return None, True
+        body = bytes(self._buffer[4 : 4 + size])
+        del self._buffer[: 4 + size]
+        try:
+            frame = json.loads(body)
+        except ValueError:
+            return None, False
+        return (frame, True) if isinstance(frame, dict) else (None, False)
+
+
+def _environment(python: str) -> dict[str, str]:
+    """Return the job's environment; another interpreter must not find this one's modules through it."""
+    environment = dict(os.environ)
+    if python != sys.executable:
+        for name in ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__"):
+            environment.pop(name, None)
+    return environment

@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.backends.conftest import BACKENDS, Lab, load
+
+F = TensorProto.FLOAT
+both = pytest.mark.parametrize("backend", BACKENDS)
+
+
+def node(op: str, inputs: list[str], outputs: list[str], **attributes: Any) -> Any:
+    return helper.make_node(op, inputs, outputs, **attributes)
+
+
+@both
+def test_outputs_of_each_sample(lab: Lab, backend: str) -> None:
+    model = lab.model([node("Neg", ["x"], ["y"])], {"x": (F, [None, 2])}, {"y": (F, None)})
+    x = np.arange(4, dtype=np.float32).reshape(2, 2)
+    reply = lab.run(backend, model, {"x": x, "not an input": x}, {"x": x[:1] + 5})
+    assert reply.failure is None
+    first, second = (numpy_helper.to_array(load(sample["y"])) for sample in reply.value["samples"])
+    np.testing.assert_array_equal(first, -x)
+    np.testing.assert_array_equal(second, -x[:1] - 5)
+    entry = reply.value["samples"][1]["y"]
+    assert load(entry).name == "y" == entry["name"]
+    assert (entry["dtype"], entry["shape"], entry["finite"], entry["nan"]) == (F, [1, 2], True, False)
+    assert len(reply.value["run_seconds"]) == 2 and reply.value["load_seconds"] > 0
+    assert reply.value["providers"] == {"onnxruntime": ["CPUExecutionProvider"], "onnx_reference": ["onnx_reference"]}[backend]
+
+
+@both
+def test_outputs_without_a_type(lab: Lab, backend: str) -> None:
+    nodes = [node("Shape", ["x"], ["s"]), node("Relu", ["x"], ["r"]), node("Cast", ["r"], ["h"], to=TensorProto.FLOAT16)]
+    model = lab.model(nodes, {"x": (F, [2])}, {"h": None, "s": None, "r": None})
+    reply = lab.run(backend, model, {"x": np.array([-1, 7e4], np.float32)})
+    sample = reply.value["samples"][0]
+    assert [sample[name]["dtype"] for name in "shr"] == [TensorProto.INT64, TensorProto.FLOAT16, F]
+    assert (sample["h"]["finite"], sample["h"]["nan"]) == (False, False)
+
+
+@both
+def test_chosen_outputs_inline_and_no_files(lab: Lab, backend: str) -> None:
+    model = lab.model([node("Abs", ["x"], ["a"]), node("Neg", ["a"], ["b"])], {"x": (F, [1])}, {"a": (F, [1]), "b": (F, [1])})
+    reply = lab.run(backend, model, {"x": np.array([-3], np.float32)}, outputs=["b"], out=None, inline=True)
+    entry = reply.value["samples"][0]["b"]
+    assert list(reply.value["samples"][0]) == ["b"] and entry["path"] == ""
+    assert np.frombuffer(base64.b64decode(entry["data"]), np.float32) == [-3]
+    reply = lab.run(backend, model, {"x": np.array([-3], np.float32)}, outputs=["c"])
+    assert reply.failure.stage == "setup" and "valid: a, b" in reply.failure.message
+
+
+@both
+@pytest.mark.parametrize(
+    ("values", "finite", "nan"),
+    [([1, 2], True, False), ([1, np.inf], False, False), ([np.nan, 1], False, True), ([-np.inf, np.nan], False, True)],
+)
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16", "float8_e5m2"])
+def test_not_finite(lab: Lab, backend: str, dtype: str, values: list[float], finite: bool, nan: bool) -> None:
+    array = np.array(values).astype(getattr(ml_dtypes, dtype, dtype))
+    proto = numpy_helper.from_array(array)
+    model = lab.model([node("Identity", ["x"], ["y"])], {"x": (proto.data_type, [2])}, {"y": (proto.data_type, [2])}, 19, ir_version=9)
+    entry = lab.run(backend, model, {"x": proto}).value["samples"][0]["y"]
+    assert (entry["dtype"], entry["finite"], entry["nan"]) == (proto.data_type, finite, nan)
+    assert load(entry).raw_data == proto.raw_data
+
+
+@both
+def test_fp8_without_infinity(lab: Lab, backend: str) -> None:
+    for kind, bits, nan in [(TensorProto.FLOAT8E4M3FN, 0x7F, True), (TensorProto.FLOAT8E4M3FNUZ, 0x80, True), (TensorProto.FLOAT8E4M3FNUZ, 0x7F, False)]:
+        proto = TensorProto(dims=[1], data_type=kind, raw_data=bytes([bits]))
+        model = lab.model([node("Identity", ["x"], ["y"])], {"x": (kind, [1])}, {"y": (kind, [1])}, 19, ir_version=9)
+        entry = lab.run(backend, model, {"x": proto}).value["samples"][0]["y"]
+        assert (entry["finite"], entry["nan"]) == (not nan, nan)
+
+
+@both
+def test_int4(lab: Lab, backend: str) -> None:
+    proto = helper.make_tensor("x", TensorProto.INT4, [3], [-8, 7, -1])
+    scale = numpy_helper.from_array(np.float32(0.5), "s")
+    nodes = [node("DequantizeLinear", ["x", "s"], ["y"])]
+    model = lab.model(nodes, {"x": (TensorProto.INT4, [3])}, {"y": (F, [3])}, 21, ir_version=10, initializer=[scale])
+    reply = lab.run(backend, model, {"x": proto})
+    np.testing.assert_array_equal(numpy_helper.to_array(load(reply.value["samples"][0]["y"])), [-4, 3.5, -0.5])
+    nodes = [node("QuantizeLinear", ["x", "s", "z"], ["y"])]
+    zero = helper.make_tensor("z", TensorProto.INT4, [], [0])
+    model = lab.model(nodes, {"x": (F, [3])}, {"y": (TensorProto.INT4, [3])}, 21, ir_version=10, initializer=[scale, zero])
+    reply = lab.run(backend, model, {"x": np.array([-4, 3.5, -0.5], np.float32)})
+    entry = reply.value["samples"][0]["y"]
+    assert entry["dtype"] == TensorProto.INT4 and entry["shape"] == [3]
+    assert load(entry).raw_data == proto.raw_data or load(entry).raw_data == bytes(load(entry).raw_data)
+
+
+@both
+def test_strings(lab: Lab, backend: str) -> None:
+    kind = TensorProto.STRING
+    model = lab.model([node("Identity", ["x"], ["y"])], {"x": (kind, [2, 1])}, {"y": (kind, [2, 1])})
+    proto = TensorProto(dims=[2, 1], data_type=kind, string_data=["ä".encode(), b""])
+    entry = lab.run(backend, model, {"x": proto}).value["samples"][0]["y"]
+    assert list(load(entry).string_data) == ["ä".encode(), b""] and entry["shape"] == [2, 1] and entry["finite"]
+
+
+@both
+def test_typed_fields_are_read(lab: Lab, backend: str) -> None:
+    for kind, values in [(F, [1.5, -2.0]), (TensorProto.INT64, [-1, 1 << 40]), (TensorProto.FLOAT16, [1.5, -2.0]), (TensorProto.BOOL, [1, 0]), (TensorProto.DOUBLE, [0.1, 2]), (TensorProto.UINT64, [1, (1 << 64) - 1]), (TensorProto.INT8, [-1, 3]), (TensorProto.UINT32, [1, (1 << 32) - 1])]:
+        proto = helper.make_tensor("x", kind, [2], values)
+        assert not proto.raw_data
+        model = lab.model([node("Identity", ["x"], ["y"])], {"x": (kind, [2])}, {"y": (kind, [2])})
+        entry = lab.run(backend, model, {"x": proto}).value["samples"][0]["y"]
+        np.testing.assert_array_equal(numpy_helper.to_array(load(entry)), numpy_helper.to_array(proto))
+
+
+@both
+def test_scalars_and_empty_tensors(lab: Lab, backend: str) -> None:
+    model = lab.model([node("Identity", ["x"], ["y"])], {"x": (F, None)}, {"y": (F, None)})
+    reply = lab.run(backend, model, {"x": np.float32(3)}, {"x": np.zeros((0, 4), np.float32)})
+    scalar, empty = (sample["y"] for sample in reply.value["samples"])
+    assert scalar["shape"] == [] and numpy_helper.to_array(load(scalar)) == 3
+    assert empty["shape"] == [0, 4] and numpy_helper.to_array(load(empty)).shape == (0, 4) and empty["finite"]
+
+
+@both
+def test_sequences_are_skipped(lab: Lab, backend: str) -> None:
+    sequence = helper.make_sequence_type_proto(helper.make_tensor_type_proto(F, None))
+    nodes = [node("SplitToSequence", ["x"], ["s"], axis=0), node("Neg", ["x"], ["y"])]
+    model = lab.model(nodes, {"x": (F, [2])}, {"s": sequence, "y": (F, [2])})
+    reply = lab.run(backend, model, {"x": np.ones(2, np.float32)})
+    assert list(reply.value["samples"][0]) == ["y"] and "no tensor" in reply.value["skipped"]["s"]
+
+
+def test_empty_optional_is_skipped(lab: Lab) -> None:
+    kind = helper.make_optional_type_proto(helper.make_tensor_type_proto(F, [2]))
+    nodes = [node("Optional", [], ["o"], type=helper.make_tensor_type_proto(F, [2])), node("Neg", ["x"], ["y"])]
+    model = lab.model(nodes, {"x": (F, [2])}, {"o": kind, "y": (F, [2])})
+    reply = lab.run("onnxruntime", model, {"x": np.ones(2, np.float32)})
+    assert list(reply.value["samples"][0]) == ["y"] and "o" in reply.value["skipped"]
+
+
+@both
+def test_names_never_become_file_names(lab: Lab, backend: str) -> None:
+    name = "../up/\n'\"%s{x}🙂"
+    model = lab.model([node("Neg", ["x"], [name])], {"x": (F, [1])}, {name: (F, [1])})
+    entry = lab.run(backend, model, {"x": np.ones(1, np.float32)}).value["samples"][0][name]
+    assert Path(entry["path"]).parent == lab.folder / "out" and load(entry).name == name
+    assert not list((lab.folder / "out").glob("*.part"))
+
+
+@both
+def test_missing_feed(lab: Lab, backend: str) -> None:
+    model = lab.model([node("Add", ["x", "z"], ["y"])], {"x": (F, [1]), "z": (F, [1])}, {"y": (F, [1])})
+    failure = lab.run(backend, model, {"x": np.ones(1, np.float32)}).failure
+    assert (failure.stage, failure.type) == ("setup", "MissingFeed") and "'z'" in failure.message and "x" in failure.message
+
+
+@both
+def test_inputs_with_defaults_need_no_feed(lab: Lab, backend: str) -> None:
+    z = numpy_helper.from_array(np.full(1, 5, np.float32), "z")
+    for version in (3, 8):
+        nodes, inputs = [node("Add", ["x", "z"], ["y"])], {"x": (F, [1]), "z": (F, [1])}
+        model = lab.model(nodes, inputs, {"y": (F, [1])}, 8, initializer=[z], ir_version=version)
+        reply = lab.run(backend, model, {"x": np.ones(1, np.float32)})
+        assert numpy_helper.to_array(load(reply.value["samples"][0]["y"])) == [6]
+
+
+@both
+@pytest.mark.parametrize("content", [b"", b"\x08\x02\x10", b"not a tensor", b"\x08\x02\x10\x01\x4a\x04\0\0\0\0"])
+def test_bad_tensor_files(lab: Lab, backend: str, content: bytes) -> None:
+    model = lab.model([node("Neg", ["x"], ["y"])], {"x": (F, [2])}, {"y": (F, [2])})
+    path = lab.folder / "bad.pb"
+    path.write_bytes(content)
+    failure = lab.run(backend, model, samples=[{"x": str(path)}]).failure
+    assert (failure.stage, failure.type) == ("setup", "BadTensorFile") and str(path) in failure.message
+
+
+@both
+def test_errors_name_their_stage(lab: Lab, backend: str) -> None:
+    unknown = lab.model([node("NoSuchOp", ["x"], ["y"])], {"x": (F, [2])}, {"y": (F, [2])})
+    assert lab.run(backend, unknown, {"x": np.ones(2, np.float32)}).failure.stage == "load"
+    nodes = [node("Reshape", ["x", "shape"], ["y"])]
+    wrong = lab.model(nodes, {"x": (F, [2]), "shape": (TensorProto.INT64, [1])}, {"y": (F, None)})
+    feeds = {"x": np.ones(2, np.float32), "shape": np.array([3])}
+    failure = lab.run(backend, wrong, feeds).failure
+    assert failure.stage == "infer"
+    assert failure.type == {"onnxruntime": "RUNTIME_EXCEPTION", "onnx_reference": "ValueError"}[backend]
+    corrupt = lab.folder / "corrupt.onnx"
+    corrupt.write_bytes(b"\x08\x09garbage")
+    assert lab.run(backend, corrupt).failure.stage == "load"
+    assert lab.run(backend, lab.folder / "nowhere.onnx").failure.stage == "load"
+
+
+@both
+def test_external_data(lab: Lab, backend: str) -> None:
+    weights = np.arange(4, dtype=np.float32)
+    (lab.folder / "weights.bin").write_bytes(weights.tobytes())
+    proto = TensorProto(dims=[4], data_type=F, name="w", data_location=TensorProto.EXTERNAL)
+    proto.external_data.add(key="location", value="weights.bin")
+    model = lab.model([node("Add", ["x", "w"], ["y"])], {"x": (F, [4])}, {"y": (F, [4])}, initializer=[proto])
+    reply = lab.run(backend, model, {"x": weights})
+    np.testing.assert_array_equal(numpy_helper.to_array(load(reply.value["samples"][0]["y"])), weights * 2)
+
+
+def test_reference_overflows_in_fp16_without_chatter(lab: Lab) -> None:
+    half = TensorProto.FLOAT16
+    model = lab.model([node("Mul", ["x", "x"], ["y"])], {"x": (half, [1])}, {"y": (half, [1])})
+    reply = lab.run("onnx_reference", model, {"x": np.array([300], np.float16)})
+    assert reply.value["samples"][0]["y"]["finite"] is False and reply.log is None

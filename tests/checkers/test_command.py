@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from runner.checkers.checker import Tools
+from runner.checkers.command import CommandCheck
+from runner.checkers.template import Template
+from runner.errors import UsageError
+from runner.schema.checker import CommandChecker, ShowOutput
+from strategies.outcome import Outcome
+from tests.checkers.conftest import MakeCandidate
+from tests.checkers.models import model
+
+
+def script(tools: Tools, text: str) -> str:
+    path = tools.cwd / "check.py"
+    path.write_text(text)
+    return path.name
+
+
+def build(tools: Tools, *words: str, **settings: object) -> CommandCheck:
+    return CommandCheck(CommandChecker(command=[sys.executable, *words], **settings), tools)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def relu(tmp_path: Path) -> Path:
+    return model([helper.make_node("Relu", ["x"], ["y"])], tmp_path / "relu.onnx")
+
+
+X = {"x": np.array([-1, 2, 3, 4], np.float32)}
+
+
+def test_the_command_runs_where_the_user_stands_with_its_placeholders(
+    tools: Tools, candidate: MakeCandidate, relu: Path
+) -> None:
+    name = script(
+        tools,
+        "import os, sys\n"
+        "assert os.path.isfile('check.py')\n"
+        "assert sys.argv[1] == os.environ['WINNOW_MODEL'] and os.path.isfile(sys.argv[1])\n"
+        "assert sys.argv[2] == os.environ['WINNOW_ITERATION'] and os.environ['MINE'] == 'yes'\n"
+        "assert os.path.isdir(os.environ['WINNOW_DIR'])\n"
+        "print('checked'); sys.exit(3)\n",
+    )
+    check = build(tools, name, "{model}", "{iteration}", env={"MINE": "yes"})
+    assert not check.wants_feeds
+    one = candidate(relu, X)
+    verdict = check.check(one)
+    assert (verdict.outcome, verdict.returncode) == (Outcome.FAIL, 3)
+    assert str(verdict.signature) == "check: exit 3 (checked)"
+    assert verdict.log and (tools.run_folder / verdict.log).read_text() == "checked\n"
+    # nothing is written that was not asked for
+    assert sorted(path.name for path in one.folder.iterdir()) == ["check.log", "feeds", "golden"]
+    assert verdict.seconds > 0
+
+
+def test_values_as_npz_and_as_data_sets(tools: Tools, candidate: MakeCandidate, relu: Path) -> None:
+    name = script(
+        tools,
+        "import os, sys, numpy\n"
+        "x = numpy.load(sys.argv[1])['x']; y = numpy.load(sys.argv[2])['y']\n"
+        "assert sys.argv[1] == os.environ['WINNOW_INPUTS']\n"
+        "for i in (0, 1):\n"
+        "    files = sorted(os.listdir(os.path.join(sys.argv[3], f'test_data_set_{i}')))\n"
+        "    assert files == ['input_0.pb', 'output_0.pb'], files\n"
+        "sys.exit(0 if (x == y).all() else 1)\n",
+    )
+    check = build(tools, name, "{inputs}", "{references}", "{data}")
+    assert check.wants_feeds
+    same, other = X, {"x": np.zeros(4, np.float32)}
+    verdict = check.check(candidate(relu, same, same, expected={"y": same["x"]}))
+    assert verdict.outcome is Outcome.PASS and verdict.metrics == {"sample": 1, "samples": 2}
+    verdict = check.check(candidate(relu, same, other, expected={"y": same["x"]}))
+    assert verdict.outcome is Outcome.FAIL and verdict.metrics == {"sample": 1, "samples": 2}
+    assert verdict.log and verdict.log.endswith("check_1.log")
+    # the first sample that does not pass ends it
+    verdict = check.check(candidate(relu, other, same, expected={"y": same["x"]}))
+    assert verdict.metrics == {"sample": 0, "samples": 2}
+
+
+def test_a_script_that_reads_the_environment_variable_gets_it(
+    tools: Tools, candidate: MakeCandidate, relu: Path
+) -> None:
+    name = script(tools, "import os, numpy; assert numpy.load(os.environ['WINNOW_INPUTS'])['x'].size == 4\n")
+    check = build(tools, name)
+    assert check.wants_feeds
+    assert check.check(candidate(relu, X)).outcome is Outcome.PASS
+
+
+def test_a_model_without_inputs_has_an_empty_npz(tools: Tools, candidate: MakeCandidate, relu: Path) -> None:
+    name = script(tools, "import sys, numpy; assert numpy.load(sys.argv[1]).files == []\n")
+    assert build(tools, name, "{inputs}").check(candidate(relu)).outcome is Outcome.PASS
+
+
+def test_time_and_memory_are_verdicts(tools: Tools, candidate: MakeCandidate) -> None:
+    sleeps = build(tools, "-c", "import time; time.sleep(60)", timeout=0.5, fail_codes=[1])
+    verdict = sleeps.check(candidate())
+    assert verdict.outcome is Outcome.FAIL and verdict.signature and verdict.signature.kind == "timeout"
+    eats = build(tools, "-c", "x = bytearray(600 << 20); import time; time.sleep(60)", memory_mb=200)
+    verdict = eats.check(candidate())
+    assert verdict.outcome is Outcome.FAIL and verdict.signature and verdict.signature.kind == "memory"
+    dies = build(tools, "-c", "import os; os.kill(os.getpid(), 11)", fail_codes=[1])
+    verdict = dies.check(candidate())
+    assert verdict.signature and verdict.signature.kind == "death MEMORY"
+
+
+def test_what_cannot_start_is_unresolved(tools: Tools, candidate: MakeCandidate) -> None:
+    verdict = CommandCheck(CommandChecker(command="no-such-program {dir}"), tools).check(candidate())
+    assert verdict.outcome is Outcome.UNRESOLVED
+    assert "no-such-program" in verdict.reason
+    verdict = build(tools, "no_such_file.py", fail_codes=[1]).check(candidate())
+    assert verdict.outcome is Outcome.UNRESOLVED and "no_such_file.py" in verdict.reason
+
+
+def test_a_placeholder_that_the_strategy_cannot_fill(tools: Tools, candidate: MakeCandidate) -> None:
+    verdict = build(tools, "-c", "pass", "{model}", "{engine}").check(candidate())
+    assert verdict.outcome is Outcome.UNRESOLVED and "{model} and {engine}" in verdict.reason
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("a 'b c' {model}", ("a", "b c", "M")),
+        (["a", "--m={model}", "{dir}/x"], ("a", "--m=M", "D/x")),
+        (["a", '{"k": {"n": 1}}', "{1,2}", "${model}"], ("a", '{"k": {"n": 1}}', "{1,2}", "$M")),
+        (["awk", "{{print}} {{model}} {model}"], ("awk", "{print} {model} M")),
+    ],
+)
+def test_filling_in(command: object, words: tuple[str, ...], tmp_path: Path) -> None:
+    assert tuple(Template(command, tmp_path, {}).fill({"model": "M", "dir": "D"})) == words
+
+
+@pytest.mark.parametrize("command", [None, "", [], "a {modle}", "a 'b", 7, [""]])
+def test_commands_that_are_refused(command: object, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"checker\.command"):
+        Template(command, tmp_path, {})
+
+
+def test_an_unknown_placeholder_lists_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"\{modle\}.*\{model\}.*\{inputs\}.*\{iteration\}.*\{\{modle\}\}"):
+        Template("a {modle}", tmp_path, {})
+
+
+def test_identity_follows_the_files_that_the_command_names(tools: Tools) -> None:
+    name = script(tools, "pass")
+    (tools.cwd / "data.json").write_text("1")
+    first = build(tools, name, "{model}", "--data=data.json").identity()
+    assert build(tools, name, "{model}", "--data=data.json").identity() == first
+    (tools.cwd / "data.json").write_text("2")
+    second = build(tools, name, "{model}", "--data=data.json").identity()
+    assert second != first
+    script(tools, "pass  # changed")
+    assert build(tools, name, "{model}", "--data=data.json").identity() != second
+    assert build(tools, name, "{model}", "--data=data.json", fail_codes=[1]).identity()["rules"] != second["rules"]
+    assert build(tools, "-m", "json").identity().keys() - {f"file {sys.executable}"} == {"checker", "command", "rules"}
+
+
+def test_a_candidate_at_a_fixed_path(tools: Tools, candidate: MakeCandidate, relu: Path) -> None:
+    name = script(tools, "import os, sys; sys.exit(0 if os.path.getsize('fixed.onnx') else 1)")
+    check = build(tools, name, place="fixed.onnx")
+    for _ in range(2):
+        assert check.check(candidate(relu)).outcome is Outcome.PASS
+        assert not (tools.cwd / "fixed.onnx").exists()
+    kept = build(tools, name, place="fixed.onnx", keep_placed=True)
+    assert kept.check(candidate(relu)).outcome is Outcome.PASS
+    assert (tools.cwd / "fixed.onnx").read_bytes() == relu.read_bytes()
+
+
+def test_a_users_file_is_never_overwritten(tools: Tools, candidate: MakeCandidate, relu: Path) -> None:
+    mine = tools.cwd / "mine.onnx"
+    mine.write_text("precious")
+    with pytest.raises(UsageError, match=r"mine\.onnx exists"):
+        build(tools, "-c", "pass", place="mine.onnx")
+    late = build(tools, "-c", "pass", place="late.onnx")
+    (tools.cwd / "late.onnx").write_text("precious")
+    with pytest.raises(UsageError, match=r"late\.onnx exists"):
+        late.check(candidate(relu))
+    assert mine.read_text() == (tools.cwd / "late.onnx").read_text() == "precious"
+
+
+def test_a_large_candidate_is_placed_with_its_weights(tools: Tools, candidate: MakeCandidate, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    path = model(
+        [helper.make_node("Add", ["x", "w"], ["y"])], store / "c.onnx", weights={"w": np.zeros(4096, np.float32)}
+    )
+    onnx.save_model(
+        onnx.load(path), path, save_as_external_data=True, location="weights.bin", size_threshold=0
+    )
+    name = script(tools, "import onnx; assert onnx.load('deep/fixed.onnx').graph.initializer[0].raw_data\n")
+    check = build(tools, name, place="deep/fixed.onnx")
+    assert check.check(candidate(path)).outcome is Outcome.PASS
+    assert list((tools.cwd / "deep").iterdir()) == []
+    (tools.cwd / "deep" / "weights.bin").write_text("precious")
+    with pytest.raises(UsageError, match=r"weights\.bin exists"):
+        check.check(candidate(path))
+
+
+def test_a_killed_run_knows_its_own_placed_file(tools: Tools, candidate: MakeCandidate, relu: Path) -> None:
+    build(tools, "-c", "pass", place="fixed.onnx", keep_placed=True).check(candidate(relu))
+    assert build(tools, "-c", "pass", place="fixed.onnx").check(candidate(relu)).outcome is Outcome.PASS
+
+
+def test_iteration_information(tools: Tools, candidate: MakeCandidate) -> None:
+    name = script(tools, "import json; print(json.load(open('info.json')))")
+    one = candidate()
+    check = build(tools, name, iteration_info="info.json")
+    assert check.check(one).outcome is Outcome.PASS
+    assert json.loads((tools.cwd / "info.json").read_text()) == {
+        "iteration": one.iteration,
+        "phase": "bisect",
+        "label": "0-3",
+        "nodes": ["a", "b"],
+    }
+    build(tools, name, iteration_info="info.json")
+    (tools.cwd / "notes.json").write_text('{"mine": 1}')
+    with pytest.raises(UsageError, match=r"notes\.json"):
+        build(tools, name, iteration_info="notes.json")
+
+
+@pytest.mark.parametrize(
+    ("show", "code", "shown"), [("failing", 0, False), ("failing", 1, True), ("all", 0, True), ("none", 1, False)]
+)
+def test_whose_output_is_shown(
+    tools: Tools, candidate: MakeCandidate, caplog: pytest.LogCaptureFixture, show: str, code: int, shown: bool
+) -> None:
+    check = build(tools, "-c", f"print('spoken'); raise SystemExit({code})", show_output=ShowOutput(show))
+    with caplog.at_level(logging.INFO):
+        check.check(candidate())
+    assert ("spoken" in caplog.text) is shown

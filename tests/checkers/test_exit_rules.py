@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import pytest
+
+from runner.checkers.exit_rules import Ending, ExitRules
+from runner.errors import UsageError
+from runner.schema.checker import CommandChecker
+from runner.verdict import Signature
+from strategies.outcome import Outcome
+
+PASS, FAIL, DIFFERENT, UNRESOLVED = Outcome.PASS, Outcome.FAIL, Outcome.DIFFERENT, Outcome.UNRESOLVED
+
+
+def judge(code: int | None, output: str = "", death: str | None = None, why: str | None = None, **settings: object):
+    rules = ExitRules(CommandChecker(command="c", **settings))  # type: ignore[arg-type]
+    judgement = rules.judge(Ending(code, death, why, output), "c {model}")
+    return judgement.outcome, judgement.signature.kind if judgement.signature else None
+
+
+@pytest.mark.parametrize(
+    ("code", "output", "settings", "outcome", "kind"),
+    [
+        # no lists: 0 passes
+        (0, "", {}, PASS, None),
+        (1, "", {}, FAIL, "exit 1"),
+        (3, "", {}, FAIL, "exit 3"),
+        # pass_codes (the peer's --ignore-fail-code) come before everything but the codes that say something else
+        (3, "boom", {"pass_codes": [3]}, PASS, None),
+        (3, "boom", {"pass_codes": [3], "fail_regex": ["boom"]}, PASS, None),
+        (1, "", {"pass_codes": [3]}, FAIL, "exit 1"),
+        (0, "boom", {"pass_codes": [3], "fail_regex": ["boom"]}, FAIL, "regex"),
+        # fail_codes: only these fail
+        (1, "", {"fail_codes": [1, 2]}, FAIL, "listed exit"),
+        (2, "", {"fail_codes": [1, 2]}, FAIL, "listed exit"),
+        (3, "", {"fail_codes": [1, 2]}, PASS, None),
+        (0, "", {"fail_codes": [0]}, FAIL, "listed exit"),
+        (1, "", {"fail_codes": [0]}, PASS, None),
+        # fail_codes and regexes: both
+        (1, "all fine", {"fail_codes": [1], "fail_regex": ["bo+m"]}, PASS, None),
+        (1, "a\nbooom b", {"fail_codes": [1], "fail_regex": ["bo+m"]}, FAIL, "listed exit"),
+        (2, "boom", {"fail_codes": [1], "fail_regex": ["boom"]}, PASS, None),
+        (0, "boom", {"fail_codes": [0], "fail_regex": ["x", "boom"]}, FAIL, "listed exit"),
+        # only regexes: whatever the code
+        (0, "boom", {"fail_regex": ["boom"]}, FAIL, "regex"),
+        (1, "fine", {"fail_regex": ["boom"]}, PASS, None),
+        (-6, "boom", {"fail_regex": ["boom"]}, FAIL, "regex"),
+        # ours
+        (4, "", {"different_codes": [4]}, DIFFERENT, "exit 4"),
+        (2, "boom", {"invalid_codes": [2], "fail_regex": ["boom"]}, UNRESOLVED, None),
+        # a shell's words for a death
+        (139, "", {"fail_codes": [1]}, FAIL, "death MEMORY"),
+        (134, "", {}, FAIL, "death MEMORY"),
+        (136, "", {"fail_regex": ["boom"]}, FAIL, "death FPE"),
+        (139, "", {"fail_codes": [139]}, FAIL, "listed exit"),
+        (139, "", {"pass_codes": [139]}, PASS, None),
+        # never started, in a shell's words
+        (127, "sh: chek: not found", {}, UNRESOLVED, None),
+        (127, "sh: chek: not found", {"fail_regex": ["not found"]}, UNRESOLVED, None),
+        (127, "", {"fail_codes": [127]}, FAIL, "listed exit"),
+        (126, "", {"fail_codes": [1]}, UNRESOLVED, None),
+        # refused by an interpreter or an option parser
+        (2, "python: can't open file '/x/chek.py': [Errno 2] No such", {"fail_codes": [1]}, UNRESOLVED, None),
+        (2, "usage: c\nc: error: unrecognized arguments: --modle", {}, UNRESOLVED, None),
+        (1, "/usr/bin/python3: No module named polygraphyy", {}, UNRESOLVED, None),
+        (1, "ModuleNotFoundError: No module named 'x'", {}, FAIL, "exit 1"),
+        (2, "error: unrecognized arguments: --x", {"fail_codes": [2]}, FAIL, "listed exit"),
+    ],
+)
+def test_the_rules_in_order(code, output, settings, outcome, kind) -> None:
+    assert judge(code, output, **settings) == (outcome, kind)
+
+
+@pytest.mark.parametrize("settings", [{}, {"fail_codes": [1]}, {"pass_codes": [0]}, {"fail_regex": ["boom"]}])
+@pytest.mark.parametrize(
+    ("code", "death"), [(-11, "death MEMORY"), (-8, "death FPE"), (None, "timeout"), (None, "memory")]
+)
+def test_a_death_is_neither_a_pass_nor_the_listed_failure(code, death, settings) -> None:
+    assert judge(code, "", death, **settings) == (FAIL, death)
+
+
+def test_a_signal_that_the_user_lists_is_what_the_user_says() -> None:
+    assert judge(-11, "", "death MEMORY", fail_codes=[-11]) == (FAIL, "listed exit")
+    assert judge(-11, "", "death MEMORY", invalid_codes=[-11]) == (UNRESOLVED, None)
+
+
+def test_a_command_that_cannot_start_names_itself() -> None:
+    judgement = ExitRules(CommandChecker(command="c")).judge(Ending(None, None, "no such program: c", ""), "c {model}")
+    assert judgement.outcome is UNRESOLVED
+    assert "no such program" in judgement.reason and "c {model}" in judgement.reason
+
+
+def test_the_signature_holds_the_normalised_last_line() -> None:
+    judgement = ExitRules(CommandChecker(command="c")).judge(Ending(1, None, None, "a\nbad value 3 in 'conv_7'\n"), "c")
+    assert judgement.signature == Signature("check", "exit 1", "bad value # in _")
+    assert judgement.reason == "bad value 3 in 'conv_7'"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"pass_codes": [0], "fail_codes": [1]},
+        {"fail_codes": [1, 2], "invalid_codes": [2]},
+        {"different_codes": [3], "invalid_codes": [3]},
+        {"fail_regex": ["("]},
+    ],
+)
+def test_contradictions_are_refused(settings) -> None:
+    with pytest.raises(UsageError, match="checker"):
+        ExitRules(CommandChecker(command="c", **settings))

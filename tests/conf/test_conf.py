@@ -1,0 +1,129 @@
+"""Each YAML of conf/ composes, says how it is used, and documents each key; together they are the schema."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from runner.cli.app import CONF
+from runner.cli.compose import to_settings
+from runner.schema.register import SCHEMAS, register
+from runner.schema.root import Settings
+
+FILES = sorted(path.relative_to(CONF).as_posix() for path in CONF.rglob("*.yaml"))
+GROUPS = sorted(file for file in FILES if file.split("/")[0] in SCHEMAS)
+EXPERIMENTS = sorted(Path(file).stem for file in FILES if file.startswith("experiment/"))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _hydra() -> Iterator[None]:
+    register()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        yield
+
+
+def test_there_are_the_options_that_are_promised() -> None:
+    options: dict[str, set[str]] = {}
+    for file in GROUPS:
+        options.setdefault(file.split("/")[0], set()).add(Path(file).stem)
+    assert options == {
+        "strategy": {"reduce", "reduce_bisect", "reduce_linear", "reduce_minimal", "repeat"},
+        "checker": {"auto", "command", "interactive", "compare", "finite", "runs", "python"},
+        "target": {"onnxruntime", "onnx_reference"},
+        "reference": {"onnxruntime", "onnx_reference"},
+        "inputs": {"random", "files", "python"},
+        "artifacts": {"all", "bad", "best", "none"},
+        "workers": {"serial", "parallel"},
+    }
+
+
+def test_help_lists_every_option() -> None:
+    template = yaml.safe_load((CONF / "hydra/help/winnow.yaml").read_text())["template"]
+    listed = {}
+    for line in template.splitlines():
+        groups, _, options = line.strip().partition(": ")
+        listed.update({group: options.split(", ") for group in groups.split(", ")})
+    for file in GROUPS:
+        assert Path(file).stem in listed[Path(file).parent.name]
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_first_line_is_the_command_that_uses_it(file: str) -> None:
+    lines = [line for line in (CONF / file).read_text().splitlines() if not line.startswith("# @package")]
+    assert lines[0].startswith("# python -m runner")
+    group, option = Path(file).parent.as_posix(), Path(file).stem
+    if group not in {".", "hydra/help"}:
+        assert f"{group}={option}" in lines[0]
+    assert len(lines) > 1 and lines[1].startswith("# "), "the second line says what it is"
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if not file.startswith("hydra/")])
+def test_every_key_is_documented(file: str) -> None:
+    previous = ""
+    inside_hydra = False
+    for line in (CONF / file).read_text().splitlines():
+        if re.match(r"\S", line):
+            inside_hydra = line.startswith("hydra:")
+        key = re.match(r"\s*([A-Za-z_]\w*):", line)
+        if key and key[1] not in {"defaults", "_target_"} and not inside_hydra:
+            assert previous.strip().startswith("#"), f"{file}: {key[1]} has no comment"
+        previous = line
+
+
+@pytest.mark.parametrize("file", GROUPS)
+def test_option_names_every_key_of_its_schema_with_its_default(file: str) -> None:
+    group, option = Path(file).parent.name, Path(file).stem
+    content = yaml.safe_load((CONF / file).read_text())
+    reference = content.pop("defaults")[0]
+    schema = SCHEMAS[group][reference.removeprefix(f"/schema/{group}/").removesuffix("@_here_")]
+    assert set(content) == {item.name for item in fields(schema)}
+    default = OmegaConf.to_container(OmegaConf.structured(schema), resolve=True)
+    differing = {key for key, value in content.items() if _plain(default[key]) != value}
+    assert differing <= {"name", "search", "subject", "keep", "count", "optimization"}
+    assert content.get("name", option) == option
+
+
+def test_config_names_every_plain_section_with_its_default() -> None:
+    content = yaml.safe_load((CONF / "config.yaml").read_text())
+    default = OmegaConf.to_container(OmegaConf.structured(Settings), resolve=True)
+    for item in fields(Settings):
+        if item.name not in SCHEMAS:
+            assert content[item.name] == _plain(default[item.name]), item.name
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items()}
+    return getattr(value, "name", value)
+
+
+@pytest.mark.parametrize("file", GROUPS)
+def test_every_option_composes_to_its_settings_class(file: str) -> None:
+    group, option = Path(file).parent.name, Path(file).stem
+    settings = to_settings(compose("config", overrides=[f"{group}={option}"]))
+    section = getattr(settings, group)
+    schemas = SCHEMAS[group]
+    assert type(section) is schemas.get(option, next(iter(schemas.values())))
+    assert is_dataclass(section)
+    with pytest.raises(AttributeError):
+        section.name = "x"
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_composes(name: str) -> None:
+    assert isinstance(to_settings(compose("config", overrides=[f"+experiment={name}", "model=net.onnx"])), Settings)
+    assert len(EXPERIMENTS) >= 2
+
+
+def test_run_folders_are_unique_within_a_second() -> None:
+    hydra = yaml.safe_load((CONF / "config.yaml").read_text())["hydra"]
+    assert "%f" in hydra["run"]["dir"] and "%f" in hydra["sweep"]["dir"]
+    assert hydra["job"] == {"name": "winnow", "chdir": False}

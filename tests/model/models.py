@@ -1,0 +1,122 @@
+"""Small models and random DAGs for the tests of the model room."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from hypothesis import strategies as st
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from runner.model.graph import Graph
+from runner.model.ingest import ingest
+from runner.model.store import Store
+
+SHARED = Path(__file__).parents[2].parent / "shared"
+SHAPE = [2, 3]
+
+
+def model_of(nodes, inputs, outputs, initializers=(), *, opset=17, ir=8, domains=(), functions=(), value_info=()):
+    """A model whose inputs and outputs are float32 [2, 3] where only a name is given."""
+    graph = helper.make_graph(
+        list(nodes), "g", [_info(value) for value in inputs], [_info(value) for value in outputs], list(initializers)
+    )
+    graph.value_info.extend(value_info)
+    imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(domain, 1) for domain in domains)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=ir, functions=list(functions))
+
+
+def _info(value):
+    return helper.make_tensor_value_info(value, TensorProto.FLOAT, SHAPE) if isinstance(value, str) else value
+
+
+def tensor(name, array):
+    return numpy_helper.from_array(np.asarray(array), name)
+
+
+def ingested(model: ModelProto, folder: Path, **options) -> tuple[Graph, Store, dict]:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "model.onnx"
+    onnx.save(model, path)
+    report = ingest({"model": str(path), "store": str(folder / "store"), **options})
+    store = Store(folder / "store", options.get("inline_limit", 32 << 20))
+    return Graph.load(store.structure), store, report
+
+
+def recorded(model: ModelProto, feeds: dict) -> dict:
+    """Every top-level value of a model, by the reference evaluator."""
+    marked = ModelProto()
+    marked.CopyFrom(model)
+    del marked.graph.output[:]
+    names = [name for node in model.graph.node for name in node.output if name]
+    marked.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in names)
+    values = dict(zip(names, ReferenceEvaluator(marked).run(None, feeds), strict=True))
+    return {**feeds, **values}
+
+
+def types_of(values: dict) -> dict:
+    return {
+        name: helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(np.asarray(value).dtype), value.shape)
+        for name, value in values.items()
+    }
+
+
+@st.composite
+def dags(draw, most=25):
+    """A random DAG of up to ``most`` nodes over float32 [2, 3]; returns (model, feeds).
+
+    It has all that makes cutting hard: shared values, several outputs, omitted optional inputs, captures, constants,
+    dead ends, unnamed nodes.
+    """
+    values = ["in 0", "in/1"]
+    weights = [tensor(f"w:{at}", np.full(SHAPE, at + 0.5, np.float32)) for at in range(2)]
+    nodes: list[NodeProto] = []
+    names = st.sampled_from(["", "same", "näme/😀", "in 0"])
+    for at in range(draw(st.integers(1, most))):
+        pick = st.sampled_from([*values[-6:], *values[:2], "w:0", "w:1"])
+        first, second = draw(pick), draw(pick)
+        out = f"v{at}"
+        kind = draw(
+            st.sampled_from(["Neg", "Tanh", "Sub", "Mul", "Clip", "Split", "If", "Constant", "Shape", "Dropout"])
+        )
+        name = draw(names)
+        if kind in ("Neg", "Tanh"):
+            made = [helper.make_node(kind, [first], [out], name=name)]
+        elif kind in ("Sub", "Mul"):
+            made = [helper.make_node(kind, [first, second], [out], name=name)]
+        elif kind == "Clip":
+            made = [helper.make_node("Clip", [first, "", "limit"], [out], name=name)]
+        elif kind == "Split":
+            halves = [f"{out}.a", f"{out}.b"]
+            made = [
+                helper.make_node("Split", [first, "halves"], halves, name=name, axis=0),
+                helper.make_node("Concat", [halves[1], halves[0]], [out], axis=0),
+            ]
+        elif kind == "If":
+            made = [_if(first, second, out, name)]
+        elif kind == "Constant":
+            value = np.full(SHAPE, at / 7, np.float32)
+            made = [helper.make_node("Constant", [], [out], name=name, value=numpy_helper.from_array(value))]
+        elif kind == "Shape":
+            made = [
+                helper.make_node("Shape", [first], [f"{out}.s"]),
+                helper.make_node("Reshape", [second, f"{out}.s"], [out], name=name),
+            ]
+        else:
+            made = [helper.make_node("Dropout", [first], [out, f"{out}.mask"], name=name)]
+        nodes += made
+        values.append(out)
+    outputs = draw(st.lists(st.sampled_from(values[2:]), min_size=1, max_size=3, unique=True))
+    extra = [tensor("limit", np.float32(0.75)), tensor("halves", np.array([1, 1])), tensor("yes", np.array(True))]
+    model = model_of(nodes, values[:2], outputs, [*weights, *extra])
+    rng = np.random.default_rng(draw(st.integers(0, 9)))
+    feeds = {name: rng.standard_normal(SHAPE).astype(np.float32) for name in values[:2]}
+    return model, feeds
+
+
+def _if(first, second, out, name):
+    then = helper.make_graph([helper.make_node("Add", [first, second], [f"{out}.t"])], "then", [], [_info(f"{out}.t")])
+    other = helper.make_graph([helper.make_node("Neg", [first], [f"{out}.e"])], "else", [], [_info(f"{out}.e")])
+    return helper.make_node("If", ["yes"], [out], name=name, then_branch=then, else_branch=other)

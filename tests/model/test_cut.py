@@ -1,0 +1,197 @@
+"""Exactly the kept nodes, in order; valid; and, on recorded values, the very values of the original."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.model.models import SHAPE, dags, model_of, recorded, tensor, types_of
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from runner.model.constants import lower_constants
+from runner.model.cut import CutError, cut, identity, whole
+from runner.model.graph import Graph
+
+FLOAT = helper.make_tensor_type_proto(TensorProto.FLOAT, SHAPE)
+
+
+def graph_of(model):
+    lower_constants(model.graph, model.ir_version)
+    return Graph.of(model)
+
+
+def expected_outputs(graph, keep, expose):
+    names = set()
+    for index in keep:
+        node = graph.nodes[index]
+        read = {name: set(graph.readers.get(name, ())) for name in node.outputs}
+        leaving = {name for name in node.outputs if read[name] - keep or name in graph.outputs}
+        if expose == "all":
+            names |= set(node.outputs)
+        elif expose == "sinks":
+            names |= {name for name in leaving if not read[name] & keep}
+        else:
+            names |= leaving
+        if expose != "all" and not leaving and not any(read.values()):
+            names.add(node.outputs[0])
+    return names
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(dags(), st.data())
+def test_any_set_of_nodes_gives_the_values_of_the_original(dag, data):
+    model, feeds = dag
+    graph = graph_of(model)
+    if not graph.nodes:
+        return
+    values = recorded(model, feeds)
+    keep = data.draw(st.sets(st.sampled_from(range(len(graph.nodes))), min_size=1))
+    expose = data.draw(st.sampled_from(["frontier", "sinks", "all"]))
+    held = data.draw(st.sets(st.sampled_from(sorted(values))))
+    constants = {name: numpy_helper.from_array(values[name], name) for name in held}
+    made = cut(graph, keep, types=types_of(values), constants=constants, expose=expose)
+
+    kept = [graph.protos[index].SerializeToString() for index in sorted(keep)]
+    assert [node.SerializeToString() for node in made.model.graph.node] == kept
+    onnx.checker.check_model(made.model, full_check=True)
+    inside = {name for index in keep for name in graph.nodes[index].outputs}
+    outside = {name for index in keep for name in graph.nodes[index].inputs} - inside - set(graph.initializers)
+    assert set(made.inputs) == outside - held
+    assert set(made.constants) == outside & held
+    assert list(made.inputs) == [value.name for value in made.model.graph.input]
+    assert list(made.outputs) == [value.name for value in made.model.graph.output]
+    assert len(set(made.outputs)) == len(made.outputs)
+    assert set(made.outputs) == expected_outputs(graph, keep, expose)
+    got = ReferenceEvaluator(made.model).run(None, {name: values[name] for name in made.inputs})
+    for name, value in zip(made.outputs, got, strict=True):
+        np.testing.assert_array_equal(value, values[name])
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(dags())
+def test_what_is_called_data_independent_is(dag):
+    model, feeds = dag
+    graph = graph_of(model)
+    before, after = recorded(model, feeds), recorded(model, {name: value * -3 + 1 for name, value in feeds.items()})
+    for name in graph.data_independent & set(before):
+        np.testing.assert_array_equal(before[name], after[name])
+
+
+def test_the_whole_model_keeps_its_inputs_and_outputs_in_their_order():
+    nodes = [helper.make_node("Neg", ["a"], ["x"]), helper.make_node("Neg", ["x"], ["y"])]
+    graph = Graph.of(model_of(nodes, ["unused", "a"], ["y", "x", "w", "a"], [tensor("w", np.ones(SHAPE, np.float32))]))
+    made = whole(graph)
+    assert (made.inputs, made.outputs) == (("unused", "a"), ("y", "x", "w", "a"))
+    assert cut(graph, [0, 1], types={}, constants={}).outputs == ("y", "x")
+
+
+def test_sinks_leaves_out_what_a_kept_node_reads():
+    nodes = [helper.make_node("Neg", ["a"], ["x"]), helper.make_node("Neg", ["x"], ["y"])]
+    graph = Graph.of(model_of(nodes, ["a"], ["y", "x"]))
+    assert cut(graph, [0, 1], types={}, constants={}, expose="sinks").outputs == ("y",)
+    assert cut(graph, [0], types={}, constants={}, expose="sinks").outputs == ("x",)
+
+
+def test_an_input_of_unknown_type_is_an_error_that_names_it():
+    nodes = [helper.make_node("Neg", ["a"], ["x"]), helper.make_node("Neg", ["x"], ["y"])]
+    graph = Graph.of(model_of(nodes, ["a"], ["y"]))
+    with pytest.raises(CutError, match="'x'"):
+        cut(graph, [1], types={}, constants={})
+    assert cut(graph, [0], types={}, constants={}).outputs == ("x",)
+    with pytest.raises(CutError, match="no node"):
+        cut(graph, [], types={}, constants={})
+
+
+def test_only_what_is_needed_comes_along():
+    inner = helper.make_function("f", "Inner", ["x"], ["y"], [helper.make_node("Neg", ["x"], ["y"])], OPSET)
+    outer = helper.make_function(
+        "f", "Outer", ["x"], ["y"], [helper.make_node("Inner", ["x"], ["y"], domain="f")], [*OPSET, F_OPSET]
+    )
+    other = helper.make_function("h", "Other", ["x"], ["y"], [helper.make_node("Abs", ["x"], ["y"])], OPSET)
+    nodes = [
+        helper.make_node("Outer", ["a"], ["x"], domain="f"),
+        helper.make_node("Other", ["x"], ["y"], domain="h"),
+        helper.make_node("Mystery", ["y", "w"], ["z"], domain="custom"),
+    ]
+    weights = [tensor("w", np.ones(2, np.float32)), tensor("v", np.ones(2, np.float32))]
+    model = model_of(nodes, ["a"], ["z"], weights, domains=["f", "h", "custom"], functions=[other, outer, inner])
+    graph = Graph.of(model)
+    made = cut(graph, [0], types={"x": FLOAT}, constants={}).model
+    assert [function.name for function in made.functions] == ["Outer", "Inner"]
+    assert [entry.domain for entry in made.opset_import] == ["", "f"]
+    assert not made.graph.initializer
+    onnx.checker.check_model(made)
+    made = cut(graph, [2], types={"y": FLOAT}, constants={}).model
+    assert [entry.domain for entry in made.opset_import] == ["", "custom"]
+    assert [weight.name for weight in made.graph.initializer] == ["w"]
+    assert not made.functions
+    onnx.checker.check_model(cut(graph, [2], types={"y": FLOAT, "z": FLOAT}, constants={}).model)
+
+
+OPSET = [helper.make_opsetid("", 17)]
+F_OPSET = helper.make_opsetid("f", 1)
+
+
+@pytest.mark.parametrize("ir", [3, 4, 8])
+def test_initializers_that_are_inputs_too_stay_so(ir):
+    info = helper.make_tensor_value_info("w", TensorProto.FLOAT, SHAPE)
+    nodes = [
+        helper.make_node("Neg", ["a"], ["x"]),
+        helper.make_node("Constant", [], ["c"], value=tensor("c", np.ones(SHAPE, np.float32))),
+        helper.make_node("Sum", ["x", "w", "c"], ["y"]),
+    ]
+    model = model_of(nodes, ["a", info], ["y"], [tensor("w", np.ones(SHAPE, np.float32))], opset=8, ir=ir)
+    graph = graph_of(model)
+    assert graph.inputs == ("a",)
+    onnx.checker.check_model(whole(graph).model)
+    made = cut(graph, [1], types={}, constants={"x": tensor("", np.ones(SHAPE, np.float32))})
+    assert (made.inputs, made.constants) == ((), ("x",))
+    assert {value.name for value in made.model.graph.input} == ({"w", "c", "x"} if ir < 4 else {"w"})
+    onnx.checker.check_model(made.model)
+
+
+def test_a_sparse_constant_is_carried_along_and_is_no_element():
+    values, indices = tensor("", np.ones(1, np.float32)), tensor("", np.array([1]))
+    sparse = helper.make_sparse_tensor(values, indices, SHAPE)
+    nodes = [
+        helper.make_node("Neg", ["a"], ["x"]),
+        helper.make_node("Constant", [], ["s"], sparse_value=sparse),
+        helper.make_node("Add", ["x", "s"], ["y"]),
+    ]
+    graph = graph_of(model_of(nodes, ["a"], ["y"]))
+    assert [node.op_type for node in graph.nodes] == ["Neg", "Add"]
+    made = cut(graph, [0, 1], types={"x": FLOAT}, constants={})
+    assert [node.op_type for node in made.model.graph.node] == ["Neg", "Constant", "Add"]
+    made = cut(graph, [1], types={"x": FLOAT}, constants={})
+    assert [node.op_type for node in made.model.graph.node] == ["Constant", "Add"]
+    onnx.checker.check_model(made.model)
+    assert [node.op_type for node in cut(graph, [0], types={"x": FLOAT}, constants={}).model.graph.node] == ["Neg"]
+
+
+def test_annotations_stay_where_their_tensors_do():
+    nodes = [helper.make_node("Neg", ["a"], ["x"]), helper.make_node("Mul", ["x", "s"], ["y"])]
+    model = model_of(nodes, ["a"], ["y"], [tensor("s", np.ones(1, np.float32))])
+    entry = onnx.StringStringEntryProto(key="SCALE_TENSOR", value="s")
+    model.graph.quantization_annotation.add(tensor_name="x", quant_parameter_tensor_names=[entry])
+    graph = Graph.of(model)
+    assert not cut(graph, [0], types={"x": FLOAT}, constants={}).model.graph.quantization_annotation
+    assert cut(graph, [1], types={"x": FLOAT}, constants={}).model.graph.quantization_annotation
+
+
+@pytest.mark.parametrize("dtype", [v for k, v in TensorProto.DataType.items() if k != "UNDEFINED"])
+def test_the_lone_identity_is_valid_for_every_dtype(dtype):
+    info = helper.make_tensor_value_info("odd name/Ω", dtype, [2])
+    model = model_of([helper.make_node("Size", ["odd name/Ω"], ["y"])], [info], ["y"], opset=7, ir=3)
+    made = identity(Graph.of(model), {})
+    assert made.inputs == (("x",) if dtype in (27, 28) else ("odd name/Ω",))
+    if onnx.defs.onnx_opset_version() >= made.model.opset_import[0].version:
+        onnx.checker.check_model(made.model, full_check=True)
+
+
+def test_a_model_without_inputs_has_a_lone_identity_too():
+    made = identity(Graph.of(helper.make_model(helper.make_graph([], "", [], []))), {})
+    onnx.checker.check_model(made.model)
+    assert made.inputs == ("x",)

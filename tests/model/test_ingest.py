@@ -1,0 +1,204 @@
+"""What comes in is kept to the letter, or refused in one line."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from runner.model import scopes, storage
+from runner.model.cut import cut, whole
+from runner.model.errors import ModelError
+from runner.model.graph import Graph
+from runner.model.ingest import ingest
+from runner.model.store import Store
+from tests.model.models import SHAPE, SHARED, ingested, model_of, tensor
+
+
+def neg(source, target):
+    return helper.make_node("Neg", [source], [target])
+
+
+def refused(model, folder, match):
+    with pytest.raises(ModelError, match=match) as error:
+        ingested(model, folder)
+    assert "\n" not in str(error.value)
+
+
+def external(name, dims, location, dtype=TensorProto.FLOAT, **entries):
+    weight = TensorProto(name=name, data_type=dtype, dims=dims, data_location=TensorProto.EXTERNAL)
+    for key, value in {"location": location, **entries}.items():
+        weight.external_data.add(key=key, value=str(value))
+    return weight
+
+
+@pytest.mark.parametrize("ir", [3, 8])
+def test_every_form_of_constant_becomes_an_initializer(tmp_path, ir):
+    forms = {
+        "value": tensor("other name", np.arange(3)),
+        "value_float": 1.5,
+        "value_floats": [1.5, 2.5],
+        "value_int": -7,
+        "value_ints": [1, -2],
+        "value_string": b"\xffnot text",
+        "value_strings": ["ä", ""],
+    }
+    nodes = [helper.make_node("Constant", [], [form], **{form: value}) for form, value in forms.items()]
+    model = model_of([*nodes, neg("a", "y")], ["a"], ["y"], ir=ir)
+    graph, _, report = ingested(model, tmp_path)
+    assert (report["nodes"], report["constants"]) == (1, 7)
+    assert set(graph.initializers) == set(forms)
+    made = {name: weight for name, weight in graph.initializers.items() if "string" not in name}
+    for node in nodes:
+        if node.output[0] in made:
+            constant = helper.make_graph([node], "c", [], [helper.make_empty_tensor_value_info(node.output[0])])
+            (value,) = ReferenceEvaluator(helper.make_model(constant)).run(None, {})
+            got = numpy_helper.to_array(made[node.output[0]])
+            np.testing.assert_array_equal(got, value)
+            assert got.dtype == value.dtype and got.shape == np.shape(value)
+    assert list(graph.initializers["value_string"].string_data) == [b"\xffnot text"]
+    assert list(graph.initializers["value_strings"].dims) == [2]
+    assert graph.inputs == ("a",)
+    onnx.checker.check_model(graph.model)
+
+
+def test_nothing_else_changes(tmp_path):
+    model = model_of([neg("a", "x"), neg("a", "y"), neg("x", "z")], ["a"], ["z", "y"], domains=["odd"], ir=6)
+    model.metadata_props.add(key="k", value="v")
+    model.producer_name = "someone"
+    graph, _, report = ingested(model, tmp_path)
+    assert graph.model == model
+    assert report["warnings"] == []
+    assert report["sha256"] == hashlib.sha256((tmp_path / "model.onnx").read_bytes()).hexdigest()
+
+
+def test_unsorted_nodes_are_sorted_stably_and_it_is_said(tmp_path):
+    branch = helper.make_graph([neg("late", "t")], "b", [], [helper.make_tensor_value_info("t", 1, SHAPE)])
+    nodes = [
+        helper.make_node("If", ["yes"], ["z"], then_branch=branch, else_branch=branch),
+        neg("a", "x"),
+        neg("x", "late"),
+        neg("a", "y"),
+    ]
+    graph, _, report = ingested(model_of(nodes, ["a"], ["z", "y"], [tensor("yes", np.array(True))]), tmp_path)
+    assert [node.outputs for node in graph.nodes] == [("x",), ("late",), ("z",), ("y",)]
+    assert "sorted" in report["warnings"][0]
+
+
+def test_graphs_that_cannot_be_are_refused(tmp_path):
+    refused(model_of([neg("a", "x"), neg("a", "x")], ["a"], ["x"]), tmp_path, "'x'.*defined once")
+    refused(model_of([neg("a", "a")], ["a"], ["a"]), tmp_path, "graph input")
+    refused(model_of([neg("y", "x"), neg("x", "y")], ["a"], ["y"]), tmp_path, "cycle")
+    refused(model_of([neg("ghost", "x")], ["a"], ["x"]), tmp_path, "'ghost'")
+    refused(model_of([neg("a", "x")], ["a"], ["ghost"]), tmp_path, "'ghost'")
+    refused(model_of([neg("a", "x")], ["a", "a"], ["x"]), tmp_path, "twice")
+    inner = helper.make_graph([neg("ghost", "t")], "b", [], [helper.make_tensor_value_info("t", 1, SHAPE)])
+    node = helper.make_node("If", ["yes"], ["z"], then_branch=inner, else_branch=inner)
+    refused(model_of([node], ["a"], ["z"], [tensor("yes", np.array(True))]), tmp_path, "'ghost'")
+
+
+def test_tensors_that_lie_about_their_size_are_refused(tmp_path):
+    short = TensorProto(name="w", data_type=1, dims=[1 << 40, 1 << 40], raw_data=b"1234")
+    refused(model_of([neg("w", "x")], [], ["x"], [short]), tmp_path, "'w'.*needs")
+    negative = TensorProto(name="w", data_type=1, dims=[-1], raw_data=b"1234")
+    refused(model_of([neg("w", "x")], [], ["x"], [negative]), tmp_path, "negative")
+    constant = helper.make_node("Constant", [], ["w"], value=short)
+    refused(model_of([constant, neg("w", "x")], [], ["x"]), tmp_path, "needs")
+
+
+def test_files_that_are_no_models_are_refused(tmp_path):
+    path, store = tmp_path / "m.onnx", str(tmp_path / "store")
+    good = model_of([neg("a", "x")], ["a"], ["x"]).SerializeToString()
+    for content in (b"", b"junk" * 100, good[: len(good) // 2], b"\x08\x08"):
+        path.write_bytes(content)
+        with pytest.raises(ModelError, match=r"m\.onnx"):
+            ingest({"model": str(path), "store": store})
+    for missing in (tmp_path / "none.onnx", tmp_path):
+        with pytest.raises(ModelError):
+            ingest({"model": str(missing), "store": store})
+
+
+def test_external_data_is_read_only_from_inside_the_folder(tmp_path):
+    folder = tmp_path / "models"
+    (folder / "sub").mkdir(parents=True)
+    secret = tmp_path / "secret.bin"
+    secret.write_bytes(bytes(4096))
+    (folder / "link.bin").symlink_to(secret)
+    (folder / "sublink").symlink_to(tmp_path)
+    (folder / "sub" / "w.bin").write_bytes(np.arange(4, dtype=np.float32).tobytes())
+    os.mkfifo(folder / "pipe")
+    for location in ("../secret.bin", str(secret), "link.bin", "sublink/secret.bin", "sub/../../secret.bin", "missing",
+                     "pipe", "sub", "a\0b", ""):  # fmt: skip
+        model = model_of([neg("w", "x")], [], ["x"], [external("w", [4], location)])
+        refused(model, folder, "'w'")
+    for entries in ({"offset": 4}, {"offset": -4}, {"length": 8}, {"length": "x"}, {"offset": 1 << 62}):
+        refused(model_of([neg("w", "x")], [], ["x"], [external("w", [4], "sub/w.bin", **entries)]), folder, "'w'")
+    refused(model_of([neg("w", "x")], [], ["x"], [external("w", [1 << 60], "sub/w.bin")]), folder, "too short")
+    graph, _, report = ingested(model_of([neg("w", "x")], [], ["x"], [external("w", [4], "sub/w.bin")]), folder)
+    np.testing.assert_array_equal(numpy_helper.to_array(graph.initializers["w"]), np.arange(4, dtype=np.float32))
+    assert report["weights_bytes"] == 16
+
+
+def test_a_model_behind_a_link_finds_its_weights(tmp_path):
+    real, links = tmp_path / "real", tmp_path / "links"
+    real.mkdir()
+    links.mkdir()
+    (real / "w.bin").write_bytes(np.arange(4, dtype=np.float32).tobytes())
+    onnx.save(model_of([neg("w", "x")], [], ["x"], [external("w", [4], "w.bin")]), real / "m.onnx")
+    (links / "m.onnx").symlink_to(real / "m.onnx")
+    assert ingest({"model": str(links / "m.onnx"), "store": str(tmp_path / "store")})["weights_bytes"] == 16
+
+
+def test_the_digest_depends_on_the_weights(tmp_path):
+    digests = set()
+    for number in range(2):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / "w.bin").write_bytes(np.full(1024, number, np.float32).tobytes())
+        model = model_of([neg("w", "x")], [], ["x"], [external("w", [1024], "w.bin")])
+        for limit in (0, 1 << 20):
+            digests.add(ingested(model, folder, inline_limit=limit)[2]["sha256"])
+    assert len(digests) == 2
+
+
+def test_typed_data_has_the_same_bytes_as_onnx_says():
+    for name, dtype in TensorProto.DataType.items():
+        if name in ("UNDEFINED", "STRING") or name.startswith("FLOAT6"):
+            continue
+        typed = helper.make_tensor("t", dtype, [3], [1, 0, 1])
+        assert storage.size_problem(typed) is None, name
+        array = numpy_helper.to_array(typed)
+        raw = numpy_helper.from_array(array, "t")
+        assert storage.raw_bytes(typed) == raw.raw_data, name
+        assert storage.byte_size(dtype, [3]) == len(raw.raw_data)
+
+
+def shared_models():
+    if not SHARED.is_dir():
+        return []
+    return sorted([*SHARED.glob("conformance/*.onnx"), *SHARED.glob("cases/*/model.onnx")])
+
+
+@pytest.mark.shared
+@pytest.mark.skipif(not shared_models(), reason="the shared models are not here")
+@pytest.mark.parametrize("path", shared_models(), ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_real_models_come_in_and_can_be_cut_anywhere(path, tmp_path):
+    ingest({"model": str(path), "store": str(tmp_path)})
+    graph = Graph.load(Store(tmp_path).structure)
+    original = onnx.load(path)
+    constants = [node for node in original.graph.node if node.op_type == "Constant"]
+    assert len(graph.nodes) == len(original.graph.node) - len(constants)
+    assert len(whole(graph).model.graph.node) == len(graph.nodes)
+    anything = helper.make_tensor_type_proto(TensorProto.FLOAT, [1])
+    types = dict.fromkeys([name for node in graph.nodes for name in node.outputs], anything)
+    for index in range(0, len(graph.nodes), max(1, len(graph.nodes) // 20)):
+        assert len(cut(graph, range(index + 1), types=types, constants={}).model.graph.node) == index + 1
+    names = [node.name for node in graph.nodes]
+    assert len(set(names)) == len(names)
+    assert all(not storage.is_external(weight) for weight in scopes.initializers(graph.model))
+    assert isinstance(graph.model, ModelProto)

@@ -1,0 +1,152 @@
+"""Weights lie in one file; candidates find them; what is handed over stands alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from runner.model import scopes, storage
+from runner.model.check import check_model
+from runner.model.cut import cut, whole
+from tests.model.models import ingested, model_of, tensor
+
+SIDE = 32
+WIDE = helper.make_tensor_type_proto(TensorProto.FLOAT, [SIDE, SIDE])
+
+
+def info(name):
+    return helper.make_value_info(name, WIDE)
+
+
+def weight(number):
+    return np.random.default_rng(number).standard_normal((SIDE, SIDE)).astype(np.float32)
+
+
+def chain():
+    """Two products, one weight outside, one in both branches of an If, one as a Constant; 4 KiB each."""
+    branch = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "nested"], ["t"])], "b", [], [info("t")], [tensor("nested", weight(2))]
+    )
+    nodes = [
+        helper.make_node("MatMul", ["a", "w"], ["x"]),
+        helper.make_node("If", ["yes"], ["y"], then_branch=branch, else_branch=branch),
+        helper.make_node("Constant", [], ["c"], value=tensor("", weight(3))),
+        helper.make_node("Mul", ["y", "c"], ["z"]),
+        helper.make_node("Add", ["z", "typed"], ["sum"]),
+    ]
+    typed = helper.make_tensor("typed", TensorProto.FLOAT, [SIDE, SIDE], weight(4).ravel().tolist())
+    return model_of(nodes, [info("a")], [info("sum")], [tensor("w", weight(1)), tensor("yes", np.array(True)), typed])
+
+
+@pytest.fixture
+def placed(tmp_path):
+    model = chain()
+    graph, store, report = ingested(model, tmp_path, inline_limit=10_000)
+    expected = ReferenceEvaluator(model).run(None, {"a": weight(0)})[0]
+    return graph, store, report, expected
+
+
+def run(path, feeds):
+    return ReferenceEvaluator(str(path)).run(None, feeds)[0]
+
+
+def names_outside(model):
+    return [item.name for item in scopes.initializers(model) if storage.is_external(item)]
+
+
+def test_large_weights_leave_the_structure_nested_ones_too(placed):
+    graph, store, report, _ = placed
+    assert sorted(names_outside(graph.model)) == ["c", "nested", "nested", "typed", "w"]
+    assert not storage.is_external(graph.initializers["yes"])
+    assert report["weights_bytes"] == 5 * 4096 + 1
+    assert store.weights.stat().st_size >= 5 * 4096
+
+
+def test_small_candidates_carry_their_weights(placed, tmp_path):
+    graph, store, _, _ = placed
+    made = cut(graph, [0], types={"x": WIDE}, constants={})
+    assert store.kept_bytes(made.model) == 4096
+    path = store.write(made.model, tmp_path / "trial")
+    assert path == tmp_path / "trial" / "model.onnx"
+    assert not names_outside(onnx.load(path, load_external_data=False))
+    np.testing.assert_allclose(run(path, {"a": weight(0)}), weight(0) @ weight(1), rtol=1e-4, atol=1e-5)
+    assert store.kept_bytes(graph.model) == 5 * 4096
+
+
+def test_large_candidates_lie_beside_the_weights(placed, tmp_path):
+    graph, store, _, expected = placed
+    before = store.weights.stat()
+    path = store.write(whole(graph).model, tmp_path / "trial-7")
+    assert path.parent == store.folder
+    assert check_model({"model": str(path)}) == {"ok": True, "message": ""}
+    onnxruntime = pytest.importorskip("onnxruntime")
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(session.run(None, {"a": weight(0)})[0], expected, rtol=1e-4, atol=1e-4)
+    assert store.weights.stat().st_mtime_ns == before.st_mtime_ns
+    assert store.write(whole(graph).model, tmp_path / "trial-8") != path
+
+
+@pytest.mark.parametrize(("external_data", "one_file"), [(None, True), ("big.data", True), ("big.data", False)])
+def test_what_is_handed_over_stands_alone(placed, tmp_path, external_data, one_file):
+    graph, store, _, expected = placed
+    out = tmp_path / "out" / "reduced.onnx"
+    model = whole(graph).model
+    model.graph.initializer.append(tensor("given", weight(9)))
+    before = model.SerializeToString()
+    written = store.standalone(model, out, external_data=external_data, threshold=2048, one_file=one_file)
+    assert model.SerializeToString() == before
+    assert sorted(written) == sorted(out.parent.iterdir())
+    assert len(written) == (1 if external_data is None else 2 if one_file else 7)
+    store.weights.unlink()
+    assert check_model({"model": str(out)})["ok"]
+    # the reference evaluator does not load external data of nested graphs: have onnx do it
+    got = ReferenceEvaluator(onnx.load(out)).run(None, {"a": weight(0)})[0]
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_the_threshold_says_what_stays_inside(placed, tmp_path):
+    graph, store, _, _ = placed
+    store.standalone(whole(graph).model, tmp_path / "m.onnx", external_data="d", threshold=1 << 20)
+    assert not names_outside(onnx.load(tmp_path / "m.onnx", load_external_data=False))
+    assert not (tmp_path / "d").exists()
+
+
+@pytest.mark.parametrize("name", ["../d", "/tmp/d", "a/b", "m.onnx", ".."])
+def test_external_data_must_be_a_plain_name(placed, tmp_path, name):
+    graph, store, _, _ = placed
+    with pytest.raises(ValueError, match="plain file name"):
+        store.standalone(whole(graph).model, tmp_path / "m.onnx", external_data=name)
+    assert not (tmp_path / "m.onnx").exists()
+
+
+def test_tied_external_weights_are_stored_once(tmp_path):
+    (tmp_path / "w.bin").write_bytes(weight(1).tobytes())
+    ties = []
+    for name in ("w1", "w2"):
+        tie = TensorProto(name=name, data_type=1, dims=[SIDE, SIDE], data_location=TensorProto.EXTERNAL)
+        tie.external_data.add(key="location", value="w.bin")
+        ties.append(tie)
+    nodes = [helper.make_node("MatMul", ["a", "w1"], ["x"]), helper.make_node("MatMul", ["x", "w2"], ["y"])]
+    graph, store, _ = ingested(model_of(nodes, [info("a")], [info("y")], ties), tmp_path, inline_limit=0)
+    assert store.weights.stat().st_size == 4096
+    store.standalone(whole(graph).model, tmp_path / "out" / "m.onnx", external_data="d")
+    assert (tmp_path / "out" / "d").stat().st_size == 4096
+    loaded = onnx.load(tmp_path / "out" / "m.onnx")
+    np.testing.assert_array_equal(numpy_helper.to_array(loaded.graph.initializer[1]), weight(1))
+
+
+def test_int4_and_bfloat16_weights_survive(tmp_path):
+    made = [
+        helper.make_tensor("q", TensorProto.INT4, [4096], [1, -2] * 2048),
+        helper.make_tensor("b", TensorProto.BFLOAT16, [1024], [1.5] * 1024),
+    ]
+    model = model_of([helper.make_node("Neg", ["a"], ["y"])], ["a"], ["y"], made, opset=21, ir=10)
+    graph, store, report = ingested(model, tmp_path, inline_limit=0)
+    assert report["weights_bytes"] == 4096
+    store.inline(graph.model)
+    for before in made:
+        after = graph.initializers[before.name]
+        np.testing.assert_array_equal(numpy_helper.to_array(after), numpy_helper.to_array(before))

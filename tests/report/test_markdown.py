@@ -1,0 +1,140 @@
+"""REPORT.md: what it says, and that no name in it becomes markup."""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from runner.report.markdown import block, report, text, write_report
+from runner.report.summary import Checks, Summary
+
+NASTY = [
+    "a|b",
+    "`code`",
+    "<script>alert(1)</script>",
+    "two\nlines\r\n# title",
+    "[link](javascript:x)",
+    "![image](http://x)",
+    "*bold* _it_ ~~s~~",
+    "@somebody #12 &amp; $x$",
+    "\u202egnp.exe \x1b[31m \u2028",
+    "---",
+    "http://example.com",
+    "\\",
+]
+
+
+def summary(names: tuple[str, ...] = ("Mul_1",), **given: object) -> Summary:
+    values: dict[str, object] = {
+        "nodes_before": 340,
+        "nodes_after": len(names),
+        "culprits": names,
+        "minimality": "proven 1-minimal",
+        "checks": Checks(12, 5, 1),
+        "outcomes": {"fail": 7, "pass": 10},
+        "signature": {"stage": "infer", "kind": "inf", "detail": ""},
+        "versions": {"onnxruntime": "1.31.1", "onnx": "1.23.2"},
+        "warnings": ("the graph has Shape operators",),
+        "min_good": "min_good.onnx",
+        "checker": "finite",
+        "check": "outputs are finite",
+    }
+    return Summary("found", 0, "reduce", **{**values, **given})  # type: ignore[arg-type]
+
+
+def model_of(names: list[str]) -> onnx.ModelProto:
+    tensor = numpy_helper.from_array(np.zeros((2, 3), np.float32))
+    nodes = [
+        helper.make_node(
+            "Foo", [name, "", "w"], [name + "!"], name=name, domain="com.x", axis=1, mode="a|b", eps=1e-5, value=tensor
+        )
+        for name in names
+    ]
+    nodes.append(helper.make_node("Bar", ["x"], ["z"], name="last", pads=list(range(12)), scales=[0.5, 2.0]))
+    graph = helper.make_graph(nodes, "g", [], [helper.make_tensor_value_info("z", TensorProto.FLOAT, None)])
+    return helper.make_model(graph)
+
+
+def rows(markdown: str) -> list[list[str]]:
+    return [line[2:-2].split(" | ") for line in markdown.splitlines() if line.startswith("|")]
+
+
+def test_the_report_says_what_a_bug_report_needs(tmp_path: Path) -> None:
+    model = model_of(["Mul_1"])
+    command = ["python", "-m", "runner", "model=my net.onnx"]
+    path = write_report(tmp_path, summary(), model=model, command=command, files={"reduced.onnx": "the reduced model"})
+    markdown = html.unescape(path.read_text())
+    assert markdown.startswith("# inf: Mul_1\n")
+    for part in (
+        "1 of 340 nodes are left.",
+        "| Mul_1 | com.x.Foo | Mul_1, (none), w | Mul_1! | axis=1, eps=1e-05, mode=a|b, value=float[2, 3] |",
+        "| last | Bar | x | z | pads=[0, 1, 2, 3, 4, 5, 6, 7, ...], scales=[0.5, 2] |",
+        "| onnxruntime | 1.31.1 |",
+        "python -m runner 'model=my net.onnx'",
+        "proven 1-minimal",
+        "12 to search, 5 to trust the answer, 1 verdicts reused",
+        "7 fail, 10 pass",
+        "min_good.onnx",
+        "- the graph has Shape operators",
+        "| reduced.onnx | the reduced model |",
+        "outputs are finite",
+    ):
+        assert part in markdown, part
+
+
+@pytest.mark.parametrize("name", NASTY)
+def test_a_name_is_never_markup(name: str) -> None:
+    shown = text(name)
+    assert shown.isprintable()
+    assert not re.search(r"[|`<>*_\[\]!@$\\]", shown)
+    assert not re.search(r"#(?!\d+;)", shown)
+    assert not re.search(r"://|^-", shown)
+    if name.isprintable():
+        assert html.unescape(shown) == name
+
+
+def test_nasty_names_leave_the_tables_whole() -> None:
+    model = model_of(NASTY)
+    given = summary(
+        tuple(NASTY),
+        warnings=tuple(NASTY),
+        message=NASTY[3],
+        versions=dict.fromkeys(NASTY, "1|2"),
+        signature={"stage": NASTY[2], "kind": NASTY[0], "detail": NASTY[3]},
+        nested=tuple(NASTY),
+        statistics=dict.fromkeys(NASTY, 1.5),
+    )
+    markdown = report(given, model=model)
+    table = [row for row in rows(markdown) if len(row) == 5]
+    assert len(table) == len(NASTY) + 3
+    assert {len(row) for row in rows(markdown)} == {2, 5}
+    assert "<script" not in markdown
+    assert len(re.findall(r"^# ", markdown, re.MULTILINE)) == 1
+    assert all(char.isprintable() or char == "\n" for char in markdown)
+
+
+def test_a_block_cannot_be_ended_from_inside() -> None:
+    shown = block("a\n```\n# title\n`````x")
+    assert shown.startswith("``````\n")
+    assert shown.endswith("\n``````")
+
+
+@pytest.mark.parametrize("status", ["nothing_to_find", "could_not_judge", "interrupted", "internal_error", "anything"])
+def test_every_ending_has_a_report(status: str) -> None:
+    markdown = report(Summary(status, 4, "reduce", message="Nothing fails."))
+    assert markdown.startswith("# ")
+    assert "Nothing fails" in markdown
+    assert "nodes are left" not in markdown
+
+
+def test_many_nodes_are_cut_short() -> None:
+    names = [f"n{number}" for number in range(300)]
+    markdown = report(summary(tuple(names)), model=model_of(names))
+    assert "101 more nodes are not listed." in markdown
+    assert "and 297 more" in markdown

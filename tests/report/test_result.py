@@ -1,0 +1,91 @@
+"""result.json: the documented keys, strict JSON, atomic."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from runner.report.result import read_result, result_json, write_result
+from runner.report.summary import Checks, Seconds, Summary
+from strategies.outcome import Outcome
+
+
+def full() -> Summary:
+    return Summary(
+        status="found",
+        exit_code=0,
+        strategy="reduce",
+        nodes_before=340,
+        nodes_after=2,
+        culprits=("Add_1", "Relu|é\n"),
+        minimality="proven 1-minimal",
+        checks=Checks(search=12, trust=5, reused=1),
+        outcomes={Outcome.FAIL: 4, "pass": 8},
+        signature={"stage": "infer", "kind": "death MEMORY", "detail": ""},
+        model="reduced.onnx",
+        seconds=Seconds(12.34567, 10.0, 1.0),
+        peak_rss_mb={"job": 101.26},
+        statistics={"rate": float("nan"), "worst": {"a": float("inf")}},
+    )
+
+
+def test_the_documented_keys_are_there() -> None:
+    result = result_json(full())
+    assert result["status"] == "found"
+    assert result["exit_code"] == 0
+    assert result["nodes"] == {"before": 340, "after": 2}
+    assert result["culprits"] == ["Add_1", "Relu|é\n"]
+    assert result["checks"] == {"search": 12, "trust": 5, "reused": 1}
+    assert result["outcomes"] == {"fail": 4, "pass": 8}
+    assert result["seconds"] == {"total": 12.346, "checking": 10.0, "recording": 1.0}
+    assert result["peak_rss_mb"] == {"job": 101.3, "workers": 0.0}
+    assert result["min_good"] is None
+    assert result["nested"] == []
+    assert {"minimality", "signature", "model", "message", "warnings", "versions", "context", "plan"} <= set(result)
+
+
+def test_what_is_written_is_strict_json_and_read_back(tmp_path: Path) -> None:
+    write_result(full(), tmp_path)
+
+    def refuse(word: str) -> None:
+        raise AssertionError(word)
+
+    text = (tmp_path / "result.json").read_text()
+    assert json.loads(text, parse_constant=refuse)["statistics"] == {"rate": None, "worst": {"a": None}}
+    assert read_result(tmp_path) == result_json(full())
+    assert [path.name for path in tmp_path.iterdir()] == ["result.json"]
+
+
+def test_a_later_result_replaces_an_earlier_one(tmp_path: Path) -> None:
+    write_result(full(), tmp_path)
+    write_result(Summary("interrupted", 130, "reduce"), tmp_path)
+    result = read_result(tmp_path)
+    assert result is not None
+    assert result["status"] == "interrupted"
+    assert result["nodes"]["after"] is None
+
+
+def test_no_result_reads_as_none(tmp_path: Path) -> None:
+    assert read_result(tmp_path) is None
+    assert read_result(tmp_path / "absent") is None
+    for text in ("", "{", "[1]"):
+        (tmp_path / "result.json").write_text(text)
+        assert read_result(tmp_path) is None
+
+
+def test_a_write_that_fails_leaves_the_old_result_and_no_litter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_result(full(), tmp_path)
+
+    def fail(self: Path, target: Path) -> Path:
+        raise OSError("no")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(OSError, match="no"):
+        write_result(Summary("other", 1, "reduce"), tmp_path)
+    monkeypatch.undo()
+    assert read_result(tmp_path) == result_json(full())
+    assert len(list(tmp_path.iterdir())) == 1

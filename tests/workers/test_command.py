@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from runner.workers import CommandEnd, Guardian, run_command
+from tests.workers.test_pool import gone
+
+
+@pytest.fixture
+def guardian() -> Iterator[Guardian]:
+    with Guardian() as guardian:
+        yield guardian
+
+
+class Runner:
+    def __init__(self, folder: Path, guardian: Guardian) -> None:
+        self.folder, self.guardian, self.log = folder, guardian, folder / "check.log"
+
+    def __call__(self, *argv: str, **changes: Any) -> CommandEnd:
+        settings: dict[str, Any] = {"cwd": self.folder, "env": dict(os.environ), "timeout": 60.0, "memory_mb": None}
+        return run_command(list(argv), log=self.log, guardian=self.guardian, **{**settings, **changes})
+
+    def python(self, code: str, **changes: Any) -> CommandEnd:
+        return self(sys.executable, "-c", code, **changes)
+
+
+@pytest.fixture
+def run(tmp_path: Path, guardian: Guardian) -> Runner:
+    return Runner(tmp_path, guardian)
+
+
+def test_exit_code_and_output(run: Runner) -> None:
+    code = "import os, sys, time; print(os.getcwd(), os.environ['A'], sys.stdin.read()); sys.stderr.write('err'); time.sleep(0.3); sys.exit(9)"
+    end = run.python(code, env={**os.environ, "A": "b c"})
+    assert end.returncode == 9 and end.death is None and end.cannot_start is None
+    assert end.seconds > 0 and end.peak_rss_mb > 0
+    assert f"{run.folder} b c" in run.log.read_text() and "err" in run.log.read_text()
+
+
+@pytest.mark.parametrize(
+    ("number", "death"), [(signal.SIGSEGV, "death MEMORY"), (signal.SIGFPE, "death FPE"), (signal.SIGKILL, "death KILL")]
+)
+def test_deaths(run: Runner, number: int, death: str) -> None:
+    end = run.python(f"import os; os.kill(os.getpid(), {int(number)})")
+    assert end.death == death and end.returncode == -number
+
+
+def test_timeout_kills_descendants_too(run: Runner) -> None:
+    code = (
+        "import subprocess, sys, time\n"
+        "for new in (False, True):\n"
+        "    print(subprocess.Popen(['sleep', '600'], start_new_session=new).pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    end = run.python(code, timeout=2.0)
+    assert end.death == "timeout" and end.returncode is None
+    pids = [int(line) for line in run.log.read_text().split()]
+    assert len(pids) == 2 and all(gone(pid) for pid in pids)
+
+
+def test_memory(run: Runner) -> None:
+    end = run.python("import time; data = b'x' * (300 << 20); time.sleep(600)", memory_mb=200)
+    assert end.death == "memory" and end.returncode is None and end.peak_rss_mb > 200
+
+
+def test_what_it_leaves_in_its_group_is_killed(run: Runner) -> None:
+    end = run.python("import subprocess; print(subprocess.Popen(['sleep', '600']).pid)")
+    assert end.returncode == 0
+    assert gone(int(run.log.read_text()))
+
+
+def test_cannot_start(run: Runner, tmp_path: Path) -> None:
+    text = tmp_path / "not_executable"
+    text.write_text("hello")
+    strange = tmp_path / "strange"
+    strange.write_text("hello")
+    strange.chmod(0o755)
+    for argv, words in [
+        (["no-such-program-anywhere"], "no such program: no-such-program-anywhere"),
+        ([str(text)], "is it executable?"),
+        ([str(strange)], "Exec format error"),
+        ([], "empty"),
+        (["sleep", "1\0"], "null byte"),
+    ]:
+        end = run(*argv)
+        assert end.cannot_start is not None and words in end.cannot_start
+        assert end.returncode is None and end.death is None
+    end = run("true", cwd=tmp_path / "nowhere")
+    assert end.cannot_start is not None and "folder" in end.cannot_start
+
+
+def test_large_output_keeps_head_and_tail(run: Runner) -> None:
+    code = "import os\nos.write(1, b'the start')\nfor _ in range(60): os.write(1, b'x' * (1 << 20))\nos.write(2, b'the end')"
+    assert run.python(code).returncode == 0
+    text = run.log.read_bytes()
+    assert len(text) < 5 << 20
+    assert text.startswith(b"the start") and text.endswith(b"the end") and b"bytes left out" in text
+
+
+def test_nothing_leaks(run: Runner) -> None:
+    run("true")
+    before = len(psutil.Process().open_files()), psutil.Process().num_fds()
+    for _ in range(50):
+        assert run("true").returncode == 0
+    assert (len(psutil.Process().open_files()), psutil.Process().num_fds()) == before
+
+
+_JOB = """
+import os, sys
+from pathlib import Path
+from runner.workers import Guardian, run_command
+with Guardian() as guardian:
+    script = "sleep 600 & first=$!; sleep 600 & echo $$ $first $! > pids.part; mv pids.part pids; wait"
+    run_command(["sh", "-c", script], cwd=Path(sys.argv[1]), env=dict(os.environ), timeout=None, memory_mb=None,
+                log=Path(sys.argv[1]) / "log", guardian=guardian)
+"""
+
+
+def test_kill_of_the_job_leaves_no_orphan(tmp_path: Path) -> None:
+    job = subprocess.Popen([sys.executable, "-c", _JOB, str(tmp_path)])
+    while not (tmp_path / "pids").exists():
+        assert job.poll() is None
+        time.sleep(0.02)
+    pids = [int(pid) for pid in (tmp_path / "pids").read_text().split()]
+    pids += [child.pid for child in psutil.Process(job.pid).children()]
+    job.kill()
+    job.wait()
+    assert len(pids) >= 4 and all(gone(pid) for pid in pids)
+
+
+def test_a_killed_guardian_is_replaced(run: Runner, guardian: Guardian) -> None:
+    run("true")
+    before = [child for child in psutil.Process().children() if "guardian.py" in " ".join(child.cmdline())]
+    assert len(before) == 1
+    before[0].kill()
+    gone(before[0].pid)
+    assert run("true").returncode == 0
+    assert run("true").returncode == 0
+    after = [child for child in psutil.Process().children() if "guardian.py" in " ".join(child.cmdline())]
+    assert len(after) == 1 and after[0].pid != before[0].pid

@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from runner.workers import Failure, Pool, WorkerStartError
+
+Ask = Callable[..., Any]
+
+
+def gone(pid: int, patience: float = 10.0) -> bool:
+    """Whether a process ends soon (a zombie has ended)."""
+    end = time.monotonic() + patience
+    while time.monotonic() < end:
+        try:
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.NoSuchProcess:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def test_answer(ask: Ask) -> None:
+    reply = ask("passes")
+    assert reply.value == {"result": True} and reply.failure is None and reply.death is None and reply.log is None
+    assert reply.seconds > 0 and reply.peak_rss_mb > 1
+
+
+def test_segfault_is_an_answer_with_its_log(ask: Ask) -> None:
+    reply = ask("segv")
+    assert reply.death == "death MEMORY" and reply.value is None and reply.failure is None
+    text = reply.log.read_text()
+    assert "about to read address 1" in text and "in segv" in text  # what was printed, and where Python was
+
+
+@pytest.mark.parametrize(
+    ("number", "death"),
+    [
+        (signal.SIGABRT, "death MEMORY"),
+        (signal.SIGBUS, "death MEMORY"),
+        (signal.SIGFPE, "death FPE"),
+        (signal.SIGILL, "death ILL"),
+        (signal.SIGKILL, "death KILL"),
+        (signal.SIGTERM, "death TERM"),
+    ],
+)
+def test_deaths(ask: Ask, number: int, death: str) -> None:
+    assert ask("kill_by", str(int(number))).death == death
+
+
+@pytest.mark.parametrize("code", [0, 7])
+def test_exit(ask: Ask, code: int) -> None:
+    assert ask("leaves", str(code)).death == f"exit {code}"
+
+
+def test_exceptions_leave_the_worker_alive(ask: Ask) -> None:
+    first = ask("pid").value["result"]["pid"]
+    reply = ask("raises", "m.onnx")
+    assert reply.failure == Failure("check", "ValueError", "not like this: m.onnx")
+    assert "seen before" in reply.log.read_text() and "Traceback" in reply.log.read_text()
+    assert ask("calls_exit").failure == Failure("check", "SystemExit", "3")
+    assert ask("nothing").failure.type == "TypeError"
+    assert ask("pid").value["result"] == {"pid": first, "path": []}
+
+
+def test_timeout_leaves_nothing_behind(ask: Ask, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    reply = ask("hangs", str(pids), timeout=3)
+    assert reply.death == "timeout" and reply.seconds >= 3
+    started = [int(pid) for pid in pids.read_text().split()]
+    assert len(started) == 5 and all(gone(pid) for pid in started)
+
+
+def test_memory(ask: Ask) -> None:
+    assert ask("eats", "20", memory_mb=400).value is not None
+    reply = ask("eats", "500", memory_mb=400)
+    assert reply.death == "memory" and reply.peak_rss_mb > 400
+
+
+def test_memory_of_a_call_that_is_over_before_anybody_looked(ask: Ask) -> None:
+    assert ask("eats", "60", memory_mb=50).death == "memory"
+
+
+def test_memory_of_children_counts(ask: Ask) -> None:
+    assert ask("eats_in_a_child", memory_mb=250).death == "memory"
+
+
+def test_peak_is_of_the_call(ask: Ask, pool: Pool) -> None:
+    large, small = ask("eats", "300"), ask("passes")
+    assert large.peak_rss_mb > 300 and pool.peak_rss_mb == large.peak_rss_mb
+    if os.access("/proc/self/clear_refs", os.W_OK):
+        assert small.peak_rss_mb < 200
+
+
+def test_output_never_corrupts_an_answer(ask: Ask) -> None:
+    reply = ask("chatters", keep_log=True)
+    assert reply.value == {"result": True}  # and its standard input is empty
+    text = reply.log.read_bytes()
+    assert b"native text" in text and b"python text" in text and b"\xff\xfe" in text and b"{}" in text
+
+
+def test_output_is_bounded(ask: Ask) -> None:
+    text = ask("floods").log.read_bytes()
+    assert len(text) < 5 << 20 and text.startswith(b"xxx") and b"bytes left out" in text and b"the end" in text
+
+
+def test_death_while_a_forked_child_holds_the_pipes(ask: Ask) -> None:
+    assert ask("forks", timeout=60).death == "death FPE"
+
+
+def test_death_of_a_warm_worker_is_confirmed_in_a_fresh_one(ask: Ask) -> None:
+    first = ask("first").value["result"]["pid"]
+    second = ask("first")
+    assert second.death is None and second.value["result"]["pid"] != first
+
+
+def test_fresh(ask: Ask) -> None:
+    pids = {ask("pid", fresh=True).value["result"]["pid"] for _ in range(3)}
+    assert len(pids) == 3
+    # spares do not pile up: one warm worker is left
+    living = [child for child in psutil.Process().children() if child.pid in pids]
+    assert len(living) == 1
+
+
+def test_a_worker_that_died_idle_is_replaced(ask: Ask) -> None:
+    first = ask("pid").value["result"]["pid"]
+    os.kill(first, signal.SIGKILL)
+    reply = ask("pid")
+    assert reply.value is not None and reply.value["result"]["pid"] != first
+
+
+def test_many_threads(ask: Ask, pool: Pool) -> None:
+    names = ["passes", "segv", "raises", "pid"] * 6
+    with ThreadPoolExecutor(4) as threads:
+        replies = list(threads.map(ask, names))
+    for name, reply in zip(names, replies, strict=True):
+        assert (reply.death is not None) == (name == "segv")
+        assert (reply.failure is not None) == (name == "raises")
+
+
+def test_no_descriptors_and_no_zombies_are_left(ask: Ask, pool: Pool) -> None:
+    ask("passes")
+    before = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").is_dir() else 0
+    for count in range(300):
+        ask("segv" if count % 50 == 0 else "passes")
+    after = len(os.listdir("/proc/self/fd")) if before else 0
+    assert after == before
+    children = psutil.Process().children()
+    assert not [child for child in children if child.status() == psutil.STATUS_ZOMBIE]
+
+
+def test_close_ends_calls_in_flight(tmp_path: Path, checks: Path) -> None:
+    pool = Pool(tmp_path / "workers")
+    marker = tmp_path / "pids"
+    arguments = {"file": str(checks), "function": "hangs", "model": str(marker), "samples": []}
+    replies: list[Any] = []
+    thread = threading.Thread(target=lambda: replies.append(pool.call("user_check", arguments)))
+    thread.start()
+    while not marker.exists():
+        time.sleep(0.02)
+    pool.close()
+    thread.join(20)
+    assert replies[0].death == "death KILL"
+    assert gone(int(marker.read_text().split()[0]))
+    with pytest.raises(RuntimeError, match="closed"):
+        pool.call("versions", {})
+
+
+def test_unknown_operation(pool: Pool) -> None:
+    reply = pool.call("os:system", {})
+    assert reply.failure is not None and reply.failure.stage == "setup"
+    assert "one of" in reply.failure.message and "run" in reply.failure.message
+
+
+def test_versions(pool: Pool) -> None:
+    versions = pool.versions(None)
+    assert versions["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert {"onnx", "onnxruntime", "numpy"} <= set(versions)
+    assert pool.versions(sys.executable) == versions
+
+
+@pytest.mark.parametrize(
+    ("python", "words"),
+    [("/no/such/python", "no interpreter"), ("/bin/sh", "ended at its start"), ("/bin/echo", "ended at its start")],
+)
+def test_interpreters_that_do_not_start(pool: Pool, python: str, words: str) -> None:
+    with pytest.raises(WorkerStartError, match=words):
+        pool.call("versions", {}, python=python)
+
+
+_JOB = """
+import sys
+from pathlib import Path
+from runner.workers import Pool
+pool = Pool(Path(sys.argv[1]) / "workers")
+arguments = {"file": sys.argv[2], "function": sys.argv[3], "model": sys.argv[4], "samples": []}
+pool.call("user_check", arguments)
+"""
+
+
+@pytest.mark.parametrize("function", ["hangs", "holds_the_lock"])
+def test_kill_of_the_job_leaves_no_orphan(tmp_path: Path, checks: Path, function: str) -> None:
+    marker = tmp_path / "pids"
+    job = subprocess.Popen([sys.executable, "-c", _JOB, str(tmp_path), str(checks), function, str(marker)])
+    while not (marker.exists() and marker.read_text()):
+        assert job.poll() is None
+        time.sleep(0.02)
+    children = [child.pid for child in psutil.Process(job.pid).children()]
+    job.kill()
+    job.wait()
+    group = [int(pid) for pid in marker.read_text().split()][:3]
+    assert all(gone(pid) for pid in group + children)
+    for pid in map(int, marker.read_text().split()):  # a child in a session of its own is nobody's any more
+        if not gone(pid, 0.1):
+            os.kill(pid, signal.SIGKILL)
