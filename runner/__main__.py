@@ -9,9 +9,13 @@ from pathlib import Path
 def main() -> None:
     """Run the command line and exit with its code."""
     _forget_current_folder()
-    from runner.cli.app import run  # noqa: PLC0415 - only now are names safe from the user's folder
+    try:
+        from runner.cli.app import run  # noqa: PLC0415 - only now are names safe from the user's folder
 
-    sys.exit(run(sys.argv[0], sys.argv[1:]))
+        code = run(sys.argv[0], sys.argv[1:])
+    except KeyboardInterrupt:  # while modules were loaded
+        code = 130
+    sys.exit(code)
 
 
 def _forget_current_folder() -> None:

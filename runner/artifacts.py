@@ -30,6 +30,7 @@ from strategies.outcome import Outcome
 _LOG = logging.getLogger(__name__)
 INDEX_NAME = "index.jsonl"
 _WEIGHTS = "weights.bin"
+_POINTER = ".onnx.txt"
 _FOLDERS = {
     Outcome.PASS: "good",
     Outcome.FAIL: "bad",
@@ -127,12 +128,17 @@ class Artifacts:
             shutil.copyfile(model, place)
             return place
         if not self._settings.materialize:
+            if not self._afford(model.stat().st_size, model.name):
+                return None
+            # a name of its own beside the weights: the candidate's may be gone when its check is over
+            held = _reserve(model.parent, f"kept.{name}.onnx")
+            shutil.copyfile(model, held)
             text = (
-                f"model: {model}\nweights: {model.parent / _WEIGHTS}\n"
+                f"model: {held}\nweights: {model.parent / _WEIGHTS}\n"
                 "This candidate shares its weights with the others of the run, so it lies beside them.\n"
                 "artifacts.materialize=true writes each with weights of its own.\n"
             )
-            place = _reserve(folder, f"{name}.onnx.txt")
+            place = _reserve(folder, f"{name}{_POINTER}")
             place.write_text(text, encoding="utf-8", errors="backslashreplace")
             self._left -= len(text)
             return place
@@ -237,6 +243,9 @@ class Artifacts:
 
     def _remove(self, place: Path) -> None:
         try:
+            if place.name.endswith(_POINTER):
+                first = place.read_text(encoding="utf-8").splitlines()[0]
+                self._remove(Path(first.removeprefix("model: ")))
             size = _size(place)
             if place.is_dir():
                 shutil.rmtree(place)

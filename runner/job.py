@@ -200,8 +200,8 @@ def _judge(job: Job, subject: Subject, loaded: Loaded | None) -> Iterator[Judge]
     artifacts = Artifacts(settings.artifacts, job.folder, job.tools.cwd)
     watcher = observer(noun="nodes" if loaded else "iterations")
 
-    def report(iteration: int, phase: str, label: str, trial: Trial, verdict: Verdict) -> None:
-        watcher.checked(iteration, phase, label, verdict.outcome.value, verdict.seconds, len(trial))
+    def report(iteration: int, phase: str, label: str, trial: Trial, verdict: Verdict, left: int | None) -> None:
+        watcher.checked(iteration, phase, label, verdict.outcome.value, verdict.seconds, len(trial), left)
 
     try:
         watcher.started(settings.strategy.name)

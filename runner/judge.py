@@ -18,8 +18,8 @@ from runner.verdict import Signature, Verdict
 from strategies.outcome import Outcome
 from strategies.trial import Trial
 
-Report = Callable[[int, str, str, Trial, Verdict], None]
-"""Told of every check: iteration, phase, label, trial, verdict."""
+Report = Callable[[int, str, str, Trial, Verdict, "int | None"], None]
+"""Told of every check: iteration, phase, label, trial, verdict, and an estimate of the checks still to come."""
 
 
 @dataclass
@@ -48,6 +48,7 @@ class Judge:
         self.tally = Tally()
         self.baseline: Signature | None = None
         self.different: Counter[str] = Counter()
+        self.estimate: Callable[[], int] | None = None
         self._stopped = False
         self._lock = threading.Lock()
         self._iteration = self._last_iteration()
@@ -61,7 +62,7 @@ class Judge:
             with self._lock:
                 self.tally.reused += 1
                 self.tally.outcomes[verdict.outcome.value] += 1
-            self.report(self._iteration, phase, f"{label} (known)", trial, verdict)
+            self._tell(self._iteration, phase, f"{label} (known)", trial, verdict)
             return verdict
         iteration, folder = self._next()
         made = self.subject.make(trial, folder, iteration, phase, label)
@@ -70,7 +71,7 @@ class Judge:
             verdict = Verdict(Outcome.UNRESOLVED, reason=made.reason)
             with self._lock:
                 self.tally.outcomes[verdict.outcome.value] += 1
-            self.report(iteration, phase, label, trial, verdict)
+            self._tell(iteration, phase, label, trial, verdict)
             return verdict
         return self.check(made, purpose, attempt)
 
@@ -98,7 +99,7 @@ class Judge:
                 self.artifacts.sort(candidate, verdict)
         if own:
             self.subject.discard(candidate)
-        self.report(candidate.iteration, candidate.phase, candidate.label, candidate.trial, verdict)
+        self._tell(candidate.iteration, candidate.phase, candidate.label, candidate.trial, verdict)
         return verdict
 
     def folder_for(self) -> tuple[int, Path]:
@@ -108,6 +109,10 @@ class Judge:
     def stop(self) -> None:
         """From now on answers are worth nothing: the processes that give them are being killed."""
         self._stopped = True
+
+    def _tell(self, iteration: int, phase: str, label: str, trial: Trial, verdict: Verdict) -> None:
+        left = self.estimate() if self.estimate and phase not in ("pre-flight", "control", "re-check") else None
+        self.report(iteration, phase, label, trial, verdict, left)
 
     def _relative(self, verdict: Verdict) -> Verdict:
         """A failure with another signature than the one under study is a DIFFERENT one."""

@@ -149,4 +149,6 @@ def _inferred(
         why = reply.failure.message if reply.failure else reply.death
         warnings.append(f"inputs.shape_inference={mode.value} failed: {why}")
         return {}
+    if reply.value["warning"]:
+        warnings.append(reply.value["warning"])
     return read_types(out)

@@ -72,6 +72,7 @@ class Session:
         self._passed: set[Trial] = set()
         self._paid_in_search: list[Trial] = []
         self.search = start({})
+        judge.estimate = lambda: self.search.remaining
 
     # ---- reduce: the whole fails, the smallest set that still fails is wanted
 

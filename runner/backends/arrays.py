@@ -67,6 +67,19 @@ def from_array(value: Any) -> Tensor:
     return Tensor(kind, shape, flat.view(np.uint8))
 
 
+def declared_as(tensor: Tensor, number: int) -> Tensor:
+    """Return the tensor as the element type that the model declares, if an evaluator gave its bits as plain integers.
+
+    Evaluators before onnx 1.19 do so for some operators: int4 as int8, one element a byte, float8 as uint8.
+    """
+    kind = BY_NUMBER.get(number)
+    if kind is None or kind.native or not tensor.kind.native or tensor.kind.number not in (2, 3, 4):
+        return tensor
+    if kind.bits < 8 == tensor.kind.bits:
+        return Tensor(kind, tensor.shape, pack(tensor.raw, kind.bits))
+    return Tensor(kind, tensor.shape, tensor.raw) if kind.bits == tensor.kind.bits else tensor
+
+
 def _text(item: Any) -> bytes:
     if isinstance(item, bytes):
         return item

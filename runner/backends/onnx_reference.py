@@ -8,7 +8,7 @@ from typing import Any, Dict, Iterator, List, Tuple
 
 import numpy as np
 
-from runner.backends.arrays import from_array, to_array
+from runner.backends.arrays import declared_as, from_array, to_array
 from runner.backends.errors import StageError
 from runner.backends.tensors import Tensor
 
@@ -21,8 +21,9 @@ class OnnxReference:
 
     providers = ("onnx_reference",)
 
-    def __init__(self, evaluator: Any, required: List[str]) -> None:
+    def __init__(self, evaluator: Any, required: List[str], declared: Dict[str, int]) -> None:
         self._evaluator = evaluator
+        self._declared = declared
         self.inputs = frozenset(evaluator.input_names)
         self.required = required
         self.outputs = list(evaluator.output_names)
@@ -51,7 +52,8 @@ class OnnxReference:
             raise StageError("load", type(error).__name__, str(error) or repr(error)) from error
         defaults = {tensor.name for tensor in model.graph.initializer}
         defaults.update(tensor.values.name for tensor in model.graph.sparse_initializer)
-        return cls(evaluator, [value.name for value in model.graph.input if value.name not in defaults])
+        required = [value.name for value in model.graph.input if value.name not in defaults]
+        return cls(evaluator, required, {value.name: value.type.tensor_type.elem_type for value in model.graph.output})
 
     def run(self, outputs: List[str], feeds: Dict[str, Tensor]) -> Iterator[Tuple[str, Any]]:
         """Run on ``feeds`` and yield (name, tensor) or (name, why there is none). Raises StageError (infer)."""
@@ -63,14 +65,13 @@ class OnnxReference:
             raise StageError("infer", type(error).__name__, str(error) or repr(error)) from error
         return self._tensors(outputs, results)
 
-    @staticmethod
-    def _tensors(outputs: List[str], results: List[Any]) -> Iterator[Tuple[str, Any]]:
+    def _tensors(self, outputs: List[str], results: List[Any]) -> Iterator[Tuple[str, Any]]:
         results = list(results)
         for name in outputs:
             # let go of each as soon as it is written
             value = results.pop(0)
             try:
-                yield name, from_array(value)
+                yield name, declared_as(from_array(value), self._declared.get(name, 0))
             except TypeError as error:
                 yield name, str(error)
 

@@ -248,9 +248,15 @@ def _tensor(value: Any) -> Any:
     if size == 0:
         return Tensor(kind, shape, np.empty(0, np.uint8))
     # the bytes where they lie: numpy has no type for some of them. The array holds on to the value
+    unused = size * 8 - tensor.count * kind.bits
     buffer: Any = (ctypes.c_uint8 * size).from_address(value.data_ptr())
     buffer.owner = value
-    return Tensor(kind, shape, np.frombuffer(buffer, np.uint8))
+    raw = np.frombuffer(buffer, np.uint8)
+    if unused:
+        # kernels leave what they like in the unused bits of the last byte: equal tensors are to be equal files
+        raw = raw.copy()
+        raw[-1] &= 0xFF >> unused
+    return Tensor(kind, shape, raw)
 
 
 def _kind(text: str) -> ElementType | None:

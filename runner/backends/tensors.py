@@ -187,7 +187,8 @@ def write(tensor: Tensor, name: str, path: str) -> Dict[str, Any]:
     header += b"".join(b"\x32" + _number(len(text)) + text for text in tensor.strings)
     encoded = name.encode(errors="surrogateescape")
     header += b"\x42" + _number(len(encoded)) + encoded
-    partial = path + ".part"
+    # two processes may be asked for the same file
+    partial = f"{path}.{os.getpid()}.part"
     with open(partial, "wb") as file:
         file.write(header)
         if tensor.kind.number != STRING:

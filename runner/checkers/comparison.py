@@ -59,10 +59,9 @@ class Comparison:
         self._settled = True
         self._left_out = frozenset(verdict.metrics.get("left_out") or ())
         error = verdict.metrics.get("error")
-        if self._settings.tolerance is Tolerance.auto and isinstance(error, int | float):
+        mismatch = verdict.signature is not None and verdict.signature.kind == "mismatch"
+        if self._settings.tolerance is Tolerance.auto and mismatch and isinstance(error, int | float) and error > 0:
             self._failing = float(error)
-            if verdict.metrics.get("too_close"):
-                log.warning("%s", verdict.metrics["too_close"])
 
     def judge(self, case: Case) -> Verdict:
         """FAIL with the kind of the worst output, PASS, or UNRESOLVED if there is nothing to compare with."""
@@ -91,10 +90,11 @@ class Comparison:
         numbers = worst.difference.numbers() | {"limit": worst.limit}
         found |= {"output": worst.output, "sample": worst.sample, "outputs": len(compared), "failing": len(failing)}
         found |= numbers | ({} if worst.noise is None else {"noise": worst.noise})
-        if close := self._too_close(worst):
-            found["too_close"] = close
         if not failing:
-            return Verdict(Outcome.PASS, metrics=found)
+            close = self._too_close(worst)
+            if close:
+                log.warning("%s", close)
+            return Verdict(Outcome.PASS, reason=close, metrics=found)
         kind = worst.difference.kind or "mismatch"
         reason = worst.difference.detail or (
             f"{worst.output}: error {worst.difference.error:.3g} beyond {worst.limit:.3g} "
@@ -147,7 +147,8 @@ class Comparison:
             moved = metrics.compare(values.read(case.noisy.outputs[number][name]), expected, rule, epsilon)
             noise = max(floor, 0.0 if moved.kind else moved.error)
         if failing is None:
-            # the whole model: it fails if its error stands out of the noise clearly
+            # the whole model (or one whose failure is no matter of size): its error has to stand out of the noise
+            # clearly
             return _Compared(number, name, difference, tolerance.CLEAR * noise, noise)
         return _Compared(number, name, difference, tolerance.limit(noise, failing), noise)
 

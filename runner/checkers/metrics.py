@@ -140,13 +140,12 @@ def _beyond(distance: Array, fraction: float) -> float:
 
 
 def _cosine(a: Array, b: Array) -> float:
-    lengths = float(np.linalg.norm(a)), float(np.linalg.norm(b))
-    if not all(map(math.isfinite, lengths)) or not any(lengths):
-        return 1.0 if not any(lengths) else 0.0
-    if not all(lengths):
-        return 0.0
-    # norms first, so that no product overflows
-    return max(-1.0, min(1.0, float(np.real(np.vdot(a / lengths[0], b / lengths[1])))))
+    largest = float(np.abs(a).max()), float(np.abs(b).max())
+    if not all(largest):
+        return 0.0 if any(largest) else 1.0
+    # scaled first, so that no product overflows
+    a, b = a / largest[0], b / largest[1]
+    return max(-1.0, min(1.0, float(np.real(np.vdot(a, b))) / float(np.linalg.norm(a) * np.linalg.norm(b))))
 
 
 def _non_finite(a: Array, b: Array, rule: CompareChecker) -> tuple[str, str, Array | None]:

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,35 +45,26 @@ class Placement:
                 yield
             finally:
                 if not self._keep:
-                    self._remove()
+                    self._path.unlink(missing_ok=True)
 
     def _put(self, model: Path) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
+        weights, beside = model.parent / WEIGHTS, self._path.parent / WEIGHTS
+        if weights.exists() and not (beside in self._ours and _as_large(beside, weights)):
+            self._copy(weights, beside)
+            if not self._keep:
+                weakref.finalize(self, beside.unlink, missing_ok=True)
         self._copy(model, self._path)
-        weights = model.parent / WEIGHTS
-        if weights.exists():
-            self._copy(weights, self._path.parent / WEIGHTS, link=True)
 
-    def _copy(self, source: Path, target: Path, *, link: bool = False) -> None:
+    def _copy(self, source: Path, target: Path) -> None:
         self._refuse_foreign(target)
-        if link and target.exists() and target.samefile(source):
-            return
         if target not in self._ours:
+            # noted before it is there: a run that is killed in between must know the file
             self._ours.add(target)
             self._note.parent.mkdir(parents=True, exist_ok=True)
             self._note.write_text(json.dumps(sorted(map(str, self._ours))), encoding="utf-8")
         target.unlink(missing_ok=True)
-        if link:
-            try:
-                os.link(source, target)
-            except OSError:
-                shutil.copyfile(source, target)
-        else:
-            shutil.copyfile(source, target)
-
-    def _remove(self) -> None:
-        for path in self._ours:
-            path.unlink(missing_ok=True)
+        shutil.copyfile(source, target)
 
     def _refuse_foreign(self, path: Path) -> None:
         if os.path.lexists(path) and path not in self._ours:
@@ -86,3 +78,7 @@ class Placement:
             return {Path(path) for path in json.loads(self._note.read_text(encoding="utf-8"))}
         except (OSError, ValueError):
             return set()
+
+
+def _as_large(one: Path, other: Path) -> bool:
+    return one.exists() and one.stat().st_size == other.stat().st_size

@@ -68,9 +68,11 @@ def nudge(array: np.ndarray[Any, Any], generator: np.random.Generator) -> np.nda
     whole = np.ascontiguousarray(array)
     bits = whole.reshape(-1).view(np.dtype(f"u{array.dtype.itemsize}"))
     step = generator.integers(0, 2, bits.shape, dtype=np.int8) * 2 - 1
-    changed = (
-        np.where(step > 0, bits + bits.dtype.type(1), bits - bits.dtype.type(1)).astype(bits.dtype).view(array.dtype)
-    )
-    before, after = whole.reshape(-1).astype(np.float64), changed.astype(np.float64)
+    up, down = bits + bits.dtype.type(1), bits - bits.dtype.type(1)
+    moved = np.where(step > 0, up, down).astype(bits.dtype)
+    with np.errstate(invalid="ignore"):  # a NaN that signals
+        before = whole.reshape(-1).astype(np.float64)
+        after = moved.view(array.dtype).astype(np.float64)
     stays = (before == 0) | ~np.isfinite(before) | ~np.isfinite(after)
-    return np.where(stays, whole.reshape(-1), changed).astype(array.dtype).reshape(array.shape)
+    result: np.ndarray[Any, Any] = np.where(stays, bits, moved).view(array.dtype).reshape(array.shape)
+    return result

@@ -8,6 +8,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import hydra
@@ -19,6 +20,7 @@ from runner.cli.explain import explain
 from runner.cli.signals import Terminated, terminable
 from runner.cli.sweep import Sweep, watching
 from runner.cli.task import Task
+from runner.cli.terminal import say
 from runner.cli.userfile import NAME, store_user_file
 from runner.errors import WinnowError
 from runner.schema.register import register
@@ -29,8 +31,10 @@ CONF = Path(__file__).resolve().parents[2] / "conf"
 def run(program: str, typed: Sequence[str]) -> int:
     """Run what was ``typed`` after the ``program``'s name; return the exit code (docs: exit codes)."""
     register()
+    if list(typed) == ["--version"]:
+        return _version()
     full_error = os.environ.get("HYDRA_FULL_ERROR") == "1"
-    file = ""
+    file, sweep = "", Sweep()
     try:
         given = arguments.rewrite(typed)
         rewritten = list(given.argv)
@@ -39,7 +43,7 @@ def run(program: str, typed: Sequence[str]) -> int:
             rewritten = ["--config-name", name, *_config_dir(given), *rewritten]
             file = str(given.file)
         task = Task(command=(*_program(program), *typed))
-        with watching() as sweep, _hydra_argv([program, *rewritten]), terminable(forward=True):
+        with watching(sweep), _hydra_argv([program, *rewritten]), terminable(forward=True):
             _run_hydra(task)
     except WinnowError as error:
         return _complain(str(error), error.exit_code)
@@ -62,6 +66,15 @@ def run(program: str, typed: Sequence[str]) -> int:
     if sweep.folder is not None:
         return sweep.finish()
     return task.ended[-1].exit_code if task.ended else 0
+
+
+def _version() -> int:
+    try:
+        own = version("winnow-onnx")
+    except PackageNotFoundError:
+        own = "(not installed)"
+    say(f"winnow {own}, Hydra {hydra.__version__}")
+    return 0
 
 
 def _program(name: str) -> tuple[str, ...]:
@@ -104,5 +117,5 @@ def _interrupted(error: KeyboardInterrupt, sweep: Sweep) -> int:
 
 
 def _complain(message: str, code: int) -> int:
-    sys.stderr.write(f"winnow: {message}\n")
+    say(f"winnow: {message}", error=True)
     return code

@@ -51,15 +51,15 @@ def expand_home(section: _Section, prefix: str = "") -> _Section:
 def exists(text: str) -> bool:
     """Whether ``text`` names something that is there."""
     try:
-        return bool(text) and Path(text).expanduser().exists()
+        return bool(text) and (Path(text).exists() or Path(text).expanduser().exists())
     except (OSError, ValueError, RuntimeError):  # too long, a NUL, no such user
         return False
 
 
 def _home(value: Any) -> Any:
-    if not (isinstance(value, str) and value.startswith("~")):
+    if not (isinstance(value, str) and value.startswith("~")) or Path(value).exists():
         return value
     try:
         return str(Path(value).expanduser())
-    except RuntimeError:  # no such user: a file may really be called so
+    except RuntimeError:  # no such user
         return value

@@ -21,18 +21,20 @@ class Terminated(KeyboardInterrupt):
 
 
 @contextmanager
-def terminable(*, forward: bool = False) -> Iterator[None]:
-    """Raise Terminated in the main thread on SIGTERM. In another thread this does nothing.
+def terminable(*, forward: bool = False) -> Iterator[list[int]]:
+    """Raise Terminated in the main thread on SIGTERM. In another thread this does nothing. Yields the signals so far.
 
     ``forward``: jobs in processes of joblib get the signal first, and some seconds to write down what they know.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield []
         return
+    arrived: list[int] = []
     again = threading.Timer(_GRACE, os.kill, (os.getpid(), signal.SIGTERM))
     again.daemon = True
 
-    def stop(_number: int, _frame: FrameType | None) -> None:
+    def stop(number: int, _frame: FrameType | None) -> None:
+        arrived.append(number)
         if forward and again.ident is None and _forward():
             again.start()
             return
@@ -41,7 +43,7 @@ def terminable(*, forward: bool = False) -> Iterator[None]:
 
     before = signal.signal(signal.SIGTERM, stop)
     try:
-        yield
+        yield arrived
     finally:
         again.cancel()
         signal.signal(signal.SIGTERM, before)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, cast
 
 import rich
@@ -25,10 +24,14 @@ from hydra.core.utils import filter_overrides
 from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
-from rich.table import Table
+from rich.table import Column, Table
+from rich.text import Text
+
+from runner.cli.terminal import say
 
 #: exit codes with which a job ended well
 ENDED_WELL = frozenset({0, 4, 5, 6})
+NOTHING: Mapping[Path, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -55,31 +58,33 @@ class Row:
 
 @dataclass
 class Sweep:
-    """The sweep that runs: where, since when, the overrides of each job (as far as Hydra's own sweeper makes them)."""
+    """The sweep that runs.
+
+    ``folder``: where. ``before``: files of an earlier sweep there, with the times of their last change (ns).
+    ``planned``: the overrides of each job, as far as Hydra's own sweeper makes them.
+    """
 
     folder: Path | None = None
-    since: float = 0.0
+    before: dict[Path, int] = field(default_factory=dict)
     planned: list[tuple[str, ...]] = field(default_factory=list)
 
     def begin(self, config: DictConfig) -> None:
         """Note where the sweep that starts now will write."""
         self.folder = Path(str(config.hydra.sweep.dir)).absolute()
-        self.since = time.time()
+        self.before = {path: path.stat().st_mtime_ns for path in _traces(self.folder)}
         self.planned = _planned(config)
 
     def finish(self) -> int:
         """Write sweep.md and sweep.json, print the table, return the exit code: 0, or 7 if a job has no answer."""
         if self.folder is None:
             return 0
-        table = rows(self.folder, self.planned, self.since)
+        table = rows(self.folder, self.planned, self.before)
         _write(
             self.folder / "sweep.json", json.dumps([asdict(row) for row in table], indent=2, ensure_ascii=False) + "\n"
         )
         _write(self.folder / "sweep.md", markdown(table))
         _show(table)
-        sys.stdout.write(
-            f"{sum(row.ended_well for row in table)} of {len(table)} jobs ended well: {self.folder / 'sweep.md'}\n"
-        )
+        say(f"{sum(row.ended_well for row in table)} of {len(table)} jobs ended well: {self.folder / 'sweep.md'}")
         return 0 if table and all(row.ended_well for row in table) else 7
 
 
@@ -87,12 +92,11 @@ _current: ContextVar[Sweep] = ContextVar("sweep")
 
 
 @contextmanager
-def watching() -> Iterator[Sweep]:
-    """Let the sweep that Hydra starts inside report to the yielded object."""
-    sweep = Sweep()
+def watching(sweep: Sweep) -> Iterator[None]:
+    """Let a sweep that Hydra starts inside report to ``sweep``."""
     token = _current.set(sweep)
     try:
-        yield sweep
+        yield
     finally:
         _current.reset(token)
 
@@ -122,42 +126,45 @@ def _planned(config: DictConfig) -> list[tuple[str, ...]]:
     return [tuple(filter_overrides(job)) for job in batches[0]]
 
 
-def rows(folder: Path, planned: Sequence[tuple[str, ...]], since: float = 0.0) -> list[Row]:
-    """Return a row for each job that was planned or left a folder below ``folder``.
+def _traces(folder: Path) -> list[Path]:
+    """Return what jobs leave behind below ``folder``: Hydra's record of each, and results."""
+    return [path for name in ("hydra.yaml", "result.json") for path in folder.rglob(name)]
 
-    A result.json older than ``since`` (seconds since the epoch) is of an earlier sweep in the same folder.
+
+def rows(folder: Path, planned: Sequence[tuple[str, ...]], before: Mapping[Path, int] = NOTHING) -> list[Row]:
+    """Return a row for each job: for those that were ``planned``, or if none is known for those that left a folder.
+
+    Files that did not change since ``before`` are of an earlier sweep in the same folder.
     """
-    found = _folders(folder, since)
-    numbers = sorted(found.keys() | set(range(len(planned))))
-    return [
-        _row(number, found.get(number), planned[number] if number < len(planned) else (), folder, since)
-        for number in numbers
-    ]
+    fresh = {path for path in _traces(folder) if before.get(path) != path.stat().st_mtime_ns}
+    found = _folders(fresh)
+    numbers = range(len(planned)) if planned else sorted(found)
+    return [_row(n, found.get(n), planned[n] if planned else (), folder, fresh) for n in numbers]
 
 
-def _folders(folder: Path, since: float) -> dict[int, Path]:
-    """Map job numbers to the folders that Hydra made for them since then."""
+def _folders(fresh: Collection[Path]) -> dict[int, Path]:
+    """Map job numbers to the folders that Hydra made for them."""
     found = {}
-    for path in folder.rglob("hydra.yaml"):
-        if path.parent.name != ".hydra" or path.stat().st_mtime < since - 1.0:
+    for path in fresh:
+        if path.name != "hydra.yaml" or path.parent.name != ".hydra":
             continue
         try:
-            number = yaml.load(path.read_text(encoding="utf-8"), yaml.CSafeLoader)["hydra"]["job"]["num"]
+            number = yaml.safe_load(path.read_text(encoding="utf-8"))["hydra"]["job"]["num"]
             found[int(number)] = path.parents[1]
         except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
             continue
     return found
 
 
-def _row(number: int, job: Path | None, overrides: tuple[str, ...], folder: Path, since: float) -> Row:
+def _row(number: int, job: Path | None, overrides: tuple[str, ...], folder: Path, fresh: Collection[Path]) -> Row:
     if job is None:
         return Row(str(number), overrides, "not run", message="this job was never started")
     overrides = overrides or _overrides(job)
     where = os.path.relpath(job, folder)
     path = job / "result.json"
     try:
-        if path.stat().st_mtime < since - 1.0:
-            raise FileNotFoundError
+        if path not in fresh:
+            raise FileNotFoundError(path)
         data = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return Row(str(number), overrides, "died", message="this job's process ended without a result", folder=where)
@@ -192,24 +199,32 @@ def _overrides(job: Path) -> tuple[str, ...]:
 _HEAD = ("job", "overrides", "status", "exit", "nodes before", "after", "culprits", "checks", "seconds")
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _shared(table: Sequence[Row]) -> tuple[str, ...]:
+    """Return the overrides that every one of several jobs has: they tell nothing apart."""
+    if len(table) < 2:
+        return ()
+    return tuple(override for override in table[0].overrides if all(override in row.overrides for row in table))
+
+
+def _cells(row: Row, shared: tuple[str, ...]) -> tuple[str, ...]:
+    own = " ".join(override for override in row.overrides if override not in shared)
     values = (row.exit_code, row.before, row.after, ", ".join(row.culprits), row.checks)
     seconds = "" if row.seconds is None else f"{row.seconds:.1f}"
-    return (
-        row.job,
-        " ".join(row.overrides),
-        row.status,
-        *("" if value is None else str(value) for value in values),
-        seconds,
-    )
+    return (row.job, own, row.status, *("" if value is None else str(value) for value in values), seconds)
 
 
 def markdown(table: Sequence[Row]) -> str:
-    """Return the table in Markdown, with the messages of the jobs that have no answer below it."""
+    """Return the table in Markdown; below it what all jobs share, and the messages of those that have no answer."""
+    shared = _shared(table)
     lines = ["| " + " | ".join(_HEAD) + " |", "|" + "---|" * len(_HEAD)]
-    lines += ["| " + " | ".join(_escape(cell) for cell in _cells(row)) + " |" for row in table]
+    lines += ["| " + " | ".join(_escape(cell) for cell in _cells(row, shared)) + " |" for row in table]
+    return "\n".join([*lines, *_below(table, shared)]) + "\n"
+
+
+def _below(table: Sequence[Row], shared: tuple[str, ...]) -> list[str]:
+    lines = ["", f"All jobs: `{' '.join(shared)}`"] if shared else []
     troubled = [f"- job {row.job}: {row.message}" for row in table if not row.ended_well and row.message]
-    return "\n".join([*lines, *(["", *troubled] if troubled else [])]) + "\n"
+    return [*lines, *(["", *troubled] if troubled else [])]
 
 
 def _escape(cell: str) -> str:
@@ -219,12 +234,14 @@ def _escape(cell: str) -> str:
 def _show(table: Sequence[Row]) -> None:
     console = rich.get_console()
     if not console.is_terminal:
-        sys.stdout.write(markdown(table))
+        say(markdown(table))
         return
-    shown = Table(*_HEAD)
+    shared = _shared(table)
+    shown = Table(*(Column(name, overflow="fold") for name in _HEAD))
     for row in table:
-        shown.add_row(*(rich.text.Text(cell) for cell in _cells(row)))
+        shown.add_row(*(Text(cell) for cell in _cells(row, shared)))
     console.print(shown)
+    say("\n".join(_below(table, shared)))
 
 
 def _write(path: Path, text: str) -> None:

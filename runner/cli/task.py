@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from runner.cli import logs
 from runner.cli.compose import to_settings
 from runner.cli.given import check_given
 from runner.cli.signals import Terminated, terminable
+from runner.cli.terminal import say
 from runner.errors import WinnowError
 from runner.report.summary import Summary
 from runner.schema.register import register
@@ -40,13 +40,15 @@ class Task:
         os.environ.pop("HYDRA_FULL_ERROR", None)
         silent = written = False
         try:
-            with terminable():
+            with terminable() as signals:
                 settings = _settings(config, folder, job)
                 chosen = logs.levels(settings.verbosity)
                 silent = chosen.silent
                 logs.configure(settings.log, chosen, job)
                 summary = _run(settings, folder, self.command)
                 written = (folder / "result.json").is_file()
+                if signals and summary.status == "interrupted" and summary.exit_code != Terminated.exit_code:
+                    summary, written = replace(summary, exit_code=Terminated.exit_code), False
         except BaseException as error:  # noqa: BLE001 - Hydra must not see it, the result must
             summary = _failed(error, config, folder)
         self.ended.append(summary)
@@ -107,7 +109,7 @@ def ensure_result(summary: Summary, folder: Path) -> None:
 
     try:
         write_result(summary, folder)
-    except OSError as error:
+    except Exception as error:  # noqa: BLE001 - Hydra must not see it
         _log.error("result.json could not be written: %s", error)
 
 
@@ -119,6 +121,5 @@ def _say(summary: Summary, folder: Path, job: int | None) -> None:
     what = "; ".join(part for part in (answer + nodes, summary.message) if part.strip())
     report = next((path for name in ("REPORT.md", "result.json") if (path := folder / name).exists()), folder)
     line = f"{number}{summary.status}: {what}" if what else f"{number}{summary.status}"
-    stream = sys.stdout if summary.exit_code in {0, 4, 5, 6} else sys.stderr
-    stream.write(f"{line}\n{number}{report}\n" if "\n" in line else f"{line} [{report}]\n")
-    stream.flush()
+    text = f"{line}\n{number}{report}" if "\n" in line else f"{line} [{report}]"
+    say(text, error=summary.exit_code not in {0, 4, 5, 6})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from onnx import TensorProto, helper
@@ -35,7 +35,7 @@ _NATIVE = frozenset(
 
 
 # what `values.write` takes: an array, or a tensor of a type that numpy lacks
-Value = np.ndarray[Any, Any] | TensorProto
+Value: TypeAlias = np.ndarray[Any, Any] | TensorProto
 
 
 def tensor(array: np.ndarray[Any, Any], name: str, dtype: int) -> Value:

@@ -76,7 +76,7 @@ def _array(
     if dtype == TensorProto.DOUBLE:
         return generator.uniform(low, high, shape)
     unit = generator.random(shape, dtype=np.float32)
-    # rounding must not reach the open end
+    # rounding to float32 must not reach the open end (rounding to a smaller type may)
     below = np.nextafter(np.float32(high), np.float32(low))
     return np.asarray(np.minimum(np.float32(low) + np.float32(high - low) * unit, below), dtype=np.float32)
 

@@ -1,1 +1,1 @@
-"""TODO."""
+"""ONNX in, ONNX out: reading, indexing, cutting, storing; shapes and values. No inference of models here."""

@@ -20,20 +20,24 @@ def write_npz(feeds: Mapping[str, TensorFile], path: Path) -> tuple[str, ...]:
     """Write tensors for ``numpy.load`` (no pickles in it) and return the names that were left out.
 
     Names stand as they are, those of ``numpy.savez``'s own parameters too. Left out: dtypes that numpy lacks, strings
-    that are no text, names that a zip
-    archive cannot hold (NUL, more than 64 KiB).
+    that are no text, names that a zip archive cannot hold (NUL, more than 64 KiB), and ``x.npy`` where there is ``x``
+    (``numpy.load`` takes one for the other).
     """
     skipped = []
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         for name, file in feeds.items():
-            array = _numpy_array(file)
-            entry = name + ".npy"
-            if array is None or "\0" in name or len(entry.encode("utf-8", "replace")) > 0xFFFF:
+            array = _numpy_array(file) if _fits_archive(name, feeds) else None
+            if array is None:
                 skipped.append(name)
                 continue
-            with archive.open(zipfile.ZipInfo(entry), "w", force_zip64=True) as target:
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as target:
                 np.lib.format.write_array(target, array, allow_pickle=False)
     return tuple(skipped)
+
+
+def _fits_archive(name: str, others: Mapping[str, TensorFile]) -> bool:
+    ambiguous = name.endswith(".npy") and name[: -len(".npy")] in others
+    return "\0" not in name and not ambiguous and len(name.encode("utf-8", "replace")) < 0xFFF0
 
 
 def _numpy_array(file: TensorFile) -> Any:

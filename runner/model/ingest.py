@@ -33,10 +33,11 @@ _PROTOBUF_LIMIT = 1 << 31
 def ingest(args: Mapping[str, Any]) -> dict[str, Any]:
     """Read the model at ``args["model"]`` into the folder ``args["store"]``: structure.onnx and maybe weights.bin.
 
+    ``args["inline_limit"]`` (optional): bytes of weights from which they leave the structure.
+
     Returns ``bytes`` (of the model file and the files it refers to), ``weights_bytes`` (of all weights), ``nodes``
-    (elements: top-level nodes, Constants
-    not counted), ``constants`` (how many Constants became initializers), ``warnings``, ``sha256`` (over the model file
-    and its external data).
+    (elements: top-level nodes, Constants not counted), ``constants`` (how many Constants became initializers),
+    ``warnings``, ``sha256`` (over the model file and its external data).
     Raises ModelError, one clear line, for whatever is wrong with the files.
     """
     path, store = Path(args["model"]), Path(args["store"])

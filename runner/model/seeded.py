@@ -49,8 +49,8 @@ def seeded_array(
 ) -> Array:
     """Return random values in [low, high).
 
-    Floats are uniform (default 0 to 1), integers too (default 1 to 26, clipped to the dtype), bools and strings
-    of digits. A dtype that numpy lacks comes as float32 or int64 values for it.
+    Floats are uniform (default 0 to 1), integers too (default 1 to 26, or all that a small dtype has), bools and
+    strings of digits. A dtype that numpy lacks comes as float32 or int64 values for it.
     """
     digest = hashlib.sha256(f"{seed}\0{name}".encode("utf-8", "surrogateescape")).digest()
     rng = np.random.Generator(np.random.PCG64(int.from_bytes(digest[:16], "little")))
@@ -76,7 +76,8 @@ def _integer_range(dtype: int, low: float | None, high: float | None) -> tuple[i
     least, greatest = (
         (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, min((1 << bits) - 1, (1 << 63) - 1))
     )
-    first = int(np.ceil(1 if low is None else low))
+    lowest = 1 if greatest >= 26 else least
+    first = int(np.ceil(lowest if low is None else low))
     last = int(np.ceil(26 if high is None else high)) - 1
     first = min(max(first, least), greatest)
     return first, min(max(last, first), greatest)

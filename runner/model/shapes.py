@@ -20,8 +20,9 @@ def infer_shapes(args: Mapping[str, Any]) -> dict[str, Any]:
 
     ``mode``: ``onnx``, or ``symbolic`` (ONNX Runtime's script; needs sympy). ``shapes``: concrete shapes of graph
     inputs by name, set first; with them, shapes that the file declares for other tensors are dropped. No weights are
-    read. Returns ``types``: of how many tensors the element type is known, and ``warning``: what failed, empty if nothing did
-    (then the next simpler way was taken: symbolic, ONNX, what the file declares).
+    read.
+    Returns ``types``: of how many tensors the element type is known, and ``warning``: what failed, empty if nothing
+    did (then the next simpler way was taken: symbolic, ONNX, what the file declares).
     Raises ModelError for an unknown mode, an unknown input name or rank, and a missing package.
     """
     mode = str(args.get("mode", "onnx"))

@@ -41,6 +41,7 @@ def drop_duplicate_initializers(graph: GraphProto) -> list[str]:
 
 def check_names(graph: GraphProto) -> None:
     """Raise ModelError where the top-level graph defines a name twice, or reads what nobody defines."""
+    _check_text(graph)
     inputs = _inputs(graph)
     initializers = _initializers(graph)
     defined = inputs | initializers
@@ -55,6 +56,17 @@ def check_names(graph: GraphProto) -> None:
                 )
             defined.add(name)
     _check_reads(graph, defined)
+
+
+def _check_text(graph: GraphProto) -> None:
+    # protobuf hands out bytes for what is no UTF-8, and takes no such name in a new message
+    for below in scopes.graphs_below(graph):
+        names = [value.name for group in (below.input, below.output, below.initializer) for value in group]
+        for node in below.node:
+            names += [node.name, node.op_type, node.domain, *node.input, *node.output]
+        for name in names:
+            if isinstance(name, bytes):
+                raise ModelError(f"the name {name!r} is not UTF-8 text; give it another one")
 
 
 def _inputs(graph: GraphProto) -> set[str]:

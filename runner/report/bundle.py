@@ -46,8 +46,7 @@ def write_bundle(
     data = _write_data(folder, answer) if answer and summary.model else ()
     if answer and summary.model:
         write_repro(folder, summary, dataclasses.replace(facts_of(settings, cwd), model=summary.model, data=data))
-    reduced = folder / summary.model if summary.model else None
-    write_report(folder, summary, model=reduced, command=command)
+    write_report(folder, summary, command, answer.model if answer else None)
     write_replay(folder / "replay.yaml", *_configuration(settings), recorded=_recorded(summary))
     write_result(summary, folder)
 

@@ -125,7 +125,7 @@ class LiveObserver(LogObserver):
 def observer(console: Console | None = None, noun: str = "nodes") -> Observer:
     """Return a live view where the log goes to a terminal that shows it, else log lines only.
 
-    ``noun``: what the elements are called. A log that is silent (``verbosity=warning`` and up) gets no live view either.
+    ``noun``: what the elements are called. A quiet log (``verbosity=warning``) gets no live view either.
     """
     console = console or rich.get_console()
     if console.is_terminal and not console.is_dumb_terminal and _LOG.isEnabledFor(logging.INFO):

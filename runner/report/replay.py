@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from collections.abc import Mapping
@@ -24,7 +25,7 @@ _INTERPOLATION = re.compile(r"(\\*)\$\{")
 class _Dumper(yaml.SafeDumper):
     """Plain types only; texts that another reader of YAML could take for numbers are quoted (1e-3, 0o7, 1_000)."""
 
-    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002
+    def ignore_aliases(self, data: Any) -> bool:
         """Write equal parts twice: a person edits this file."""
         return True
 
@@ -69,8 +70,9 @@ def drift(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...
     Both are of the form that ``write_replay`` takes. What was not recorded (an empty ``recorded``) has not changed.
     """
     lines: list[str] = []
-    for name in recorded:
-        before, after = recorded[name], now.get(name)
+    names = [*recorded, *(name for name in now if name not in recorded)] if recorded else []
+    for name in names:
+        before, after = recorded.get(name), now.get(name)
         if isinstance(before, Mapping):
             parts = after if isinstance(after, Mapping) else {}
             for part in [*before, *(extra for extra in parts if extra not in before)]:
@@ -106,8 +108,24 @@ def _key(name: Any) -> Any:
 def _change(title: str, before: Any, after: Any, *, plainly: bool = False) -> list[str]:
     if before == after:
         return []
+    inside, inside_now = _object(before), _object(after)
+    if inside is not None and inside_now is not None:
+        # a component of a context may be a whole configuration: name what is different in it
+        keys = [*inside, *(key for key in inside_now if key not in inside)]
+        changes = [_change(f"{title} {key}", inside.get(key), inside_now.get(key)) for key in keys]
+        return [line for lines in changes for line in lines]
     verb = "" if plainly else " changed:"
     return [f"{title}{verb} {_short(before)} -> {_short(after)}"]
+
+
+def _object(value: Any) -> Mapping[str, Any] | None:
+    """Return a mapping, given as such or as JSON text; else None."""
+    if isinstance(value, str) and value.startswith("{"):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return None
+    return value if isinstance(value, Mapping) else None
 
 
 def _short(value: Any) -> str:

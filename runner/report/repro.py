@@ -55,8 +55,9 @@ class Facts:
     """What repro.py needs besides the summary.
 
     ``model`` and ``data`` (one test_data_set folder a sample) are relative to the folder of repro.py. ``reference``
-    None: the outputs in ``data`` are the good ones. ``tolerances``: (rtol, atol) by output name where they differ from
-    the general ones. ``cwd``: where commands ran. ``nan`` / ``inf``: ``ignore``, ``fail`` or ``compare``.
+    None: the outputs in ``data`` are the good ones. ``limit``: the measured limit of ``tolerance=auto``, in the unit of
+    the metric; None: rtol and atol say it. ``cwd``: where commands ran. ``nan`` / ``inf``: ``ignore``, ``fail`` or
+    ``compare``.
     """
 
     checker: str
@@ -74,7 +75,7 @@ class Facts:
     nan: str = "compare"
     inf: str = "compare"
     outputs: tuple[str, ...] = ()
-    tolerances: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    limit: float | None = None
     command: tuple[str, ...] = ()
     pass_codes: tuple[int, ...] = ()
     fail_codes: tuple[int, ...] = ()
@@ -85,6 +86,7 @@ class Facts:
     place: str | None = None
     cwd: str | None = None
     timeout: float | None = None
+    memory_mb: int | None = None
     file: str | None = None
     function: str = "check"
 
@@ -92,7 +94,7 @@ class Facts:
 def facts_of(settings: Settings, cwd: Path) -> Facts:
     """Return the facts of a configuration; a reference outside the bundle gives way to the recorded outputs.
 
-    ``cwd``: where the user stands. ``model``, ``data`` and ``tolerances`` keep their defaults.
+    ``cwd``: where the user stands. ``model``, ``data`` and ``limit`` keep their defaults.
     """
     checker = settings.checker
     given: dict[str, Any] = {}
@@ -125,6 +127,7 @@ def facts_of(settings: Settings, cwd: Path) -> Facts:
         reference=reference,
         cwd=str(cwd),
         timeout=checker.timeout,
+        memory_mb=checker.memory_mb,
         **given,
     )
 
@@ -136,7 +139,7 @@ def write_repro(folder: Path, summary: Summary, facts: Facts) -> Path:
     """
     signature = dict(summary.signature or {})
     kind = signature.get("kind", "")
-    checker = _checker_of(facts.checker, kind)
+    checker = _checker_of(facts.checker, signature.get("stage", ""), kind)
     sides = [facts.target, *([facts.reference] if facts.reference and checker == "compare" else [])]
     needs = sorted({side.name for side in sides} & {"onnxruntime"}) if checker in _RUNTIME_CHECKERS else []
     shown = [signature.get("stage", ""), kind, signature.get("detail", "")]
@@ -162,14 +165,15 @@ def write_repro(folder: Path, summary: Summary, facts: Facts) -> Path:
     return path
 
 
-def _checker_of(name: str, kind: str) -> str:
+def _checker_of(name: str, stage: str, kind: str) -> str:
     """What shows a failure of this kind: every runtime checker can also meet a model that does not run."""
     if name not in _RUNTIME_CHECKERS:
         return name
     if kind.startswith(("error", *_ENDS_THE_PROCESS)):
         return "runs"
     if name == "auto":
-        return {"nan": "finite", "inf": "finite"}.get(kind, "compare")
+        # a comparison meets NaN and Inf as well
+        return "finite" if kind in ("nan", "inf") and stage != "compare" else "compare"
     return name
 
 

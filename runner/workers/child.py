@@ -1,7 +1,7 @@
 """The worker's side: a script started by path under any interpreter from Python 3.8 on, with the standard library only.
 
-It answers requests until its standard input closes. A frame is 4 bytes of length (big-endian) and as many bytes of
-JSON, on private descriptors: what native code or a user's function prints goes to the log and never between two frames.
+It answers requests until its pipe closes. A frame is 4 bytes of length (big-endian) and as many bytes of JSON, on two
+pipes of its own: what native code or a user's function prints goes to the log and never between two frames.
 """
 
 # runs under Python 3.8; the path is cleaned before the first import that it could mislead
@@ -54,16 +54,6 @@ def _watch(parent: int) -> None:
     if os.getpgrp() == os.getpid():
         os.killpg(os.getpid(), signal.SIGKILL)
     os._exit(1)
-
-
-def _private_descriptors() -> tuple[int, int]:
-    """Move the two pipes away from 0 and 1: standard input becomes empty, standard output goes where errors go."""
-    reader, writer = os.dup(0), os.dup(1)
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    os.close(null)
-    os.dup2(2, 1)
-    return reader, writer
 
 
 def _unbuffer() -> None:
@@ -172,9 +162,11 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     return {"value": value}
 
 
-def serve(parent: int) -> None:
-    """Answer requests until the pipe closes."""
-    reader, writer = _private_descriptors()
+def serve(parent: int, reader: int, writer: int) -> None:
+    """Answer requests until the pipe ``reader`` closes, on the pipe ``writer``."""
+    for fd in (reader, writer):
+        # programs that an operation starts get neither
+        os.set_inheritable(fd, False)
     threading.Thread(target=_watch, args=(parent,), daemon=True).start()
     _unbuffer()
     _own_packages()
@@ -197,4 +189,4 @@ def serve(parent: int) -> None:
 
 
 if __name__ == "__main__":
-    serve(int(sys.argv[1]))
+    serve(*map(int, sys.argv[1:4]))

@@ -99,7 +99,7 @@ def _wait(tree: ProcessTree, start: float, timeout: float | None, log: BoundedLo
     deadline = float("inf") if timeout is None else start + timeout
     pidfd = open_pidfd(tree.pid)
     poller = select.poll()
-    if pidfd is not None:
+    if pidfd >= 0:
         poller.register(pidfd, select.POLLIN)
     try:
         # the first look comes at once: a short command is to be measured as well
@@ -113,10 +113,10 @@ def _wait(tree: ProcessTree, start: float, timeout: float | None, log: BoundedLo
                     return "memory"
                 log.check()
                 look = now() + tree.interval
-            poller.poll(pause(min(deadline, look) - now(), pidfd is not None))
+            poller.poll(pause(min(deadline, look) - now(), pidfd >= 0))
         return ""
     finally:
-        if pidfd is not None:
+        if pidfd >= 0:
             os.close(pidfd)
 
 

@@ -6,6 +6,8 @@ import os
 import signal
 import time
 
+import psutil
+
 # one bug (a bad write) shows as any of these, depending on what lies where: they are one failure
 MEMORY_SIGNALS = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT})
 _SLICE_SECONDS = 0.01
@@ -24,20 +26,25 @@ def death_of(returncode: int) -> str | None:
 
 def has_ended(pid: int) -> bool:
     """Whether the child ``pid`` has ended. It stays unreaped, so its number and its group's cannot be reused yet."""
+    if not hasattr(os, "waitid"):  # macOS before Python 3.13
+        try:
+            return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        except psutil.Error:
+            return True
     try:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
     except ChildProcessError:
         return True
 
 
-def open_pidfd(pid: int) -> int | None:
-    """Return a descriptor that turns readable when ``pid`` ends; None where the system has none."""
+def open_pidfd(pid: int) -> int:
+    """Return a descriptor that turns readable when ``pid`` ends; -1 where the system has none."""
     if not hasattr(os, "pidfd_open"):
-        return None
+        return -1
     try:
         return os.pidfd_open(pid)
     except OSError:
-        return None
+        return -1
 
 
 def pause(seconds: float, has_pidfd: bool) -> float:

@@ -2,63 +2,59 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 
 HEAD_BYTES = 1 << 20
 TAIL_BYTES = 3 << 20
-# a file may grow to this much before its middle is thrown away
+# a file may take this much disk before its middle is given back
 _FULL_BYTES = 32 << 20
+# FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE of Linux
+_PUNCH = 0x01 | 0x02
 
 
 class BoundedLog:
     """An append-only descriptor whose file keeps the head and the tail of what is written to it.
 
-    The writers share the descriptor (a file and not a pipe, so that a grandchild that keeps it open blocks nobody);
-    ``check`` is called now and then while they run.
+    The writers share the descriptor (a file and not a pipe, so that a grandchild that keeps it open blocks nobody).
+    While they run, ``check`` gives the disk space of the middle back, without ever touching the end that they write to;
+    where the system cannot do that, the file is shortened when they are gone.
     """
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
-        self._head: bytes | None = None
-        self._dropped = 0
+        self._freed = HEAD_BYTES
 
     def reset(self) -> None:
         """Forget all that was written."""
-        self._head, self._dropped = None, 0
+        self._freed = HEAD_BYTES
         if os.fstat(self.fd).st_size:
             os.ftruncate(self.fd, 0)
 
     def check(self) -> None:
-        """Throw away the middle of a file that has grown too large."""
-        size = os.fstat(self.fd).st_size
-        if size <= _FULL_BYTES:
+        """Give back the space of the middle if the file has grown much since the last time."""
+        end = os.fstat(self.fd).st_size - TAIL_BYTES
+        if end - self._freed < _FULL_BYTES:
             return
-        if self._head is None:
-            self._head = os.pread(self.fd, HEAD_BYTES, 0)
-            self._dropped -= len(self._head)
-        self._dropped += size
-        os.ftruncate(self.fd, 0)
+        fallocate = getattr(ctypes.CDLL(None), "fallocate", None)
+        if fallocate is not None:
+            fallocate(self.fd, _PUNCH, ctypes.c_int64(self._freed), ctypes.c_int64(end - self._freed))
+        self._freed = end
 
     def text(self) -> bytes:
         """Return the head and the tail, with a line between that says how much is left out."""
         size = os.fstat(self.fd).st_size
-        head, skipped = self._head, self._dropped
-        if head is None and size <= HEAD_BYTES + TAIL_BYTES:
+        left_out = size - HEAD_BYTES - TAIL_BYTES
+        if left_out <= 0:
             return os.pread(self.fd, size, 0)
-        if head is None:
-            head = os.pread(self.fd, HEAD_BYTES, 0)
-            skipped = -len(head)
-        start = max(0, size - TAIL_BYTES)
-        tail = os.pread(self.fd, TAIL_BYTES, start)
-        return head + b"\n[... %d bytes left out ...]\n" % (skipped + start) + tail
+        head, tail = os.pread(self.fd, HEAD_BYTES, 0), os.pread(self.fd, TAIL_BYTES, size - TAIL_BYTES)
+        return head + b"\n[... %d bytes left out ...]\n" % left_out + tail
 
     def trim(self) -> None:
-        """Rewrite the file as ``text`` if something was or is to be left out; call it once the writers are gone."""
-        if self._head is None and os.fstat(self.fd).st_size <= HEAD_BYTES + TAIL_BYTES:
+        """Rewrite the file as ``text`` if something is left out; call it once the writers are gone."""
+        if os.fstat(self.fd).st_size <= HEAD_BYTES + TAIL_BYTES:
             return
-        text = self.text()
+        view = memoryview(self.text())
         os.ftruncate(self.fd, 0)
-        view = memoryview(text)
         while view:
             view = view[os.write(self.fd, view) :]
-        self._head, self._dropped = None, 0

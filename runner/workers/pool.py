@@ -119,8 +119,11 @@ class Pool:
                 worker.discard()
                 continue
             with self._lock:
-                self._busy.add(worker)
-            return worker
+                if not self._closed:
+                    self._busy.add(worker)
+                    return worker
+            # closed while the worker started
+            worker.discard()
 
     def _give_back(self, worker: Worker, keep: bool) -> None:
         with self._lock:

@@ -73,23 +73,27 @@ class Worker:
         fd = os.open(name, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
         Path(name).unlink()
         self.log = BoundedLog(fd)
+        # pipes of their own and not 0 and 1: whatever prints at its start must not be taken for a frame
+        reader, self._requests = os.pipe()
+        self._answers, writer = os.pipe()
         try:
             self._process = subprocess.Popen(
-                [python, str(_CHILD), str(os.getpid())],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
+                [python, str(_CHILD), str(os.getpid()), str(reader), str(writer)],
+                stdin=subprocess.DEVNULL,
+                stdout=fd,
                 stderr=fd,
-                bufsize=0,
+                pass_fds=(reader, writer),
                 env=_environment(python),
                 start_new_session=True,
             )
         except OSError as error:
-            os.close(fd)
+            for mine in (fd, self._requests, self._answers):
+                os.close(mine)
             raise WorkerStartError(f"cannot start the interpreter {python}: {error.strerror or error}") from error
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._requests, self._answers = self._process.stdin, self._process.stdout
-        os.set_blocking(self._answers.fileno(), False)
+        finally:
+            os.close(reader)
+            os.close(writer)
+        os.set_blocking(self._answers, False)
         self._pidfd = open_pidfd(self._process.pid)
         guardian.add(self._process.pid)
         try:
@@ -110,19 +114,18 @@ class Worker:
         """
         start = now()
         tree = ProcessTree(self._process.pid, memory_mb)
-        body = json.dumps({"op": op, "args": args}).encode()
+        body = json.dumps({"op": op, "args": args}, default=os.fspath).encode()
         answer: dict[str, Any] | None = None
         stopped = "interrupted"
         try:
             view = memoryview(struct.pack(">I", len(body)) + body)
             with contextlib.suppress(BrokenPipeError):
                 while view:
-                    view = view[self._requests.write(view) or 0 :]
+                    view = view[os.write(self._requests, view) :]
             answer, stopped = self._await(tree, start if timeout is None else start + timeout, timeout is None)
         finally:
-            if answer is None and stopped:
-                tree.kill()
             if answer is None:
+                tree.kill()
                 self.kill()
         peak = max(tree.peak_mb, (answer or {}).get("peak_mb", 0.0))
         if answer is not None and memory_mb is not None and peak > memory_mb:
@@ -135,7 +138,8 @@ class Worker:
     def close(self) -> None:
         """Let it end, then kill what is left."""
         if self._returncode is None:
-            self._requests.close()
+            os.close(self._requests)
+            self._requests = -1
             self._wait(_CLOSE_SECONDS)
         self.kill()
 
@@ -146,16 +150,14 @@ class Worker:
         kill_group(self._process.pid, whole_session=False)
         self._guardian.remove(self._process.pid)
         self._returncode = self._process.wait()
-        with contextlib.suppress(OSError):
-            self._requests.close()
-        self._answers.close()
-        if self._pidfd is not None:
-            os.close(self._pidfd)
+        for fd in (self._requests, self._answers, self._pidfd):
+            if fd >= 0:
+                os.close(fd)
 
     def interrupt(self) -> None:
-        """Kill its process group from another thread; the thread that waits for an answer reaps it."""
+        """Kill it and its descendants from another thread; the thread that waits for an answer reaps it."""
         if self._returncode is None:
-            kill_group(self._process.pid, whole_session=False)
+            ProcessTree(self._process.pid, None).kill()
 
     def discard(self) -> None:
         """Kill it and close its log: nothing of it is left."""
@@ -188,16 +190,16 @@ class Worker:
     def _wait(self, seconds: float) -> None:
         deadline = now() + seconds
         poller = select.poll()
-        if self._pidfd is not None:
+        if self._pidfd >= 0:
             poller.register(self._pidfd, select.POLLIN)
         while not has_ended(self._process.pid) and now() < deadline:
-            poller.poll(pause(deadline - now(), self._pidfd is not None))
+            poller.poll(pause(deadline - now(), self._pidfd >= 0))
 
     def _await(self, tree: ProcessTree, deadline: float, endless: bool) -> tuple[dict[str, Any] | None, str]:
         """Wait for a frame. Return it, or None and why the worker has to be stopped ("" if it ended by itself)."""
         poller = select.poll()
         poller.register(self._answers, select.POLLIN)
-        if self._pidfd is not None:
+        if self._pidfd >= 0:
             poller.register(self._pidfd, select.POLLIN)
         look = now() + tree.interval
         while True:
@@ -219,12 +221,12 @@ class Worker:
                 self.log.check()
                 look = now() + tree.interval
             until = look if endless else min(look, deadline)
-            poller.poll(pause(until - now(), self._pidfd is not None))
+            poller.poll(pause(until - now(), self._pidfd >= 0))
 
     def _fill(self) -> bool:
         """Read what is there; return whether there may be more."""
         try:
-            chunk = os.read(self._answers.fileno(), 1 << 20)
+            chunk = os.read(self._answers, 1 << 20)
         except BlockingIOError:
             return False
         self._buffer += chunk

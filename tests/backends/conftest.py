@@ -34,7 +34,9 @@ class Lab:
         """``inputs`` and ``outputs``: name -> (element type, shape), a TypeProto, or None for no type at all."""
         graph = helper.make_graph(nodes, "g", *([value(*item) for item in part.items()] for part in (inputs, outputs)))
         graph.initializer.extend(more.get("initializer", []))
-        opsets = [helper.make_opsetid("", opset)] + [helper.make_opsetid(domain, 1) for domain in more.get("domains", [])]
+        opsets = [helper.make_opsetid("", opset)] + [
+            helper.make_opsetid(domain, 1) for domain in more.get("domains", [])
+        ]
         model = helper.make_model(graph, opset_imports=opsets, ir_version=more.get("ir_version", 8))
         path = self.folder / f"model{len(list(self.folder.glob('*.onnx')))}.onnx"
         path.write_bytes(model.SerializeToString())

@@ -27,7 +27,10 @@ def run(lab: Lab, model: Path, **settings: Any) -> Any:
         ({"name": "tensorflow"}, ["backend=tensorflow", "valid: onnx_reference, onnxruntime"]),
         ({"providers": ["NoSuchProvider"]}, ["providers=NoSuchProvider", "CPUExecutionProvider"]),
         ({"optimization": "more"}, ["optimization=more", "valid: all, basic, extended", "none"]),
-        ({"session_options": {"no_such": "1"}}, ["session_options=no_such", "enable_mem_pattern", "inter_op_num_threads"]),
+        (
+            {"session_options": {"no_such": "1"}},
+            ["session_options=no_such", "enable_mem_pattern", "inter_op_num_threads"],
+        ),
         ({"session_options": {"execution_mode": "x"}}, ["execution_mode=x", "ORT_PARALLEL, ORT_SEQUENTIAL"]),
         ({"session_options": {"enable_mem_pattern": "x"}}, ["enable_mem_pattern=x", "false, true"]),
         ({"session_options": {"inter_op_num_threads": "x"}}, ["inter_op_num_threads=x", "a whole number"]),
@@ -68,7 +71,9 @@ def test_settings_reach_the_session(lab: Lab, level: str) -> None:
 
 
 def test_status_is_the_type_of_the_error(lab: Lab) -> None:
-    mixed = lab.model([helper.make_node("Add", ["x", "z"], ["y"])], {"x": (F, [2]), "z": (TensorProto.INT64, [2])}, {"y": (F, [2])})
+    mixed = lab.model(
+        [helper.make_node("Add", ["x", "z"], ["y"])], {"x": (F, [2]), "z": (TensorProto.INT64, [2])}, {"y": (F, [2])}
+    )
     failure = lab.run("onnxruntime", mixed, {"x": np.ones(2, np.float32), "z": np.ones(2, np.int64)}).failure
     assert (failure.stage, failure.type) == ("load", "FAIL" if failure.type == "FAIL" else "INVALID_GRAPH")
     assert "ONNXRuntimeError" not in failure.message

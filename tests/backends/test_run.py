@@ -32,12 +32,19 @@ def test_outputs_of_each_sample(lab: Lab, backend: str) -> None:
     assert load(entry).name == "y" == entry["name"]
     assert (entry["dtype"], entry["shape"], entry["finite"], entry["nan"]) == (F, [1, 2], True, False)
     assert len(reply.value["run_seconds"]) == 2 and reply.value["load_seconds"] > 0
-    assert reply.value["providers"] == {"onnxruntime": ["CPUExecutionProvider"], "onnx_reference": ["onnx_reference"]}[backend]
+    assert (
+        reply.value["providers"]
+        == {"onnxruntime": ["CPUExecutionProvider"], "onnx_reference": ["onnx_reference"]}[backend]
+    )
 
 
 @both
 def test_outputs_without_a_type(lab: Lab, backend: str) -> None:
-    nodes = [node("Shape", ["x"], ["s"]), node("Relu", ["x"], ["r"]), node("Cast", ["r"], ["h"], to=TensorProto.FLOAT16)]
+    nodes = [
+        node("Shape", ["x"], ["s"]),
+        node("Relu", ["x"], ["r"]),
+        node("Cast", ["r"], ["h"], to=TensorProto.FLOAT16),
+    ]
     model = lab.model(nodes, {"x": (F, [2])}, {"h": None, "s": None, "r": None})
     reply = lab.run(backend, model, {"x": np.array([-1, 7e4], np.float32)})
     sample = reply.value["samples"][0]
@@ -47,7 +54,9 @@ def test_outputs_without_a_type(lab: Lab, backend: str) -> None:
 
 @both
 def test_chosen_outputs_inline_and_no_files(lab: Lab, backend: str) -> None:
-    model = lab.model([node("Abs", ["x"], ["a"]), node("Neg", ["a"], ["b"])], {"x": (F, [1])}, {"a": (F, [1]), "b": (F, [1])})
+    model = lab.model(
+        [node("Abs", ["x"], ["a"]), node("Neg", ["a"], ["b"])], {"x": (F, [1])}, {"a": (F, [1]), "b": (F, [1])}
+    )
     reply = lab.run(backend, model, {"x": np.array([-3], np.float32)}, outputs=["b"], out=None, inline=True)
     entry = reply.value["samples"][0]["b"]
     assert list(reply.value["samples"][0]) == ["b"] and entry["path"] == ""
@@ -65,7 +74,9 @@ def test_chosen_outputs_inline_and_no_files(lab: Lab, backend: str) -> None:
 def test_not_finite(lab: Lab, backend: str, dtype: str, values: list[float], finite: bool, nan: bool) -> None:
     array = np.array(values).astype(getattr(ml_dtypes, dtype, dtype))
     proto = numpy_helper.from_array(array)
-    model = lab.model([node("Identity", ["x"], ["y"])], {"x": (proto.data_type, [2])}, {"y": (proto.data_type, [2])}, 19, ir_version=9)
+    model = lab.model(
+        [node("Identity", ["x"], ["y"])], {"x": (proto.data_type, [2])}, {"y": (proto.data_type, [2])}, 19, ir_version=9
+    )
     entry = lab.run(backend, model, {"x": proto}).value["samples"][0]["y"]
     assert (entry["dtype"], entry["finite"], entry["nan"]) == (proto.data_type, finite, nan)
     assert load(entry).raw_data == proto.raw_data
@@ -73,7 +84,11 @@ def test_not_finite(lab: Lab, backend: str, dtype: str, values: list[float], fin
 
 @both
 def test_fp8_without_infinity(lab: Lab, backend: str) -> None:
-    for kind, bits, nan in [(TensorProto.FLOAT8E4M3FN, 0x7F, True), (TensorProto.FLOAT8E4M3FNUZ, 0x80, True), (TensorProto.FLOAT8E4M3FNUZ, 0x7F, False)]:
+    for kind, bits, nan in [
+        (TensorProto.FLOAT8E4M3FN, 0x7F, True),
+        (TensorProto.FLOAT8E4M3FNUZ, 0x80, True),
+        (TensorProto.FLOAT8E4M3FNUZ, 0x7F, False),
+    ]:
         proto = TensorProto(dims=[1], data_type=kind, raw_data=bytes([bits]))
         model = lab.model([node("Identity", ["x"], ["y"])], {"x": (kind, [1])}, {"y": (kind, [1])}, 19, ir_version=9)
         entry = lab.run(backend, model, {"x": proto}).value["samples"][0]["y"]
@@ -90,11 +105,13 @@ def test_int4(lab: Lab, backend: str) -> None:
     np.testing.assert_array_equal(numpy_helper.to_array(load(reply.value["samples"][0]["y"])), [-4, 3.5, -0.5])
     nodes = [node("QuantizeLinear", ["x", "s", "z"], ["y"])]
     zero = helper.make_tensor("z", TensorProto.INT4, [], [0])
-    model = lab.model(nodes, {"x": (F, [3])}, {"y": (TensorProto.INT4, [3])}, 21, ir_version=10, initializer=[scale, zero])
+    model = lab.model(
+        nodes, {"x": (F, [3])}, {"y": (TensorProto.INT4, [3])}, 21, ir_version=10, initializer=[scale, zero]
+    )
     reply = lab.run(backend, model, {"x": np.array([-4, 3.5, -0.5], np.float32)})
     entry = reply.value["samples"][0]["y"]
     assert entry["dtype"] == TensorProto.INT4 and entry["shape"] == [3]
-    assert load(entry).raw_data == proto.raw_data or load(entry).raw_data == bytes(load(entry).raw_data)
+    assert load(entry).raw_data == bytes([0x78, 0x0F])
 
 
 @both
@@ -108,7 +125,16 @@ def test_strings(lab: Lab, backend: str) -> None:
 
 @both
 def test_typed_fields_are_read(lab: Lab, backend: str) -> None:
-    for kind, values in [(F, [1.5, -2.0]), (TensorProto.INT64, [-1, 1 << 40]), (TensorProto.FLOAT16, [1.5, -2.0]), (TensorProto.BOOL, [1, 0]), (TensorProto.DOUBLE, [0.1, 2]), (TensorProto.UINT64, [1, (1 << 64) - 1]), (TensorProto.INT8, [-1, 3]), (TensorProto.UINT32, [1, (1 << 32) - 1])]:
+    for kind, values in [
+        (F, [1.5, -2.0]),
+        (TensorProto.INT64, [-1, 1 << 40]),
+        (TensorProto.FLOAT16, [1.5, -2.0]),
+        (TensorProto.BOOL, [1, 0]),
+        (TensorProto.DOUBLE, [0.1, 2]),
+        (TensorProto.UINT64, [1, (1 << 64) - 1]),
+        (TensorProto.INT8, [-1, 3]),
+        (TensorProto.UINT32, [1, (1 << 32) - 1]),
+    ]:
         proto = helper.make_tensor("x", kind, [2], values)
         assert not proto.raw_data
         model = lab.model([node("Identity", ["x"], ["y"])], {"x": (kind, [2])}, {"y": (kind, [2])})
@@ -155,7 +181,11 @@ def test_names_never_become_file_names(lab: Lab, backend: str) -> None:
 def test_missing_feed(lab: Lab, backend: str) -> None:
     model = lab.model([node("Add", ["x", "z"], ["y"])], {"x": (F, [1]), "z": (F, [1])}, {"y": (F, [1])})
     failure = lab.run(backend, model, {"x": np.ones(1, np.float32)}).failure
-    assert (failure.stage, failure.type) == ("setup", "MissingFeed") and "'z'" in failure.message and "x" in failure.message
+    assert (
+        (failure.stage, failure.type) == ("setup", "MissingFeed")
+        and "'z'" in failure.message
+        and "x" in failure.message
+    )
 
 
 @both
@@ -187,7 +217,7 @@ def test_errors_name_their_stage(lab: Lab, backend: str) -> None:
     feeds = {"x": np.ones(2, np.float32), "shape": np.array([3])}
     failure = lab.run(backend, wrong, feeds).failure
     assert failure.stage == "infer"
-    assert failure.type == {"onnxruntime": "RUNTIME_EXCEPTION", "onnx_reference": "ValueError"}[backend]
+    assert failure.type in {"onnxruntime": ["FAIL", "RUNTIME_EXCEPTION"], "onnx_reference": ["ValueError"]}[backend]
     corrupt = lab.folder / "corrupt.onnx"
     corrupt.write_bytes(b"\x08\x09garbage")
     assert lab.run(backend, corrupt).failure.stage == "load"

@@ -10,14 +10,20 @@ from onnx import TensorProto, numpy_helper
 from runner.workers import Pool
 from tests.backends.conftest import Lab, load
 
-SOURCE = '''
+SOURCE = """
 import numpy as np
 import beside
 
 def check(model, inputs, expected):
     [sample], [wanted] = inputs, expected
     assert sample["b"].dtype.name == "bfloat16"
-    return {"model": model, "ok": np.bool_((sample["x"] == wanted["y"]).all()), "sum": sample["x"].sum(), "list": np.arange(2), "other": beside.NAME}
+    return {
+        "model": model,
+        "ok": np.bool_((sample["x"] == wanted["y"]).all()),
+        "sum": sample["x"].sum(),
+        "list": np.arange(2),
+        "other": beside.NAME,
+    }
 
 def verdict(model, inputs, expected):
     return np.bool_(False)
@@ -37,7 +43,7 @@ def wrong():
 
 def none():
     return []
-'''
+"""
 
 
 @pytest.fixture

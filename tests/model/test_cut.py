@@ -7,13 +7,13 @@ import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.model.models import SHAPE, dags, model_of, recorded, tensor, types_of
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from runner.model.constants import lower_constants
 from runner.model.cut import CutError, cut, identity, whole
 from runner.model.graph import Graph
+from tests.model.models import SHAPE, dags, model_of, recorded, tensor, types_of
 
 FLOAT = helper.make_tensor_type_proto(TensorProto.FLOAT, SHAPE)
 
@@ -40,7 +40,7 @@ def expected_outputs(graph, keep, expose):
     return names
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(dags(), st.data())
 def test_any_set_of_nodes_gives_the_values_of_the_original(dag, data):
     model, feeds = dag

@@ -123,6 +123,13 @@ def test_files_that_are_no_models_are_refused(tmp_path):
             ingest({"model": str(missing), "store": store})
 
 
+def test_names_that_are_no_text_are_refused(tmp_path):
+    content = model_of([neg("long name", "x")], ["long name"], ["x"]).SerializeToString()
+    (tmp_path / "m.onnx").write_bytes(content.replace(b"long name", b"\xff\xfeng name"))
+    with pytest.raises(ModelError, match="UTF-8"):
+        ingest({"model": str(tmp_path / "m.onnx"), "store": str(tmp_path / "store")})
+
+
 def test_external_data_is_read_only_from_inside_the_folder(tmp_path):
     folder = tmp_path / "models"
     (folder / "sub").mkdir(parents=True)

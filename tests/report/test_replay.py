@@ -83,4 +83,10 @@ def test_drift_names_each_change() -> None:
         "onnx 1.20 -> (none)",
         "tensorrt (none) -> 11.0",
     )
+    old, new = (f'{{"name": "x", "versions": {{"onnxruntime": "{version}"}}}}' for version in ("1.30", "1.31"))
+    assert drift({"target": old}, {"target": new, "more": "1"}) == (
+        "target versions onnxruntime changed: 1.30 -> 1.31",
+        "more changed: (none) -> 1",
+    )
+    assert drift({"target": old}, {"target": "{"}) == (f"target changed: {old} -> {{",)
     assert drift({"model": "ab" * 32}, {}) == ("model changed: abababab.. -> (none)",)

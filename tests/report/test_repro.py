@@ -96,8 +96,9 @@ def test_compare_with_a_reference_and_with_recorded_outputs(tmp_path: Path) -> N
     (tmp_path / "test_data_set_0" / "output_0.pb").write_bytes(expected.SerializeToString())
     for metric in ("elementwise", "scale", "fraction", "cosine"):
         assert run(tmp_path, found("mismatch", "compare"), Facts("compare", metric=metric))[0] == 1
-    loose = Facts("compare", tolerances={"y": (0.0, float("inf"))})
-    assert run(tmp_path, found("mismatch", "compare"), loose)[0] == 0
+    for loose in (Facts("compare", limit=float("inf")), Facts("compare", atol=float("inf"))):
+        assert run(tmp_path, found("mismatch", "compare"), loose)[0] == 0
+    assert run(tmp_path, found("mismatch", "compare"), Facts("compare", reference=REFERENCE, limit=0.0))[0] == 1
 
 
 def test_a_model_that_does_not_run(tmp_path: Path) -> None:
@@ -119,11 +120,36 @@ def test_a_death_and_a_hang_are_shown_from_outside(tmp_path: Path) -> None:
     for body, kind, words in (
         ("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)", "death MEMORY", "killed by SIGSEGV"),
         ("import time; time.sleep(60)", "timeout", "did not end in 3.0 s"),
+        ("import time; hoard = b'1' * 400_000_000; time.sleep(60)", "memory", "used more than 300 MiB"),
+        ("import os; os._exit(9)", "exit 9", "ended with exit status 9"),
     ):
         (tmp_path / "onnxruntime.py").write_text(f"__version__ = '0'\ndef get_available_providers():\n    {body}\n")
-        code, text = run(tmp_path, found(kind), Facts("runs", timeout=3.0))
-        assert code == 1
+        code, text = run(tmp_path, found(kind), Facts("runs", timeout=3.0, memory_mb=300 if kind == "memory" else None))
+        assert code == 1, text
         assert words in text
+
+
+def test_a_function_of_the_users(tmp_path: Path) -> None:
+    folder, check = tmp_path / "run", tmp_path / "check.py"
+    bundle(folder, "Abs", {"x": np.ones(3, np.float32)}, {"y": TensorProto.FLOAT})
+    facts = Facts("python", file=str(check), timeout=60.0)
+    for answer, code in (("False", 1), ("True", 0), ("{'outcome': 'fail', 'worst': 1}", 1), ("'different'", 2)):
+        check.write_text(
+            f"def check(model, inputs, expected):\n    assert inputs[0]['x'].shape == (3,)\n    return {answer}\n"
+        )
+        assert run(folder, found("returned fail", "check"), facts)[0] == code
+    check.write_text("import os\ndef check(model, inputs, expected):\n    os.abort()\n")
+    assert run(folder, found("death MEMORY", "check"), facts)[0] == 1
+    check.unlink()
+    assert run(folder, found("returned fail", "check"), facts)[0] == 2
+
+
+def test_nan_where_the_reference_has_none_is_a_difference(tmp_path: Path) -> None:
+    bundle(tmp_path, "Log", {"x": np.array([-1.0, 1.0], np.float32)}, {"y": TensorProto.FLOAT})
+    for good, code in (([0.0, 0.0], 1), ([np.nan, 0.0], 0)):
+        expected = numpy_helper.from_array(np.array(good, np.float32), "y")
+        (tmp_path / "test_data_set_0" / "output_0.pb").write_bytes(expected.SerializeToString())
+        assert run(tmp_path, found("nan", "compare"), Facts("auto"))[0] == code
 
 
 def test_bfloat16_and_float8_go_in_and_come_out(tmp_path: Path) -> None:
@@ -135,6 +161,11 @@ def test_bfloat16_and_float8_go_in_and_come_out(tmp_path: Path) -> None:
         (folder / "test_data_set_0" / "output_0.pb").write_bytes(expected.SerializeToString())
         code, text = run(folder, found("mismatch"), Facts("compare"))
         assert (code, "cannot tell" in text) == (0, False), text
+        assert "max |b| = 2" in text
+    folder = tmp_path / "nan"
+    tensor = helper.make_tensor("x", TensorProto.BFLOAT16, [1], [float("nan")])
+    write(folder, [helper.make_node("Identity", ["x"], ["y"])], [tensor], {"y": TensorProto.BFLOAT16})
+    assert run(folder, found("nan"), Facts("finite"))[0] == 1
 
 
 @pytest.mark.parametrize(
@@ -186,7 +217,7 @@ def test_a_command_gets_its_files_place_and_death(tmp_path: Path) -> None:
 
 def test_names_never_become_code(tmp_path: Path) -> None:
     bundle(tmp_path, "Log", {"x": np.array([-1.0], np.float32)}, {"y": TensorProto.FLOAT})
-    facts = Facts("finite", outputs=(NASTY,), tolerances={NASTY: (1.0, 1.0)}, env={"A": NASTY})
+    facts = Facts("finite", outputs=(NASTY,), env={"A": NASTY})
     code, text = run(tmp_path, found("nan", NASTY, (NASTY, "@NEEDS@")), facts)
     assert code == 1
     assert ascii(NASTY) in text

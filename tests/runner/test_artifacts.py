@@ -244,7 +244,14 @@ def test_a_large_candidate_is_pointed_at_or_materialised(run: Run, tmp_path: Pat
     run.sort(pointing, Outcome.FAIL, 1, large)
     (name,) = run.kept()
     assert name.endswith(".onnx.txt")
-    assert str(large) in (pointing.folder / name).read_text()
+    held = Path((pointing.folder / name).read_text().splitlines()[0].removeprefix("model: "))
+    assert held.parent == store
+    assert held.read_bytes() == large.read_bytes()
+    best = run.artifacts(keep=Keep.best, folder="best")
+    run.sort(best, Outcome.FAIL, 5, large)
+    run.sort(best, Outcome.FAIL, 4, large)
+    assert len(list((best.folder / "bad").iterdir())) == 1
+    assert len(list(store.glob("kept.*"))) == 2
     materialised = run.artifacts(keep=Keep.all, materialize=True, folder="out")
     run.sort(materialised, Outcome.FAIL, 1, large)
     (place,) = (materialised.folder / "bad").iterdir()

@@ -45,7 +45,7 @@ def hangs(model, inputs, expected):
     """Hang with a child, a grandchild and a child in another session."""
     pids = [os.getpid()]
     for new in (False, True):
-        code = "import subprocess, sys, time; p = subprocess.Popen(['sleep', '600']); print(p.pid, flush=True); time.sleep(600)"
+        code = "import subprocess as s, time; print(s.Popen(['sleep', '600']).pid, flush=True); time.sleep(600)"
         process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=new)
         pids += [process.pid, int(process.stdout.readline())]
     with open(model + ".part", "w") as file:

@@ -40,7 +40,10 @@ def run(tmp_path: Path, guardian: Guardian) -> Runner:
 
 
 def test_exit_code_and_output(run: Runner) -> None:
-    code = "import os, sys, time; print(os.getcwd(), os.environ['A'], sys.stdin.read()); sys.stderr.write('err'); time.sleep(0.3); sys.exit(9)"
+    code = (
+        "import os, sys, time; print(os.getcwd(), os.environ['A'], sys.stdin.read()); sys.stderr.write('err')\n"
+        "time.sleep(0.3); sys.exit(9)"
+    )
     end = run.python(code, env={**os.environ, "A": "b c"})
     assert end.returncode == 9 and end.death is None and end.cannot_start is None
     assert end.seconds > 0 and end.peak_rss_mb > 0
@@ -48,7 +51,8 @@ def test_exit_code_and_output(run: Runner) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "death"), [(signal.SIGSEGV, "death MEMORY"), (signal.SIGFPE, "death FPE"), (signal.SIGKILL, "death KILL")]
+    ("number", "death"),
+    [(signal.SIGSEGV, "death MEMORY"), (signal.SIGFPE, "death FPE"), (signal.SIGKILL, "death KILL")],
 )
 def test_deaths(run: Runner, number: int, death: str) -> None:
     end = run.python(f"import os; os.kill(os.getpid(), {int(number)})")
@@ -100,7 +104,10 @@ def test_cannot_start(run: Runner, tmp_path: Path) -> None:
 
 
 def test_large_output_keeps_head_and_tail(run: Runner) -> None:
-    code = "import os\nos.write(1, b'the start')\nfor _ in range(60): os.write(1, b'x' * (1 << 20))\nos.write(2, b'the end')"
+    code = (
+        "from os import write\nwrite(1, b'the start')\nfor _ in range(60): write(1, b'x' << 20)\nwrite(2, b'the end')"
+    )
+    code = code.replace("b'x' << 20", "b'x' * (1 << 20)")
     assert run.python(code).returncode == 0
     text = run.log.read_bytes()
     assert len(text) < 5 << 20

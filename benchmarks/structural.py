@@ -1,0 +1,77 @@
+"""Planted culprits on real architectures, judged by structure alone: how many checks, and is the answer exact?
+
+    python -m benchmarks.structural ZOO [MODEL ...] [--strategy reduce] [--option key=value ...]
+
+ZOO/MODEL holds model.onnx and culprits.json ({"single": [tensor], "chain": [..], "branch": [..]}: first outputs of the culprit
+nodes). A model fails if all of them are there. Bound for single and chain: 2 * ceil(log2 N) + 2 k + 3.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+CHECK = """
+import sys
+import onnx
+model = onnx.load(sys.argv[1], load_external_data=False)
+made = {name for node in model.graph.node for name in node.output}
+sys.exit(1 if made.issuperset(sys.argv[2:]) else 0)
+"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("zoo", type=Path)
+    parser.add_argument("models", nargs="*")
+    parser.add_argument("--strategy", default="reduce")
+    parser.add_argument("--option", action="append", default=[])
+    given = parser.parse_args()
+    zoo = given.zoo.resolve()
+    names = given.models or sorted(path.parent.name for path in zoo.glob("*/culprits.json"))
+    print("| model | nodes | case | exact | left | search | bound | trust | seconds | checking | recording | job MB | workers MB |")
+    print("|---|---|---|---|---|---|---|---|---|---|---|---|---|")
+    bad = 0
+    with tempfile.TemporaryDirectory() as scratch:
+        check = Path(scratch) / "check.py"
+        check.write_text(CHECK)
+        for name in names:
+            planted = json.loads((zoo / name / "culprits.json").read_text())
+            for case in ("single", "chain", "branch"):
+                if case in planted:
+                    bad += not _row(zoo / name, case, planted[case], check, Path(scratch), given)
+    return 1 if bad else 0
+
+
+def _row(folder: Path, case: str, culprits: list[str], check: Path, scratch: Path, given: argparse.Namespace) -> bool:
+    out = scratch / f"{folder.name}-{case}"
+    argv = json.dumps([sys.executable, str(check), "{model}", *culprits])
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "runner", f"strategy={given.strategy}", f"model={folder / 'model.onnx'}"),
+            *("checker=command", f"checker.command={argv}", "checker.fail_codes=[1]"),
+            *(f"hydra.run.dir={out}", "verbosity=warning", *given.option),
+        ],
+        capture_output=True,
+        check=False,
+    )
+    result = json.loads((out / "result.json").read_text())
+    nodes, checks, seconds, peak = result["nodes"], result["checks"], result["seconds"], result["peak_rss_mb"]
+    exact = result["status"] == "found" and nodes["after"] == len(culprits)
+    bound = 2 * math.ceil(math.log2(nodes["before"])) + 2 * len(culprits) + 3
+    print(
+        f"| {folder.name} | {nodes['before']} | {case} | {'yes' if exact else result['status'] + ' ' + result['message'][:80]} "
+        f"| {nodes['after']} | {checks['search']} | {bound if case != 'branch' else '-'} | {checks['trust']} "
+        f"| {seconds['total']:.1f} | {seconds['checking']:.1f} | {seconds['recording']:.1f} | {peak['job']:.0f} | {peak['workers']:.0f} |",
+        flush=True,
+    )
+    return exact and (case == "branch" or checks["search"] <= bound)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import os
+import pty
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runner.checkers.checker import Tools
+from runner.checkers.interactive import InteractiveCheck, Undo
+from runner.errors import UsageError
+from runner.schema.checker import InteractiveChecker
+from strategies.outcome import Outcome
+from tests.checkers.conftest import MakeCandidate
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
+    """A real terminal as standard input; what is written to the descriptor is typed."""
+    keyboard, screen = pty.openpty()
+    with os.fdopen(screen, "r") as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        yield keyboard
+    os.close(keyboard)
+
+
+@pytest.mark.parametrize(
+    ("typed", "outcome", "asked"),
+    [
+        ("p\n", Outcome.PASS, 1),
+        ("Fail\n", Outcome.FAIL, 1),
+        ("d\n", Outcome.DIFFERENT, 1),
+        ("s\n", Outcome.UNRESOLVED, 1),
+        ("x\n\n zebra\n  pass\n", Outcome.PASS, 4),
+    ],
+)
+def test_the_first_letter_counts_and_nonsense_is_asked_again(
+    tools: Tools,
+    candidate: MakeCandidate,
+    terminal: int,
+    capsys: pytest.CaptureFixture[str],
+    typed: str,
+    outcome: Outcome,
+    asked: int,
+) -> None:
+    os.write(terminal, typed.encode())
+    verdict = InteractiveCheck(InteractiveChecker(), tools).check(candidate(Path("/somewhere/model.onnx")))
+    assert verdict.outcome is outcome
+    assert (verdict.signature is not None) is (outcome is Outcome.FAIL)
+    said = capsys.readouterr().out
+    assert "/somewhere/model.onnx" in said and "2 nodes" in said and "bisect" in said
+    assert said.count("Please answer") == asked - 1
+
+
+def test_undo_is_the_session_s_business(tools: Tools, candidate: MakeCandidate, terminal: int) -> None:
+    os.write(terminal, b"undo\n")
+    with pytest.raises(Undo):
+        InteractiveCheck(InteractiveChecker(), tools).check(candidate())
+
+
+def test_the_end_of_input_stops_cleanly(tools: Tools, candidate: MakeCandidate, terminal: int) -> None:
+    check = InteractiveCheck(InteractiveChecker(), tools)
+    os.write(terminal, b"\x04")
+    with pytest.raises(KeyboardInterrupt):
+        check.check(candidate())
+
+
+def test_without_a_terminal_it_does_not_start(tools: Tools, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Path(os.devnull).open() as nothing:
+        monkeypatch.setattr(sys, "stdin", nothing)
+        with pytest.raises(UsageError, match=r"needs a terminal.*checker=command"):
+            InteractiveCheck(InteractiveChecker(), tools)

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import json
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from runner.checkers.metrics import compare
+from runner.schema.checker import CompareChecker, Metric, NonFinite, Statistic
+
+B = np.array([1.0, -2.0, 4.0, 0.0], np.float32)
+INF, NAN = np.inf, np.nan
+
+
+def rule(**settings: object) -> CompareChecker:
+    return CompareChecker(**settings)  # type: ignore[arg-type]
+
+
+def differs(a: object, b: object, **settings: object) -> str:
+    """ "" if they are the same, else the kind."""
+    difference = compare(np.asarray(a), np.asarray(b), rule(**settings))
+    json.dumps(difference.numbers(), allow_nan=False)
+    return (difference.kind or "mismatch") if difference.fails() else ""
+
+
+def f32(*values: float) -> np.ndarray:
+    return np.array(values, np.float32)
+
+
+def test_scale_is_robust_near_zero_and_elementwise_is_not() -> None:
+    near = B + f32(0, 0, 0, 0.01)
+    assert differs(near, B, metric=Metric.scale) == ""
+    assert differs(near, B, metric=Metric.elementwise) == "mismatch"
+    assert differs(B + f32(0, 0, 0, 0.05), B, metric=Metric.scale) == "mismatch"
+
+
+@pytest.mark.parametrize(
+    ("statistic", "settings", "kind"),
+    [
+        (Statistic.max, {}, "mismatch"),
+        (Statistic.mean, {}, ""),
+        (Statistic.median, {}, ""),
+        (Statistic.quantile, {"quantile": 0.5}, ""),
+        (Statistic.quantile, {"quantile": 1.0}, "mismatch"),
+    ],
+)
+@pytest.mark.parametrize("metric", [Metric.scale, Metric.elementwise])
+def test_statistics(statistic: Statistic, settings: dict, kind: str, metric: Metric) -> None:
+    b = np.ones(1000, np.float32)
+    a = b.copy()
+    a[7] = 2.0
+    assert differs(a, b, metric=metric, statistic=statistic, **settings) == kind
+
+
+@pytest.mark.parametrize(("bad", "kind"), [(0, ""), (9, ""), (10, ""), (11, "mismatch"), (1000, "mismatch")])
+def test_fraction_counts_elements(bad: int, kind: str) -> None:
+    b = np.ones(1000, np.float32)
+    a = b.copy()
+    a[:bad] += 0.5
+    assert differs(a, b, metric=Metric.fraction, fraction=0.01) == kind
+    difference = compare(a, b, rule(metric=Metric.fraction))
+    assert difference.fraction == bad / 1000
+
+
+def test_cosine() -> None:
+    assert differs(B, B, metric=Metric.cosine) == ""
+    assert differs(2 * B, B, metric=Metric.cosine) == ""
+    assert differs(-B, B, metric=Metric.cosine) == "mismatch"
+    assert compare(-B, B, rule()).cosine == pytest.approx(-1)
+    zero = np.zeros(4, np.float32)
+    assert differs(zero, zero, metric=Metric.cosine) == ""
+    assert differs(zero, B, metric=Metric.cosine) == "mismatch"
+    assert differs(B.astype(np.float64) * 1e300, B.astype(np.float64) * 1e300, metric=Metric.cosine) == ""
+
+
+def test_zero_and_tiny_references() -> None:
+    zero = np.zeros(4, np.float32)
+    assert differs(zero + 1e-6, zero) == ""
+    assert differs(zero + 1e-3, zero) == "mismatch"
+    assert differs(zero, zero, rtol=0, atol=0, metric=Metric.elementwise) == ""
+    assert differs(zero + 1, zero, rtol=0, atol=0, metric=Metric.elementwise) == "mismatch"
+    assert differs(np.full(4, 1e-300), np.full(4, 2e-300)) == ""
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "policy", "kind"),
+    [
+        ([NAN, 1], [NAN, 1], NonFinite.compare, ""),
+        ([NAN, 1], [2, 1], NonFinite.compare, "nan"),
+        ([2, 1], [NAN, 1], NonFinite.compare, "mismatch"),
+        ([NAN, 1], [NAN, 1], NonFinite.fail, "nan"),
+        ([NAN, 1], [2, 1], NonFinite.ignore, ""),
+        ([NAN, 1], [NAN, 5], NonFinite.ignore, "mismatch"),
+        ([INF, 1], [INF, 1], NonFinite.compare, ""),
+        ([-INF, 1], [INF, 1], NonFinite.compare, "inf"),
+        ([INF, 1], [2, 1], NonFinite.compare, "inf"),
+        ([2, 1], [INF, 1], NonFinite.compare, "mismatch"),
+        ([INF, 1], [INF, 1], NonFinite.fail, "inf"),
+        ([INF, 1], [2, 1], NonFinite.ignore, ""),
+        ([INF, NAN], [1, 1], NonFinite.compare, "nan"),
+        ([NAN, NAN], [NAN, NAN], NonFinite.compare, ""),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16, np.complex64])
+def test_nan_and_inf(a: list, b: list, policy: NonFinite, kind: str, dtype: type) -> None:
+    if dtype is np.complex64 and -INF in a:
+        pytest.skip("an infinity of complex numbers has no sign alone")
+    assert differs(np.array(a, dtype), np.array(b, dtype), nan=policy, inf=policy) == kind
+
+
+def test_shapes_and_types() -> None:
+    assert differs(f32(1, 2), f32(1, 2).reshape(2, 1)) == "shape"
+    assert differs(f32(1, 2), np.array([1, 2], np.float64)) == "shape"
+    assert differs(np.zeros((0, 3), np.float32), np.zeros((0, 3), np.float32)) == ""
+    assert differs(np.float32(1), np.float32(1)) == ""
+
+
+@pytest.mark.parametrize("metric", [Metric.scale, Metric.elementwise])
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint64, np.bool_])
+def test_counts_indices_and_booleans_are_exact(metric: Metric, dtype: type) -> None:
+    b = np.array([0, 1, 1, 1], dtype)
+    assert differs(b, b, metric=metric) == ""
+    assert differs(np.array([1, 1, 1, 1], dtype), b, metric=metric) == "mismatch"
+    large = np.array([1000, 1001], np.int64)
+    assert differs(large + 1, large, metric=metric) == "mismatch"
+
+
+def test_quantised_values_may_be_a_step_off() -> None:
+    b = np.array([100, 101, -127], np.int8)
+    assert differs(b + np.int8(1), b) == ""
+    assert differs(b - np.int8(50), b) == "mismatch"
+    assert differs(np.array([255], np.uint8), np.array([0], np.uint8)) == "mismatch"
+
+
+def test_strings_and_small_floats() -> None:
+    text = np.array(["a", "b"], object)
+    assert differs(text, text.copy()) == ""
+    assert differs(np.array(["a", "c"], object), text) == "mismatch"
+    assert differs(np.array([b"a", b"b"], object), text) == ""
+    one = np.array([1, 2], ml_dtypes.float8_e4m3fn)
+    assert differs(one, one) == ""
+    assert differs(np.array([1, 3], ml_dtypes.float8_e4m3fn), one) == "mismatch"
+    assert differs(np.array([1, -3], ml_dtypes.int4), np.array([1, 2], ml_dtypes.int4)) == "mismatch"
+
+
+def test_the_numbers() -> None:
+    difference = compare(f32(1.1, 2, 4, 0), f32(1, 2, 4, 0), rule(), 2.0**-23)
+    assert difference.max_abs == pytest.approx(0.1, rel=1e-5)
+    assert difference.max_rel == pytest.approx(0.1, rel=1e-5)
+    assert difference.error == pytest.approx(0.025, rel=1e-5)
+    assert difference.limit == pytest.approx(0.01 + 1e-5 / 4)
+    assert difference.floor == pytest.approx(4 * 2.0**-23)
+    assert difference.fraction == 0.25
+
+
+def test_huge_values_do_not_overflow_into_json() -> None:
+    big = np.array([1.7e308, 1.0])
+    assert differs(-big, big) == "mismatch"
+    assert differs(big, big) == ""

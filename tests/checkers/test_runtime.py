@@ -1,0 +1,325 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from runner.checkers.checker import Checker, Tools
+from runner.checkers.registry import BUILDERS, build
+from runner.errors import UsageError
+from runner.schema.backend import BackendSettings, OnnxReferenceBackend, OnnxRuntimeBackend, Optimization
+from runner.schema.checker import (
+    AutoChecker,
+    CheckerSettings,
+    CompareChecker,
+    FiniteChecker,
+    Golden,
+    RunsChecker,
+    Tolerance,
+)
+from runner.schema.inputs import RandomInputs
+from runner.schema.root import Settings
+from runner.schema.strategy import StrategySettings, SubjectKind
+from strategies.outcome import Outcome
+from tests.checkers.conftest import MakeCandidate
+from tests.checkers.models import model
+
+ORT = OnnxRuntimeBackend()
+PLAIN = OnnxRuntimeBackend(optimization=Optimization.none)
+REFERENCE = OnnxReferenceBackend()
+HALF = np.array([60000, 1, 2, 3], np.float16)
+
+
+def make(
+    tools: Tools,
+    checker: CheckerSettings,
+    target: BackendSettings = ORT,
+    reference: BackendSettings = PLAIN,
+    strategy: StrategySettings | None = None,
+) -> Checker:
+    settings = Settings(
+        model="m.onnx",
+        strategy=strategy or StrategySettings(),
+        checker=checker,
+        target=target,
+        reference=reference,
+        inputs=RandomInputs(),
+    )
+    return build(settings, tools)
+
+
+@pytest.fixture
+def relu(tmp_path: Path) -> Path:
+    return model([helper.make_node("Relu", ["x"], ["y"])], tmp_path / "relu.onnx")
+
+
+@pytest.fixture
+def unknown_op(tmp_path: Path) -> Path:
+    return model([helper.make_node("NoSuchOp", ["x"], ["y"])], tmp_path / "unknown.onnx")
+
+
+@pytest.fixture
+def overflow(tmp_path: Path) -> Path:
+    """fp16: 60000 + 60000 is Inf where fp16 is really rounded; ONNX Runtime's CPU provider computes the sum in fp32."""
+    nodes = [helper.make_node("Add", ["x", "x"], ["t"]), helper.make_node("Sub", ["t", "x"], ["y"])]
+    return model(nodes, tmp_path / "overflow.onnx", dtype=TensorProto.FLOAT16)
+
+
+@pytest.fixture
+def reshape(tmp_path: Path) -> Path:
+    """Runs on nothing: 4 elements do not make 3 by 3."""
+    return model(
+        [helper.make_node("Reshape", ["x", "s"], ["y"])], tmp_path / "reshape.onnx", weights={"s": np.array([3, 3])}
+    )
+
+
+X = {"x": np.array([-1, 2, 3, 4], np.float32)}
+
+
+@pytest.mark.parametrize("checker", [RunsChecker(), FiniteChecker(), CompareChecker(), AutoChecker()])
+def test_a_good_model_passes(tools: Tools, candidate: MakeCandidate, relu: Path, checker: CheckerSettings) -> None:
+    one = candidate(relu, X, X)
+    verdict = make(tools, checker).check(one)
+    assert verdict.outcome is Outcome.PASS, verdict
+    assert verdict.seconds > 0 and verdict.peak_rss_mb > 0
+    # the values are gone
+    assert sorted(path.name for path in one.folder.iterdir()) == ["feeds", "golden"]
+
+
+@pytest.mark.parametrize("checker", [RunsChecker(), FiniteChecker(), CompareChecker(), AutoChecker()])
+def test_a_model_that_does_not_load(
+    tools: Tools, candidate: MakeCandidate, unknown_op: Path, relu: Path, checker: CheckerSettings
+) -> None:
+    check = make(tools, checker)
+    verdict = check.check(candidate(unknown_op, X))
+    assert verdict.outcome is Outcome.FAIL and verdict.signature and verdict.signature.stage == "load"
+    assert verdict.signature.kind.startswith("error ") and verdict.metrics["reference"] == "failed"
+    assert verdict.log and "NoSuchOp" in (tools.run_folder / verdict.log).read_text()
+    # the reference cannot run the whole model, so it says nothing about candidates
+    check.settle(verdict)
+    assert check.check(candidate(unknown_op, X)).outcome is Outcome.FAIL
+
+
+def test_what_the_reference_cannot_run_either_is_invalid(
+    tools: Tools, candidate: MakeCandidate, overflow: Path, reshape: Path
+) -> None:
+    check = make(tools, AutoChecker(), REFERENCE, PLAIN)
+    whole = check.check(candidate(overflow, {"x": HALF}))
+    assert whole.outcome is Outcome.FAIL and whole.signature and str(whole.signature) == "infer: inf"
+    assert whole.metrics["reference"] == "ran" and whole.metrics["output"] == "y"
+    check.settle(whole)
+    verdict = check.check(candidate(reshape, X))
+    assert verdict.outcome is Outcome.UNRESOLVED and "reference cannot run it either" in verdict.reason
+    assert check.check(candidate(overflow, {"x": HALF / 4})).outcome is Outcome.PASS
+
+
+def test_a_failing_inference_is_told_from_a_failing_load(
+    tools: Tools, candidate: MakeCandidate, tmp_path: Path
+) -> None:
+    path = model(
+        [helper.make_node("Cast", ["x"], ["i"], to=TensorProto.INT64), helper.make_node("Gather", ["x", "i"], ["y"])],
+        tmp_path / "gather.onnx",
+    )
+    check = make(tools, RunsChecker())
+    assert check.check(candidate(path, {"x": np.array([0, 1, 2, 3], np.float32)})).outcome is Outcome.PASS
+    verdict = check.check(candidate(path, {"x": np.array([0, 1, 2, 99], np.float32)}))
+    assert verdict.signature and verdict.signature.stage == "infer"
+
+
+def test_a_missing_feed_is_no_answer(tools: Tools, candidate: MakeCandidate, relu: Path) -> None:
+    verdict = make(tools, RunsChecker()).check(candidate(relu))
+    assert verdict.outcome is Outcome.UNRESOLVED and "'x'" in verdict.reason
+
+
+def test_settings_that_cannot_be_followed(tools: Tools, candidate: MakeCandidate, relu: Path) -> None:
+    check = make(tools, RunsChecker(), OnnxRuntimeBackend(providers=["NoSuchProvider"]))
+    with pytest.raises(UsageError, match="NoSuchProvider"):
+        check.check(candidate(relu, X))
+
+
+class TestFinite:
+    def test_the_reference_excuses_what_it_has_too(
+        self, tools: Tools, candidate: MakeCandidate, overflow: Path, tmp_path: Path
+    ) -> None:
+        mask = model(
+            [helper.make_node("Div", ["x", "zero"], ["y"])],
+            tmp_path / "mask.onnx",
+            weights={"zero": np.zeros(4, np.float16)},
+            dtype=TensorProto.FLOAT16,
+        )
+        check = make(tools, FiniteChecker(), REFERENCE, PLAIN)
+        whole = check.check(candidate(overflow, {"x": HALF}))
+        check.settle(whole)
+        verdict = check.check(candidate(mask, {"x": HALF}))
+        assert verdict.outcome is Outcome.PASS and "neither is the reference" in verdict.reason
+
+    def test_a_model_that_is_infinite_everywhere_still_fails(
+        self, tools: Tools, candidate: MakeCandidate, overflow: Path
+    ) -> None:
+        check = make(tools, FiniteChecker(), REFERENCE, REFERENCE)
+        whole = check.check(candidate(overflow, {"x": HALF}))
+        assert whole.outcome is Outcome.FAIL and whole.metrics["reference"] == "non-finite"
+        check.settle(whole)
+        assert check.check(candidate(overflow, {"x": HALF})).outcome is Outcome.FAIL
+
+    @pytest.mark.parametrize(
+        ("nan", "inf", "kind"), [(True, True, "nan"), (False, True, "inf"), (True, False, "nan"), (False, False, None)]
+    )
+    def test_what_counts(
+        self, tools: Tools, candidate: MakeCandidate, tmp_path: Path, nan: bool, inf: bool, kind: str | None
+    ) -> None:
+        path = model(
+            [helper.make_node("Div", ["x", "zero"], ["y"])],
+            tmp_path / "m.onnx",
+            weights={"zero": np.zeros(1, np.float32)},
+        )
+        check = make(tools, FiniteChecker(nan=nan, inf=inf))
+        verdict = check.check(candidate(path, {"x": np.array([0, 1, -1, 2], np.float32)}))
+        assert (verdict.signature.kind if verdict.signature else None) == kind
+
+
+class TestCompare:
+    def test_a_wrong_value(self, tools: Tools, candidate: MakeCandidate, overflow: Path) -> None:
+        small = {"x": np.array([1, 2, 3, 4], np.float16)}
+        check = make(tools, CompareChecker(), REFERENCE, PLAIN)
+        assert check.check(candidate(overflow, small)).outcome is Outcome.PASS
+        verdict = check.check(candidate(overflow, small, {"x": HALF}))
+        assert verdict.outcome is Outcome.FAIL and str(verdict.signature) == "compare: inf"
+        assert verdict.metrics["sample"] == 1 and verdict.metrics["output"] == "y"
+
+    def test_golden_values_made_ahead(self, tools: Tools, candidate: MakeCandidate, relu: Path) -> None:
+        check = make(tools, CompareChecker(golden=Golden.ahead), ORT, OnnxRuntimeBackend(providers=["NoSuchProvider"]))
+        right, wrong = np.array([0, 2, 3, 4], np.float32), np.array([0, 2, 3, 9], np.float32)
+        assert check.check(candidate(relu, X, expected={"y": right})).outcome is Outcome.PASS
+        verdict = check.check(candidate(relu, X, expected={"y": wrong}))
+        assert str(verdict.signature) == "compare: mismatch" and verdict.metrics["max_abs"] == 5
+        assert verdict.metrics["reference"] == "recorded"
+
+    def test_golden_values_that_are_missing_are_run(self, tools: Tools, candidate: MakeCandidate, relu: Path) -> None:
+        check = make(tools, CompareChecker(golden=Golden.ahead))
+        verdict = check.check(candidate(relu, X))
+        assert verdict.outcome is Outcome.PASS and verdict.metrics["reference"] == "ran"
+
+    def test_a_broken_reference_is_no_answer(self, tools: Tools, candidate: MakeCandidate, tmp_path: Path) -> None:
+        # an operator of ONNX Runtime's own
+        path = model([helper.make_node("Gelu", ["x"], ["y"], domain="com.microsoft")], tmp_path / "gelu.onnx")
+        check = make(tools, CompareChecker(), ORT, REFERENCE)
+        verdict = check.check(candidate(path, X))
+        assert verdict.outcome is Outcome.UNRESOLVED and "the reference cannot run it" in verdict.reason
+
+    def test_only_some_outputs(self, tools: Tools, candidate: MakeCandidate, tmp_path: Path) -> None:
+        overflow = [helper.make_node("Add", ["x", "x"], ["t"]), helper.make_node("Sub", ["t", "x"], ["bad"])]
+        nodes = [helper.make_node("Relu", ["x"], ["good"]), *overflow]
+        half = {"dtype": TensorProto.FLOAT16}
+        path = model(nodes, tmp_path / "two.onnx", outputs=("good", "bad"), **half)
+        feeds = {"x": HALF}
+        assert make(tools, CompareChecker(), REFERENCE).check(candidate(path, feeds)).outcome is Outcome.FAIL
+        check = make(tools, CompareChecker(outputs=["good"]), REFERENCE)
+        whole = check.check(candidate(path, feeds))
+        assert whole.outcome is Outcome.PASS and whole.metrics["left_out"] == ["bad"]
+        check.settle(whole)
+        # the one that is left out never counts, inner values always do
+        excluded = model(overflow, tmp_path / "excluded.onnx", outputs=("bad",), **half)
+        assert check.check(candidate(excluded, feeds)).outcome is Outcome.UNRESOLVED
+        overflow[1].output[0] = "inner"
+        inner = model(overflow, tmp_path / "inner.onnx", outputs=("inner",), **half)
+        assert check.check(candidate(inner, feeds)).outcome is Outcome.FAIL
+        with pytest.raises(UsageError, match=r"godo.*good, bad"):
+            make(tools, CompareChecker(outputs=["godo"])).check(candidate(path, feeds))
+
+
+class TestAuto:
+    def test_the_failing_stage_is_fixed(
+        self, tools: Tools, candidate: MakeCandidate, overflow: Path, unknown_op: Path
+    ) -> None:
+        check = make(tools, AutoChecker(), REFERENCE, PLAIN)
+        failing = check.check(candidate(unknown_op, X))
+        check.settle(failing)
+        # only loading and running counts from now on
+        assert check.check(candidate(overflow, {"x": HALF})).outcome is Outcome.PASS
+
+    def test_a_mismatch_under_study(self, tools: Tools, candidate: MakeCandidate, tmp_path: Path) -> None:
+        # fp16 rounds 2049 to 2048: the difference of two such sums is wrong by far where fp16 is really rounded
+        path = model(
+            [helper.make_node("Add", ["x", "one"], ["t"]), helper.make_node("Sub", ["t", "x"], ["y"])],
+            tmp_path / "cancel.onnx",
+            weights={"one": np.ones(1, np.float16)},
+            dtype=TensorProto.FLOAT16,
+        )
+        check = make(tools, AutoChecker(), REFERENCE, PLAIN)
+        whole = check.check(candidate(path, {"x": np.full(4, 4096, np.float16)}))
+        assert str(whole.signature) == "compare: mismatch", whole
+        check.settle(whole)
+        assert check.check(candidate(path, {"x": np.full(4, 1, np.float16)})).outcome is Outcome.PASS
+
+    def test_an_infinity_on_both_sides_is_none(self, tools: Tools, candidate: MakeCandidate, tmp_path: Path) -> None:
+        path = model(
+            [helper.make_node("Div", ["x", "zero"], ["y"])],
+            tmp_path / "m.onnx",
+            weights={"zero": np.zeros(1, np.float32)},
+        )
+        verdict = make(tools, AutoChecker()).check(candidate(path, {"x": np.array([1, 2, -1, 3], np.float32)}))
+        assert verdict.outcome is Outcome.PASS
+        verdict = make(tools, AutoChecker()).check(candidate(path, {"x": np.array([0, 2, -1, 3], np.float32)}))
+        assert verdict.outcome is Outcome.FAIL and str(verdict.signature) == "infer: nan"
+
+
+class TestOwnModels:
+    def test_a_target_of_its_own_is_for_whole_models(self, tools: Tools, candidate: MakeCandidate, relu: Path) -> None:
+        target = OnnxRuntimeBackend(model=str(relu))
+        with pytest.raises(UsageError, match=r"target\.model"):
+            make(tools, RunsChecker(), target)
+        whole = StrategySettings(name="repeat", subject=SubjectKind.command)
+        assert make(tools, RunsChecker(), target, strategy=whole).check(candidate(None, X)).outcome is Outcome.PASS
+
+    def test_a_reference_of_its_own_is_recorded_ahead(self, tools: Tools, relu: Path) -> None:
+        reference = OnnxRuntimeBackend(model=str(relu))
+        with pytest.raises(UsageError, match=r"reference\.model.*golden=ahead"):
+            make(tools, AutoChecker(), ORT, reference)
+        make(tools, CompareChecker(golden=Golden.ahead), ORT, reference)
+
+
+class TestAutomaticTolerance:
+    def build(self, tools: Tools, **settings: object) -> Checker:
+        return make(tools, CompareChecker(tolerance=Tolerance.auto, **settings), REFERENCE, PLAIN)  # type: ignore[arg-type]
+
+    def test_between_noise_and_failure(self, tools: Tools, candidate: MakeCandidate, tmp_path: Path) -> None:
+        path = model(
+            [helper.make_node("Add", ["x", "big"], ["t"]), helper.make_node("Sub", ["t", "big"], ["y"])],
+            tmp_path / "cancel.onnx",
+            weights={"big": np.full(1, 512, np.float16)},
+            dtype=TensorProto.FLOAT16,
+        )
+        check = self.build(tools)
+        whole = check.check(candidate(path, {"x": np.array([1.2, 2.3, 3.4, 1.7], np.float16)}))
+        assert whole.outcome is Outcome.FAIL, whole
+        assert whole.metrics["error"] > 10 * whole.metrics["noise"] > 0
+        check.settle(whole)
+        # half of the error is still beyond the limit, a rounding is not
+        again = check.check(candidate(path, {"x": np.array([1.2, 2.3, 3.4, 1.7], np.float16)}))
+        assert again.outcome is Outcome.FAIL
+        assert again.metrics["noise"] < again.metrics["limit"] < whole.metrics["error"]
+        fine = check.check(candidate(path, {"x": np.array([1, 2, 3, 2], np.float16)}))
+        assert fine.outcome is Outcome.PASS
+
+    def test_a_healthy_model_passes(self, tools: Tools, candidate: MakeCandidate, tmp_path: Path) -> None:
+        nodes = [helper.make_node("Softmax", ["x"], ["t"]), helper.make_node("Exp", ["t"], ["y"])]
+        path = model(nodes, tmp_path / "softmax.onnx", shape=(4,))
+        verdict = make(tools, CompareChecker(tolerance=Tolerance.auto), REFERENCE, ORT).check(candidate(path, X))
+        assert verdict.outcome is Outcome.PASS, verdict
+
+
+def test_identity_tells_settings_apart(tools: Tools) -> None:
+    one = make(tools, AutoChecker()).identity()
+    assert make(tools, AutoChecker()).identity() == one
+    assert make(tools, AutoChecker(rtol=0.5)).identity() != one
+    assert make(tools, AutoChecker(), PLAIN).identity() != one
+    assert "optimization=all" in make(tools, AutoChecker()).describe()
+
+
+def test_an_unknown_checker_lists_the_known_ones(tools: Tools) -> None:
+    with pytest.raises(UsageError, match=r"checker=no.*auto, command"):
+        make(tools, CheckerSettings(name="no"))
+    assert sorted(BUILDERS) == ["auto", "command", "compare", "finite", "interactive", "python", "runs"]
