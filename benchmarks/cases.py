@@ -2,8 +2,9 @@
 
     python -m benchmarks.cases FOLDER_OF_CASES [CASE ...] [--option key=value ...]
 
-Each case is a folder with model.onnx, inputs.npz, check.py (exit 1: the bug shows, 4: another failure, 2, 3, 5: no answer) and
-truth.json (culprit_nodes, any_of). Prints a table: nodes before / after / truth, checks, whether the culprits are exactly right.
+Each case is a folder with model.onnx, inputs.npz, check.py (exit 1: the bug shows, 4: another failure, 2, 3, 5: no
+answer) and truth.json (culprit_nodes, any_of). Prints a table: nodes before / after / truth, checks, whether the
+culprits are exactly right.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ def main() -> int:
         truth = json.loads((folder / name / "truth.json").read_text())
         with tempfile.TemporaryDirectory() as scratch:
             out = (given.keep or Path(scratch)) / name
-            done = subprocess.run(command(folder / name, out, given.option), capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                command(folder / name, out, given.option), capture_output=True, text=True, check=False
+            )
             result = json.loads((out / "result.json").read_text()) if (out / "result.json").exists() else None
         if result is None:
             print(f"| {name} | | | | | | | {done.returncode} | {done.stderr[-300:]} |")
@@ -59,9 +62,8 @@ def main() -> int:
         nodes, checks = result["nodes"], result["checks"]
         shown = "exact" if exact else "WRONG: " + ", ".join(result["culprits"]) + " " + result["message"]
         print(
-            f"| {name} | {nodes['before']} | {nodes['after']} | {truth['minimal_nodes']} | {checks['search']} | {checks['trust']} "
-            f"| {result['seconds']['total']:.1f} | {done.returncode} | {shown} |",
-            flush=True,
+            f"| {name} | {nodes['before']} | {nodes['after']} | {truth['minimal_nodes']} | {checks['search']} |
+            {checks['trust']} " f"| {result['seconds']['total']:.1f} | {done.returncode} | {shown} |", flush=True,
         )
     return 1 if wrong else 0
 

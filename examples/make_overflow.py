@@ -3,8 +3,8 @@
     python examples/make_overflow.py examples/overflow.onnx
 
 Needs torch and transformers; Winnow needs neither. The weights are random (seed 0). Both projections of
-one feed-forward block are scaled up: in fp32 the next layer norm takes the scale out again, in fp16 a sum of products passes
-65504 and becomes Inf, and the norm makes it NaN.
+one feed-forward block are scaled up: in fp32 the next layer norm takes the scale out again, in fp16 a sum of products
+passes 65504 and becomes Inf, and the norm makes it NaN.
 """
 
 from __future__ import annotations

@@ -26,8 +26,9 @@ class Sample:
 class Candidate:
     """What a checker gets.
 
-    ``model`` is None for a subject that has none (repeat without a model). ``folder`` is the trial's own folder, made anew:
-    logs and whatever a check asks for (npz, test_data_set) go there. ``iteration`` is one running number over a whole run.
+    ``model`` is None for a subject that has none (repeat without a model). ``folder`` is the trial's own folder, made
+    anew: logs and whatever a check asks for (npz, test_data_set) go there. ``iteration`` is one running number over a
+    whole run.
     """
 
     model: Path | None

@@ -86,7 +86,9 @@ def pass_rate(outcomes: Mapping[str, int]) -> dict[str, Any]:
 
 
 def _backend(backend: Any, pool: Pool) -> str:
-    return json.dumps({**backend_json(backend), "model": backend.model, "versions": pool.versions(backend.python)}, sort_keys=True)
+    return json.dumps(
+        {**backend_json(backend), "model": backend.model, "versions": pool.versions(backend.python)}, sort_keys=True
+    )
 
 
 def _digest_of_inputs(loaded: Loaded) -> str:

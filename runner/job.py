@@ -126,7 +126,11 @@ def _reduce(job: Job) -> Summary:
             hand_over=hand_over,
         )
         ending = _ended(lambda: _question(settings, session, judge))
-        if ending.status in ("interrupted", "could_not_judge") and ending.trial and not (job.folder / "reduced.onnx").exists():
+        if (
+            ending.status in ("interrupted", "could_not_judge")
+            and ending.trial
+            and not (job.folder / "reduced.onnx").exists()
+        ):
             hand_over(ending.trial, "reduced")
         summary = _summary(job, judge, ending, loaded)
         if ending.trial:
@@ -223,7 +227,8 @@ def _closure(settings: Settings) -> Closure:
     strategy = settings.strategy
     if not strategy.reduce_inputs and not strategy.reduce_outputs:
         raise UsageError(
-            "strategy.reduce_inputs=false strategy.reduce_outputs=false: nothing is left to reduce; set one of them at most"
+            "strategy.reduce_inputs=false strategy.reduce_outputs=false: nothing is left to reduce; set one of them at
+            most"
         )
     if not strategy.reduce_inputs:
         return Closure.ANCESTORS

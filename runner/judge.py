@@ -24,7 +24,10 @@ Report = Callable[[int, str, str, Trial, Verdict, "int | None"], None]
 
 @dataclass
 class Tally:
-    """What was paid for: checks of each purpose, verdicts reused, outcomes, seconds inside checks, peak memory in MiB."""
+    """What was paid for.
+
+    Checks of each purpose, verdicts reused, outcomes, seconds inside checks, peak memory in MiB.
+    """
 
     paid: Counter[str] = field(default_factory=Counter)
     reused: int = 0
@@ -80,7 +83,8 @@ class Judge:
     ) -> Verdict | None:
         """Have a candidate checked, whatever the journal knows; None if the run was stopped meanwhile.
 
-        ``record=False``: the verdict is not about the trial. ``own=False``: its files are not ours to sort or to remove.
+        ``record=False``: the verdict is not about the trial. ``own=False``: its files are not ours to sort or to
+        remove.
         """
         raw = self.checker.check(candidate)
         if self._stopped:
@@ -120,7 +124,9 @@ class Judge:
             return verdict
         if verdict.signature.same_failure(self.baseline):
             return verdict
-        return replace(verdict, outcome=Outcome.DIFFERENT, reason=f"another failure, {verdict.signature}: {verdict.reason}")
+        return replace(
+            verdict, outcome=Outcome.DIFFERENT, reason=f"another failure, {verdict.signature}: {verdict.reason}"
+        )
 
     def _next(self) -> tuple[int, Path]:
         with self._lock:

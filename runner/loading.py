@@ -41,7 +41,10 @@ class Loaded:
 
 
 def load(settings: Settings, pool: Pool, folder: Path, *, record: bool = True) -> Loaded:
-    """Read the model of ``settings`` and record its values on the reference. Raises UsageError for files that are wrong."""
+    """Read the model of ``settings`` and record its values on the reference.
+
+    Raises UsageError for files that are wrong.
+    """
     if settings.model is None:
         raise UsageError("model=null: which model? Give its path: python -m runner model=path/to/model.onnx")
     path = Path(settings.model).expanduser().absolute()
@@ -110,7 +113,8 @@ def _doubts(settings: Settings, graph: Graph, recorded: Recorded) -> list[str]:
     if recorded.unrunnable:
         more = f" and {len(recorded.unrunnable) - 1} more" if len(recorded.unrunnable) > 1 else ""
         found.append(
-            f"the reference cannot run {recorded.unrunnable[0]}{more} ({recorded.reason}): what depends on it is not recorded"
+            f"the reference cannot run {recorded.unrunnable[0]}{more} ({recorded.reason}): what depends on it is not
+            recorded"
         )
     open_inputs = [
         name

@@ -84,8 +84,8 @@ class Session:
             return self._nothing_to_find()
         if verdict.outcome is not Outcome.FAIL or not verdict.signature:
             raise CannotJudge(
-                f"the whole model does not fail in a way that can be studied: {verdict.outcome.value}, {verdict.reason}\n"
-                f"check: {self.judge.checker.describe()}"
+                f"the whole model does not fail in a way that can be studied: {verdict.outcome.value},
+                {verdict.reason}\n" f"check: {self.judge.checker.describe()}"
             )
         self.judge.baseline = verdict.signature
         self.judge.checker.settle(verdict)
@@ -189,9 +189,7 @@ class Session:
 
     def _spent(self) -> bool:
         over = self.budget.checks is not None and self.judge.tally.paid["search"] >= self.budget.checks
-        return over or (
-            self.budget.seconds is not None and time.monotonic() - self._started >= self.budget.seconds
-        )
+        return over or (self.budget.seconds is not None and time.monotonic() - self._started >= self.budget.seconds)
 
     # ---- trust
 
@@ -206,15 +204,18 @@ class Session:
             return verdict
 
     def _nothing_to_find(self) -> Ending:
-        """The whole passes. If the user's own file fails all the same, it is our reading of it that hides the failure."""
+        """The whole passes.
+
+        If the user's own file fails all the same, it is our reading of it that hides the failure.
+        """
         iteration, folder = self.judge.folder_for()
         original = self.judge.subject.original(folder, iteration)
         verdict = self.judge.check(original, "trust", record=False, own=False) if original else None
         if verdict and verdict.outcome is Outcome.FAIL:
             raise CannotJudge(
-                f"the model file fails ({verdict.signature}), but not once its inputs have fixed shapes and the recorded "
-                f"values. Give the shapes it fails with (inputs.shapes='{{name: [..]}}') or its inputs (inputs=files).\n"
-                f"check: {self.judge.checker.describe()}"
+                f"the model file fails ({verdict.signature}), but not once its inputs have fixed shapes and the
+                recorded " f"values. Give the shapes it fails with (inputs.shapes='{{name: [..]}}') or its inputs
+                (inputs=files).\n" f"check: {self.judge.checker.describe()}"
             )
         return Ending("nothing_to_find", 4, "the whole model passes the check: there is nothing to reduce")
 

@@ -14,7 +14,8 @@ class Signature:
     """What a failure looks like, so that one failure can be told from another.
 
     ``stage``: load, build, infer, compare, or check (a command of the user's).
-    ``kind``: ``exit 1``, ``listed exit``, ``regex``, ``death MEMORY`` (SEGV, BUS and ABRT are one), ``death FPE``, ``timeout``,
+    ``kind``: ``exit 1``, ``listed exit``, ``regex``, ``death MEMORY`` (SEGV, BUS and ABRT are one), ``death FPE``,
+    ``timeout``,
     ``memory``, ``error TYPE``, ``nan``, ``inf``, ``mismatch``, ``shape``.
     ``detail``: normalised text, a hint only (it changes while a model shrinks).
     """
@@ -42,8 +43,9 @@ class Signature:
 class Verdict:
     """The result of one check.
 
-    ``metrics``: numbers that the check measured (JSON-able). ``seconds``: wall time of the check. ``reason``: one line for a
-    person. ``log``: where the check's whole output lies, relative to the run folder. ``returncode``: of a command, else None.
+    ``metrics``: numbers that the check measured (JSON-able). ``seconds``: wall time of the check. ``reason``: one
+    line for a person. ``log``: where the check's whole output lies, relative to the run folder. ``returncode``: of a
+    command, else None.
     """
 
     outcome: Outcome

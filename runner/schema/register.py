@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from hydra.core.config_store import ConfigStore
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 
 from runner.errors import UsageError
 from runner.schema import backend, checker, inputs, run
@@ -54,10 +54,10 @@ def register() -> None:
         for schema in schemas.values():
             _thaw(schema)
     store = ConfigStore.instance()
-    store.store(group="schema", name="settings", node=Settings, provider="winnow")
+    store.store(group="schema", name="settings", node=_open(Settings), provider="winnow")
     for group, schemas in SCHEMAS.items():
         for name, schema in schemas.items():
-            store.store(group=f"schema/{group}", name=name, node=schema, provider="winnow")
+            store.store(group=f"schema/{group}", name=name, node=_open(schema), provider="winnow")
 
 
 def run_folder(resume: str | None, fresh: str) -> str:
@@ -74,6 +74,19 @@ def cpus() -> int:
     """Return how many CPUs this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def _open(schema: type) -> DictConfig:
+    """Return the config of a schema in which mappings take any key (``inputs.shapes={x: [1, 3]}``).
+
+    Hydra locks the whole configuration against unknown keys; what is a mapping in the schema has none that are known.
+    """
+    node: DictConfig = OmegaConf.structured(schema)
+    for section in fields(schema):
+        held = node._get_node(section.name)
+        if isinstance(held, DictConfig) and not is_dataclass(OmegaConf.get_type(held) or dict):
+            OmegaConf.set_struct(held, False)
+    return node
 
 
 def _thaw(schema: type) -> None:

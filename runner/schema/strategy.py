@@ -31,7 +31,8 @@ class StrategySettings:
     name: str = "reduce"
     search: SearchKind = SearchKind.reduce
     subject: SubjectKind = SubjectKind.subgraph
-    # false: keep the model's inputs, remove only from the end (the kept set is closed under ancestors)
+    # false: keep the model's inputs, remove only from the end (the kept set is closed under ancestors, its sinks are
+    # outputs)
     reduce_inputs: bool = True
     # false: keep the model's outputs, remove only from the front (closed under descendants)
     reduce_outputs: bool = True

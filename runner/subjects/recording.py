@@ -1,8 +1,8 @@
 """Recorded values: what every tensor of the original holds in the reference run, for every sample.
 
-The whole model is run once with all its tensors as outputs. Where it cannot be run as a whole (it crashes, hangs or needs more
-memory than there is) it is run in pieces: a piece that fails is halved, down to the single node that cannot be run; what
-depends on that node stays unrecorded.
+The whole model is run once with all its tensors as outputs. Where it cannot be run as a whole (it crashes, hangs or
+needs more memory than there is) it is run in pieces: a piece that fails is halved, down to the single node that
+cannot be run; what depends on that node stays unrecorded.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ SHARE_OF_MEMORY = 0.8
 
 @dataclass(frozen=True)
 class Recorded:
-    """``values[sample][tensor]``; ``unrunnable``: nodes that the reference cannot run; ``reason``: of the first of them."""
+    """``values[sample][tensor]``; ``unrunnable``: nodes that the reference cannot run; ``reason``.
+
+    Of the first of them.
+    """
 
     values: tuple[Mapping[str, TensorFile], ...]
     unrunnable: tuple[str, ...] = ()

@@ -1,7 +1,8 @@
 """Subject `subgraph`: the elements are nodes, and a trial is the nodes kept.
 
-The candidate is exactly the kept nodes, in the file's order. What they read and do not produce is fed with the values recorded
-from the reference run of the original; any set of nodes is a candidate, so no branch is frozen or folded away.
+The candidate is exactly the kept nodes, in the file's order. What they read and do not produce is fed with the values
+recorded from the reference run of the original; any set of nodes is a candidate, so no branch is frozen or folded
+away.
 """
 
 from __future__ import annotations
@@ -71,7 +72,9 @@ class Subgraph:
     def cut(self, trial: Trial) -> Cut:
         """Cut the nodes of ``trial`` out of the model. Raises CutError if an outside value has no known type."""
         constants = self._constants if self.cut_policy is not CutPolicy.input else {}
-        return cut(self.graph, trial.elements, types=self._all_types, constants=constants, expose=self.outputs.value)
+        # whoever keeps the inputs asks for the earliest failing output, not for values on the way to it
+        outputs = OutputPolicy.sinks if self.closure is Closure.ANCESTORS else self.outputs
+        return cut(self.graph, trial.elements, types=self._all_types, constants=constants, expose=outputs.value)
 
     def original(self, folder: Path, iteration: int) -> Candidate:
         """Return the user's file as it is, with the values of its inputs."""
@@ -89,21 +92,22 @@ class Subgraph:
 
     def samples(self, made: Cut) -> tuple[Sample, ...]:
         """Return, for each input sample, what a cut is fed and what its outputs should be."""
+        types = {value.name: value.type for value in made.model.graph.input}
         return tuple(
             Sample(
-                {name: tensor for name in made.inputs if (tensor := self._feed(name, values))},
+                {name: tensor for name in made.inputs if (tensor := self._feed(name, types[name], values))},
                 {name: values[name] for name in made.outputs if name in values},
             )
             for values in self.recorded.values
         )
 
-    def _feed(self, name: str, values: Mapping[str, TensorFile]) -> TensorFile | None:
+    def _feed(self, name: str, declared: onnx.TypeProto, values: Mapping[str, TensorFile]) -> TensorFile | None:
         """The value to feed: recorded, or seeded where the policy says so or nothing was recorded."""
         if name in values and (self.cut_policy is not CutPolicy.seeded or name in self.graph.inputs):
             return values[name]
         if name in self._seeded:
             return self._seeded[name]
-        tensor_type = self._all_types[name].tensor_type
+        tensor_type = declared.tensor_type
         if not tensor_type.elem_type:
             return None
         shape = tuple(dim.dim_value or 1 for dim in tensor_type.shape.dim)
@@ -115,7 +119,8 @@ class Subgraph:
     def _non_finite(self, made: Cut) -> str | None:
         """The first fed value that would itself explain a non-finite output.
 
-        A NaN always would. An Inf would unless the reference run ended finite: then it is meant (the mask of an attention).
+        A NaN always would. An Inf would unless the reference run ended finite: then it is meant (the mask of an
+        attention).
         """
         for name in made.inputs:
             if name in self.graph.inputs:
@@ -136,7 +141,10 @@ class Subgraph:
 
     @cached_property
     def _constants(self) -> dict[str, onnx.TensorProto]:
-        """Values that become constants: those that no data reaches, if all samples agree (or all, if the user says so)."""
+        """Values that become constants.
+
+        Those that no data reaches, if all samples agree (or all, if the user says so).
+        """
         values = self.recorded.values
         every = set(values[0]).difference(self.graph.inputs) if values else set()
         names = every if self.cut_policy is CutPolicy.constant else every & self.graph.data_independent
@@ -145,7 +153,9 @@ class Subgraph:
 
 def _agreed(tensors: Sequence[TensorFile | None]) -> onnx.TensorProto | None:
     """The one value that all samples have, if it is small enough to be written into candidates."""
-    found = [tensor.path.read_bytes() for tensor in tensors if tensor and tensor.path.stat().st_size <= LARGEST_CONSTANT]
+    found = [
+        tensor.path.read_bytes() for tensor in tensors if tensor and tensor.path.stat().st_size <= LARGEST_CONSTANT
+    ]
     if len(found) != len(tensors) or len(set(found)) != 1:
         return None
     return onnx.TensorProto.FromString(found[0])

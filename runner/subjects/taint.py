@@ -1,7 +1,8 @@
 """Which non-finite values belong to a failure, and which are meant.
 
-An attention mask holds -Inf on purpose: the softmax after it takes it out again. An overflow reaches the model's output. So a
-non-finite tensor is part of the failure if a chain of non-finite tensors leads from it to a non-finite output of the model.
+An attention mask holds -Inf on purpose: the softmax after it takes it out again. An overflow reaches the model's
+output. So a non-finite tensor is part of the failure if a chain of non-finite tensors leads from it to a non-finite
+output of the model.
 """
 
 from __future__ import annotations
