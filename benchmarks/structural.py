@@ -2,8 +2,8 @@
 
     python -m benchmarks.structural ZOO [MODEL ...] [--strategy reduce] [--option key=value ...]
 
-ZOO/MODEL holds model.onnx and culprits.json ({"single": [tensor], "chain": [..], "branch": [..]}: first outputs of
-the culprit nodes). A model fails if all of them are there. Bound for single and chain: 2 * ceil(log2 N) + 2 k + 3.
+ZOO/MODEL holds model.onnx and culprits.json ({"single": [tensor], "chain": [..], "branch": [..]}: first outputs of the culprit
+nodes). A model fails if all of them are there. Bound for single and chain: 2 * ceil(log2 N) + 2 k + 3.
 """
 
 from __future__ import annotations
@@ -25,6 +25,12 @@ sys.exit(1 if made.issuperset(sys.argv[2:]) else 0)
 """
 
 
+COLUMNS = (
+    *("model", "nodes", "case", "exact", "left", "search", "bound", "trust"),
+    *("seconds", "checking", "recording", "job MB", "workers MB"),
+)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("zoo", type=Path)
@@ -34,11 +40,8 @@ def main() -> int:
     given = parser.parse_args()
     zoo = given.zoo.resolve()
     names = given.models or sorted(path.parent.name for path in zoo.glob("*/culprits.json"))
-    print(
-        "| model | nodes | case | exact | left | search | bound | trust | seconds | checking | recording | job MB |
-        workers MB |"
-    )
-    print("|---|---|---|---|---|---|---|---|---|---|---|---|---|")
+    print("| " + " | ".join(COLUMNS) + " |")
+    print("|---" * len(COLUMNS) + "|")
     bad = 0
     with tempfile.TemporaryDirectory() as scratch:
         check = Path(scratch) / "check.py"
@@ -67,12 +70,13 @@ def _row(folder: Path, case: str, culprits: list[str], check: Path, scratch: Pat
     nodes, checks, seconds, peak = result["nodes"], result["checks"], result["seconds"], result["peak_rss_mb"]
     exact = result["status"] == "found" and nodes["after"] == len(culprits)
     bound = 2 * math.ceil(math.log2(nodes["before"])) + 2 * len(culprits) + 3
-    print(
-        f"| {folder.name} | {nodes['before']} | {case} | {'yes' if exact else result['status'] + ' ' +
-        result['message'][:80]} " f"| {nodes['after']} | {checks['search']} | {bound if case != 'branch' else '-'} |
-        {checks['trust']} " f"| {seconds['total']:.1f} | {seconds['checking']:.1f} | {seconds['recording']:.1f} |
-        {peak['job']:.0f} | {peak['workers']:.0f} |", flush=True,
-    )
+    cells = [
+        *(folder.name, nodes["before"], case, "yes" if exact else f"{result['status']} {result['message'][:80]}"),
+        *(nodes["after"], checks["search"], bound if case != "branch" else "-", checks["trust"]),
+        *(f"{seconds[key]:.1f}" for key in ("total", "checking", "recording")),
+        *(f"{peak[key]:.0f}" for key in ("job", "workers")),
+    ]
+    print("| " + " | ".join(map(str, cells)) + " |", flush=True)
     return exact and (case == "branch" or checks["search"] <= bound)
 
 

@@ -1,1 +1,1 @@
-"""TODO."""
+"""What a run is: the YAML files of this folder are the public interface."""

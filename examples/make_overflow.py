@@ -31,7 +31,8 @@ def main(path: str) -> None:
     bert = BertModel(config).eval()
     with torch.no_grad():
         for parameter in bert.parameters():
-            parameter *= 4 if parameter.dim() > 1 else 1
+            if parameter.dim() > 1:
+                parameter.mul_(4)
         bert.encoder.layer[CULPRIT].intermediate.dense.weight *= SCALE
         bert.encoder.layer[CULPRIT].output.dense.weight *= SCALE
 

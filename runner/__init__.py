@@ -1,1 +1,1 @@
-"""TODO."""
+"""Making it happen: from a configuration to a verified answer."""

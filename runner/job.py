@@ -227,8 +227,8 @@ def _closure(settings: Settings) -> Closure:
     strategy = settings.strategy
     if not strategy.reduce_inputs and not strategy.reduce_outputs:
         raise UsageError(
-            "strategy.reduce_inputs=false strategy.reduce_outputs=false: nothing is left to reduce; set one of them at
-            most"
+            "strategy.reduce_inputs=false strategy.reduce_outputs=false: nothing is left to reduce; "
+            "set one of them at most"
         )
     if not strategy.reduce_inputs:
         return Closure.ANCESTORS

@@ -113,8 +113,8 @@ def _doubts(settings: Settings, graph: Graph, recorded: Recorded) -> list[str]:
     if recorded.unrunnable:
         more = f" and {len(recorded.unrunnable) - 1} more" if len(recorded.unrunnable) > 1 else ""
         found.append(
-            f"the reference cannot run {recorded.unrunnable[0]}{more} ({recorded.reason}): what depends on it is not
-            recorded"
+            f"the reference cannot run {recorded.unrunnable[0]}{more} ({recorded.reason}): "
+            "what depends on it is not recorded"
         )
     open_inputs = [
         name

@@ -84,8 +84,8 @@ class Session:
             return self._nothing_to_find()
         if verdict.outcome is not Outcome.FAIL or not verdict.signature:
             raise CannotJudge(
-                f"the whole model does not fail in a way that can be studied: {verdict.outcome.value},
-                {verdict.reason}\n" f"check: {self.judge.checker.describe()}"
+                "the whole model does not fail in a way that can be studied: "
+                f"{verdict.outcome.value}, {verdict.reason}\ncheck: {self.judge.checker.describe()}"
             )
         self.judge.baseline = verdict.signature
         self.judge.checker.settle(verdict)
@@ -213,9 +213,9 @@ class Session:
         verdict = self.judge.check(original, "trust", record=False, own=False) if original else None
         if verdict and verdict.outcome is Outcome.FAIL:
             raise CannotJudge(
-                f"the model file fails ({verdict.signature}), but not once its inputs have fixed shapes and the
-                recorded " f"values. Give the shapes it fails with (inputs.shapes='{{name: [..]}}') or its inputs
-                (inputs=files).\n" f"check: {self.judge.checker.describe()}"
+                f"the model file fails ({verdict.signature}), but not once its inputs have fixed shapes and the "
+                "recorded values. Give the shapes it fails with (inputs.shapes='{name: [..]}') or its inputs "
+                f"(inputs=files).\ncheck: {self.judge.checker.describe()}"
             )
         return Ending("nothing_to_find", 4, "the whole model passes the check: there is nothing to reduce")
 
