@@ -2,8 +2,9 @@
 
     python -m benchmarks.cases FOLDER_OF_CASES [CASE ...] [--option key=value ...]
 
-Each case is a folder with model.onnx, inputs.npz, check.py (exit 1: the bug shows, 4: another failure, 2, 3, 5: no answer) and
-truth.json (culprit_nodes, any_of). Prints a table: nodes before / after / truth, checks, whether the culprits are exactly right.
+Each case is a folder with model.onnx, inputs.npz, check.py (exit 1: the bug shows, 4: another failure, 2, 3, 5: no
+answer) and truth.json (culprit_nodes, any_of). Prints a table: nodes before / after / truth, checks, whether the
+culprits are exactly right.
 """
 
 from __future__ import annotations

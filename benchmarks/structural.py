@@ -2,8 +2,8 @@
 
     python -m benchmarks.structural ZOO [MODEL ...] [--strategy reduce] [--option key=value ...]
 
-ZOO/MODEL holds model.onnx and culprits.json ({"single": [tensor], "chain": [..], "branch": [..]}: first outputs of the culprit
-nodes). A model fails if all of them are there. Bound for single and chain: 2 * ceil(log2 N) + 2 k + 3.
+ZOO/MODEL holds model.onnx and culprits.json ({"single": [tensor], "chain": [..], "branch": [..]}: first outputs of the
+culprit nodes). A model fails if all of them are there. Bound for single and chain: 2 * ceil(log2 N) + 2 k + 3.
 """
 
 from __future__ import annotations

@@ -47,13 +47,10 @@ def versions(settings: Settings, pool: Pool) -> dict[str, str]:
     return found
 
 
-def report_drift(settings: Settings, now: Mapping[str, str]) -> tuple[str, ...]:
-    """Say what has changed since the run that a replay file came from."""
+def drifted(settings: Settings, now: Mapping[str, str]) -> tuple[str, ...]:
+    """Name what has changed since the run that a replay file came from."""
     before = settings.recorded.get("context", {})
-    changes = drift(before, dict(now)) if before else ()
-    for change in changes:
-        log.warning("not as recorded: %s", change)
-    return changes
+    return drift(before, dict(now)) if before else ()
 
 
 def plan(ending: Ending, judge: Judge) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import resource
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,10 +17,12 @@ from runner.artifacts import Artifacts
 from runner.candidate import Sample
 from runner.checkers.checker import Checker, Tools
 from runner.checkers.registry import build as build_checker
+from runner.checkers.runtime import RuntimeCheck
 from runner.errors import UsageError, WinnowError
 from runner.journal import JOURNAL_NAME, Journal, context_digest
 from runner.judge import Judge
-from runner.loading import Loaded, load
+from runner.loading import Loaded, load, record_target
+from runner.model.weights import WEIGHTS
 from runner.report.bundle import Answer as Handed
 from runner.report.bundle import write_bundle
 from runner.report.progress import observer
@@ -30,6 +33,7 @@ from runner.session import Budget, Ending, Session
 from runner.subjects.command import Command
 from runner.subjects.subgraph import Subgraph
 from runner.subjects.subject import Subject
+from runner.subjects.taint import taint_of_all
 from runner.verdict import Verdict
 from runner.workers.guardian import Guardian
 from runner.workers.pool import Pool
@@ -75,6 +79,7 @@ def run(settings: Settings, run_folder: Path, command: Sequence[str]) -> Summary
         tools = Tools(pool, guardian, run_folder, Path.cwd())
         checker = build_checker(settings, tools)
         job = Job(settings, run_folder, tuple(command), pool, tools, checker, started)
+        stack.callback(_tidy, run_folder)
         if settings.strategy.subject is SubjectKind.command:
             return _repeat(job)
         return _reduce(job)
@@ -125,7 +130,7 @@ def _reduce(job: Job) -> Summary:
             find_min_good=settings.result.find_min_good,
             hand_over=hand_over,
         )
-        ending = _ended(lambda: _question(settings, session, judge))
+        ending = _ended(lambda: _question(job, session, judge, subject, loaded))
         if (
             ending.status in ("interrupted", "could_not_judge")
             and ending.trial
@@ -147,10 +152,16 @@ def _reduce(job: Job) -> Summary:
     return summary
 
 
-def _question(settings: Settings, session: Session, judge: Judge) -> Ending:
+def _question(job: Job, session: Session, judge: Judge, subject: Subgraph, loaded: Loaded) -> Ending:
+    settings = job.settings
     ending = session.preflight()
     if ending:
         return ending
+    if judge.baseline and judge.baseline.kind in ("nan", "inf") and isinstance(job.checker, RuntimeCheck):
+        found = taint_of_all(loaded.graph, record_target(settings, job.pool, loaded, job.folder))
+        if found.tainted:
+            subject.taint = found
+            job.checker.spare(found.harmless)
     if settings.plan:
         return Ending("planned", 0, "stopped after the pre-flight, as asked", remaining=session.search.remaining)
     return session.reduce()
@@ -197,7 +208,6 @@ def _ended(question: Callable[[], Ending]) -> Ending:
 def _judge(job: Job, subject: Subject, loaded: Loaded | None) -> Iterator[Judge]:
     settings = job.settings
     context = contexts.context(settings, job.checker, job.pool, loaded)
-    contexts.report_drift(settings, context)
     journal = Journal(_journal_path(job, context), context, writer=str(job.folder))
     if settings.journal.reuse:
         journal.reuse([job.tools.at(path) for path in settings.journal.reuse])
@@ -254,7 +264,11 @@ def _summary(job: Job, judge: Judge, ending: Ending, loaded: Loaded | None) -> S
         signature={"stage": signature.stage, "kind": signature.kind, "detail": signature.detail} if signature else None,
         seconds=Seconds(time.monotonic() - job.started, tally.seconds, loaded.recorded.seconds if loaded else 0.0),
         peak_rss_mb={"job": _own_peak_mb(), "workers": max(job.pool.peak_rss_mb, tally.peak_rss_mb)},
-        warnings=loaded.warnings if loaded else (),
+        warnings=(
+            *(loaded.warnings if loaded else ()),
+            *(f"not as recorded: {change}" for change in contexts.drifted(job.settings, judge.journal.context)),
+            *judge.second_failures(),
+        ),
         checker=job.checker.name,
         check=job.checker.describe(),
         input_model=job.settings.model,
@@ -262,6 +276,20 @@ def _summary(job: Job, judge: Judge, ending: Ending, loaded: Loaded | None) -> S
         versions=contexts.versions(job.settings, job.pool),
         plan=contexts.plan(ending, judge) if ending.status == "planned" else None,
     )
+
+
+def _tidy(folder: Path) -> None:
+    """Remove what only the run itself needed; large candidates that were kept stay beside their weights."""
+    for name in ("inputs", "values", "target"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    store = folder / "store"
+    kept = [path for path in store.glob("kept.*") if path.is_file()]
+    for path in store.iterdir() if store.is_dir() else ():
+        if not kept or (path not in kept and path.name != WEIGHTS):
+            path.unlink(missing_ok=True)
+    for empty in (store, folder / "workers", *(folder / "checks").glob("*")):
+        if empty.is_dir() and not any(empty.iterdir()):
+            empty.rmdir()
 
 
 def _own_peak_mb() -> float:

@@ -110,6 +110,10 @@ class Judge:
         """Return the next iteration's number and its new, empty folder."""
         return self._next()
 
+    def second_failures(self) -> tuple[str, ...]:
+        """Return what else failed, and how often: other bugs, perhaps, that were not followed."""
+        return tuple(f"another failure was met {count} times: {name}" for name, count in self.different.most_common())
+
     def stop(self) -> None:
         """From now on answers are worth nothing: the processes that give them are being killed."""
         self._stopped = True

@@ -58,23 +58,38 @@ def load(settings: Settings, pool: Pool, folder: Path, *, record: bool = True) -
     warnings += unusable
     recorded = Recorded(values)
     if record and settings.inputs.record is Recording.ahead and values:
-        recorder = Recorder(
-            graph,
-            store,
-            pool,
-            backend_json(settings.reference),
-            graph.value_types,
-            folder / "values",
-            settings.reference.python,
-            settings.inputs.record_timeout,
-            settings.workers.memory_mb,
-        )
-        recorded = recorder.record(values)
+        recorded = _recorder(settings, settings.reference, graph, store, pool, folder / "values").record(values)
     warnings += _doubts(settings, graph, recorded)
     types = _inferred(settings, graph, store, recorded, pool, warnings) if record else {}
     for warning in warnings:
         log.warning("%s", warning)
     return Loaded(path, facts["sha256"], graph, store, recorded, types, tuple(warnings))
+
+
+def record_target(settings: Settings, pool: Pool, loaded: Loaded, folder: Path) -> tuple[Mapping[str, TensorFile], ...]:
+    """Return what every tensor holds when the target runs the whole model with all of them as outputs."""
+    inputs = [
+        {name: sample[name] for name in loaded.graph.inputs if name in sample} for sample in loaded.recorded.values
+    ]
+    shutil.rmtree(folder / "target", ignore_errors=True)
+    recorder = _recorder(settings, settings.target, loaded.graph, loaded.store, pool, folder / "target")
+    return recorder.record(inputs).values
+
+
+def _recorder(
+    settings: Settings, backend: BackendSettings, graph: Graph, store: Store, pool: Pool, folder: Path
+) -> Recorder:
+    return Recorder(
+        graph,
+        store,
+        pool,
+        backend_json(backend),
+        graph.value_types,
+        folder,
+        backend.python,
+        settings.inputs.record_timeout,
+        settings.workers.memory_mb,
+    )
 
 
 def backend_json(backend: BackendSettings) -> dict[str, Any]:

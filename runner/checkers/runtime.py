@@ -59,6 +59,8 @@ class RuntimeCheck:
         self._comparison = Comparison(rule or CompareChecker())
         # what the reference made of the whole model: "ran", "failed", "non-finite"; None until that is known
         self._known: str | None = None
+        # non-finite tensors of the whole model that are meant (a mask); None: not known, the reference is asked
+        self._harmless: frozenset[str] | None = None
         self._consult = settings.reference.model is None or settings.strategy.subject is not SubjectKind.subgraph
 
     def check(self, candidate: Candidate) -> Verdict:
@@ -95,6 +97,10 @@ class RuntimeCheck:
                 self._stages = ("run", "finite")
             else:
                 self._stages = ("run",)
+
+    def spare(self, harmless: frozenset[str]) -> None:
+        """Hear which non-finite tensors of the whole model do not reach its outputs: any other one is the failure."""
+        self._harmless = harmless
 
     def identity(self) -> dict[str, str]:
         """The checker's and both backends' settings."""
@@ -143,9 +149,12 @@ class RuntimeCheck:
             (number, name, kind)
             for number, outputs in enumerate(case.target.outputs)
             for name, kind in non_finite(outputs, nan=self._nan, inf=self._inf)
+            if name not in (self._harmless or ())
         ]
         if not bad:
             return None
+        if self._harmless is not None:
+            return _not_finite(bad)
         verdict = self._against_reference(case, _not_finite(bad))
         if verdict.outcome is not Outcome.FAIL or verdict.metrics.get("reference") != "ran":
             return verdict

@@ -22,6 +22,7 @@ from runner.model.store import Store
 from runner.model.values import TensorFile, seeded
 from runner.schema.inputs import CutPolicy, OutputPolicy
 from runner.subjects.recording import Recorded, recorded_types
+from runner.subjects.taint import Taint
 from strategies.space import Closure, Space
 from strategies.trial import Trial
 
@@ -29,11 +30,12 @@ LARGEST_CONSTANT = 4 << 20
 """Bytes up to which a data-independent value is written into a candidate; a larger one stays a graph input."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Subgraph:
     """Cuts candidates out of one model.
 
     ``types``: what shape inference knows about tensors that were not recorded. ``file``: the user's own model.
+    ``taint``: which non-finite values belong to the failure, once that is known.
     """
 
     graph: Graph
@@ -46,6 +48,7 @@ class Subgraph:
     cut_policy: CutPolicy = CutPolicy.auto
     outputs: OutputPolicy = OutputPolicy.frontier
     seed: int = 1
+    taint: Taint | None = None
     _seeded: dict[str, TensorFile] = field(default_factory=dict)
 
     @cached_property
@@ -127,9 +130,13 @@ class Subgraph:
                 continue
             for values in self.recorded.values:
                 tensor = values.get(name)
-                if tensor and (tensor.nan or (not tensor.finite and not self._healthy)):
+                if tensor and not tensor.finite and (tensor.nan or not self._meant(name)):
                     return name
         return None
+
+    def _meant(self, name: str) -> bool:
+        """Whether an Inf is meant: it does not reach the outputs of the failing run, or the reference run ended finite."""
+        return name in self.taint.harmless if self.taint else self._healthy
 
     @cached_property
     def _healthy(self) -> bool:

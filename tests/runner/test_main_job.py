@@ -1,0 +1,230 @@
+"""The main job as a user runs it: a process, a command line, exit codes, files."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import onnx
+import pytest
+
+from tests.harness import ROOT, by_command, check_script, command, winnow
+
+EXAMPLE = ROOT / "examples" / "overflow.onnx"
+MODEL = f"model={EXAMPLE}"
+CULPRIT = "/bert/encoder/layer.5/output/dense/MatMul"
+KEYS = {
+    *(
+        "status",
+        "exit_code",
+        "strategy",
+        "nodes",
+        "culprits",
+        "nested",
+        "minimality",
+        "checks",
+        "outcomes",
+        "signature",
+    ),
+    *("model", "min_good", "seconds", "peak_rss_mb"),
+}
+
+
+def node(name: str) -> str:
+    return f"sys.exit(1 if {name!r} in nodes else 0)"
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory):
+    folder = tmp_path_factory.mktemp("demo") / "run"
+    return winnow("examples/overflow.yaml", folder=folder, cwd=ROOT)
+
+
+def test_the_example_names_the_culprit(demo) -> None:
+    assert demo.code == 0, demo.output
+    assert demo.result["culprits"] == [CULPRIT]
+    assert demo.result["nodes"] == {"before": 561, "after": 1}
+    assert demo.result["checks"]["search"] <= 12
+    assert demo.result.keys() >= KEYS
+    assert CULPRIT in demo.output.splitlines()[-1]
+
+
+def test_the_result_folder_stands_alone(demo) -> None:
+    onnx.checker.check_model(demo.model())
+    onnx.checker.check_model(demo.model("min_good.onnx"))
+    assert (demo.folder / "test_data_set_0" / "input_0.pb").is_file()
+    assert "MatMul" in (demo.folder / "REPORT.md").read_text()
+    repro = subprocess.run([sys.executable, "repro.py"], cwd=demo.folder, capture_output=True, text=True, check=False)
+    assert repro.returncode == 1, repro.stderr
+    leftovers = {path.name for path in demo.folder.iterdir()}
+    assert not leftovers & {"values", "target", "inputs", "store"}
+
+
+def test_a_replay_runs_again_and_names_drift(demo, tmp_path: Path) -> None:
+    replay = demo.folder / "replay.yaml"
+    again = winnow(str(replay), folder=tmp_path / "again")
+    assert again.code == 0, again.output
+    assert again.result["culprits"] == [CULPRIT]
+    text = replay.read_text()
+    digest = json.loads((demo.folder / "result.json").read_text())["context"]["model"]
+    drifted = tmp_path / "drifted.yaml"
+    drifted.write_text(text.replace(digest, "f" * 64))
+    run = winnow(str(drifted), folder=tmp_path / "drift")
+    assert any("model changed" in warning for warning in run.result["warnings"]), run.output
+
+
+def test_a_model_that_does_not_fail(tmp_path: Path) -> None:
+    run = winnow(MODEL, *by_command(check_script(tmp_path, "sys.exit(0)")), folder=tmp_path / "run")
+    assert (run.code, run.result["status"]) == (4, "nothing_to_find")
+    assert run.result["checks"]["search"] == 0
+    assert run.result["nodes"]["after"] is None
+    assert not list(run.folder.glob("*.onnx"))
+    assert "nothing to reduce" in run.output
+
+
+@pytest.mark.parametrize(
+    ("check", "shown"),
+    [
+        ("python no_such_script.py {model}", "no_such_script.py"),
+        ("false {model}", "false"),
+        ("no-such-program {model}", "no-such-program"),
+    ],
+)
+def test_a_check_that_cannot_judge(tmp_path: Path, check: str, shown: str) -> None:
+    run = winnow(MODEL, "checker=command", f"checker.command={check}", folder=tmp_path / "run")
+    assert (run.code, run.result["status"]) == (3, "could_not_judge")
+    assert shown in run.output
+    assert "Traceback" not in run.output
+
+
+def test_a_wrong_override(tmp_path: Path) -> None:
+    for wrong, hint in (("strategy=reduce_bisekt", "reduce_bisect"), ("checker.tiemout=3", "timeout")):
+        run = winnow(MODEL, wrong, folder=tmp_path / "run")
+        assert run.code == 2
+        assert hint in run.output
+        assert "Traceback" not in run.output
+
+
+def test_a_budget_leaves_the_best_so_far(tmp_path: Path) -> None:
+    check = by_command(check_script(tmp_path, node(CULPRIT)))
+    run = winnow(MODEL, *check, "budget.checks=4", folder=tmp_path / "run")
+    assert run.code == 0, run.output
+    assert run.result["minimality"] == "budget reached"
+    assert run.result["checks"]["search"] == 4
+    assert 1 < run.result["nodes"]["after"] < 561
+    assert CULPRIT in run.result["culprits"]
+
+
+def test_a_plan_stops_after_the_preflight(tmp_path: Path) -> None:
+    check = by_command(check_script(tmp_path, node(CULPRIT)))
+    run = winnow(MODEL, *check, "plan=true", folder=tmp_path / "run")
+    assert (run.code, run.result["status"]) == (0, "planned")
+    assert run.result["checks"] == {"search": 0, "trust": 1, "reused": 0}
+    assert run.result["plan"]["search_checks"] >= 10
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_workers_do_not_change_the_answer(tmp_path: Path, workers: int) -> None:
+    other = "/bert/encoder/layer.2/attention/self/Softmax"
+    check = by_command(check_script(tmp_path, f"sys.exit(1 if {{{CULPRIT!r}, {other!r}}} <= nodes else 0)"))
+    run = winnow(MODEL, *check, f"workers.count={workers}", folder=tmp_path / "run")
+    assert run.result["culprits"] == [other, CULPRIT]
+    assert run.result["minimality"] == "1-minimal"
+
+
+def test_another_failure_is_not_followed(tmp_path: Path) -> None:
+    """Exit 1 is the failure; without the culprit the check fails otherwise, and must not be led astray."""
+    body = f"sys.exit(1 if {CULPRIT!r} in nodes else 9 if len(nodes) > 100 else 0)"
+    run = winnow(MODEL, *by_command(check_script(tmp_path, body)), folder=tmp_path / "run")
+    assert run.result["culprits"] == [CULPRIT]
+    assert run.result["outcomes"]["different"] > 0
+
+
+@pytest.mark.parametrize("moment", [0.9, 1.6, 2.3])
+def test_resume_after_kill_9(tmp_path: Path, moment: float) -> None:
+    check_resumed(tmp_path, moment)
+
+
+def check_resumed(tmp_path: Path, moment: float) -> int:
+    """Kill a run after so many seconds, go on with it; return how many verdicts it had."""
+    log = tmp_path / "log"
+    body = (
+        "import hashlib, os\n"
+        "digest = hashlib.sha256('\\n'.join(sorted(made)).encode()).hexdigest()\n"
+        f"open({str(log)!r}, 'a').write(os.path.basename(os.path.dirname(sys.argv[1])) + ' ' + digest + '\\n')\n"
+        f"{node(CULPRIT)}"
+    )
+    check, folder = by_command(check_script(tmp_path, body)), tmp_path / "run"
+    argv = command(MODEL, *check, folder=folder)
+    process = subprocess.Popen(argv, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    time.sleep(moment)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    journal = folder / "journal.jsonl"
+    lines = (
+        [json.loads(line) for line in journal.read_text().splitlines()[1:] if line.endswith("}")]
+        if journal.exists()
+        else []
+    )
+    done = {f"{line['iteration']:05d}" for line in lines if line.get("attempt") == 0}
+    before = dict(line.split() for line in log.read_text().splitlines()) if log.exists() else {}
+    log.unlink(missing_ok=True)
+    resumed = [f"resume={folder}"] if folder.is_dir() else []
+    run = winnow(MODEL, *check, *resumed, folder=folder)
+    assert run.result["culprits"] == [CULPRIT], run.output
+    after = [line.split() for line in log.read_text().splitlines()] if log.exists() else []
+    paid = {before[iteration] for iteration in done if iteration in before}
+    again = [digest for iteration, digest in after if iteration.isdigit()]
+    assert not paid & set(again)
+    assert len(again) == len(set(again))
+    return len(lines)
+
+
+def test_a_journal_of_another_check_is_refused(tmp_path: Path) -> None:
+    one = by_command(check_script(tmp_path, node(CULPRIT), "one.py"))
+    two = by_command(check_script(tmp_path, "sys.exit(1)", "two.py"))
+    first = winnow(MODEL, *one, "budget.checks=2", folder=tmp_path / "run")
+    assert first.code == 0
+    other = winnow(MODEL, *two, f"resume={tmp_path / 'run'}", folder=tmp_path / "run")
+    assert other.code == 2
+    assert "check" in other.output
+
+
+def test_a_sweep_survives_a_corrupt_model_and_a_check_that_hangs(tmp_path: Path) -> None:
+    slow, corrupt = tmp_path / "slow, model.onnx", tmp_path / "corrupt.onnx"
+    model = onnx.load(str(EXAMPLE))
+    model.producer_name = "slow"
+    onnx.save(model, str(slow))
+    corrupt.write_bytes(EXAMPLE.read_bytes()[:5000])
+    body = f"import time\nif model.producer_name == 'slow': time.sleep(60)\n{node(CULPRIT)}"
+    check = check_script(tmp_path, body)
+    sweep = tmp_path / "sweep"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "runner", "-m", "strategy=reduce,reduce_bisect"),
+            f"model={EXAMPLE},{corrupt},'{slow}'",
+            *by_command(check),
+            *("checker.timeout=1", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", f"hydra.sweep.dir={sweep}"),
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 7, done.stdout + done.stderr
+    rows = json.loads((sweep / "sweep.json").read_text())
+    rows = rows["jobs"] if isinstance(rows, dict) else rows
+    assert len(rows) == 6
+    assert sorted(row["exit_code"] for row in rows) == [0, 0, 2, 2, 3, 3]
+    assert (sweep / "sweep.md").read_text().count("\n|") >= 7
+    results = [json.loads(path.read_text()) for path in sweep.glob("*/result.json")]
+    found = [result for result in results if result["status"] == "found"]
+    assert [result["culprits"] for result in found] == [[CULPRIT], [CULPRIT]]
+    # two strategies asked the same questions: the second one did not pay again
+    assert sum(result["checks"]["reused"] for result in found) > 0
