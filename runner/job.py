@@ -208,6 +208,8 @@ def _ended(question: Callable[[], Ending]) -> Ending:
 def _judge(job: Job, subject: Subject, loaded: Loaded | None) -> Iterator[Judge]:
     settings = job.settings
     context = contexts.context(settings, job.checker, job.pool, loaded)
+    for change in contexts.drifted(settings, context):
+        log.warning("not as recorded: %s", change)
     journal = Journal(_journal_path(job, context), context, writer=str(job.folder))
     if settings.journal.reuse:
         journal.reuse([job.tools.at(path) for path in settings.journal.reuse])

@@ -122,8 +122,7 @@ class Subgraph:
     def _non_finite(self, made: Cut) -> str | None:
         """The first fed value that would itself explain a non-finite output.
 
-        A NaN always would. An Inf would unless the reference run ended finite: then it is meant (the mask of an
-        attention).
+        A NaN always would. An Inf would, unless it is meant (the mask of an attention).
         """
         for name in made.inputs:
             if name in self.graph.inputs:
