@@ -134,7 +134,7 @@ class Subgraph:
         return None
 
     def _meant(self, name: str) -> bool:
-        """Whether an Inf is meant: it does not reach the outputs of the failing run, or the reference run ended finite."""
+        """Whether an Inf is meant: it does not reach the failing outputs, or the reference run ended finite."""
         return name in self.taint.harmless if self.taint else self._healthy
 
     @cached_property
