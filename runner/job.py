@@ -16,9 +16,11 @@ from runner import context as contexts
 from runner.artifacts import Artifacts
 from runner.candidate import Sample
 from runner.checkers.checker import Checker, Tools
+from runner.checkers.interactive import InteractiveCheck
 from runner.checkers.registry import build as build_checker
 from runner.checkers.runtime import RuntimeCheck
 from runner.errors import UsageError, WinnowError
+from runner.handover import REDUCED, HandOver
 from runner.journal import JOURNAL_NAME, Journal, context_digest
 from runner.judge import Judge
 from runner.loading import Loaded, load, record_target
@@ -54,6 +56,9 @@ SEARCHES: dict[SearchKind, Callable[[Space], Step]] = {
     SearchKind.linear: linear,
     SearchKind.minimal: minimal,
 }
+
+
+INTERRUPTED = 130
 
 
 @dataclass(frozen=True)
@@ -107,36 +112,22 @@ def _reduce(job: Job) -> Summary:
     def start(known: dict[Trial, Answer]) -> Search:
         return Search(subject.space, SEARCHES[settings.strategy.search](subject.space), known)
 
-    def hand_over(trial: Trial, name: str) -> Path:
-        path = job.folder / f"{name}.onnx"
-        wanted = settings.result.path if name == "reduced" else settings.result.min_good
-        model = subject.cut(trial).model
-        for place in [path, *([job.tools.at(wanted)] if wanted else [])]:
-            loaded.store.standalone(
-                model,
-                place,
-                external_data=settings.result.external_data,
-                threshold=settings.result.external_data_threshold,
-                one_file=settings.result.external_data_one_file,
-            )
-        return path
-
+    handed = HandOver(settings.result, job.folder, job.tools.at, loaded.store, lambda trial: subject.cut(trial).model)
     with _judge(job, subject, loaded) as judge:
         session = Session(
             judge,
             start,
-            workers=settings.workers.count,
-            budget=_budget(settings),
+            workers=_workers(job),
+            budget=_budget(job),
             find_min_good=settings.result.find_min_good,
-            hand_over=hand_over,
+            hand_over=handed,
+            kill_checks=job.tools.guardian.kill,
         )
-        ending = _ended(lambda: _question(job, session, judge, subject, loaded))
-        if (
-            ending.status in ("interrupted", "could_not_judge")
-            and ending.trial
-            and not (job.folder / "reduced.onnx").exists()
-        ):
-            hand_over(ending.trial, "reduced")
+        ending = _ended(session, lambda: _question(job, session, judge, subject, loaded))
+        if ending.status == "interrupted":
+            ending = replace(ending, message=f"{ending.message}; go on with resume={job.folder}")
+            if ending.trial:
+                handed.write(ending.trial, REDUCED)
         summary = _summary(job, judge, ending, loaded)
         if ending.trial:
             summary = replace(
@@ -147,8 +138,8 @@ def _reduce(job: Job) -> Summary:
                 min_good="min_good.onnx" if ending.min_good else None,
             )
         cut = subject.cut(ending.trial) if ending.trial else None
-        handed = Handed(cut.model, subject.samples(cut)) if cut else None
-        write_bundle(job.settings, job.folder, summary, job.tools.cwd, job.command, handed)
+        answer = Handed(cut.model, subject.samples(cut)) if cut else None
+        write_bundle(job.settings, job.folder, summary, job.tools.cwd, job.command, answer)
     return summary
 
 
@@ -177,28 +168,33 @@ def _repeat(job: Job) -> Summary:
     def start(known: dict[Trial, Answer]) -> Search:
         return Search(subject.space, repeat(settings.strategy.until), known)
 
-    def hand_over(trial: Trial, name: str) -> Path:
-        raise AssertionError("a repeat hands nothing over")
-
     try:
         repeat(settings.strategy.until)
     except ValueError as error:
         raise UsageError(f"strategy.{error}") from None
     with _judge(job, subject, loaded) as judge:
-        session = Session(judge, start, workers=settings.workers.count, budget=_budget(settings), hand_over=hand_over)
-        ending = _ended(session.repeat)
+        session = Session(
+            judge,
+            start,
+            workers=_workers(job),
+            budget=_budget(job),
+            kill_checks=job.tools.guardian.kill,
+        )
+        ending = _ended(session, session.repeat)
         summary = _summary(job, judge, ending, loaded)
         summary = replace(summary, statistics=contexts.pass_rate(judge.tally.outcomes))
         write_bundle(job.settings, job.folder, summary, job.tools.cwd, job.command, None)
     return summary
 
 
-def _ended(question: Callable[[], Ending]) -> Ending:
+def _ended(session: Session, question: Callable[[], Ending]) -> Ending:
     """Turn what stops a session into an ending of it, so that what was found is still reported."""
     try:
         return question()
     except WinnowError as error:
         return Ending(error.status, error.exit_code, str(error))
+    except KeyboardInterrupt as error:  # a termination says its own exit code
+        return session.interrupted(getattr(error, "exit_code", INTERRUPTED))
 
 
 # ---- parts
@@ -247,8 +243,13 @@ def _closure(settings: Settings) -> Closure:
     return Closure.FREE if strategy.reduce_outputs else Closure.DESCENDANTS
 
 
-def _budget(settings: Settings) -> Budget:
-    return Budget(settings.budget.checks, settings.budget.seconds)
+def _budget(job: Job) -> Budget:
+    return Budget(job.settings.budget.checks, job.settings.budget.seconds, job.started)
+
+
+def _workers(job: Job) -> int:
+    """How many checks run at once; a person answers one question at a time."""
+    return 1 if isinstance(job.checker, InteractiveCheck) else job.settings.workers.count
 
 
 def _summary(job: Job, judge: Judge, ending: Ending, loaded: Loaded | None) -> Summary:

@@ -10,21 +10,18 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import logging
 import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from runner.errors import UsageError
+from runner.records import FORMAT, Entry, Records, differences, not_a_journal, read_context, refusal
 from runner.verdict import Verdict
 from strategies.trial import Trial
 
-_LOG = logging.getLogger(__name__)
-_VERSION = 1
 _HEADER_START = b'{"winnow": '
 JOURNAL_NAME = "journal.jsonl"
 
@@ -32,29 +29,6 @@ JOURNAL_NAME = "journal.jsonl"
 def context_digest(context: Mapping[str, str]) -> str:
     """Return 16 hex digits that name a context: equal contexts give the same, in any order of their components."""
     return hashlib.sha256(json.dumps(dict(context), sort_keys=True).encode()).hexdigest()[:16]
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One record of a journal.
-
-    ``ranges`` and ``key`` are the trial's; ``attempt`` counts repeated checks of one trial from 0; ``writer`` names the
-    run that paid for the check (several may share a journal).
-    """
-
-    ranges: str
-    key: str
-    attempt: int
-    verdict: Verdict
-    phase: str
-    label: str
-    iteration: int
-    writer: str = ""
-
-    @property
-    def trial(self) -> Trial:
-        """The trial that was checked."""
-        return Trial.parse(self.ranges)
 
 
 class Journal:
@@ -72,8 +46,8 @@ class Journal:
         self.context = dict(context)
         self._writer = writer
         self._lock = threading.RLock()
-        self._reused: list[_Records] = []
-        self._own = _Records(path, self.context)
+        self._reused: list[Records] = []
+        self._own = Records(path, self.context)
         path.parent.mkdir(parents=True, exist_ok=True)
         with self._locked() as descriptor:
             self._own.read()  # refuses another context's journal before anything in it is touched
@@ -135,11 +109,11 @@ class Journal:
         added = 0
         for path in paths:
             files = _journals_in(path)
-            matching = [file for file in files if not _differences(read_context(file), self.context)]
+            matching = [file for file in files if not differences(read_context(file), self.context)]
             if not matching:
-                raise UsageError(_refusal(files[0], read_context(files[0]), self.context, f"journal.reuse={path}"))
+                raise UsageError(refusal(files[0], read_context(files[0]), self.context, f"journal.reuse={path}"))
             for file in matching:
-                records = _Records(file, self.context)
+                records = Records(file, self.context)
                 records.read()
                 added += len(records.standing)
                 with self._lock:
@@ -169,87 +143,15 @@ class Journal:
         size = os.fstat(descriptor).st_size
         tail = _unfinished_tail(descriptor, size)
         if tail and len(tail) == size and not (tail.startswith(_HEADER_START) or _HEADER_START.startswith(tail)):
-            raise UsageError(_not_a_journal(self.path))
+            raise UsageError(not_a_journal(self.path))
         if tail and _is_object(tail):
             _write_whole(descriptor, b"\n")
         elif tail:
             os.ftruncate(descriptor, size - len(tail))
         if os.fstat(descriptor).st_size == 0:
-            _write_whole(descriptor, _line({"winnow": _VERSION, "context": self.context}))
+            _write_whole(descriptor, _line({"winnow": FORMAT, "context": self.context}))
             os.fsync(descriptor)
             _sync_folder(self.path.parent)
-
-
-class _Records:
-    """What the complete lines of one journal file say, read on from where the last reading stopped."""
-
-    def __init__(self, path: Path, context: Mapping[str, str]) -> None:
-        self.path = path
-        self.standing: dict[tuple[str, int], Entry] = {}
-        self.voided: set[tuple[str, int]] = set()
-        self._context = context
-        self._read_to = 0
-        self._inode = 0
-        self._line_number = 0
-
-    def read(self) -> int:
-        """Read the complete lines not yet read; return how many records were among them."""
-        status = self.path.stat()
-        if status.st_ino != self._inode or status.st_size < self._read_to:
-            self.standing, self.voided = {}, set()
-            self._read_to, self._inode, self._line_number = 0, status.st_ino, 0
-        if status.st_size == self._read_to:
-            return 0
-        count = 0
-        with self.path.open("rb") as file:
-            file.seek(self._read_to)
-            for line in file:
-                if not line.endswith(b"\n"):
-                    break
-                self._read_to += len(line)
-                self._line_number += 1
-                count += self._take(line)
-        return count
-
-    def _take(self, line: bytes) -> int:
-        if self._line_number == 1:
-            context = _context_of(line, self.path)
-            if _differences(context, self._context):
-                raise UsageError(_refusal(self.path, context, self._context, f"journal={self.path}"))
-            return 0
-        try:
-            record = json.loads(line)
-            place = (str(record["key"]), int(record["attempt"]))
-            entry = None if record.get("void") else _entry(record)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            _LOG.warning("%s: line %d is no record and is skipped (%r)", self.path, self._line_number, error)
-            return 0
-        if entry is None:
-            self.standing.pop(place, None)
-            self.voided.add(place)
-        elif place not in self.standing:
-            self.standing[place] = entry
-            self.voided.discard(place)
-        return 1
-
-
-def read_context(path: Path) -> dict[str, str]:
-    """Return the context that the journal at ``path`` belongs to. Raises UsageError where it is no journal."""
-    with path.open("rb") as file:
-        return _context_of(file.readline(), path)
-
-
-def _context_of(line: bytes, path: Path) -> dict[str, str]:
-    try:
-        header = json.loads(line)
-        if header["winnow"] != _VERSION:
-            raise UsageError(
-                f"{path} is a journal of format {header['winnow']!r}, this version reads format {_VERSION}; "
-                "start a new run folder"
-            )
-        return {str(name): str(value) for name, value in header["context"].items()}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UsageError(_not_a_journal(path)) from error
 
 
 def _journals_in(path: Path) -> list[Path]:
@@ -262,40 +164,6 @@ def _journals_in(path: Path) -> list[Path]:
             f"no journal at journal.reuse={path}; give a run folder (with {JOURNAL_NAME}) or a journal file"
         )
     return found
-
-
-def _entry(record: Mapping[str, Any]) -> Entry:
-    return Entry(
-        ranges=str(record["ranges"]),
-        key=str(record["key"]),
-        attempt=int(record["attempt"]),
-        verdict=Verdict.from_json(record["verdict"]),
-        phase=str(record["phase"]),
-        label=str(record["label"]),
-        iteration=int(record["iteration"]),
-        writer=str(record.get("writer", "")),
-    )
-
-
-def _differences(theirs: Mapping[str, str], ours: Mapping[str, str]) -> list[str]:
-    names = sorted({*theirs, *ours})
-    return [
-        f"{name}: {theirs.get(name, '(none)')} -> {ours.get(name, '(none)')}"
-        for name in names
-        if theirs.get(name) != ours.get(name)
-    ]
-
-
-def _refusal(path: Path, theirs: Mapping[str, str], ours: Mapping[str, str], where: str) -> str:
-    changed = "; ".join(_differences(theirs, ours))
-    return (
-        f"{where}: the verdicts in {path} were found under other conditions and cannot be used here: {changed}. "
-        "Restore what changed, or start a new run folder (without resume= and journal.reuse=)"
-    )
-
-
-def _not_a_journal(path: Path) -> str:
-    return f"{path} is not a journal (its first line is no header); name another file or start a new run folder"
 
 
 def _line(record: Mapping[str, Any]) -> bytes:

@@ -52,12 +52,20 @@ class Judge:
         self.baseline: Signature | None = None
         self.different: Counter[str] = Counter()
         self.estimate: Callable[[], int] | None = None
-        self._stopped = False
         self._lock = threading.Lock()
         self._iteration = self._last_iteration()
 
-    def verdict(self, trial: Trial, phase: str, label: str, purpose: str, attempt: int = 0) -> Verdict | None:
-        """Return the verdict of a trial: from the journal, or by checking it. None: the run was stopped meanwhile."""
+    def verdict(
+        self,
+        trial: Trial,
+        phase: str,
+        label: str,
+        purpose: str,
+        attempt: int = 0,
+        *,
+        given_up: threading.Event | None = None,
+    ) -> Verdict | None:
+        """Return the verdict of a trial: from the journal, or by checking it. None: it was given up meanwhile."""
         self.journal.refresh()
         known = self.journal.get(trial, attempt)
         if known:
@@ -76,18 +84,27 @@ class Judge:
                 self.tally.outcomes[verdict.outcome.value] += 1
             self._tell(iteration, phase, label, trial, verdict)
             return verdict
-        return self.check(made, purpose, attempt)
+        return self.check(made, purpose, attempt, given_up=given_up)
 
     def check(
-        self, candidate: Candidate, purpose: str, attempt: int = 0, *, record: bool = True, own: bool = True
+        self,
+        candidate: Candidate,
+        purpose: str,
+        attempt: int = 0,
+        *,
+        record: bool = True,
+        own: bool = True,
+        given_up: threading.Event | None = None,
     ) -> Verdict | None:
-        """Have a candidate checked, whatever the journal knows; None if the run was stopped meanwhile.
+        """Have a candidate checked, whatever the journal knows; None if it was given up meanwhile.
 
         ``record=False``: the verdict is not about the trial. ``own=False``: its files are not ours to sort or to
-        remove.
+        remove. ``given_up``: once set, the processes of checks are being killed, and what they say is worth nothing.
         """
         raw = self.checker.check(candidate)
-        if self._stopped:
+        if given_up and given_up.is_set():
+            self.subject.discard(candidate)
+            shutil.rmtree(candidate.folder, ignore_errors=True)
             return None
         if record:
             raw = self.journal.put(candidate.trial, attempt, raw, candidate.phase, candidate.label, candidate.iteration)
@@ -113,10 +130,6 @@ class Judge:
     def second_failures(self) -> tuple[str, ...]:
         """Return what else failed, and how often: other bugs, perhaps, that were not followed."""
         return tuple(f"another failure was met {count} times: {name}" for name, count in self.different.most_common())
-
-    def stop(self) -> None:
-        """From now on answers are worth nothing: the processes that give them are being killed."""
-        self._stopped = True
 
     def _tell(self, iteration: int, phase: str, label: str, trial: Trial, verdict: Verdict) -> None:
         left = self.estimate() if self.estimate and phase not in ("pre-flight", "control", "re-check") else None

@@ -131,6 +131,11 @@ def _doubts(settings: Settings, graph: Graph, recorded: Recorded) -> list[str]:
             f"the reference cannot run {recorded.unrunnable[0]}{more} ({recorded.reason}): "
             "what depends on it is not recorded"
         )
+    if recorded.out_of_time:
+        found.append(
+            f"recording took more than inputs.record_timeout={settings.inputs.record_timeout:g} s: "
+            "what was not reached gets inferred shapes and seeded values"
+        )
     open_inputs = [
         name
         for name in graph.inputs

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+import math
+import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
-from pathlib import Path
+from concurrent.futures import Future
+from dataclasses import dataclass, field, replace
 
-from runner.candidate import Candidate
+from runner.candidate import Invalid
 from runner.checkers.interactive import Undo
+from runner.crew import Crew
 from runner.errors import CannotJudge
+from runner.handover import MIN_GOOD, REDUCED, HandOver
 from runner.judge import Judge
 from runner.verdict import Signature, Verdict
 from strategies.outcome import Answer, Outcome, answer_of
@@ -28,10 +31,11 @@ MOST_MIN_GOOD = 3
 
 @dataclass(frozen=True)
 class Budget:
-    """When to stop early: checks paid for by the search, seconds of wall time since the start; None: never."""
+    """When to stop early: checks paid for by the search, seconds of wall time since ``started``; None: never."""
 
     checks: int | None = None
     seconds: float | None = None
+    started: float = field(default_factory=time.monotonic)
 
 
 @dataclass(frozen=True)
@@ -59,15 +63,17 @@ class Session:
         workers: int = 1,
         budget: Budget | None = None,
         find_min_good: bool = True,
-        hand_over: Callable[[Trial, str], Path],
+        hand_over: HandOver | None = None,
+        kill_checks: Callable[[], None] = lambda: None,
     ) -> None:
+        """``hand_over``: None where nothing is (a repeat). ``kill_checks`` ends the processes of running checks."""
         self.judge = judge
         self.workers = workers
         self.budget = budget or Budget()
         self.find_min_good = find_min_good
         self.hand_over = hand_over
+        self._kill_checks = kill_checks
         self._start = start
-        self._started = time.monotonic()
         self._told: dict[Trial, Answer] = {}
         self._passed: set[Trial] = set()
         self._paid_in_search: list[Trial] = []
@@ -101,21 +107,20 @@ class Session:
         trial = done.trial or self.judge.subject.space.whole
         if not self._passed:
             self._control()
-        again = self._recheck(trial, "reduced")
+        again = self._recheck(trial, REDUCED)
         signature = self.judge.baseline
         if again.outcome is not Outcome.FAIL:
             return Ending(
                 "could_not_judge",
                 CannotJudge.exit_code,
-                f"the answer ({len(trial)} nodes) failed once and did not when checked again ({again.reason}): "
+                f"the answer ({_nodes(trial)}) failed once and did not when checked again ({again.reason}): "
                 "the check is not reliable",
                 done,
                 trial,
                 signature=signature,
             )
         min_good = self._min_good(trial) if self.find_min_good else None
-        plural = "" if len(trial) == 1 else "s"
-        message = f"{len(trial)} node{plural} still fail{'s' if not plural else ''} the same way"
+        message = f"{_nodes(trial)} still fail{'s' * (len(trial) == 1)} the same way"
         return Ending("found", 0, message, done, trial, min_good, again.signature or signature)
 
     # ---- repeat: no question asked beforehand
@@ -129,35 +134,31 @@ class Session:
         counted = ", ".join(f"{count} {name}" for name, count in sorted(outcomes.items())) or "no iterations"
         return Ending("found", 0, f"{counted}" + (" (budget reached)" if stopped else ""), done)
 
+    def interrupted(self, exit_code: int) -> Ending:
+        """How it stands where somebody stops it: the smallest set so far, if it is smaller than the whole."""
+        done = self.search.stop()
+        best = done.trial if done.trial and done.trial != self.judge.subject.space.whole else None
+        message = f"interrupted; the best so far ({_nodes(best)}) was not checked again" if best else "interrupted"
+        return Ending("interrupted", exit_code, message, done, best, signature=self.judge.baseline)
+
     # ---- the loop
 
     def _run_search(self) -> bool:
         """Ask, check, tell until the search is done; return True if a budget ended it first."""
-        running: dict[Future[Verdict | None], Ask] = {}
-        stopped = False
-        with ThreadPoolExecutor(max_workers=self.workers, thread_name_prefix="check") as pool:
-            try:
-                while not self.search.done:
-                    if self._spent():
-                        stopped = True
-                        break
-                    busy = {ask.trial for ask in running.values()}
-                    for ask in self.search.ask(self.workers):
-                        if len(running) < self.workers and ask.trial not in busy:
-                            running[pool.submit(self._check, ask)] = ask
-                    finished, _ = wait(running, timeout=0.5, return_when=FIRST_COMPLETED)
-                    for future in finished:
-                        self._take(running.pop(future), future)
-            except BaseException:
-                self.judge.stop()
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
-        for future, ask in running.items():
-            self._take(ask, future)
-        return stopped
+        with Crew(self.workers, self._check, self._kill_checks) as crew:
+            while not self.search.done:
+                left = self._left()
+                if self._out_of_time() or (left <= 0 and not crew.busy):
+                    return True
+                for ask in self.search.ask(self.workers):
+                    if crew.free and len(crew.busy) < left and ask.trial not in crew.busy:
+                        crew.start(ask)
+                for ask, future in crew.finished():
+                    self._take(ask, future)
+        return False
 
-    def _check(self, ask: Ask) -> Verdict | None:
-        return self.judge.verdict(ask.trial, ask.phase, ask.label, "search")
+    def _check(self, ask: Ask, given_up: threading.Event) -> Verdict | None:
+        return self.judge.verdict(ask.trial, ask.phase, ask.label, "search", given_up=given_up)
 
     def _take(self, ask: Ask, future: Future[Verdict | None]) -> None:
         try:
@@ -187,9 +188,14 @@ class Session:
         self._passed.discard(trial)
         self.search = self._start(dict(self._told))
 
-    def _spent(self) -> bool:
-        over = self.budget.checks is not None and self.judge.tally.paid["search"] >= self.budget.checks
-        return over or (self.budget.seconds is not None and time.monotonic() - self._started >= self.budget.seconds)
+    def _left(self) -> float:
+        """How many checks the search may still pay for."""
+        most = self.budget.checks
+        return math.inf if most is None else most - self.judge.tally.paid["search"]
+
+    def _out_of_time(self) -> bool:
+        seconds = self.budget.seconds
+        return seconds is not None and time.monotonic() - self.budget.started >= seconds
 
     # ---- trust
 
@@ -231,13 +237,15 @@ class Session:
 
     def _recheck(self, trial: Trial, name: str) -> Verdict:
         """Write the files that are handed over, and check those."""
+        assert self.hand_over
         known = self.judge.journal.get(trial, 1)
-        path = self.hand_over(trial, name)
+        path = self.hand_over.write(trial, name)
         if known:
             return self._trust_known(trial)
         iteration, folder = self.judge.folder_for()
         made = self.judge.subject.make(trial, folder, iteration, "re-check", f"{name}, as handed over")
-        assert isinstance(made, Candidate), "it was made before"
+        if isinstance(made, Invalid):  # a verdict from a journal, and values recorded otherwise this time
+            return Verdict(Outcome.UNRESOLVED, reason=made.reason)
         self.judge.subject.discard(made)
         verdict = self.judge.check(replace(made, model=path), "trust", attempt=1, own=False)
         assert verdict is not None
@@ -253,7 +261,13 @@ class Session:
         place = sorted(self._passed, key=lambda t: t.ranges)
         smaller = sorted((t for t in place if 0 < len(t) < len(trial)), key=len, reverse=True)
         larger = sorted((t for t in place if len(t) >= len(trial)), key=len)
+        assert self.hand_over
         for found in (*smaller, *larger)[:MOST_MIN_GOOD]:
-            if self._recheck(found, "min_good").outcome is Outcome.PASS:
+            if self._recheck(found, MIN_GOOD).outcome is Outcome.PASS:
                 return found
+            self.hand_over.withdraw(MIN_GOOD)
         return None
+
+
+def _nodes(trial: Trial) -> str:
+    return f"{len(trial)} node{'s' * (len(trial) != 1)}"

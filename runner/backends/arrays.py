@@ -2,9 +2,6 @@
 
 # a package is imported when it is used: the interpreter may not have it
 # ruff: noqa: PLC0415
-
-# a package is imported when it is used: the interpreter may not have it
-# ruff: noqa: PLC0415
 from __future__ import annotations
 
 from typing import Any

@@ -1,7 +1,7 @@
 """ONNX Runtime, with any installed provider."""
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
-# ruff: noqa: UP006, UP035, PLC0415, PTH100, PTH113
+# ruff: noqa: UP006, UP035, PLC0415, PTH100, PTH111, PTH113
 from __future__ import annotations
 
 import ctypes
@@ -175,6 +175,7 @@ def _register(options: Any, library: str) -> None:
         except ImportError as error:
             raise StageError("setup", "NotInstalled", f"custom_ops={library}: {error}") from error
         library = get_library_path()
+    library = os.path.expanduser(library)
     if not os.path.isfile(library):
         message = f"custom_ops={library}: there is no such file; give the path of a shared library"
         raise StageError("setup", "NoSuchLibrary", message)

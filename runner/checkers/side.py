@@ -74,11 +74,10 @@ class Side:
         return self._ran(reply)
 
     def identity(self) -> dict[str, str]:
-        """The settings, and digests of the custom-op libraries."""
+        """The settings, and digests of the files they name: custom-op libraries, a model of its own."""
         settings = _jsonable(self._settings) | {"python": self._settings.python, "model": self._settings.model}
-        files = {
-            f"{self._key} {library}": digest(self._tools.at(library)) for library in settings.get("custom_ops") or []
-        }
+        named = [*(settings.get("custom_ops") or []), *([self._settings.model] if self._settings.model else [])]
+        files = {f"{self._key} {path}": digest(self._tools.at(path)) for path in named}
         return {self._key: json.dumps(settings, sort_keys=True), **files}
 
     def __str__(self) -> str:

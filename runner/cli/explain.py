@@ -28,6 +28,9 @@ def explain(error: BaseException) -> str:
             f"{error.override}: not a valid override ({_first_line(error.message)}). "
             f"Quote the value: {_quoted_for_shell(error.override)}"
         )
+    if isinstance(error, OSError):  # Hydra makes the folder of a run
+        what = f"{error.filename}: " if error.filename else ""
+        return f"{what}{error.strerror or error}. Give a folder that can be written: hydra.run.dir=FOLDER"
     chain = list(_chain(error))
     for link in chain:
         if isinstance(link, WinnowError):

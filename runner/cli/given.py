@@ -1,22 +1,37 @@
-"""Whether what the settings name is there: a missing file is one clear line, before any work."""
+"""Whether what the settings name is there and makes sense: what is wrong is one clear line, before any work."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from difflib import get_close_matches
+from glob import glob
 from pathlib import Path
 
 from runner.errors import UsageError
 from runner.schema.root import Settings
+from runner.schema.settings import beyond_limits
 from runner.schema.strategy import SubjectKind
+
+#: checkers that can do without a model
+_WITHOUT_MODEL = frozenset({"command", "interactive", "python"})
 
 
 def check_given(settings: Settings) -> None:
-    """Raise UsageError for a model, a model of a backend, a user's file or a run folder that is not there."""
-    if settings.model is None:
+    """Raise UsageError for a number beyond its limits, a file or folder that is not there, one that would be lost."""
+    wrong = list(beyond_limits(settings))
+    if wrong:
+        raise UsageError(" ".join(wrong))
+    if not settings.model:
         if settings.strategy.subject is not SubjectKind.command:
             raise UsageError(
                 f"model=: which model? strategy={settings.strategy.name} needs one. "
                 f"Next: python -m runner strategy={settings.strategy.name} model=net.onnx"
+            )
+        if settings.checker.name not in _WITHOUT_MODEL and settings.target.model is None:
+            raise UsageError(
+                f"model=: which model? checker={settings.checker.name} runs one. Give model=net.onnx, or let a command "
+                "judge: checker=command checker.command='python check.py'"
             )
     else:
         _file("model", settings.model, "*.onnx")
@@ -36,11 +51,64 @@ def check_given(settings: Settings) -> None:
         _file(f"{key}.file", section.file, "*.py")
     if settings.resume is not None and not Path(settings.resume).is_dir():
         raise UsageError(f"resume={settings.resume}: no such folder. Give the run folder of an interrupted run.")
+    if settings.cwd is not None and not Path(settings.cwd).is_dir():
+        raise UsageError(f"cwd={settings.cwd}: no such folder. Give the folder in which commands of yours run.")
+    _spare_inputs(settings)
+
+
+def _spare_inputs(settings: Settings) -> None:
+    """What a run reads must not be what it writes or moves away; where it writes must be a place for files."""
+    read = {Path(path).resolve(): f"{key}={path}" for key, path in _read(settings)}
+    for key, written in _written(settings):
+        path = Path(written)
+        if path.resolve() in read:
+            raise UsageError(
+                f"{key}={written}: this is {read[path.resolve()]} and would be written over. Name another."
+            )
+        if path.is_dir():
+            raise UsageError(f"{key}={written}: this is a folder. Give a file.")
+        nearest = next(parent for parent in path.absolute().parents if parent.exists())
+        if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+            raise UsageError(f"{key}={written}: nothing can be written in {nearest}. Give a path in a folder of yours.")
+    start = Path(settings.cwd or ".").absolute()
+    for pattern in settings.artifacts.paths:
+        for hit in glob(str(Path(pattern).expanduser()), root_dir=start, recursive=True):  # noqa: PTH207
+            moved = (start / hit).resolve()
+            lost = next((name for path, name in read.items() if path == moved or moved in path.parents), None)
+            if lost:
+                raise UsageError(f"artifacts.paths=[{pattern}]: it would move {lost} away. Name what the check leaves.")
+
+
+def _read(settings: Settings) -> Iterator[tuple[str, str]]:
+    """The files and folders that a run reads, with their keys."""
+    named = {
+        "model": settings.model,
+        "target.model": settings.target.model,
+        "reference.model": settings.reference.model,
+        "inputs.path": getattr(settings.inputs, "path", None),
+        "inputs.file": getattr(settings.inputs, "file", None),
+        "checker.file": getattr(settings.checker, "file", None),
+    }
+    for key, value in named.items():
+        for path in value if isinstance(value, list) else [value]:
+            if isinstance(path, str) and path:
+                yield key, path
+
+
+def _written(settings: Settings) -> Iterator[tuple[str, str]]:
+    named = {
+        "result.path": settings.result.path,
+        "result.min_good": settings.result.min_good,
+        "log.file": settings.log.file,
+    }
+    yield from ((key, path) for key, path in named.items() if path)
 
 
 def _file(key: str, name: str, pattern: str) -> None:
     path = Path(name)
     if path.is_file():
+        if not os.access(path, os.R_OK):
+            raise UsageError(f"{key}={name}: this file may not be read. Change its permissions or name another.")
         return
     if path.is_dir():
         raise UsageError(f"{key}={name}: this is a folder. Give a file.{_beside(path, '', pattern)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -10,6 +11,7 @@ from typing import Any, TypeVar
 PATH_KEYS = frozenset(
     {
         "model",
+        "cwd",
         "resume",
         "inputs.path",
         "inputs.file",
@@ -32,19 +34,42 @@ PATH_KEYS = frozenset(
     }
 )
 
+#: paths that are globs or hold placeholders; they start where commands run
+_PATTERNS = frozenset({"artifacts.paths"})
+#: interpreters: a plain name is looked up on PATH
+_PROGRAMS = frozenset({"checker.python", "target.python", "reference.python"})
+
 _Section = TypeVar("_Section")
 
 
-def expand_home(section: _Section, prefix: str = "") -> _Section:
+def expand_home(section: _Section) -> _Section:
     """Return the settings dataclass ``section`` with ``~`` expanded in its path values."""
+    return _map_paths(section, lambda _, path: _home(path))
+
+
+def rooted(section: _Section, folder: Path) -> _Section:
+    """Return ``section`` with its path values absolute: below the entry it does not matter where the user stands."""
+
+    def root(key: str, path: str) -> str:
+        bare = key in _PROGRAMS and "/" not in path and not (folder / path).is_dir()
+        return path if bare or key in _PATTERNS or not path else str(folder / path)
+
+    return _map_paths(section, root)
+
+
+def _map_paths(section: _Section, change: Callable[[str, str], str], prefix: str = "") -> _Section:
+    """Apply ``change(key, path)`` to each path of the settings dataclass ``section``."""
     changes: dict[str, Any] = {}
     for item in fields(section):  # type: ignore[arg-type]
         value = getattr(section, item.name)
         key = prefix + item.name
         if is_dataclass(value) and not isinstance(value, type):
-            changes[item.name] = expand_home(value, key + ".")
+            changes[item.name] = _map_paths(value, change, key + ".")
         elif key in PATH_KEYS:
-            changes[item.name] = [_home(part) for part in value] if isinstance(value, list) else _home(value)
+            parts = [
+                change(key, p) if isinstance(p, str) else p for p in (value if isinstance(value, list) else [value])
+            ]
+            changes[item.name] = parts if isinstance(value, list) else parts[0]
     return replace(section, **changes) if changes else section  # type: ignore[type-var]
 
 
@@ -56,8 +81,8 @@ def exists(text: str) -> bool:
         return False
 
 
-def _home(value: Any) -> Any:
-    if not (isinstance(value, str) and value.startswith("~")) or Path(value).exists():
+def _home(value: str) -> str:
+    if not value.startswith("~") or Path(value).exists():
         return value
     try:
         return str(Path(value).expanduser())

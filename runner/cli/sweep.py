@@ -223,7 +223,9 @@ def markdown(table: Sequence[Row]) -> str:
 
 def _below(table: Sequence[Row], shared: tuple[str, ...]) -> list[str]:
     lines = ["", f"All jobs: `{' '.join(shared)}`"] if shared else []
-    troubled = [f"- job {row.job}: {row.message}" for row in table if not row.ended_well and row.message]
+    troubled = [
+        f"- job {row.job}: {' '.join(row.message.split())}" for row in table if not row.ended_well and row.message
+    ]
     return [*lines, *(["", *troubled] if troubled else [])]
 
 

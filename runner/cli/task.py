@@ -14,10 +14,12 @@ from omegaconf import DictConfig
 
 from runner.cli import logs
 from runner.cli.compose import to_settings
+from runner.cli.folder import FolderTakenError, holding, standing_in
 from runner.cli.given import check_given
+from runner.cli.paths import rooted
 from runner.cli.signals import Terminated, terminable
 from runner.cli.terminal import say
-from runner.errors import WinnowError
+from runner.errors import UsageError, WinnowError
 from runner.report.summary import Summary
 from runner.schema.register import register
 from runner.schema.root import Settings
@@ -40,17 +42,19 @@ class Task:
         os.environ.pop("HYDRA_FULL_ERROR", None)
         silent = written = False
         try:
-            with terminable() as signals:
+            with terminable() as signals, holding(folder):
                 settings = _settings(config, folder, job)
                 chosen = logs.levels(settings.verbosity)
                 silent = chosen.silent
                 logs.configure(settings.log, chosen, job)
-                summary = _run(settings, folder, self.command)
+                with standing_in(settings.cwd):
+                    summary = _run(settings, folder, self.command)
                 written = (folder / "result.json").is_file()
                 if signals and summary.status == "interrupted" and summary.exit_code != Terminated.exit_code:
                     summary, written = replace(summary, exit_code=Terminated.exit_code), False
         except BaseException as error:  # noqa: BLE001 - Hydra must not see it, the result must
             summary = _failed(error, config, folder)
+            written = isinstance(error, FolderTakenError)
         self.ended.append(summary)
         if not written:
             ensure_result(summary, folder)
@@ -65,7 +69,7 @@ def _settings(config: DictConfig, folder: Path, job: int | None) -> Settings:
     if job is not None and settings.resume is not None:  # a sweep goes on: each job in the folder it had
         settings = replace(settings, resume=str(folder))
     check_given(settings)
-    return settings
+    return rooted(settings, Path.cwd())
 
 
 def _run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
@@ -80,7 +84,7 @@ def _failed(error: BaseException, config: DictConfig, folder: Path) -> Summary:
         return Summary(status=error.status, exit_code=error.exit_code, strategy=strategy, message=str(error))
     if isinstance(error, KeyboardInterrupt):
         code = error.exit_code if isinstance(error, Terminated) else 130
-        return Summary(status="interrupted", exit_code=code, strategy=strategy, message=f"go on with resume={folder}")
+        return Summary(status="interrupted", exit_code=code, strategy=strategy)
     where = _write_traceback(error, folder)
     return Summary(
         status="internal_error",
@@ -118,8 +122,12 @@ def _say(summary: Summary, folder: Path, job: int | None) -> None:
     number = f"#{job} " if job is not None else ""
     answer = ", ".join(summary.culprits) if summary.status == "found" else ""
     nodes = f" ({summary.nodes_after} of {summary.nodes_before} nodes)" if summary.nodes_after is not None else ""
-    what = "; ".join(part for part in (answer + nodes, summary.message) if part.strip())
-    report = next((path for name in ("REPORT.md", "result.json") if (path := folder / name).exists()), folder)
+    resumable = summary.exit_code in {130, 143} and "resume=" not in summary.message
+    onward = f"to go on: the same command with resume={folder}" if resumable else ""
+    message = summary.message.removeprefix("interrupted; ")
+    what = "; ".join(part for part in ((answer + nodes).strip(), message, onward if job is None else "") if part)
+    names = ("REPORT.md", "result.json") if summary.exit_code != UsageError.exit_code else ("result.json",)
+    report = next((path for name in names if (path := folder / name).exists()), folder)
     line = f"{number}{summary.status}: {what}" if what else f"{number}{summary.status}"
     text = f"{line}\n{number}{report}" if "\n" in line else f"{line} [{report}]"
     say(text, error=summary.exit_code not in {0, 4, 5, 6})

@@ -83,7 +83,8 @@ def read_user_file(path: Path) -> dict[str, Any]:
 def with_defaults(content: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the file's content with the defaults that it means, and options made of its sections, by group.
 
-    A group may be given as the name of an option, or as a section in which ``name`` is the option. Such a section
+    A group may be given as the name of an option, or as a section in which ``name`` is the option (or which has
+    ``defaults`` of its own, as in a replay). Such a section
     becomes an option of its own, so that another choice on the command line replaces all of it.
     """
     body, options = dict(content), {}
@@ -93,9 +94,9 @@ def with_defaults(content: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
         if isinstance(value, str):
             defaults.append({f"override {group}": value})
             del body[group]
-        elif isinstance(value, Mapping) and isinstance(value.get("name"), str):
+        elif isinstance(value, Mapping) and ("defaults" in value or isinstance(value.get("name"), str)):
             defaults.append({f"override {group}": NAME})
-            options[group] = {"defaults": [value["name"], "_self_"], **value}
+            options[group] = {"defaults": [value.get("name"), "_self_"], **value}
             del body[group]
     hydra = dict(body.get("hydra") or {})
     for group in ("launcher", "sweeper"):

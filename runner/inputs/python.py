@@ -33,7 +33,9 @@ def from_python(
     arguments = {"file": str(file), "function": settings.function, "out": str(out)}
     reply = pool.call("user_inputs", arguments, timeout=settings.record_timeout)
     if reply.failure:
-        raise UsageError(f"inputs=python: {call} raised {reply.failure.type}: {reply.failure.message}")
+        # the stage "setup": it could not even be called
+        raised = "" if reply.failure.stage == "setup" else f"{call} raised {reply.failure.type}: "
+        raise UsageError(f"inputs=python: {raised}{reply.failure.message}; {_EXAMPLE}")
     if reply.death or reply.value is None:
         raise UsageError(f"inputs=python: {call} ended with {reply.death}")
     result = tuple(

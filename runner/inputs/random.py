@@ -98,10 +98,11 @@ def _shape(one: Declared) -> tuple[int, ...]:
     return tuple(dim if isinstance(dim, int) else 1 for dim in one.dims)
 
 
-def _range(ranges: Mapping[str, Sequence[float]], name: str) -> tuple[float, float] | None:
+def _range(ranges: Mapping[str, Sequence[Any]], name: str) -> tuple[float, float] | None:
     span = ranges.get(name, ranges.get(""))
     if span is None:
         return None
-    if len(span) != 2 or not float(span[0]) < float(span[1]) or not np.isfinite(span).all():
+    numbers = [float(bound) for bound in span if isinstance(bound, int | float)]
+    if len(numbers) != len(span) or len(numbers) != 2 or not -math.inf < numbers[0] < numbers[1] < math.inf:
         raise UsageError(f"inputs.ranges.{name}={list(span)}: two finite numbers [low, high) with low < high")
-    return float(span[0]), float(span[1])
+    return numbers[0], numbers[1]

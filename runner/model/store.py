@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from onnx import ModelProto, TensorProto
@@ -12,6 +12,7 @@ from onnx import ModelProto, TensorProto
 from runner.model import scopes, storage
 from runner.model.external import chunks
 from runner.model.ingest import INLINE_LIMIT, STRUCTURE
+from runner.model.inlined import pieces
 from runner.model.weights import WEIGHTS, WeightsWriter
 
 # protobuf refuses 2 GiB; the rest of the file needs room as well
@@ -85,15 +86,27 @@ class Store:
         whole.CopyFrom(model)
         path.parent.mkdir(parents=True, exist_ok=True)
         if external_data is None and whole.ByteSize() + self.kept_bytes(whole) < _ONE_FILE_LIMIT:
-            self.inline(whole)
-            written = []
+            content, written = self._with_weights(whole), []
         else:
             name = external_data or f"{path.name}.data"
             if Path(name).name != name or name in ("..", path.name) or "\\" in name:
                 raise ValueError(f"external_data={name!r} must be a plain file name, other than the model's")
             written = self._externalise(whole, path.parent, name, threshold, one_file)
-        _write_atomically(path, whole.SerializeToString())
+            content = iter([whole.SerializeToString()])
+        _write_atomically(path, content)
         return [path, *written]
+
+    def _with_weights(self, model: ModelProto) -> Iterator[bytes]:
+        """Yield the file of a model that carries its weights; they are copied piece by piece, not held in memory."""
+        _, *nested = scopes.graphs_below(model.graph)
+        for tensor in (tensor for graph in nested for tensor in graph.initializer):
+            if storage.is_external(tensor):
+                storage.set_raw(tensor, self._read(tensor))
+        return pieces(model, self._region)
+
+    def _region(self, tensor: TensorProto) -> tuple[int, Iterator[bytes]]:
+        _, offset, _ = storage.reference(tensor)
+        return _length(tensor), chunks(self.weights, offset, _length(tensor))
 
     def _externalise(self, model: ModelProto, folder: Path, name: str, threshold: int, one_file: bool) -> list[Path]:
         """Write the large weights of a model beside it and make it refer to them."""
@@ -136,8 +149,7 @@ class Store:
         return None if raw is None else (tensor, weights.add([raw], length), length)
 
     def _read(self, tensor: TensorProto) -> bytes:
-        _, offset, _ = storage.reference(tensor)
-        return b"".join(chunks(self.weights, offset, _length(tensor)))
+        return b"".join(self._region(tensor)[1])
 
 
 def _references(model: ModelProto) -> Iterable[TensorProto]:
@@ -148,11 +160,12 @@ def _length(tensor: TensorProto) -> int:
     return storage.byte_size(tensor.data_type, tensor.dims) or 0
 
 
-def _write_atomically(path: Path, data: bytes) -> None:
+def _write_atomically(path: Path, data: Iterable[bytes]) -> None:
     """Write a file that appears whole or not at all."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
     try:
-        temporary.write_bytes(data)
+        with temporary.open("wb") as file:
+            file.writelines(data)
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)

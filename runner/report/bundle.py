@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 GROUPS = ("strategy", "checker", "target", "reference", "inputs")
 """The configuration groups whose option a replay names."""
 
+_STRATEGIES = Path(__file__).resolve().parents[2] / "conf" / "strategy"
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -47,7 +49,7 @@ def write_bundle(
     if answer and summary.model:
         write_repro(folder, summary, dataclasses.replace(facts_of(settings, cwd), model=summary.model, data=data))
     write_report(folder, summary, command, answer.model if answer else None)
-    write_replay(folder / "replay.yaml", *_configuration(settings), recorded=_recorded(summary))
+    write_replay(folder / "replay.yaml", *_configuration(settings, cwd), recorded=_recorded(summary))
     write_result(summary, folder)
 
 
@@ -69,14 +71,19 @@ def _recorded(summary: Summary) -> dict[str, Any]:
     return {"context": dict(summary.context), "versions": dict(summary.versions)}
 
 
-def _configuration(settings: Settings) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return all resolved values, and the option chosen for each group; paths are made absolute."""
-    config = _plain(dataclasses.asdict(settings))
+def _configuration(settings: Settings, cwd: Path) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return all resolved values, and the option chosen for each group.
+
+    Paths are absolute already; commands are told to run where they ran, so that they mean the same from any folder.
+    """
+    config = _plain(dataclasses.asdict(settings)) | {"cwd": str(cwd)}
     config.pop("recorded")
     config.pop("resume")
-    if settings.model:
-        config["model"] = str(Path(settings.model).expanduser().absolute())
-    return config, {group: config[group]["name"] for group in GROUPS}
+    choices = {group: config[group]["name"] for group in GROUPS} | {"artifacts": config["artifacts"]["keep"]}
+    choices["workers"] = "serial"
+    if not (_STRATEGIES / f"{choices['strategy']}.yaml").is_file():  # an option of the user's own: all values are here
+        choices["strategy"] = "reduce"
+    return config, choices
 
 
 def _plain(value: Any) -> Any:

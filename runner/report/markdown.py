@@ -1,7 +1,7 @@
 """REPORT.md: what was found, ready to paste into a bug report.
 
-Names of nodes and tensors, messages and commands come from outside and may hold anything: in running text they are
-escaped, in blocks the fence is longer than any in the text.
+Names of nodes and tensors, messages and commands come from outside and may hold anything: names of plain characters
+are code spans, everything else is escaped in running text; in blocks the fence is longer than any in the text.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ from runner.report.summary import Summary
 REPORT_NAME = "REPORT.md"
 _MOST_ROWS = 200
 _LONGEST_CELL = 160
-# what Markdown or HTML could read as markup; @ and # would notify people and link issues on a forge
-_MARKUP = re.compile(r"[\\`*_{}\[\]()<>#+!|~&@$:=-]")
+# what Markdown or HTML could read as markup where it stands (an underscore inside a word, or a colon before a space,
+# is none); @ and # would notify people and link issues on a forge
+_MARKUP = re.compile(r"[\\`*{}\[\]<>#!|~&@$]|^[-+=]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|:(?! |$)")
+# names that are whole in a code span: no backtick ends it, no pipe ends a cell, no other character plays tricks
+_PLAIN = re.compile(r"[A-Za-z0-9_./:;,+=()\[\]-]+(?: [A-Za-z0-9_./:;,+=()\[\]-]+)*")
 _TITLES = {
     "found": "a part of the model that still fails",
     "nothing_to_find": "nothing fails here",
@@ -68,7 +71,7 @@ def report(
         _section("How it was run", block(shlex.join(command), "sh") if command else ""),
         _section("How it was found", _how(summary)),
         _section("Warnings", _list(text(warning) for warning in summary.warnings)),
-        _section("Files", _table(("file", "what it is"), sorted((files or {}).items()))),
+        _section("Files", _table(("file", "what it is"), sorted((files or {}).items()), names=1)),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
 
@@ -78,6 +81,11 @@ def text(value: object) -> str:
     plain = "".join(char if char.isprintable() else " " if char.isspace() else ascii(char)[1:-1] for char in str(value))
     # HTML entities show as the character in text, in a table and in a heading alike, and in no context as markup
     return _MARKUP.sub(lambda match: f"&#{ord(match[0])};", " ".join(plain.split()))
+
+
+def code(value: str) -> str:
+    """Return a name as a code span, which reads well raw too; as `text` if it has anything but plain characters."""
+    return f"`{value}`" if _PLAIN.fullmatch(value) else text(value)
 
 
 def block(value: str, language: str = "") -> str:
@@ -90,7 +98,7 @@ def block(value: str, language: str = "") -> str:
 
 def _title(summary: Summary) -> str:
     if summary.status == "found" and summary.culprits:
-        shown = ", ".join(text(_cut(name, 60)) for name in summary.culprits[:3])
+        shown = ", ".join(code(_cut(name, 60)) for name in summary.culprits[:3])
         more = f" and {len(summary.culprits) - 3} more" if len(summary.culprits) > 3 else ""
         what = text((summary.signature or {}).get("kind", "failure"))
         return f"{what}: {shown}{more}"
@@ -111,15 +119,15 @@ def _nodes(summary: Summary, proto: ModelProto | None) -> str:
     if summary.nodes_after is None:
         return ""
     size = f"{summary.nodes_after} of {summary.nodes_before} nodes are left."
-    nested = "" if not summary.nested else "\n\nNested nodes kept:\n\n" + _list(text(path) for path in summary.nested)
+    nested = "" if not summary.nested else "\n\nNested nodes kept:\n\n" + _list(code(path) for path in summary.nested)
     if proto is None:
-        names = _list(text(name) for name in summary.culprits[:_MOST_ROWS])
+        names = _list(code(name) for name in summary.culprits[:_MOST_ROWS])
         return _section("The reduced model", f"{size}\n\n{names}".strip() + nested)
     rows = [_row(node) for node in proto.graph.node[:_MOST_ROWS]]
     more = len(proto.graph.node) - len(rows)
     cut = f"\n\n{more} more nodes are not listed." if more else ""
     opsets = ", ".join(f"{entry.domain or 'ai.onnx'} {entry.version}" for entry in proto.opset_import)
-    table = _table(("node", "op", "inputs", "outputs", "attributes"), rows)
+    table = _table(("node", "op", "inputs", "outputs", "attributes"), rows, names=5)
     return _section(
         "The reduced model", f"{size} Opsets: {text(opsets)}; IR version {proto.ir_version}.\n\n{table}{cut}{nested}"
     )
@@ -201,10 +209,12 @@ def _list(items: Iterable[str]) -> str:
     return "\n".join(f"- {item}" for item in items)
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+def _table(head: Sequence[str], rows: Sequence[Sequence[object]], names: int = 0) -> str:
+    """A table whose first ``names`` columns hold names."""
     if not rows:
         return ""
-    lines = [head, ["---"] * len(head), *([text(_cut(str(cell))) for cell in row] for row in rows)]
+    cells = ([(code if at < names else text)(_cut(str(cell))) for at, cell in enumerate(row)] for row in rows)
+    lines = [head, ["---"] * len(head), *cells]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 

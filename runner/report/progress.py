@@ -128,9 +128,16 @@ def observer(console: Console | None = None, noun: str = "nodes") -> Observer:
     ``noun``: what the elements are called. A quiet log (``verbosity=warning``) gets no live view either.
     """
     console = console or rich.get_console()
-    if console.is_terminal and not console.is_dumb_terminal and _LOG.isEnabledFor(logging.INFO):
+    if console.is_terminal and not console.is_dumb_terminal and _is_shown():
         return LiveObserver(console, noun)
     return LogObserver(noun)
+
+
+def _is_shown() -> bool:
+    """Whether this log's lines reach the terminal: ``verbosity`` filters there, while files get them all."""
+    record = _LOG.makeRecord(_LOG.name, logging.INFO, __file__, 0, "", (), None)
+    shown = [handler for handler in logging.getLogger().handlers if not isinstance(handler, logging.FileHandler)]
+    return _LOG.isEnabledFor(logging.INFO) and all(handler.filter(record) for handler in shown)
 
 
 def line(

@@ -47,14 +47,9 @@ def write_replay(
     ``drift`` compares later, such as ``{"model": sha256, "check": {file: sha256}, "versions": {package: version}}``.
     Raises OSError where it cannot be written.
     """
-    # absolute, so that they hold from whatever group or search path the file is read
-    defaults: list[Any] = ["/config"]
-    defaults += [{f"override /{group}": option} for group, option in choices.items()]
-    content = {
-        "defaults": [*defaults, "_self_"],
-        **{name: value for name, value in config.items() if name not in ("defaults", "recorded")},
-        "recorded": recorded,
-    }
+    # each section says on which option it stands: another choice on the command line then replaces all of it
+    sections = {group: {"defaults": [option, "_self_"], **config.get(group, {})} for group, option in choices.items()}
+    content = {**config, **sections, "recorded": recorded}
     text = yaml.dump(
         escaped(content), Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=120
     )

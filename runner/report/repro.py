@@ -30,6 +30,7 @@ from runner.schema.checker import (
 from runner.schema.root import Settings
 
 REPRO_NAME = "repro.py"
+EXTENSIONS = "onnxruntime_extensions"
 _TEMPLATE = Path(__file__).with_name("repro_template.txt")
 _RUNTIME_CHECKERS = ("auto", "runs", "finite", "compare")
 # failures after which a process is not there to tell of them
@@ -41,7 +42,7 @@ class Runtime:
     """How one side runs: a backend's settings. ``model``: another model beside repro.py, None: the reduced one."""
 
     name: str = "onnxruntime"
-    providers: tuple[str, ...] = ("CPUExecutionProvider",)
+    providers: tuple[Any, ...] = ("CPUExecutionProvider",)
     optimization: str = "all"
     session_options: Mapping[str, str] = field(default_factory=dict)
     config_entries: Mapping[str, str] = field(default_factory=dict)
@@ -98,7 +99,7 @@ def facts_of(settings: Settings, cwd: Path) -> Facts:
     """
     checker = settings.checker
     given: dict[str, Any] = {}
-    reference: Runtime | None = _runtime(settings.reference)
+    reference: Runtime | None = _runtime(settings.reference, cwd)
     if settings.reference.model or settings.reference.python:
         reference = None
     if isinstance(checker, CommandChecker):
@@ -123,7 +124,7 @@ def facts_of(settings: Settings, cwd: Path) -> Facts:
         }
     return Facts(
         checker=checker.name,
-        target=_runtime(settings.target),
+        target=_runtime(settings.target, cwd),
         reference=reference,
         cwd=str(cwd),
         timeout=checker.timeout,
@@ -177,18 +178,31 @@ def _checker_of(name: str, stage: str, kind: str) -> str:
     return name
 
 
-def _runtime(settings: BackendSettings) -> Runtime:
+def _runtime(settings: BackendSettings, cwd: Path) -> Runtime:
     if not isinstance(settings, OnnxRuntimeBackend):
         return Runtime(settings.name, providers=())
     return Runtime(
         settings.name,
-        tuple(settings.providers),
+        tuple(map(_provider, settings.providers)),
         settings.optimization.value,
         dict(settings.session_options),
         dict(settings.config_entries),
-        tuple(settings.custom_ops),
+        tuple(_library(library, cwd) for library in settings.custom_ops),
         settings.threads,
     )
+
+
+def _provider(provider: Any) -> Any:
+    """A provider as ONNX Runtime takes it: a name, or (name, options)."""
+    if isinstance(provider, Mapping):
+        name, options = next(iter(provider.items()))
+        return name, dict(options or {})
+    return provider
+
+
+def _library(library: str, cwd: Path) -> str:
+    """A library's whole path; the one package that brings such a library is known by name."""
+    return library if library == EXTENSIONS else str(cwd / Path(library).expanduser())
 
 
 def _literal(value: Any) -> str:

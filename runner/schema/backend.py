@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 from enum import Enum
 
-from runner.schema.settings import settings
+from runner.schema.settings import limited, settings
 
 
 class Optimization(str, Enum):
@@ -42,7 +42,7 @@ class OnnxRuntimeBackend(BackendSettings):
     config_entries: dict[str, str] = field(default_factory=dict)
     # custom-op libraries
     custom_ops: list[str] = field(default_factory=list)
-    threads: int = 1
+    threads: int = limited(1, least=0)
 
 
 @settings

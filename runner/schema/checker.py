@@ -6,7 +6,7 @@ from dataclasses import field
 from enum import Enum
 from typing import Any
 
-from runner.schema.settings import settings
+from runner.schema.settings import limited, settings
 
 
 class Metric(str, Enum):
@@ -74,9 +74,9 @@ class CheckerSettings:
 
     name: str = "auto"
     # seconds one check may take; null: no limit
-    timeout: float | None = 600.0
+    timeout: float | None = limited(600.0, least=0.001)
     # resident MiB that one check and its children may use; null: no limit
-    memory_mb: int | None = None
+    memory_mb: int | None = limited(None, least=1)
 
 
 @settings
@@ -112,7 +112,7 @@ class InteractiveChecker(CheckerSettings):
     """Asks a person at the terminal."""
 
     name: str = "interactive"
-    timeout: float | None = None
+    timeout: float | None = limited(None, least=0.001)
     place: str | None = None
     keep_placed: bool = False
 
@@ -140,12 +140,12 @@ class CompareChecker(CheckerSettings):
     name: str = "compare"
     metric: Metric = Metric.scale
     statistic: Statistic = Statistic.max
-    quantile: float = 0.99
+    quantile: float = limited(0.99, least=0, most=1)
     tolerance: Tolerance = Tolerance.fixed
-    rtol: float = 1e-2
-    atol: float = 1e-5
-    fraction: float = 0.01
-    cosine: float = 1e-3
+    rtol: float = limited(1e-2, least=0)
+    atol: float = limited(1e-5, least=0)
+    fraction: float = limited(0.01, least=0, most=1)
+    cosine: float = limited(1e-3, least=0)
     nan: NonFinite = NonFinite.compare
     inf: NonFinite = NonFinite.compare
     golden: Golden = Golden.candidate
@@ -158,8 +158,8 @@ class AutoChecker(CheckerSettings):
     """Loads, runs, finite, then target against reference: the pre-flight fixes which of these is under study."""
 
     name: str = "auto"
-    rtol: float = 1e-2
-    atol: float = 1e-5
+    rtol: float = limited(1e-2, least=0)
+    atol: float = limited(1e-5, least=0)
 
 
 @settings

@@ -6,7 +6,7 @@ from dataclasses import field
 from enum import Enum
 from typing import Any
 
-from runner.schema.settings import settings
+from runner.schema.settings import limited, settings
 
 
 class CutPolicy(str, Enum):
@@ -60,7 +60,7 @@ class InputsSettings:
     shape_inference: ShapeInference = ShapeInference.onnx
     record: Recording = Recording.ahead
     # seconds that recording may take
-    record_timeout: float = 600.0
+    record_timeout: float = limited(600.0, least=0.001)
 
 
 @settings
@@ -69,9 +69,9 @@ class RandomInputs(InputsSettings):
 
     name: str = "random"
     seed: int = 1
-    samples: int = 1
+    samples: int = limited(1, least=1)
     # value range by input name, [low, high); `"": [low, high]` is for all others
-    ranges: dict[str, list[float]] = field(default_factory=dict)
+    ranges: dict[str, list[Any]] = field(default_factory=dict)
 
 
 @settings

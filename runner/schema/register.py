@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_origin, get_type_hints
 
 from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
@@ -82,9 +82,9 @@ def _open(schema: type) -> DictConfig:
     Hydra locks the whole configuration against unknown keys; what is a mapping in the schema has none that are known.
     """
     node: DictConfig = OmegaConf.structured(schema)
-    for section in fields(schema):
-        held = node._get_node(section.name)
-        if isinstance(held, DictConfig) and not is_dataclass(OmegaConf.get_type(held) or dict):
+    for name, hint in get_type_hints(schema).items():
+        held = node._get_node(name)
+        if get_origin(hint) is dict and isinstance(held, DictConfig):  # not a group, whose keys are known
             OmegaConf.set_struct(held, False)
     return node
 

@@ -43,6 +43,8 @@ class Settings:
     verbosity: Any = "info"
     # stop after the pre-flight and predict checks, time and disk
     plan: bool = False
+    # where commands and functions of yours run; null: where you stand
+    cwd: str | None = None
     # a run folder to go on with
     resume: str | None = None
     # written into replay.yaml: hashes and versions of the run it came from

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 from enum import Enum
 
-from runner.schema.settings import settings
+from runner.schema.settings import limited, settings
 
 
 class Keep(str, Enum):
@@ -29,26 +29,26 @@ class ArtifactSettings:
     # write sorted candidates with weights of their own, even large ones
     materialize: bool = False
     # MiB that all sorted artifacts may use together
-    disk_budget_mb: int = 4096
+    disk_budget_mb: int = limited(4096, least=0)
 
 
 @settings
 class WorkerSettings:
     """How many checks run at once, and in what limits."""
 
-    count: int = 1
+    count: int = limited(1, least=1, most=1024)
     # resident MiB for a worker that records, infers shapes or reads a model; null: no limit
-    memory_mb: int | None = None
+    memory_mb: int | None = limited(None, least=1)
     # seconds for the same
-    timeout: float = 600.0
+    timeout: float = limited(600.0, least=0.001)
 
 
 @settings
 class BudgetSettings:
     """When to stop early; the best answer so far is verified and handed over."""
 
-    checks: int | None = None
-    seconds: float | None = None
+    checks: int | None = limited(None, least=0)
+    seconds: float | None = limited(None, least=0)
 
 
 @settings
@@ -72,7 +72,7 @@ class ResultSettings:
     # weights in a file of their own beside the saved model; null: only where the model needs it (> 2 GiB)
     external_data: str | None = None
     # bytes from which a tensor goes there
-    external_data_threshold: int = 1024
+    external_data_threshold: int = limited(1024, least=0)
     # false: one file for each tensor
     external_data_one_file: bool = True
 

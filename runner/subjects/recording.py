@@ -17,6 +17,7 @@ from typing import Any
 import onnx
 import psutil
 
+from runner.errors import UsageError
 from runner.model.cut import CutError, cut
 from runner.model.graph import Graph
 from runner.model.store import Store
@@ -27,19 +28,25 @@ log = logging.getLogger(__name__)
 
 SHARE_OF_MEMORY = 0.8
 """Part of the free memory that recording may use where the user set no limit."""
+SHARE_OF_TIME = 1 / 16
+"""Part of the time that several nodes together get: one that hangs must leave time to find it, and for the others."""
+SHORTEST_SECONDS = 0.5
+"""With less time left, no further piece is tried."""
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """``values[sample][tensor]``; ``unrunnable``: nodes that the reference cannot run; ``reason``.
+    """``values[sample][tensor]``.
 
-    Of the first of them.
+    ``unrunnable``: nodes that the reference cannot run, ``reason``: of the first of them. ``out_of_time``: it was
+    stopped before every node was tried.
     """
 
     values: tuple[Mapping[str, TensorFile], ...]
     unrunnable: tuple[str, ...] = ()
     reason: str = ""
     seconds: float = 0.0
+    out_of_time: bool = False
 
     def healthy(self, outputs: Sequence[str]) -> bool:
         """Whether the reference run ended with finite outputs, so that an Inf on the way is meant (a mask, say)."""
@@ -68,11 +75,17 @@ class Recorder:
         unrunnable: list[str] = []
         reasons: list[str] = []
         waiting = [tuple(range(len(self.graph.nodes)))] if self.graph.nodes else []
-        while waiting:
+        out_of_time = False
+        while waiting and not out_of_time:
             piece = self._runnable(waiting.pop(), values)
             if not piece:
                 continue
-            reason = self._run(piece, values, started)
+            left = self.timeout - (time.monotonic() - started)
+            if left < SHORTEST_SECONDS:
+                out_of_time = True
+                continue
+            patience = left / 4 if len(piece) == 1 else min(left / 2, self.timeout * SHARE_OF_TIME)
+            reason = self._run(piece, values, patience)
             if reason is None:
                 continue
             if len(piece) == 1:
@@ -82,7 +95,8 @@ class Recorder:
                 continue
             middle = len(piece) // 2
             waiting += [piece[middle:], piece[:middle]]
-        return Recorded(tuple(values), tuple(unrunnable), reasons[0] if reasons else "", time.monotonic() - started)
+        seconds = time.monotonic() - started
+        return Recorded(tuple(values), tuple(unrunnable), reasons[0] if reasons else "", seconds, out_of_time)
 
     def _runnable(self, piece: tuple[int, ...], values: Sequence[Mapping[str, TensorFile]]) -> tuple[int, ...]:
         """Those nodes of ``piece`` whose inputs are known or made inside it."""
@@ -95,11 +109,8 @@ class Recorder:
                 kept.append(index)
         return tuple(kept)
 
-    def _run(self, piece: tuple[int, ...], values: list[dict[str, TensorFile]], started: float) -> str | None:
+    def _run(self, piece: tuple[int, ...], values: list[dict[str, TensorFile]], timeout: float) -> str | None:
         """Run a piece with all its tensors as outputs; return why it failed, if it did."""
-        left = self.timeout - (time.monotonic() - started)
-        if left <= 0:
-            return f"recording took more than inputs.record_timeout={self.timeout:g} s"
         self._pieces += 1
         out = self.folder / f"piece{self._pieces}"
         out.mkdir(parents=True)
@@ -114,10 +125,16 @@ class Recorder:
             "run",
             {"backend": dict(self.backend), "model": str(path), "samples": feeds, "out": str(out), "outputs": None},
             python=self.python,
-            timeout=left if len(piece) == 1 or self._pieces > 1 else max(left / 2, min(left, 60.0)),
+            timeout=timeout,
             memory_mb=memory,
+            # the halves of a larger piece are the second opinion
+            fresh=len(piece) == 1,
+            confirm=False,
         )
         path.unlink(missing_ok=True)
+        if reply.failure and reply.failure.stage == "setup":
+            under = f" python={self.python}" if self.python else ""
+            raise UsageError(f"no values can be recorded with {self.backend['name']}{under}: {reply.failure.message}")
         if reply.value is None:
             return reply.death or (f"{reply.failure.stage}: {reply.failure.message}" if reply.failure else "no answer")
         for sample, found in zip(values, reply.value["samples"], strict=True):

@@ -83,6 +83,12 @@ class Guardian:
             if self._process is not None:
                 self._tell(f"-{pgid}\n")
 
+    def kill(self) -> None:
+        """Kill all groups that are watched; whoever waits for one of them sees the death and reaps it."""
+        with self._lock:  # so none of them is reaped, and its number another's, meanwhile
+            for pgid in self._groups:
+                kill_group(pgid)
+
     def close(self) -> None:
         """Kill the groups that are left and end the process."""
         with self._lock:

@@ -61,19 +61,21 @@ class Pool:
         memory_mb: int | None = None,
         fresh: bool = False,
         keep_log: bool = False,
+        confirm: bool = True,
     ) -> Reply:
         """Run the operation ``op`` (a name in ``child.OPERATIONS``) with JSON-able ``args`` and wait for its end.
 
         ``python``: the interpreter (a path, a program on PATH, a virtual environment's folder); None is this one.
         ``timeout``: seconds, not counting the interpreter's start and its imports. ``memory_mb``: resident MiB of the
         worker and its children. ``fresh``: use a new process. ``keep_log``: keep what was printed even if the call went
-        well. Raises WorkerStartError if the interpreter cannot be started, and never for what the operation does.
+        well. ``confirm=False``: the first answer counts, even that of a worker that served before. Raises
+        WorkerStartError if the interpreter cannot be started, and never for what the operation does.
         """
         interpreter = find_python(python)
         worker = self._take(interpreter, fresh)
         warm = worker.served > 0
         reply = self._serve(worker, op, dict(args), timeout, memory_mb, keep_log)
-        if warm and reply.death is not None:
+        if warm and confirm and reply.death is not None:
             worker = self._take(interpreter, fresh=True)
             reply = self._serve(worker, op, dict(args), timeout, memory_mb, keep_log)
         return reply

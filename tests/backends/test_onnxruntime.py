@@ -35,6 +35,7 @@ def run(lab: Lab, model: Path, **settings: Any) -> Any:
         ({"session_options": {"enable_mem_pattern": "x"}}, ["enable_mem_pattern=x", "false, true"]),
         ({"session_options": {"inter_op_num_threads": "x"}}, ["inter_op_num_threads=x", "a whole number"]),
         ({"custom_ops": ["/no/such/library.so"]}, ["custom_ops=/no/such/library.so", "no such file"]),
+        ({"custom_ops": ["~/no such library.so"]}, ["custom_ops=/", "no such library.so", "no such file"]),
         ({"custom_ops": [__file__]}, ["custom_ops=", "test_onnxruntime.py"]),
     ],
 )

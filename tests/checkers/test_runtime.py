@@ -280,6 +280,27 @@ class TestOwnModels:
             make(tools, AutoChecker(), ORT, reference)
         make(tools, CompareChecker(golden=Golden.ahead), ORT, reference)
 
+    def test_what_a_reference_of_its_own_has_is_compared(
+        self, tools: Tools, candidate: MakeCandidate, tmp_path: Path
+    ) -> None:
+        nodes = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("Neg", ["x"], ["z"])]
+        path = model(nodes, tmp_path / "two.onnx", outputs=("y", "z"))
+        check = make(tools, CompareChecker(golden=Golden.ahead), ORT, OnnxRuntimeBackend(model=str(path)))
+        # z has another name there
+        wrong = check.check(candidate(path, X, expected={"y": X["x"]}))
+        assert str(wrong.signature) == "compare: mismatch" and wrong.metrics["output"] == "y"
+        right = check.check(candidate(path, X, expected={"y": np.maximum(X["x"], 0)}))
+        assert right.outcome is Outcome.PASS and right.metrics["outputs"] == 1
+        assert check.check(candidate(path, X)).outcome is Outcome.UNRESOLVED
+
+    def test_a_reference_that_changes_is_another_check(self, tools: Tools, relu: Path) -> None:
+        reference = OnnxRuntimeBackend(model=str(relu))
+        check = make(tools, CompareChecker(golden=Golden.ahead), ORT, reference)
+        before = check.identity()
+        assert before == check.identity()
+        relu.write_bytes(relu.read_bytes() + b"\x12\x01a")
+        assert before != check.identity()
+
 
 class TestAutomaticTolerance:
     def build(self, tools: Tools, **settings: object) -> Checker:

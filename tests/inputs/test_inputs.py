@@ -8,6 +8,7 @@ from typing import ClassVar
 import ml_dtypes
 import numpy as np
 import pytest
+from omegaconf import OmegaConf
 from onnx import ModelProto, TensorProto, TypeProto, helper, numpy_helper
 
 from runner.errors import NotApplicable, UsageError
@@ -78,11 +79,15 @@ class TestRandom:
         (sample,) = arrays(settings, one, pool, tmp_path)
         assert set(sample["i"]) == {5, 6, 7}
         assert sample["x"].min() >= 10 and sample["x"].max() < 20 and sample["h"].min() >= 10
-        for bad in ([1], [2, 1], [0, float("inf")], [1, 1]):
+        for bad in ([1], [2, 1], [0, float("inf")], [1, 1], ["a", 1], [float("nan"), 1], [0, 1, 2]):
             with pytest.raises(UsageError, match=r"inputs\.ranges"):
                 samples(RandomInputs(ranges={"x": bad}), one, pool, tmp_path)
         with pytest.raises(UsageError, match=r"no input 'z'.*x \(float \[100\]\)"):
             samples(RandomInputs(ranges={"z": [0, 1]}), one, pool, tmp_path)
+
+    def test_a_range_of_whole_numbers_can_be_configured(self) -> None:
+        schema = OmegaConf.structured(RandomInputs)
+        assert OmegaConf.merge(schema, {"ranges": {"x": [0, 5]}}).ranges.x == [0, 5]
 
     def test_shapes(self, pool: Pool, tmp_path: Path) -> None:
         one = graph(x=(F, ["N", 3, None]), s=(F, None))
@@ -229,6 +234,8 @@ class TestPython:
             ("return [{}]", "no value for input 'x'"),
             ("return [{'x': np.zeros(3)}]", "'x' has type double"),
             ("return []", "no sample"),
+            ("return None", "it returns .or yields. dictionaries"),
+            ("pass\ndel samples", "inputs=python: function=samples is not in"),
             ("os.kill(os.getpid(), 11)", "ended with death MEMORY"),
         ],
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import onnx
 import pytest
@@ -105,6 +107,37 @@ def test_what_is_handed_over_stands_alone(placed, tmp_path, external_data, one_f
     # the reference evaluator does not load external data of nested graphs: have onnx do it
     got = ReferenceEvaluator(onnx.load(out)).run(None, {"a": weight(0)})[0]
     np.testing.assert_array_equal(got, expected)
+
+
+def test_weights_pass_through_in_pieces(placed, tmp_path):
+    """What is written piece by piece is the file that protobuf would write, and so is a large model's."""
+    graph, store, _, _ = placed
+    model = whole(graph).model
+    whole_file = onnx.ModelProto()
+    whole_file.CopyFrom(model)
+    store.inline(whole_file)
+    store.standalone(model, tmp_path / "m.onnx")
+    written = onnx.load(tmp_path / "m.onnx", load_external_data=False)
+    for one in (written, whole_file):
+        one.graph.initializer.sort(key=lambda tensor: tensor.name)
+    assert written == whole_file
+
+
+def test_handing_over_does_not_hold_the_weights_in_memory(tmp_path):
+    megabytes = 96
+    big = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[megabytes << 18])
+    big.raw_data = bytes(megabytes << 20)
+    node = helper.make_node("Add", ["a", "w"], ["y"])
+    graph, store, _ = ingested(model_of([node], ["a"], ["y"], [big]), tmp_path, inline_limit=0)
+    del big
+    tracemalloc.start()
+    try:
+        store.standalone(whole(graph).model, tmp_path / "m.onnx")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (tmp_path / "m.onnx").stat().st_size > megabytes << 20
+    assert peak < 16 << 20
 
 
 def test_the_threshold_says_what_stays_inside(placed, tmp_path):

@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from runner.report.markdown import block, report, text, write_report
+from runner.report.markdown import block, code, report, text, write_report
 from runner.report.summary import Checks, Summary
 
 NASTY = [
@@ -70,11 +70,11 @@ def test_the_report_says_what_a_bug_report_needs(tmp_path: Path) -> None:
     command = ["python", "-m", "runner", "model=my net.onnx"]
     path = write_report(tmp_path, summary(), model=model, command=command, files={"reduced.onnx": "the reduced model"})
     markdown = html.unescape(path.read_text())
-    assert markdown.startswith("# inf: Mul_1\n")
+    assert markdown.startswith("# inf: `Mul_1`\n")
     for part in (
         "1 of 340 nodes are left.",
-        "| Mul_1 | com.x.Foo | Mul_1, (none), w | Mul_1! | axis=1, eps=1e-05, mode=a|b, value=float[2, 3] |",
-        "| last | Bar | x | z | pads=[0, 1, 2, 3, 4, 5, 6, 7, ...], scales=[0.5, 2] |",
+        "| `Mul_1` | `com.x.Foo` | `Mul_1, (none), w` | Mul_1! | axis=1, eps=1e-05, mode=a|b, value=float[2, 3] |",
+        "| `last` | `Bar` | `x` | `z` | `pads=[0, 1, 2, 3, 4, 5, 6, 7, ...], scales=[0.5, 2]` |",
         "| onnxruntime | 1.31.1 |",
         "python -m runner 'model=my net.onnx'",
         "proven 1-minimal",
@@ -82,7 +82,7 @@ def test_the_report_says_what_a_bug_report_needs(tmp_path: Path) -> None:
         "7 fail, 10 pass",
         "min_good.onnx",
         "- the graph has Shape operators",
-        "| reduced.onnx | the reduced model |",
+        "| `reduced.onnx` | the reduced model |",
         "outputs are finite",
     ):
         assert part in markdown, part
@@ -97,6 +97,21 @@ def test_a_name_is_never_markup(name: str) -> None:
     assert not re.search(r"://|^-", shown)
     if name.isprintable():
         assert html.unescape(shown) == name
+
+
+def test_what_is_no_markup_reads_well_raw() -> None:
+    name = "/m/encoder/layer.0/Add_output_0"
+    assert code(name) == f"`{name}`"
+    assert code("onnx::MatMul_12") == "`onnx::MatMul_12`"
+    message = "a re-check (of 3 nodes) failed: inputs.path=my_inputs.npz"
+    assert text(message) == message
+
+
+@pytest.mark.parametrize("name", [*NASTY, " x", "x ", "a  b", "", "ü"])
+def test_a_name_that_is_not_plain_is_escaped(name: str) -> None:
+    shown = code(name)
+    spans = re.fullmatch(r"`([^`|<>*!@$\\#&]*)`", shown)
+    assert shown == text(name) or (spans and spans[1] == name)
 
 
 def test_nasty_names_leave_the_tables_whole() -> None:

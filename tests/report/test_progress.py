@@ -8,7 +8,9 @@ import logging
 import pytest
 from rich.console import Console
 
+from runner.cli import logs
 from runner.report.progress import LiveObserver, LogObserver, line, observer
+from runner.schema.run import LogSettings
 
 
 def test_the_line_of_a_check() -> None:
@@ -57,3 +59,18 @@ def test_no_live_view_where_the_log_is_quiet(caplog: pytest.LogCaptureFixture) -
     caplog.set_level(logging.WARNING, logger="runner.report.progress")
     console = Console(file=io.StringIO(), force_terminal=True, _environ={"TERM": "xterm"})
     assert type(observer(console)) is LogObserver
+
+
+@pytest.mark.parametrize(
+    ("verbosity", "kind"), [("silent", LogObserver), ("warning", LogObserver), ("info", LiveObserver)]
+)
+def test_no_live_view_where_only_the_terminal_is_quiet(
+    verbosity: str, kind: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files get every line whatever the verbosity, so the level of the logger says nothing about the terminal."""
+    root = logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [])
+    monkeypatch.setattr(root, "level", root.level)
+    logs.configure(LogSettings(), logs.levels(verbosity))
+    console = Console(file=io.StringIO(), force_terminal=True, _environ={"TERM": "xterm"})
+    assert type(observer(console)) is kind

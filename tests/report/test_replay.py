@@ -28,17 +28,13 @@ def test_the_file_holds_choices_values_and_what_was_recorded(tmp_path: Path) -> 
     lines = path.read_text().splitlines()
     assert lines[0] == f"# python -m runner {path}"
     content = yaml.safe_load(path.read_text())
-    assert content["defaults"] == [
-        "/config",
-        {"override /strategy": "reduce"},
-        {"override /checker": "finite"},
-        "_self_",
-    ]
+    assert content["strategy"] == {"defaults": ["reduce", "_self_"], "name": "reduce"}
+    assert content["checker"] == {"defaults": ["finite", "_self_"]}
     assert content["model"] == "net.onnx"
     assert content["artifacts"] == {"keep": "bad"}
     assert content["resume"] is None
     assert content["recorded"] == RECORDED
-    assert list(content) == ["defaults", "model", "strategy", "artifacts", "resume", "recorded"]
+    assert list(content) == ["model", "strategy", "artifacts", "resume", "recorded", "checker"]
 
 
 @pytest.mark.parametrize(

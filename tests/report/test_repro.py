@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -103,9 +104,13 @@ def test_compare_with_a_reference_and_with_recorded_outputs(tmp_path: Path) -> N
 
 def test_a_model_that_does_not_run(tmp_path: Path) -> None:
     bundle(tmp_path, "Gather", {"x": np.ones(3, np.float32), "i": np.array([7])}, {"y": TensorProto.FLOAT})
-    code, text = run(tmp_path, found("error InvalidArgument"), Facts("auto", target=UNOPTIMISED))
+    code, text = run(tmp_path, found("error INVALID_ARGUMENT"), Facts("auto", target=UNOPTIMISED))
     assert code == 1
     assert "out of" in text
+    # another status (an older runtime that does not know the model's IR version, say) is another failure
+    code, text = run(tmp_path, found("error RUNTIME_EXCEPTION"), Facts("auto", target=UNOPTIMISED))
+    assert (code, "not the failure that was found" in text) == (2, True)
+    assert run(tmp_path, found("error IndexError"), Facts("runs", target=REFERENCE))[0] == 1
     # the same is no NaN, and no mismatch
     for kind, checker in (("nan", "finite"), ("mismatch", "compare")):
         code, text = run(tmp_path, found(kind), Facts(checker, reference=REFERENCE))
@@ -140,8 +145,35 @@ def test_a_function_of_the_users(tmp_path: Path) -> None:
         assert run(folder, found("returned fail", "check"), facts)[0] == code
     check.write_text("import os\ndef check(model, inputs, expected):\n    os.abort()\n")
     assert run(folder, found("death MEMORY", "check"), facts)[0] == 1
+    # a function that raises has not judged, and a traceback's exit status is that of a failure which shows
+    check.write_text("def check(model, inputs, expected):\n    raise ValueError('boo')\n")
+    code, text = run(folder, found("returned fail", "check"), facts)
+    assert (code, "boo" in text) == (2, True)
     check.unlink()
     assert run(folder, found("returned fail", "check"), facts)[0] == 2
+
+
+def test_files_that_are_broken_are_no_failure(tmp_path: Path) -> None:
+    bundle(tmp_path, "Log", {"x": np.array([-1.0], np.float32)}, {"y": TensorProto.FLOAT})
+    (tmp_path / "test_data_set_0" / "input_0.pb").write_bytes(b"\xff")
+    assert run(tmp_path, found("nan"), Facts("finite"))[0] == 2
+
+
+def test_session_settings(tmp_path: Path) -> None:
+    bundle(tmp_path, "Log", {"x": np.array([-1.0], np.float32)}, {"y": TensorProto.FLOAT})
+    settings = OnnxRuntimeBackend(
+        providers=[{"CPUExecutionProvider": {"use_arena": "0"}}],  # type: ignore[list-item]
+        session_options={"enable_mem_pattern": "false"},
+        custom_ops=["ops.so", "onnxruntime_extensions"],
+    )
+    whole = Settings(target=settings, reference=OnnxRuntimeBackend(), checker=FiniteChecker())  # type: ignore[call-arg]
+    facts = facts_of(whole, tmp_path)
+    assert facts.target.custom_ops == (str(tmp_path / "ops.so"), "onnxruntime_extensions")
+    code, text = run(tmp_path, found("nan"), facts)
+    assert (code, "custom operators of" in text) == (2, True)
+    plain = replace(facts, target=replace(facts.target, custom_ops=()))
+    code, text = run(tmp_path, found("nan"), plain)
+    assert (code, "cannot tell" in text) == (1, False), text
 
 
 def test_nan_where_the_reference_has_none_is_a_difference(tmp_path: Path) -> None:

@@ -258,3 +258,13 @@ def test_a_large_candidate_is_pointed_at_or_materialised(run: Run, tmp_path: Pat
     alone = onnx.load(place / "model.onnx")
     onnx.checker.check_model(str(place / "model.onnx"))
     assert alone.graph.initializer[0].raw_data == b"\1" * (1 << 14)
+
+
+def test_the_name_of_the_users_folder_is_no_pattern(tmp_path: Path) -> None:
+    base = tmp_path / "a[1]*"
+    base.mkdir()
+    run = Run(base)
+    (run.cwd / "one.log").touch()
+    run.sort(run.artifacts(paths=["*.log"]), Outcome.FAIL, 3)
+    assert not (run.cwd / "one.log").exists()
+    assert len(list((run.folder / "artifacts" / "bad").glob("*one.log"))) == 1

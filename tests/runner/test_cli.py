@@ -12,11 +12,11 @@ import pytest
 from runner.cli import logs
 from runner.cli.given import check_given
 from runner.cli.paths import PATH_KEYS, expand_home
-from runner.cli.sweep import markdown, rows
+from runner.cli.sweep import Row, markdown, rows
 from runner.cli.userfile import read_user_file, with_defaults
 from runner.errors import UsageError
 from runner.schema.backend import OnnxRuntimeBackend
-from runner.schema.checker import AutoChecker, PythonChecker
+from runner.schema.checker import AutoChecker, CommandChecker, PythonChecker
 from runner.schema.inputs import FilesInputs
 from runner.schema.register import SCHEMAS
 from runner.schema.root import Settings
@@ -121,7 +121,7 @@ def test_what_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "net.onnx").touch()
     with pytest.raises(UsageError, match="which model"):
         check_given(settings())
-    check_given(settings(strategy=StrategySettings(subject=SubjectKind.command)))
+    check_given(settings(strategy=StrategySettings(subject=SubjectKind.command), checker=CommandChecker()))
     with pytest.raises(UsageError, match=r"model=.*nett\.onnx.*There is: .*net\.onnx"):
         check_given(settings(model=str(tmp_path / "nett.onnx")))
     with pytest.raises(UsageError, match="a folder"):
@@ -161,3 +161,8 @@ def test_a_result_of_an_earlier_sweep_is_none_of_this_one(tmp_path: Path) -> Non
     assert rows(tmp_path, [("a",)], before)[0].status == "died"
     os.utime(result, (1.0, 1.0))
     assert rows(tmp_path, [("a",)], before)[0].status == "found"
+
+
+def test_a_message_of_several_lines_stays_one_item_of_the_list() -> None:
+    table = markdown([Row("0", (), "could_not_judge", 3, message="it cannot judge.\ncheck: python check.py")])
+    assert table.splitlines()[-1] == "- job 0: it cannot judge. check: python check.py"

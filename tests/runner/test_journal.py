@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from runner.errors import UsageError
-from runner.journal import Journal, context_digest, read_context
+from runner.journal import Journal, context_digest
+from runner.records import read_context
 from runner.verdict import Signature, Verdict
 from strategies.outcome import Outcome
 from strategies.trial import Trial

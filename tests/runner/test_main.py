@@ -118,7 +118,7 @@ def test_settings_and_command_reach_the_job(tmp_path: Path) -> None:
     done = winnow(tmp_path, *typed)
     assert done.returncode == 0, done.stderr
     settings, command = seen(tmp_path / "out[1]")
-    assert settings["model"] == name
+    assert settings["model"] == str(tmp_path / name)
     assert settings["checker"]["command"] == "python check.py {model}"
     assert command == ["python", "-m", "runner", *typed]
     resumed = winnow(tmp_path, f"model={name}", "resume=out[1]")
@@ -166,7 +166,7 @@ def test_a_sweep_ends_with_one_table(tmp_path: Path, launcher: str) -> None:
     table = (tmp_path / "sweep" / "sweep.md").read_text()
     assert table.count("\n| ") == 5 and "a\\|b" in table and "3 of 5 jobs ended well" in done.stdout
     assert table.splitlines()[2] in done.stdout
-    assert seen(tmp_path / "sweep" / "3")[0]["model"] == "c[1].onnx"
+    assert seen(tmp_path / "sweep" / "3")[0]["model"] == str(tmp_path / "c[1].onnx")
     again = winnow(tmp_path, "-m", "model=net.onnx,fine.onnx", "resume=sweep")
     assert again.returncode == 0 and len(json.loads((tmp_path / "sweep" / "sweep.json").read_text())) == 2
 

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -155,3 +156,12 @@ def test_a_killed_guardian_is_replaced(run: Runner, guardian: Guardian) -> None:
     assert run("true").returncode == 0
     after = [child for child in psutil.Process().children() if "guardian.py" in " ".join(child.cmdline())]
     assert len(after) == 1 and after[0].pid != before[0].pid
+
+
+def test_all_commands_can_be_killed_from_outside(run: Runner, guardian: Guardian) -> None:
+    killer = threading.Timer(0.5, guardian.kill)
+    killer.start()
+    end = run("sleep", "60")
+    killer.join()
+    assert end.death == "death KILL"
+    assert run("true").returncode == 0

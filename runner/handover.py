@@ -1,0 +1,57 @@
+"""What is handed over: models that stand alone, in the run folder and where the user wants them besides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from onnx import ModelProto
+
+from runner.model.store import Store
+from runner.schema.run import ResultSettings
+from strategies.trial import Trial
+
+REDUCED = "reduced"
+MIN_GOOD = "min_good"
+
+
+@dataclass
+class HandOver:
+    """Writes the model of a trial under a name, ``reduced`` or ``min_good``, and takes it away again.
+
+    ``cut`` gives the model of a trial; ``at`` a path of the configuration, from where the user stands.
+    """
+
+    settings: ResultSettings
+    folder: Path
+    at: Callable[[str], Path]
+    store: Store
+    cut: Callable[[Trial], ModelProto]
+    _written: dict[str, list[Path]] = field(default_factory=dict)
+
+    def write(self, trial: Trial, name: str) -> Path:
+        """Write the model to all its places; return the one in the run folder."""
+        model = self.cut(trial)
+        wanted = self.settings.path if name == REDUCED else self.settings.min_good
+        places = [self.folder / f"{name}.onnx", *([self.at(wanted)] if wanted else [])]
+        self._written[name] = []
+        for place in places:
+            self._written[name] += self.store.standalone(
+                model,
+                place,
+                external_data=self._weights_of(name),
+                threshold=self.settings.external_data_threshold,
+                one_file=self.settings.external_data_one_file,
+            )
+        return places[0]
+
+    def withdraw(self, name: str) -> None:
+        """Remove what was written under this name: it did not stand the test."""
+        for path in self._written.pop(name, []):
+            path.unlink(missing_ok=True)
+
+    def _weights_of(self, name: str) -> str | None:
+        """The file for weights, if there is to be one; two models in one folder must not share it."""
+        wanted = self.settings.external_data
+        return f"{name}.{wanted}" if wanted and name != REDUCED else wanted

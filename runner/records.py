@@ -1,0 +1,153 @@
+"""What the lines of a journal say: records of verdicts, and the context in its first line.
+
+A reader takes complete lines only, whoever writes at the same time, and skips what is no record.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runner.errors import UsageError
+from runner.verdict import Verdict
+from strategies.trial import Trial
+
+_LOG = logging.getLogger(__name__)
+#: the format of journals that this version reads and writes
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One record of a journal.
+
+    ``ranges`` and ``key`` are the trial's; ``attempt`` counts repeated checks of one trial from 0; ``writer`` names the
+    run that paid for the check (several may share a journal).
+    """
+
+    ranges: str
+    key: str
+    attempt: int
+    verdict: Verdict
+    phase: str
+    label: str
+    iteration: int
+    writer: str = ""
+
+    @property
+    def trial(self) -> Trial:
+        """The trial that was checked."""
+        return Trial.parse(self.ranges)
+
+
+class Records:
+    """What the complete lines of one journal file say, read on from where the last reading stopped."""
+
+    def __init__(self, path: Path, context: Mapping[str, str]) -> None:
+        self.path = path
+        self.standing: dict[tuple[str, int], Entry] = {}
+        self.voided: set[tuple[str, int]] = set()
+        self._context = context
+        self._read_to = 0
+        self._inode = 0
+        self._line_number = 0
+
+    def read(self) -> int:
+        """Read the complete lines not yet read; return how many records were among them."""
+        status = self.path.stat()
+        if status.st_ino != self._inode or status.st_size < self._read_to:
+            self.standing, self.voided = {}, set()
+            self._read_to, self._inode, self._line_number = 0, status.st_ino, 0
+        if status.st_size == self._read_to:
+            return 0
+        count = 0
+        with self.path.open("rb") as file:
+            file.seek(self._read_to)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                self._read_to += len(line)
+                self._line_number += 1
+                count += self._take(line)
+        return count
+
+    def _take(self, line: bytes) -> int:
+        if self._line_number == 1:
+            context = _context_of(line, self.path)
+            if differences(context, self._context):
+                raise UsageError(refusal(self.path, context, self._context, f"journal={self.path}"))
+            return 0
+        try:
+            record = json.loads(line)
+            place = (str(record["key"]), int(record["attempt"]))
+            entry = None if record.get("void") else _entry(record)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            _LOG.warning("%s: line %d is no record and is skipped (%r)", self.path, self._line_number, error)
+            return 0
+        if entry is None:
+            self.standing.pop(place, None)
+            self.voided.add(place)
+        elif place not in self.standing:
+            self.standing[place] = entry
+            self.voided.discard(place)
+        return 1
+
+
+def read_context(path: Path) -> dict[str, str]:
+    """Return the context that the journal at ``path`` belongs to. Raises UsageError where it is no journal."""
+    with path.open("rb") as file:
+        return _context_of(file.readline(), path)
+
+
+def _context_of(line: bytes, path: Path) -> dict[str, str]:
+    try:
+        header = json.loads(line)
+        if header["winnow"] != FORMAT:
+            raise UsageError(
+                f"{path} is a journal of format {header['winnow']!r}, this version reads format {FORMAT}; "
+                "start a new run folder"
+            )
+        return {str(name): str(value) for name, value in header["context"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UsageError(not_a_journal(path)) from error
+
+
+def differences(theirs: Mapping[str, str], ours: Mapping[str, str]) -> list[str]:
+    """Name each part in which two contexts differ."""
+    names = sorted({*theirs, *ours})
+    return [
+        f"{name}: {theirs.get(name, '(none)')} -> {ours.get(name, '(none)')}"
+        for name in names
+        if theirs.get(name) != ours.get(name)
+    ]
+
+
+def refusal(path: Path, theirs: Mapping[str, str], ours: Mapping[str, str], where: str) -> str:
+    """Say why the journal at ``path`` is refused, which ``where`` named."""
+    changed = "; ".join(differences(theirs, ours))
+    return (
+        f"{where}: the verdicts in {path} were found under other conditions and cannot be used here: {changed}. "
+        "Restore what changed, or start a new run folder (without resume= and journal.reuse=)"
+    )
+
+
+def not_a_journal(path: Path) -> str:
+    """Say that the file at ``path`` is no journal."""
+    return f"{path} is not a journal (its first line is no header); name another file or start a new run folder"
+
+
+def _entry(record: Mapping[str, Any]) -> Entry:
+    return Entry(
+        ranges=str(record["ranges"]),
+        key=str(record["key"]),
+        attempt=int(record["attempt"]),
+        verdict=Verdict.from_json(record["verdict"]),
+        phase=str(record["phase"]),
+        label=str(record["label"]),
+        iteration=int(record["iteration"]),
+        writer=str(record.get("writer", "")),
+    )

@@ -1,0 +1,50 @@
+"""What is handed over stands alone, also beside another model in the same folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from runner.handover import MIN_GOOD, REDUCED, HandOver
+from runner.model.cut import whole
+from runner.model.graph import Graph
+from runner.model.store import Store
+from runner.schema.run import ResultSettings
+from strategies.trial import Trial
+from tests.model.models import model_of, tensor
+
+
+def model_with(value: float) -> onnx.ModelProto:
+    node = onnx.helper.make_node("Add", ["a", "w"], ["y"])
+    return model_of([node], ["a"], ["y"], [tensor("w", np.full(1000, value, np.float32))])
+
+
+def hands(tmp_path: Path, **given) -> HandOver:
+    models = {1: whole(Graph.of(model_with(1))).model, 2: whole(Graph.of(model_with(2))).model}
+    store = Store(tmp_path / "store")
+    return HandOver(ResultSettings(**given), tmp_path, tmp_path.joinpath, store, lambda trial: models[len(trial)])
+
+
+def weight(path: Path) -> float:
+    return float(numpy_helper.to_array(onnx.load(str(path)).graph.initializer[0])[0])
+
+
+def test_two_models_in_one_folder_do_not_share_a_weights_file(tmp_path):
+    hand_over = hands(tmp_path, external_data="w.data", path="r.onnx", min_good="g.onnx")
+    assert hand_over.write(Trial.of([0]), REDUCED) == tmp_path / "reduced.onnx"
+    hand_over.write(Trial.of([0, 1]), MIN_GOOD)
+    assert (tmp_path / "w.data").is_file()
+    assert [weight(tmp_path / name) for name in ("reduced.onnx", "r.onnx", "min_good.onnx", "g.onnx")] == [1, 1, 2, 2]
+
+
+def test_what_did_not_stand_the_test_goes_with_its_weights(tmp_path):
+    hand_over = hands(tmp_path, external_data="w.data", min_good="g.onnx")
+    hand_over.write(Trial.of([0]), REDUCED)
+    before = set(tmp_path.iterdir())
+    hand_over.write(Trial.of([0, 1]), MIN_GOOD)
+    assert set(tmp_path.iterdir()) > before
+    hand_over.withdraw(MIN_GOOD)
+    assert set(tmp_path.iterdir()) == before

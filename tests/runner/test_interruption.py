@@ -1,0 +1,53 @@
+"""Ctrl-C and SIGTERM while a check hangs: the run ends at once, with the best so far, and can go on."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import onnx
+import pytest
+
+from tests.harness import ROOT, by_command, check_script, command, winnow
+
+MODEL = f"model={ROOT / 'examples' / 'overflow.onnx'}"
+CULPRIT = "/bert/encoder/layer.5/output/dense/MatMul"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_an_interruption_while_a_check_hangs(tmp_path: Path, number: signal.Signals, code: int, workers: int) -> None:
+    hanging, hang = tmp_path / "hanging", tmp_path / "hang"
+    hang.touch()
+    body = (
+        "import os, time\n"
+        f"if len(nodes) < 100 and os.path.exists({str(hang)!r}):\n"
+        f"    open({str(hanging)!r}, 'w').close()\n"
+        "    time.sleep(600)\n"
+        f"sys.exit(1 if {CULPRIT!r} in nodes else 0)"
+    )
+    given = (MODEL, f"workers.count={workers}", *by_command(check_script(tmp_path, body)))
+    folder = tmp_path / "run"
+    process = subprocess.Popen(
+        command(*given, folder=folder), cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    while not hanging.exists() and process.poll() is None:
+        time.sleep(0.02)
+    time.sleep(0.5)
+    process.send_signal(number)
+    assert process.wait(timeout=60) == code
+    result = json.loads((folder / "result.json").read_text())
+    assert (result["status"], result["exit_code"]) == ("interrupted", code)
+    assert "resume=" in result["message"]
+    assert result["checks"]["search"] + result["checks"]["trust"] == sum(result["outcomes"].values())
+    if result["model"]:
+        assert len(onnx.load(str(folder / result["model"])).graph.node) == result["nodes"]["after"] < 561
+        assert CULPRIT in result["culprits"]
+    hang.unlink()
+    run = winnow(*given, f"resume={folder}", folder=folder)
+    assert run.code == 0, run.output
+    assert run.result["culprits"] == [CULPRIT]
+    assert run.result["checks"]["reused"] > 0
