@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import onnx
 
 from runner.errors import NotApplicable, UsageError
+from runner.inputs.declared import declared
 from runner.inputs.source import samples as input_samples
 from runner.model.graph import Graph
 from runner.model.shapes import read_types
@@ -21,6 +22,7 @@ from runner.model.values import TensorFile
 from runner.schema.backend import BackendSettings
 from runner.schema.inputs import RandomInputs, Recording, ShapeInference
 from runner.schema.root import Settings
+from runner.subjects.golden import cast, overlay
 from runner.subjects.recording import Recorded, Recorder
 from runner.workers.pool import Pool
 
@@ -51,7 +53,7 @@ def load(settings: Settings, pool: Pool, folder: Path, *, record: bool = True) -
     for stale in ("store", "values", "inputs"):  # what an interrupted run left half-made
         shutil.rmtree(folder / stale, ignore_errors=True)
     store = Store(folder / "store")
-    facts = _ingest(path, store, settings, pool)
+    facts = _ingest("model", path, store, settings, pool)
     warnings = list(facts["warnings"])
     graph = Graph.load(store.structure)
     values, unusable = _samples(settings, graph, pool, folder)
@@ -59,11 +61,51 @@ def load(settings: Settings, pool: Pool, folder: Path, *, record: bool = True) -
     recorded = Recorded(values)
     if record and settings.inputs.record is Recording.ahead and values:
         recorded = _recorder(settings, settings.reference, graph, store, pool, folder / "values").record(values)
+        if settings.reference.model:
+            recorded = golden(settings, graph, recorded, values, pool, folder / "values" / "golden")
     warnings += _doubts(settings, graph, recorded)
     types = _inferred(settings, graph, store, recorded, pool, warnings) if record else {}
     for warning in warnings:
         log.warning("%s", warning)
     return Loaded(path, facts["sha256"], graph, store, recorded, types, tuple(warnings))
+
+
+def golden(
+    settings: Settings,
+    graph: Graph,
+    recorded: Recorded,
+    samples: Sequence[Mapping[str, TensorFile]],
+    pool: Pool,
+    folder: Path,
+) -> Recorded:
+    """Return ``recorded`` with the values that ``reference.model`` has for tensors of the same name."""
+    path = Path(settings.reference.model or "").expanduser().absolute()
+    store = Store(folder / "store")
+    _ingest("reference.model", path, store, settings, pool)
+    other = Graph.load(store.structure)
+    if missing := [name for name in other.inputs if name not in graph.inputs]:
+        raise UsageError(
+            f"reference.model={path}: its input {', '.join(map(repr, missing))} is none of the model's, which are "
+            f"{', '.join(graph.inputs) or 'none'}"
+        )
+    wanted = {name: one.dtype for name, one in declared(other).items()}
+    feeds = [cast(sample, wanted, folder / f"feeds{number}") for number, sample in enumerate(samples)]
+    theirs = _recorder(settings, settings.reference, other, store, pool, folder / "values").record(feeds)
+    both = overlay(recorded.values, theirs.values, folder / "cast")
+    common = [name for name in graph.outputs if name in other.producers]
+    log.info("reference.model: %d of the model's %d outputs are in it", len(common), len(graph.outputs))
+    if not common:
+        raise UsageError(
+            f"reference.model={path}: none of the model's outputs ({', '.join(graph.outputs)}) is a tensor in it; "
+            "tensors are matched by name"
+        )
+    return dataclasses.replace(
+        recorded,
+        values=both,
+        unrunnable=theirs.unrunnable,
+        reason=theirs.reason,
+        seconds=recorded.seconds + theirs.seconds,
+    )
 
 
 def record_target(settings: Settings, pool: Pool, loaded: Loaded, folder: Path) -> tuple[Mapping[str, TensorFile], ...]:
@@ -98,9 +140,9 @@ def backend_json(backend: BackendSettings) -> dict[str, Any]:
     return {key: getattr(value, "value", value) for key, value in plain.items()}
 
 
-def _ingest(path: Path, store: Store, settings: Settings, pool: Pool) -> dict[str, Any]:
+def _ingest(key: str, path: Path, store: Store, settings: Settings, pool: Pool) -> dict[str, Any]:
     if not path.is_file():
-        raise UsageError(f"model={settings.model}: no such file")
+        raise UsageError(f"{key}={path}: no such file")
     reply = pool.call(
         "ingest",
         {"model": str(path), "store": str(store.folder)},
@@ -110,7 +152,7 @@ def _ingest(path: Path, store: Store, settings: Settings, pool: Pool) -> dict[st
     if reply.value is not None:
         return reply.value
     why = reply.failure.message if reply.failure else f"reading it ended with {reply.death}"
-    raise UsageError(f"model={settings.model}: {why}")
+    raise UsageError(f"{key}={path}: {why}")
 
 
 def _samples(
