@@ -5,18 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from runner.checkers.checker import Checker
-from runner.judge import Judge
 from runner.loading import Loaded, backend_json
 from runner.report.replay import drift
 from runner.schema.root import Settings
-from runner.session import Ending
 from runner.workers.pool import Pool
-from strategies.outcome import Outcome
 
 log = logging.getLogger(__name__)
 
@@ -51,35 +47,6 @@ def drifted(settings: Settings, now: Mapping[str, str]) -> tuple[str, ...]:
     """Name what has changed since the run that a replay file came from."""
     before = settings.recorded.get("context", {})
     return drift(before, dict(now)) if before else ()
-
-
-def plan(ending: Ending, judge: Judge) -> dict[str, Any]:
-    """Predict checks, time and disk from what the pre-flight cost."""
-    paid = max(sum(judge.tally.paid.values()), 1)
-    each = judge.tally.seconds / paid
-    checks = ending.remaining + 3
-    sizes = [path.stat().st_size for path in judge.folder.parent.rglob("*") if path.is_file()]
-    return {
-        "search_checks": ending.remaining,
-        "trust_checks": 3,
-        "seconds_each": round(each, 3),
-        "seconds": round(each * checks, 1),
-        "disk_mb": round(sum(sizes) / 2**20, 1),
-    }
-
-
-def pass_rate(outcomes: Mapping[str, int]) -> dict[str, Any]:
-    """Return counts, the pass rate and its 95 % interval after Wilson (1927)."""
-    passed = outcomes.get(Outcome.PASS.value, 0)
-    judged = passed + outcomes.get(Outcome.FAIL.value, 0) + outcomes.get(Outcome.DIFFERENT.value, 0)
-    found: dict[str, Any] = {"iterations": sum(outcomes.values()), "passed": passed, "judged": judged}
-    if judged:
-        z, rate = 1.96, passed / judged
-        centre = (rate + z * z / (2 * judged)) / (1 + z * z / judged)
-        half = z / (1 + z * z / judged) * math.sqrt(rate * (1 - rate) / judged + z * z / (4 * judged * judged))
-        interval = [round(max(0.0, centre - half), 4), round(min(1.0, centre + half), 4)]
-        found |= {"pass_rate": round(rate, 4), "pass_rate_95": interval}
-    return found
 
 
 def _backend(backend: Any, pool: Pool) -> str:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import logging
-import resource
-import shutil
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -13,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runner import context as contexts
+from runner.account import account, pass_rate
 from runner.artifacts import Artifacts
 from runner.candidate import Sample
 from runner.checkers.checker import Checker, Tools
@@ -23,12 +21,11 @@ from runner.errors import UsageError, WinnowError
 from runner.handover import REDUCED, HandOver
 from runner.journal import JOURNAL_NAME, Journal, context_digest
 from runner.judge import Judge
-from runner.loading import Loaded, load, record_target
-from runner.model.weights import WEIGHTS
+from runner.loading import Loaded, clean_up, load, record_target
 from runner.report.bundle import Answer as Handed
 from runner.report.bundle import write_bundle
 from runner.report.progress import observer
-from runner.report.summary import Checks, Seconds, Summary
+from runner.report.summary import Summary
 from runner.schema.root import Settings
 from runner.schema.strategy import SearchKind, SubjectKind
 from runner.session import Budget, Ending, Session
@@ -84,7 +81,7 @@ def run(settings: Settings, run_folder: Path, command: Sequence[str]) -> Summary
         tools = Tools(pool, guardian, run_folder, Path.cwd())
         checker = build_checker(settings, tools)
         job = Job(settings, run_folder, tuple(command), pool, tools, checker, started)
-        stack.callback(_tidy, run_folder)
+        stack.callback(clean_up, run_folder)
         if settings.strategy.subject is SubjectKind.command:
             return _repeat(job)
         return _reduce(job)
@@ -128,7 +125,7 @@ def _reduce(job: Job) -> Summary:
             ending = replace(ending, message=f"{ending.message}; go on with resume={job.folder}")
             if ending.trial:
                 handed.write(ending.trial, REDUCED)
-        summary = _summary(job, judge, ending, loaded)
+        summary = _account(job, judge, ending, loaded)
         if ending.trial:
             summary = replace(
                 summary,
@@ -181,8 +178,8 @@ def _repeat(job: Job) -> Summary:
             kill_checks=job.tools.guardian.kill,
         )
         ending = _ended(session, session.repeat)
-        summary = _summary(job, judge, ending, loaded)
-        summary = replace(summary, statistics=contexts.pass_rate(judge.tally.outcomes))
+        summary = _account(job, judge, ending, loaded)
+        summary = replace(summary, statistics=pass_rate(judge.tally.outcomes))
         write_bundle(job.settings, job.folder, summary, job.tools.cwd, job.command, None)
     return summary
 
@@ -206,7 +203,9 @@ def _judge(job: Job, subject: Subject, loaded: Loaded | None) -> Iterator[Judge]
     context = contexts.context(settings, job.checker, job.pool, loaded)
     for change in contexts.drifted(settings, context):
         log.warning("not as recorded: %s", change)
-    journal = Journal(_journal_path(job, context), context, writer=str(job.folder))
+    shared = _sweep_journal(job, context)
+    own = job.folder / JOURNAL_NAME
+    journal = Journal(shared or own, context, writer=str(job.folder), shared=shared is not None)
     if settings.journal.reuse:
         journal.reuse([job.tools.at(path) for path in settings.journal.reuse])
     artifacts = Artifacts(settings.artifacts, job.folder, job.tools.cwd)
@@ -222,13 +221,17 @@ def _judge(job: Job, subject: Subject, loaded: Loaded | None) -> Iterator[Judge]
         watcher.finished()
 
 
-def _journal_path(job: Job, context: dict[str, str]) -> Path:
-    """Return where verdicts go: into the run's folder, or for jobs of one sweep into one that all of them share."""
+def _sweep_journal(job: Job, context: dict[str, str]) -> Path | None:
+    """Return the journal that all jobs of a sweep with this context share; None where nothing is to be shared."""
     sweep = job.folder.parent
-    shared = job.settings.journal.share and (sweep / "multirun.yaml").exists()
-    if not shared or job.settings.strategy.subject is SubjectKind.command:
-        return job.folder / JOURNAL_NAME
+    repeats = job.settings.strategy.subject is SubjectKind.command
+    if repeats or not job.settings.journal.share or not (sweep / "multirun.yaml").exists():
+        return None
     return sweep / "journal" / f"{context_digest(context)}.jsonl"
+
+
+def _account(job: Job, judge: Judge, ending: Ending, loaded: Loaded | None) -> Summary:
+    return account(job.settings, job.checker, job.pool, judge, ending, loaded, job.started)
 
 
 def _closure(settings: Settings) -> Closure:
@@ -250,51 +253,3 @@ def _budget(job: Job) -> Budget:
 def _workers(job: Job) -> int:
     """How many checks run at once; a person answers one question at a time."""
     return 1 if isinstance(job.checker, InteractiveCheck) else job.settings.workers.count
-
-
-def _summary(job: Job, judge: Judge, ending: Ending, loaded: Loaded | None) -> Summary:
-    tally = judge.tally
-    signature = ending.signature or judge.baseline
-    return Summary(
-        status=ending.status,
-        exit_code=ending.exit_code,
-        strategy=job.settings.strategy.name,
-        message=ending.message,
-        nodes_before=len(loaded.graph.nodes) if loaded else 0,
-        minimality=ending.done.claim.value if ending.done else None,
-        checks=Checks(tally.paid["search"], tally.paid["trust"], tally.reused),
-        outcomes=dict(tally.outcomes),
-        signature={"stage": signature.stage, "kind": signature.kind, "detail": signature.detail} if signature else None,
-        seconds=Seconds(time.monotonic() - job.started, tally.seconds, loaded.recorded.seconds if loaded else 0.0),
-        peak_rss_mb={"job": _own_peak_mb(), "workers": max(job.pool.peak_rss_mb, tally.peak_rss_mb)},
-        warnings=(
-            *(loaded.warnings if loaded else ()),
-            *(f"not as recorded: {change}" for change in contexts.drifted(job.settings, judge.journal.context)),
-            *judge.second_failures(),
-        ),
-        checker=job.checker.name,
-        check=job.checker.describe(),
-        input_model=job.settings.model,
-        context=judge.journal.context,
-        versions=contexts.versions(job.settings, job.pool),
-        plan=contexts.plan(ending, judge) if ending.status == "planned" else None,
-    )
-
-
-def _tidy(folder: Path) -> None:
-    """Remove what only the run itself needed; large candidates that were kept stay beside their weights."""
-    for name in ("inputs", "values", "target"):
-        shutil.rmtree(folder / name, ignore_errors=True)
-    store = folder / "store"
-    kept = [path for path in store.glob("kept.*") if path.is_file()]
-    for path in store.iterdir() if store.is_dir() else ():
-        if not kept or (path not in kept and path.name != WEIGHTS):
-            path.unlink(missing_ok=True)
-    for empty in (store, folder / "workers", *(folder / "checks").glob("*")):
-        if empty.is_dir() and not any(empty.iterdir()):
-            empty.rmdir()
-
-
-def _own_peak_mb() -> float:
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)

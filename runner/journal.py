@@ -41,11 +41,14 @@ class Journal:
     cannot be written.
     """
 
-    def __init__(self, path: Path, context: Mapping[str, str], *, writer: str = "") -> None:
+    def __init__(self, path: Path, context: Mapping[str, str], *, writer: str = "", shared: bool = False) -> None:
         self.path = path
         self.context = dict(context)
         self._writer = writer
         self._lock = threading.RLock()
+        self._shared = shared
+        self._claims_lock = threading.Lock()
+        self._claims: int | None = None
         self._reused: list[Records] = []
         self._own = Records(path, self.context)
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -90,6 +93,28 @@ class Journal:
         """Void what is known of this trial and attempt (a person took an answer back); a later ``put`` counts again."""
         with self._lock:
             self._append({"void": True, "key": trial.key, "attempt": attempt, "ranges": trial.ranges})
+
+    @contextmanager
+    def claimed(self, trial: Trial, attempt: int = 0) -> Iterator[None]:
+        """Hold the right to check a trial: other processes that ask for the same one wait, and then find the verdict.
+
+        The lock goes with the process. It is one of 2^24 bytes chosen by the trial's key, so that now and then two
+        different trials wait for each other; that costs time, never an answer. Threads of one process do not wait,
+        and nobody does for a journal that is not ``shared``.
+        """
+        if not self._shared:
+            yield
+            return
+        place = int(hashlib.sha256(f"{trial.key} {attempt}".encode()).hexdigest()[:6], 16)
+        with self._claims_lock:
+            if self._claims is None:
+                path = self.path.with_suffix(".claims")
+                self._claims = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fcntl.lockf(self._claims, fcntl.LOCK_EX, 1, place)
+        try:
+            yield
+        finally:
+            fcntl.lockf(self._claims, fcntl.LOCK_UN, 1, place)
 
     def refresh(self) -> int:
         """Read what other processes appended since (one ``stat`` if nothing); return how many records that were."""

@@ -66,6 +66,12 @@ class Judge:
         given_up: threading.Event | None = None,
     ) -> Verdict | None:
         """Return the verdict of a trial: from the journal, or by checking it. None: it was given up meanwhile."""
+        with self.journal.claimed(trial, attempt):
+            return self._verdict(trial, phase, label, purpose, attempt, given_up)
+
+    def _verdict(
+        self, trial: Trial, phase: str, label: str, purpose: str, attempt: int, given_up: threading.Event | None
+    ) -> Verdict | None:
         self.journal.refresh()
         known = self.journal.get(trial, attempt)
         if known:

@@ -19,6 +19,7 @@ from runner.model.graph import Graph
 from runner.model.shapes import read_types
 from runner.model.store import Store
 from runner.model.values import TensorFile
+from runner.model.weights import WEIGHTS
 from runner.schema.backend import BackendSettings
 from runner.schema.inputs import RandomInputs, Recording, ShapeInference
 from runner.schema.root import Settings
@@ -218,3 +219,17 @@ def _inferred(
     if reply.value["warning"]:
         warnings.append(reply.value["warning"])
     return read_types(out)
+
+
+def clean_up(folder: Path) -> None:
+    """Remove what only the run itself needed; large candidates that were kept stay beside their weights."""
+    for name in ("inputs", "values", "target"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    store = folder / "store"
+    kept = [path for path in store.glob("kept.*") if path.is_file()]
+    for path in store.iterdir() if store.is_dir() else ():
+        if not kept or (path not in kept and path.name != WEIGHTS):
+            path.unlink(missing_ok=True)
+    for empty in (store, folder / "workers", *(folder / "checks").glob("*")):
+        if empty.is_dir() and not any(empty.iterdir()):
+            empty.rmdir()

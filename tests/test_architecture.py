@@ -19,6 +19,7 @@ FLOORS = {
     "runner.cli": 5,
     "runner.job": 4,
     "runner.context": 4,
+    "runner.account": 4,
     "runner.session": 3,
     "runner.judge": 3,
     "runner.crew": 3,

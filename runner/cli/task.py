@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Sequence
@@ -85,6 +86,9 @@ def _failed(error: BaseException, config: DictConfig, folder: Path) -> Summary:
     if isinstance(error, KeyboardInterrupt):
         code = error.exit_code if isinstance(error, Terminated) else 130
         return Summary(status="interrupted", exit_code=code, strategy=strategy)
+    if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
+        told = f"{error.strerror}: {error.filename or folder}. Make room, then go on: resume={folder}"
+        return Summary(status="internal_error", exit_code=1, strategy=strategy, message=told)
     where = _write_traceback(error, folder)
     return Summary(
         status="internal_error",

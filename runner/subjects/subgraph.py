@@ -69,8 +69,11 @@ class Subgraph:
         bad = self._non_finite(made) if trial else None
         if bad:
             return Invalid(f"the value recorded for {bad!r} is not finite")
+        samples = self.samples(made)
+        if not trial:  # the control: what goes in should come out
+            samples = tuple(Sample(s.feeds, dict(zip(made.outputs, s.feeds.values(), strict=False))) for s in samples)
         path = self.store.write(made.model, folder)
-        return Candidate(path, folder, iteration, phase, label, trial, self.samples(made), nodes=self.names(trial))
+        return Candidate(path, folder, iteration, phase, label, trial, samples, nodes=self.names(trial))
 
     def cut(self, trial: Trial) -> Cut:
         """Cut the nodes of ``trial`` out of the model. Raises CutError if an outside value has no known type."""

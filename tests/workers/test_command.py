@@ -146,16 +146,20 @@ def test_kill_of_the_job_leaves_no_orphan(tmp_path: Path) -> None:
     assert len(pids) >= 4 and all(gone(pid) for pid in pids)
 
 
+def guardians() -> set[int]:
+    return {child.pid for child in psutil.Process().children() if "guardian.py" in " ".join(child.cmdline())}
+
+
 def test_a_killed_guardian_is_replaced(run: Runner, guardian: Guardian) -> None:
+    others = guardians()  # of fixtures that live longer than a test
     run("true")
-    before = [child for child in psutil.Process().children() if "guardian.py" in " ".join(child.cmdline())]
-    assert len(before) == 1
-    before[0].kill()
-    gone(before[0].pid)
+    (first,) = guardians() - others
+    psutil.Process(first).kill()
+    gone(first)
     assert run("true").returncode == 0
     assert run("true").returncode == 0
-    after = [child for child in psutil.Process().children() if "guardian.py" in " ".join(child.cmdline())]
-    assert len(after) == 1 and after[0].pid != before[0].pid
+    (second,) = guardians() - others
+    assert second != first
 
 
 def test_all_commands_can_be_killed_from_outside(run: Runner, guardian: Guardian) -> None:

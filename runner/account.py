@@ -1,0 +1,92 @@
+"""The account of a run: what was found, and what it cost, from recorded verdicts alone."""
+
+from __future__ import annotations
+
+import math
+import resource
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from runner.checkers.checker import Checker
+from runner.context import drifted, versions
+from runner.judge import Judge
+from runner.loading import Loaded
+from runner.report.summary import Checks, Seconds, Summary
+from runner.schema.root import Settings
+from runner.session import Ending
+from runner.workers.pool import Pool
+from strategies.outcome import Outcome
+
+
+def account(
+    settings: Settings,
+    checker: Checker,
+    pool: Pool,
+    judge: Judge,
+    ending: Ending,
+    loaded: Loaded | None,
+    started: float,
+) -> Summary:
+    """Return the summary of a run that began at ``started`` (monotonic seconds)."""
+    tally = judge.tally
+    signature = ending.signature or judge.baseline
+    return Summary(
+        status=ending.status,
+        exit_code=ending.exit_code,
+        strategy=settings.strategy.name,
+        message=ending.message,
+        nodes_before=len(loaded.graph.nodes) if loaded else 0,
+        minimality=ending.done.claim.value if ending.done else None,
+        checks=Checks(tally.paid["search"], tally.paid["trust"], tally.reused),
+        outcomes=dict(tally.outcomes),
+        signature={"stage": signature.stage, "kind": signature.kind, "detail": signature.detail} if signature else None,
+        seconds=Seconds(time.monotonic() - started, tally.seconds, loaded.recorded.seconds if loaded else 0.0),
+        peak_rss_mb={"job": _own_peak_mb(), "workers": max(pool.peak_rss_mb, tally.peak_rss_mb)},
+        warnings=(
+            *(loaded.warnings if loaded else ()),
+            *(f"not as recorded: {change}" for change in drifted(settings, judge.journal.context)),
+            *judge.second_failures(),
+        ),
+        checker=checker.name,
+        check=checker.describe(),
+        input_model=settings.model,
+        context=judge.journal.context,
+        versions=versions(settings, pool),
+        plan=plan(ending, judge) if ending.status == "planned" else None,
+    )
+
+
+def plan(ending: Ending, judge: Judge) -> dict[str, Any]:
+    """Predict checks, time and disk from what the pre-flight cost."""
+    paid = max(sum(judge.tally.paid.values()), 1)
+    each = judge.tally.seconds / paid
+    checks = ending.remaining + 3
+    sizes = [path.stat().st_size for path in judge.folder.parent.rglob("*") if path.is_file()]
+    return {
+        "search_checks": ending.remaining,
+        "trust_checks": 3,
+        "seconds_each": round(each, 3),
+        "seconds": round(each * checks, 1),
+        "disk_mb": round(sum(sizes) / 2**20, 1),
+    }
+
+
+def pass_rate(outcomes: Mapping[str, int]) -> dict[str, Any]:
+    """Return counts, the pass rate and its 95 % interval after Wilson (1927)."""
+    passed = outcomes.get(Outcome.PASS.value, 0)
+    judged = passed + outcomes.get(Outcome.FAIL.value, 0) + outcomes.get(Outcome.DIFFERENT.value, 0)
+    found: dict[str, Any] = {"iterations": sum(outcomes.values()), "passed": passed, "judged": judged}
+    if judged:
+        z, rate = 1.96, passed / judged
+        centre = (rate + z * z / (2 * judged)) / (1 + z * z / judged)
+        half = z / (1 + z * z / judged) * math.sqrt(rate * (1 - rate) / judged + z * z / (4 * judged * judged))
+        interval = [round(max(0.0, centre - half), 4), round(min(1.0, centre + half), 4)]
+        found |= {"pass_rate": round(rate, 4), "pass_rate_95": interval}
+    return found
+
+
+def _own_peak_mb() -> float:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)
