@@ -6,11 +6,11 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping
-from typing import Any
 
 from runner.checkers.checker import Checker
-from runner.loading import Loaded, backend_json
+from runner.loading import Loaded
 from runner.report.replay import drift
+from runner.schema.backend import BackendSettings
 from runner.schema.root import Settings
 from runner.workers.pool import Pool
 
@@ -49,9 +49,9 @@ def drifted(settings: Settings, now: Mapping[str, str]) -> tuple[str, ...]:
     return drift(before, dict(now)) if before else ()
 
 
-def _backend(backend: Any, pool: Pool) -> str:
+def _backend(backend: BackendSettings, pool: Pool) -> str:
     return json.dumps(
-        {**backend_json(backend), "model": backend.model, "versions": pool.versions(backend.python)}, sort_keys=True
+        {**backend.to_json(), "model": backend.model, "versions": pool.versions(backend.python)}, sort_keys=True
     )
 
 

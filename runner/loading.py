@@ -126,19 +126,13 @@ def _recorder(
         graph,
         store,
         pool,
-        backend_json(backend),
+        backend.to_json(),
         graph.value_types,
         folder,
         backend.python,
         settings.inputs.record_timeout,
         settings.workers.memory_mb,
     )
-
-
-def backend_json(backend: BackendSettings) -> dict[str, Any]:
-    """Return a backend's settings as the workers take them."""
-    plain = {key: value for key, value in dataclasses.asdict(backend).items() if key not in ("model", "python")}
-    return {key: getattr(value, "value", value) for key, value in plain.items()}
 
 
 def _ingest(key: str, path: Path, store: Store, settings: Settings, pool: Pool) -> dict[str, Any]:

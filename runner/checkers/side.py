@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from pathlib import Path
-from typing import Any
 
 from runner.checkers.checker import Tools
 from runner.checkers.normalise import normalise
@@ -61,7 +58,7 @@ class Side:
         """
         out.mkdir(parents=True, exist_ok=True)
         arguments = {
-            "backend": _jsonable(self._settings),
+            "backend": self._settings.to_json(),
             "model": str(model),
             "samples": [{name: str(feed.path) for name, feed in sample.items()} for sample in samples],
             "out": str(out),
@@ -75,13 +72,13 @@ class Side:
 
     def identity(self) -> dict[str, str]:
         """The settings, and digests of the files they name: custom-op libraries, a model of its own."""
-        settings = _jsonable(self._settings) | {"python": self._settings.python, "model": self._settings.model}
+        settings = self._settings.to_json() | {"python": self._settings.python, "model": self._settings.model}
         named = [*(settings.get("custom_ops") or []), *([self._settings.model] if self._settings.model else [])]
         files = {f"{self._key} {path}": digest(self._tools.at(path)) for path in named}
         return {self._key: json.dumps(settings, sort_keys=True), **files}
 
     def __str__(self) -> str:
-        settings = _jsonable(self._settings)
+        settings = self._settings.to_json()
         level = f" optimization={settings['optimization']}" if "optimization" in settings else ""
         python = f" python={self._settings.python}" if self._settings.python else ""
         return f"{self._key}={self._settings.name}{level}{python}"
@@ -105,9 +102,3 @@ class Side:
         )
         skipped = reply.value.get("skipped") or {}
         return Ran(outputs, skipped=skipped, peak_rss_mb=reply.peak_rss_mb, log=reply.log)
-
-
-def _jsonable(settings: BackendSettings) -> dict[str, Any]:
-    plain = dataclasses.asdict(settings)
-    del plain["model"], plain["python"]
-    return {key: value.value if isinstance(value, Enum) else value for key, value in plain.items()}

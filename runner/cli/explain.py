@@ -24,10 +24,14 @@ def explain(error: BaseException) -> str:
     if isinstance(error, MissingConfigException):
         return _missing_option(error)
     if isinstance(error, OverrideParseException):
-        return (
-            f"{error.override}: not a valid override ({_first_line(error.message)}). "
-            f"Quote the value: {_quoted_for_shell(error.override)}"
+        key, _, value = error.override.partition("=")
+        mapping = value.strip("\"'").startswith("{")
+        advice = (
+            f"Give one key at a time ({key}.NAME=VALUE), or the mapping in a YAML file"
+            if mapping
+            else f"Quote the value: {_quoted_for_shell(error.override)}"
         )
+        return f"{error.override}: not a valid override ({_first_line(error.message)}). {advice}"
     if isinstance(error, OSError):  # Hydra makes the folder of a run
         what = f"{error.filename}: " if error.filename else ""
         return f"{what}{error.strerror or error}. Give a folder that can be written: hydra.run.dir=FOLDER"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import field
 from enum import Enum
+from typing import Any
 
 from runner.schema.settings import limited, settings
 
@@ -28,13 +30,20 @@ class BackendSettings:
     # another interpreter, so another version of the runtime; null: this one
     python: str | None = None
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the backend's own settings as workers take them, without ``model`` and ``python``."""
+        plain = dataclasses.asdict(self)
+        del plain["model"], plain["python"]
+        return {key: value.value if isinstance(value, Enum) else value for key, value in plain.items()}
+
 
 @settings
 class OnnxRuntimeBackend(BackendSettings):
     """ONNX Runtime, with any installed provider."""
 
     name: str = "onnxruntime"
-    providers: list[str] = field(default_factory=lambda: ["CPUExecutionProvider"])
+    # names, or {name: {option: value}}
+    providers: list[Any] = field(default_factory=lambda: ["CPUExecutionProvider"])
     optimization: Optimization = Optimization.all
     # attributes of onnxruntime.SessionOptions, by name
     session_options: dict[str, str] = field(default_factory=dict)
