@@ -27,7 +27,7 @@ def explain(error: BaseException) -> str:
         key, _, value = error.override.partition("=")
         mapping = value.strip("\"'").startswith("{")
         advice = (
-            f"Give one key at a time ({key}.NAME=VALUE), or the mapping in a YAML file"
+            f"Keys go without quotes: '{key}={{name: value}}'; any others into a YAML file"
             if mapping
             else f"Quote the value: {_quoted_for_shell(error.override)}"
         )
