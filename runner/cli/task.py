@@ -55,7 +55,9 @@ class Task:
                     summary, written = replace(summary, exit_code=Terminated.exit_code), False
         except BaseException as error:  # noqa: BLE001 - Hydra must not see it, the result must
             summary = _failed(error, config, folder)
-            written = isinstance(error, FolderTakenError)
+            # a run that was refused leaves alone what an earlier one left in the folder (a sweep needs its row, though)
+            refused = isinstance(error, UsageError) and job is None and (folder / "result.json").is_file()
+            written = refused or isinstance(error, FolderTakenError)
         self.ended.append(summary)
         if not written:
             ensure_result(summary, folder)

@@ -190,9 +190,11 @@ def test_a_journal_of_another_check_is_refused(tmp_path: Path) -> None:
     two = by_command(check_script(tmp_path, "sys.exit(1)", "two.py"))
     first = winnow(MODEL, *one, "budget.checks=2", folder=tmp_path / "run")
     assert first.code == 0
+    before = first.result
     other = winnow(MODEL, *two, f"resume={tmp_path / 'run'}", folder=tmp_path / "run")
     assert other.code == 2
     assert "check" in other.output
+    assert other.result == before
 
 
 def test_a_sweep_survives_a_corrupt_model_and_a_check_that_hangs(tmp_path: Path) -> None:
