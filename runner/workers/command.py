@@ -53,7 +53,7 @@ def run_command(
             process = subprocess.Popen(
                 list(argv),
                 cwd=cwd,
-                env=dict(env),
+                env=guardian.marked(env),
                 stdin=subprocess.DEVNULL,
                 stdout=fd,
                 stderr=fd,

@@ -1,22 +1,28 @@
 """Kills what a job leaves behind, even when the job itself was killed.
 
 The job tells a tiny process of its own which process groups it has started (``+pgid`` and ``-pgid`` lines on a pipe).
-When the pipe closes, or the job is gone, that process kills the groups that are left. This file is both: the job's side
-(``Guardian``) and the script that is started by path, which needs the standard library only.
+When the pipe closes, or the job is gone, that process kills the groups that are left. Between the start of a command
+and the line that tells of it there is a moment; so each command also carries a mark in its environment, and where the
+job went without saying goodbye everything that bears it is killed. This file is both: the job's side (``Guardian``) and the
+script that is started by path, which needs the standard library only.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import select
 import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from types import TracebackType
 
 _LOOK_SECONDS = 1.0
+_MARK = "WINNOW_JOB"
+_GOODBYE = b"bye"
 
 
 def kill_group(pgid: int, whole_session: bool = True) -> None:
@@ -53,14 +59,35 @@ def _session(leader: int) -> list[int]:
     return members
 
 
+def _marked(mark: str) -> list[int]:
+    """Return the living processes that were started with ``mark`` in their environment (Linux; elsewhere none)."""
+    wanted = f"{_MARK}={mark}".encode()
+    found = []
+    try:
+        names = os.listdir("/proc")  # noqa: PTH208 - as above
+    except OSError:
+        return []
+    for name in names:
+        with contextlib.suppress(OSError):
+            if name.isdigit() and int(name) != os.getpid():
+                with open(f"/proc/{name}/environ", "rb") as environ:  # noqa: PTH123
+                    if wanted in environ.read().split(b"\0"):
+                        found.append(int(name))
+    return found
+
+
 class Guardian:
-    """The job's side. Thread-safe; a context manager; starts its process at the first group."""
+    """The job's side. Thread-safe; a context manager; starts its process before the first command.
+
+    ``mark``: what commands of this job carry in their environment, see ``marked``.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._groups: set[int] = set()
         self._process: subprocess.Popen[bytes] | None = None
         self._closed = False
+        self.mark = f"{os.getpid()}-{secrets.token_hex(8)}"
 
     def __enter__(self) -> Guardian:
         return self
@@ -69,6 +96,13 @@ class Guardian:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def marked(self, env: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment for a command that is about to be started; from now on the guardian is there."""
+        with self._lock:
+            if self._process is None and not self._closed:
+                self._start()
+        return {**env, _MARK: self.mark}
 
     def add(self, pgid: int) -> None:
         """Watch a process group."""
@@ -97,6 +131,7 @@ class Guardian:
         if process is None or process.stdin is None:
             return
         with contextlib.suppress(OSError):
+            process.stdin.write(_GOODBYE + b"\n")
             process.stdin.close()
         try:
             process.wait(timeout=10)
@@ -123,11 +158,13 @@ class Guardian:
 
     def _start(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", __file__, str(os.getpid())],
+            [sys.executable, "-I", "-S", __file__, str(os.getpid()), self.mark],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd="/",
+            # a job inside a job: this process outlives the outer one, to end what the inner one has started
+            env={name: value for name, value in os.environ.items() if name != _MARK},
             bufsize=0,
             start_new_session=True,
         )
@@ -139,9 +176,10 @@ class Guardian:
             self._process.stdin.write(line.encode())
 
 
-def watch(fd: int, job: int) -> None:
-    """Read lines from ``fd`` until it closes or ``job`` is no longer the parent; then kill the groups that are left."""
+def watch(fd: int, job: int, mark: str) -> None:
+    """Read lines from ``fd`` until it closes or ``job`` is no longer the parent; then kill what is left."""
     groups: set[int] = set()
+    goodbye = False
     rest = b""
     while True:
         readable, _, _ = select.select([fd], [], [], _LOOK_SECONDS)
@@ -151,14 +189,21 @@ def watch(fd: int, job: int) -> None:
                 break
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
+                if line == _GOODBYE:
+                    goodbye = True
+                    continue
                 (groups.add if line[:1] == b"+" else groups.discard)(int(line[1:]))
         elif os.getppid() != job:
             break
     for pgid in groups:
         kill_group(pgid)
+    for _ in range(0 if goodbye else 2):  # twice, for what was being started meanwhile
+        for pid in _marked(mark):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
-    watch(0, int(sys.argv[1]))
+    watch(0, int(sys.argv[1]), sys.argv[2])

@@ -83,7 +83,7 @@ class Worker:
                 stdout=fd,
                 stderr=fd,
                 pass_fds=(reader, writer),
-                env=_environment(python),
+                env=guardian.marked(_environment(python)),
                 start_new_session=True,
             )
         except OSError as error:

@@ -146,8 +146,35 @@ def test_kill_of_the_job_leaves_no_orphan(tmp_path: Path) -> None:
     assert len(pids) >= 4 and all(gone(pid) for pid in pids)
 
 
+_UNTOLD = """
+import os, subprocess, sys, time
+from runner.workers import Guardian
+with Guardian() as guardian:
+    env = guardian.marked(os.environ)
+    child = subprocess.Popen(["sleep", "600"], env=env, start_new_session=True)
+    print(child.pid, flush=True)
+    time.sleep(600)  # killed before it can tell the guardian of the child
+"""
+
+
+def test_a_command_that_the_guardian_was_not_told_of_in_time_is_no_orphan_either() -> None:
+    job = subprocess.Popen([sys.executable, "-c", _UNTOLD], stdout=subprocess.PIPE, text=True)
+    assert job.stdout is not None
+    child = int(job.stdout.readline())
+    assert psutil.pid_exists(child)
+    job.kill()
+    job.wait()
+    job.stdout.close()
+    assert gone(child)
+
+
 def guardians() -> set[int]:
-    return {child.pid for child in psutil.Process().children() if "guardian.py" in " ".join(child.cmdline())}
+    """The guardians of this process; a child that was started a moment ago has no command line yet."""
+    children = psutil.Process().children()
+    end = time.monotonic() + 5
+    while any(not c.cmdline() and c.status() != psutil.STATUS_ZOMBIE for c in children) and time.monotonic() < end:
+        time.sleep(0.01)
+    return {child.pid for child in children if "guardian.py" in " ".join(child.cmdline())}
 
 
 def test_a_killed_guardian_is_replaced(run: Runner, guardian: Guardian) -> None:
