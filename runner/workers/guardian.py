@@ -3,8 +3,10 @@
 The job tells a tiny process of its own which process groups it has started (``+pgid`` and ``-pgid`` lines on a pipe).
 When the pipe closes, or the job is gone, that process kills the groups that are left. Between the start of a command
 and the line that tells of it there is a moment; so each command also carries a mark in its environment, and where the
-job went without saying goodbye everything that bears it is killed. This file is both: the job's side (``Guardian``) and the
-script that is started by path, which needs the standard library only.
+job went without saying goodbye everything that bears it is killed.
+
+This file is both: the job's side (``Guardian``) and the script that is started by path, which needs the standard
+library only.
 """
 
 from __future__ import annotations
