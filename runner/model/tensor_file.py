@@ -5,7 +5,6 @@ This module also runs in workers under older interpreters (Python 3.8, onnx 1.13
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -213,8 +212,3 @@ def _write_field(file: BinaryIO, tag: bytes, data: Array) -> None:
     file.write(prefix)
     if data.nbytes:
         file.write(memoryview(data.reshape(-1).view(np.uint8)))
-
-
-def types_of(files: Mapping[str, TensorFile]) -> dict[str, TypeProto]:
-    """Return the types of recorded values, with their concrete shapes."""
-    return {name: file.type for name, file in files.items()}

@@ -13,7 +13,6 @@ from runner.model.tensor_file import (
     renamed,
     tensor_type,
     to_array,
-    types_of,
     write,
 )
 
@@ -30,7 +29,6 @@ __all__ = [
     "seeded_array",
     "tensor_type",
     "to_array",
-    "types_of",
     "write",
     "write_npz",
     "write_test_data_set",

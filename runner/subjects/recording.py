@@ -21,7 +21,7 @@ from runner.errors import UsageError
 from runner.model.cut import CutError, cut
 from runner.model.graph import Graph
 from runner.model.store import Store
-from runner.model.values import TensorFile
+from runner.model.values import TensorFile, tensor_type
 from runner.workers.pool import Pool
 
 log = logging.getLogger(__name__)
@@ -152,8 +152,8 @@ def recorded_types(values: Sequence[Mapping[str, TensorFile]]) -> dict[str, onnx
     for name, tensor in values[0].items() if values else ():
         shapes = [sample[name].shape for sample in values if name in sample]
         if any(len(shape) != len(shapes[0]) for shape in shapes):
-            found[name] = onnx.helper.make_tensor_type_proto(tensor.dtype, None)
+            found[name] = tensor_type(tensor.dtype, None)
             continue
-        dims = [sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes, strict=True)]
-        found[name] = onnx.helper.make_tensor_type_proto(tensor.dtype, dims)
+        dims = tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes, strict=True))
+        found[name] = tensor_type(tensor.dtype, dims)
     return found
