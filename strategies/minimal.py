@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from strategies.beyond import beyond
 from strategies.bisect import Window, find_window, window_trial
-from strategies.linear import claim, sweep
 from strategies.outcome import Answer
 from strategies.search import Ask, Step
 from strategies.space import Space
+from strategies.sweep import sweep
 from strategies.trial import Trial
 
 SMALL = 8
@@ -26,31 +27,37 @@ GROWTH = (4, 8, 16, 64, 256)
 Found = Callable[[tuple[int, ...]], Step]
 
 
-def minimal(space: Space) -> Step:
-    """Return the first step of a search for a 1-minimal set; the whole is taken to fail."""
-    return shrink(space, space.whole, ())
+def minimal(space: Space, extra: int | None = None) -> Step:
+    """Return the first step of a search for a 1-minimal set; the whole is taken to fail.
+
+    ``extra``: see `beyond`.
+    """
+    return shrink(space, space.whole, (), extra)
 
 
-def reduce(space: Space) -> Step:
+def reduce(space: Space, extra: int | None = None) -> Step:
     """Return the first step of the default search: bisect, then a minimal set of what is left."""
 
     def then(window: Window) -> Step:
         keep = window_trial(space, window)
         ends = {space.order[window.start], space.order[window.end]} & keep.elements
-        return shrink(space, keep, tuple(sorted(ends, key=space.position.__getitem__)))
+        return shrink(space, keep, tuple(sorted(ends, key=space.position.__getitem__)), extra)
 
     return find_window(space, then)
 
 
-def shrink(space: Space, keep: Trial, needed: tuple[int, ...]) -> Step:
+def shrink(space: Space, keep: Trial, needed: tuple[int, ...], extra: int | None = None) -> Step:
     """Find a 1-minimal subset of ``keep``, which fails; ``needed`` are elements that are believed to be in it."""
 
+    def end(found: Trial, unanswered: int) -> Step:
+        return beyond(space, found, unanswered, extra)
+
     def proof(found: tuple[int, ...]) -> Step:
-        return sweep(space, space.close((*needed, *found)), claim, last=needed)
+        return sweep(space, space.close((*needed, *found)), end, last=needed)
 
     rest = tuple(e for e in keep if e not in needed)
     if len(rest) <= SMALL:
-        return sweep(space, keep, claim, last=needed)
+        return sweep(space, keep, end, last=needed)
     if not needed:
         return _explain(space, (), False, tuple(sorted(rest, key=space.position.__getitem__)), proof)
     return _grow(space, keep, needed, space.by_distance(needed, rest), (0, *GROWTH), proof)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import count
 from typing import TypeAlias
@@ -20,6 +20,10 @@ from strategies.trial import Trial
 
 LOOK_AHEAD = 64
 """How many questions ahead the driver looks for each trial that it is asked for."""
+
+
+Asked: TypeAlias = "tuple[Trial, Answer, Asked] | None"
+"""The questions of one line and their answers, the last first: (trial, answer, what came before)."""
 
 
 class Claim(str, Enum):
@@ -56,14 +60,41 @@ class Ask:
 
 @dataclass(frozen=True)
 class Done:
-    """The end of a search: the trial found (None: nothing), how minimal it is, and how many questions stayed open."""
+    """The end of a search: the trial found (None: nothing), how minimal it is, and how many questions stayed open.
+
+    ``note``: what else was tried, for a person.
+    """
 
     trial: Trial | None
     claim: Claim
     unanswered: int = 0
+    note: str = ""
 
 
-Step: TypeAlias = Ask | Done
+@dataclass(frozen=True)
+class Look:
+    """A look back: ``then`` gets all questions of this line so far, oldest first, with their answers."""
+
+    then: Callable[[tuple[tuple[Trial, Answer], ...]], Step]
+
+
+Step: TypeAlias = Ask | Done | Look
+
+
+def limited(step: Step, questions: int, then: Callable[[int, Done | None], Step]) -> Step:
+    """Follow ``step`` for so many questions at most.
+
+    ``then`` gets how many are left and the end, or None where the questions did not suffice.
+    """
+    if isinstance(step, Done):
+        return then(questions, step)
+    if isinstance(step, Look):
+        look = step.then
+        return Look(lambda asked: limited(look(asked), questions, then))
+    if questions < 1:
+        return then(0, None)
+    ask = step.then
+    return replace(step, then=lambda answer: limited(ask(answer), questions - 1, then), left=min(step.left, questions))
 
 
 class Search:
@@ -73,6 +104,7 @@ class Search:
         self.space = space
         self._answers: dict[Trial, Answer] = dict(known or {})
         self._step = first
+        self._asked: Asked = None
         self._advance()
 
     @property
@@ -103,18 +135,19 @@ class Search:
             raise ValueError(f"n={n}: ask for at least one trial")
         found: dict[Trial, Ask] = {}
         order = count()
-        frontier: list[tuple[float, int, Step]] = [(-1.0, next(order), self._step)]
+        frontier: list[tuple[float, int, Step, Asked]] = [(-1.0, next(order), self._step, self._asked)]
         for _ in range(1 if n == 1 else LOOK_AHEAD * n):
             if not frontier or len(found) == n:
                 break
-            weight, _, step = heapq.heappop(frontier)
-            step = self._resolve(step)
+            weight, _, step, asked = heapq.heappop(frontier)
+            step, asked = self._resolve(step, asked)
             if isinstance(step, Done):
                 continue
             found.setdefault(step.trial, step)
             if n > 1:
                 for answer, chance in ((Answer.YES, step.likely), (Answer.NO, 1 - step.likely)):
-                    heapq.heappush(frontier, (weight * chance, next(order), step.then(answer)))
+                    line = (step.trial, answer, asked)
+                    heapq.heappush(frontier, (weight * chance, next(order), step.then(answer), line))
         return tuple(found.values())
 
     def tell(self, trial: Trial, answer: Answer) -> None:
@@ -130,17 +163,34 @@ class Search:
         assert isinstance(self._step, Done)
         return self._step
 
-    def _advance(self) -> None:
-        self._step = self._resolve(self._step)
+    @property
+    def asked(self) -> tuple[tuple[Trial, Answer], ...]:
+        """The questions that led here, oldest first, with their answers; not what was only looked at ahead."""
+        return _unrolled(self._asked)
 
-    def _resolve(self, step: Step) -> Step:
+    def _advance(self) -> None:
+        self._step, self._asked = self._resolve(self._step, self._asked)
+
+    def _resolve(self, step: Step, asked: Asked) -> tuple[Ask | Done, Asked]:
         """Follow a step over all questions whose answers are known.
 
         Nothing at all never fails: the empty trial is NO.
         """
-        while isinstance(step, Ask):
+        while not isinstance(step, Done):
+            if isinstance(step, Look):
+                step = step.then(_unrolled(asked))
+                continue
             answer = self._answers.get(step.trial) if step.trial else Answer.NO
             if answer is None:
-                return step
+                return step, asked
+            asked = (step.trial, answer, asked)
             step = step.then(answer)
-        return step
+        return step, asked
+
+
+def _unrolled(asked: Asked) -> tuple[tuple[Trial, Answer], ...]:
+    found = []
+    while asked:
+        trial, answer, asked = asked
+        found.append((trial, answer))
+    return tuple(reversed(found))

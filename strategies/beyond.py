@@ -1,0 +1,151 @@
+"""Beyond 1-minimality: what may still be smaller where failures are not monotone.
+
+Where a set that fails never has a superset that passes, a 1-minimal set is minimal, and every question here would be
+wasted. Real runtimes fuse across the cut, so a set can pass and a part of it fail; then removing two elements at once
+can succeed where removing either did not, and a smaller answer may lie outside the one that was found. Whether the
+answers so far were monotone is known at no cost: where they were, few such questions are asked, unless the user wants
+more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+from strategies.outcome import Answer
+from strategies.search import Ask, Done, Look, Step, limited
+from strategies.space import Space
+from strategies.sweep import claim, sweep
+from strategies.trial import Trial
+
+FEW, AUTO = 8, 24
+"""Questions where the user named no number: after monotone answers, and after others."""
+REFINING = ("several at once", "growing again")
+"""The phases of these questions."""
+LARGEST = 8
+"""Elements that are removed at once, at most."""
+
+
+@dataclass(frozen=True)
+class _Tried:
+    """How many questions of each kind were asked."""
+
+    pairs: int = 0
+    larger: int = 0
+    grown: int = 0
+
+    def __str__(self) -> str:
+        parts = [(self.pairs, "pair"), (self.larger, "larger set"), (self.grown, "grown set")]
+        shown = [f"{count} {name}{'s' * (count != 1)}" for count, name in parts if count]
+        return f"also tried, after one at a time: {', '.join(shown)}" if shown else ""
+
+
+def beyond(space: Space, found: Trial, unanswered: int, extra: int | None) -> Step:
+    """Go on from a 1-minimal set; ``extra``: how many questions may be spent, None: see `FEW`."""
+    if extra == 0 or len(found) < 3:
+        return claim(found, unanswered)
+    if extra is not None:
+        return _remove(space, found, unanswered, extra, None, _Tried())
+
+    def look(asked: tuple[tuple[Trial, Answer], ...]) -> Step:
+        few = not unanswered and monotone(asked)
+        return _remove(space, found, unanswered, FEW if few else AUTO, None, _Tried())
+
+    return Look(look)
+
+
+def monotone(asked: Iterable[tuple[Trial, Answer]]) -> bool:
+    """Whether no set that has the property was met inside one that has not."""
+    line = list(asked)
+    having = [trial.elements for trial, answer in line if answer is Answer.YES]
+    return not any(
+        inner < trial.elements for trial, answer in line if answer is Answer.NO and trial for inner in having
+    )
+
+
+def _remove(
+    space: Space,
+    keep: Trial,
+    unanswered: int,
+    left: int,
+    removals: tuple[frozenset[int], ...] | None,
+    tried: _Tried,
+) -> Step:
+    """Try to remove several elements at once: pairs, nearest first, then larger neighbourhoods."""
+    if removals is None:
+        removals = tuple(_removals(space, keep, left))
+    if not removals or left < 1:
+        return _grow(space, keep, unanswered, left, tried)
+    out, rest = removals[0], removals[1:]
+    smaller = Trial(keep.elements - out)
+    pair = len(out) == 2
+    counted = replace(tried, pairs=tried.pairs + pair, larger=tried.larger + (not pair))
+
+    def then(answer: Answer) -> Step:
+        if answer is Answer.YES:
+            # a sweep over the smaller set, and from there again
+            return sweep(space, smaller, lambda trial, open_: _remove(space, trial, open_, left - 1, None, counted))
+        return _remove(space, keep, unanswered, left - 1, rest, counted)
+
+    return Ask(smaller, then, "several at once", f"without {len(out)} at once", 0.1, left=min(left, len(removals)))
+
+
+def _removals(space: Space, keep: Trial, most: int) -> list[frozenset[int]]:
+    """Up to ``most`` sets of elements whose removal leaves an allowed, non-empty trial."""
+    elements = sorted(keep.elements, key=space.position.__getitem__)
+    place = {element: at for at, element in enumerate(elements)}
+    linked = {
+        (parent, element)
+        for element in elements
+        for parent in (space.parents[element] if space.parents else ())
+        if parent in place
+    }
+    pairs = sorted(
+        combinations(elements, 2),
+        key=lambda pair: (pair not in linked, place[pair[1]] - place[pair[0]], -place[pair[1]]),
+    )
+    found: dict[frozenset[int], None] = dict.fromkeys(map(frozenset, pairs))
+    for size in range(3, min(LARGEST, len(elements) - 1) + 1):
+        for element in reversed(elements):
+            near = space.by_distance([element], keep.elements)[: size - 1]
+            found.setdefault(frozenset([element, *near]))
+    allowed = (out for out in found if len(out) < len(keep) and _allowed(space, keep.elements - out))
+    return [out for out, _ in zip(allowed, range(most), strict=False)]
+
+
+def _allowed(space: Space, elements: frozenset[int]) -> bool:
+    return space.close(elements).elements == elements
+
+
+def _grow(space: Space, keep: Trial, unanswered: int, left: int, tried: _Tried) -> Step:
+    """Add the neighbours; if that fails too, look in it for an answer that is smaller, and another one."""
+    ended = replace(claim(keep, unanswered), note=str(tried))
+    grown = space.close([*keep, *_neighbours(space, keep)])
+    # a sweep over the grown set is worth it only if it can come to an end
+    if len(keep) < 3 or len(grown) == len(keep) or left <= len(grown):
+        return ended
+    counted = replace(tried, grown=tried.grown + 1)
+    ended = replace(ended, note=str(counted))
+    added: Sequence[int] = tuple(grown.elements - keep.elements)
+
+    def swept(left: int, done: Done | None) -> Step:
+        if done is None or done.trial is None or len(done.trial) >= len(keep):
+            return ended
+        return _remove(space, done.trial, done.unanswered, left, None, counted)
+
+    def then(answer: Answer) -> Step:
+        if answer is not Answer.YES:
+            return ended
+        # what was found before is tried first, so that what was added can take its place
+        return limited(sweep(space, grown, claim, last=tuple(added)), left - 1, swept)
+
+    return Ask(grown, then, "growing again", f"with {len(added)} neighbours", 0.5, left=left)
+
+
+def _neighbours(space: Space, keep: Trial) -> set[int]:
+    if not space.parents:
+        return set()
+    inside = set(space.order)
+    near = {e for element in keep for e in (*space.parents[element], *space.children[element])}
+    return (near & inside) - keep.elements
