@@ -11,6 +11,7 @@ from typing import Any
 
 from runner.checkers.checker import Checker
 from runner.context import drifted, versions
+from runner.doubt import ANSWER, SECONDS, Doubt
 from runner.judge import Judge
 from runner.loading import Loaded
 from runner.report.summary import Checks, Seconds, Summary
@@ -28,6 +29,7 @@ def account(
     ending: Ending,
     loaded: Loaded | None,
     started: float,
+    doubt: Doubt | None = None,
 ) -> Summary:
     """Return the summary of a run that began at ``started`` (monotonic seconds)."""
     tally = judge.tally
@@ -39,7 +41,7 @@ def account(
         message=ending.message,
         nodes_before=len(loaded.graph.nodes) if loaded else 0,
         minimality=ending.done.claim.value if ending.done else None,
-        checks=Checks(tally.paid["search"], tally.paid["trust"], tally.reused),
+        checks=Checks(tally.paid["search"], tally.paid["trust"], tally.reused, tally.paid["refine"]),
         outcomes=dict(tally.outcomes),
         signature={"stage": signature.stage, "kind": signature.kind, "detail": signature.detail} if signature else None,
         seconds=Seconds(time.monotonic() - started, tally.seconds, loaded.recorded.seconds if loaded else 0.0),
@@ -48,6 +50,7 @@ def account(
             *(loaded.warnings if loaded else ()),
             *(f"not as recorded: {change}" for change in drifted(settings, judge.journal.context)),
             *judge.second_failures(),
+            *drift_of_message(ending, judge),
         ),
         checker=checker.name,
         check=checker.describe(),
@@ -55,18 +58,40 @@ def account(
         context=judge.journal.context,
         versions=versions(settings, pool),
         plan=plan(ending, judge) if ending.status == "planned" else None,
+        reliability=reliability(doubt) if doubt and doubt.rates else None,
+        tried=ending.done.note if ending.done else "",
     )
+
+
+def drift_of_message(ending: Ending, judge: Judge) -> tuple[str, ...]:
+    """Say where the answer fails with another message than the whole model did."""
+    before, after = judge.baseline, ending.signature
+    if not before or not after or before == after:
+        return ()
+    return (f"the failure changed its face on the way: {before} became {after}",)
+
+
+def reliability(doubt: Doubt) -> dict[str, Any]:
+    """Return what was measured of a flaky check, and what was asked of it."""
+    counts = {"whole_model": doubt.whole, "control": doubt.control}
+    return {
+        "max_wrong": doubt.max_wrong,
+        **{name: {"failed": count.failed, "of": count.total} for name, count in counts.items()},
+        "repeats": {"most": doubt.most, "all": doubt.repeats},
+    }
 
 
 def plan(ending: Ending, judge: Judge) -> dict[str, Any]:
     """Predict checks, time and disk from what the pre-flight cost."""
     paid = max(sum(judge.tally.paid.values()), 1)
     each = judge.tally.seconds / paid
-    checks = ending.remaining + 3
+    # what the answer is checked again for; fewer where a check takes long
+    trust = 2 + min(ANSWER, max(1, int(SECONDS / max(each, 1e-3))))
+    checks = ending.remaining + trust
     sizes = [path.stat().st_size for path in judge.folder.parent.rglob("*") if path.is_file()]
     return {
         "search_checks": ending.remaining,
-        "trust_checks": 3,
+        "trust_checks": trust,
         "seconds_each": round(each, 3),
         "seconds": round(each * checks, 1),
         "disk_mb": round(sum(sizes) / 2**20, 1),

@@ -24,7 +24,7 @@ from runner.leftovers import Leftovers
 from runner.model.store import Store
 from runner.schema.run import ArtifactSettings, Keep
 from runner.shelf import Shelf, reserve, safe
-from runner.verdict import Verdict
+from runner.verdict import Signature, Verdict
 from strategies.outcome import Outcome
 
 _LOG = logging.getLogger(__name__)
@@ -39,6 +39,10 @@ class _Best:
 
     elements: int
     place: Path
+
+
+_Class = tuple[Outcome, str]
+"""Of which candidates the best is kept: an outcome, and for another failure its stage and kind."""
 
 
 class Artifacts:
@@ -72,22 +76,32 @@ class Artifacts:
                 "outcome": verdict.outcome.value,
                 "returncode": verdict.returncode,
                 "signature": str(verdict.signature) if verdict.signature else None,
+                "failure": failure_of(verdict.signature),
                 "seconds": round(verdict.seconds, 6),
                 "elements": len(candidate.trial),
                 "trial": candidate.trial.ranges,
                 "log": verdict.log,
             }
-            row["model"] = self._keep_model(candidate, verdict.outcome, name)
+            row["model"] = self._keep_model(candidate, verdict, name)
             row["files"], row["missing"] = self._leftovers.move(candidate, verdict.outcome, name)
             self._append(row)
 
     # -- candidates ---------------------------------------------------------------------------------------------------
 
-    def _keep_model(self, candidate: Candidate, outcome: Outcome, name: str) -> str | None:
-        keep = self._settings.keep
+    def others(self) -> dict[str, str]:
+        """Where the smallest candidate of each failure that is not under study was put, by stage and kind."""
+        with self._lock:
+            return {
+                failure: self._shelf.relative(best.place)
+                for (outcome, failure), best in self._best.items()
+                if outcome is Outcome.DIFFERENT
+            }
+
+    def _keep_model(self, candidate: Candidate, verdict: Verdict, name: str) -> str | None:
+        keep, outcome, class_ = self._settings.keep, verdict.outcome, _class_of(verdict.outcome, verdict.signature)
         if candidate.model is None or keep is Keep.none or (keep is Keep.bad and outcome is not Outcome.FAIL):
             return None
-        if keep is Keep.best and not self._is_better(outcome, len(candidate.trial)):
+        if keep is Keep.best and not self._is_better(class_, len(candidate.trial)):
             return None
         try:
             place = self._place_model(candidate.model, self._shelf.of(outcome), name)
@@ -96,19 +110,20 @@ class Artifacts:
             return None
         if place is None:
             return None
-        if keep is Keep.best:
-            previous = self._best.get(outcome)
-            self._best[outcome] = _Best(len(candidate.trial), place)
-            if previous:
+        if outcome is Outcome.DIFFERENT or keep is Keep.best:
+            previous = self._best.get(class_)
+            if self._is_better(class_, len(candidate.trial)):
+                self._best[class_] = _Best(len(candidate.trial), place)
+            if previous and keep is Keep.best:
                 self._remove(previous.place)
         return self._shelf.relative(place)
 
-    def _is_better(self, outcome: Outcome, elements: int) -> bool:
-        """Whether this is the smallest failing or the largest passing candidate so far."""
-        best = self._best.get(outcome)
-        if outcome is Outcome.FAIL:
+    def _is_better(self, class_: _Class, elements: int) -> bool:
+        """Whether this is the smallest failing (in its way) or the largest passing candidate so far."""
+        best = self._best.get(class_)
+        if class_[0] in (Outcome.FAIL, Outcome.DIFFERENT):
             return best is None or elements < best.elements
-        return outcome is Outcome.PASS and (best is None or elements > best.elements)
+        return class_[0] is Outcome.PASS and (best is None or elements > best.elements)
 
     def _place_model(self, model: Path, folder: Path, name: str) -> Path | None:
         """Copy a model that carries its weights; of a large one write down where it lies, or give it weights."""
@@ -140,20 +155,21 @@ class Artifacts:
         store.standalone(structure, place / "model.onnx")
         return place
 
-    def _known_best(self) -> dict[Outcome, _Best]:
+    def _known_best(self) -> dict[_Class, _Best]:
         """The best candidates that an interrupted run left here."""
-        best: dict[Outcome, _Best] = {}
+        best: dict[_Class, _Best] = {}
         if self._settings.keep is not Keep.best:
             return best
         for row in _rows(self.folder / INDEX_NAME):
             try:
                 outcome, elements, place = Outcome(row["outcome"]), int(row["elements"]), self.folder / row["model"]
+                class_ = (outcome, str(row.get("failure") or "") if outcome is Outcome.DIFFERENT else "")
             except (KeyError, TypeError, ValueError):
                 continue
-            known = best.get(outcome)
-            better = known is None or (elements < known.elements) == (outcome is Outcome.FAIL)
+            known = best.get(class_)
+            better = known is None or (elements < known.elements) == (outcome is not Outcome.PASS)
             if place.exists() and better:
-                best[outcome] = _Best(elements, place)
+                best[class_] = _Best(elements, place)
         return best
 
     # -- bookkeeping --------------------------------------------------------------------------------------------------
@@ -181,6 +197,15 @@ class Artifacts:
                 os.close(descriptor)
         except OSError as error:
             _LOG.error("artifacts: no row in %s: %s", path, error)
+
+
+def failure_of(signature: Signature | None) -> str:
+    """Return stage and kind of a failure, as its class is named."""
+    return f"{signature.stage}: {signature.kind}" if signature else ""
+
+
+def _class_of(outcome: Outcome, signature: Signature | None) -> _Class:
+    return outcome, failure_of(signature) if outcome is Outcome.DIFFERENT else ""
 
 
 def _name(candidate: Candidate, verdict: Verdict) -> str:

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from types import TracebackType
 
-from runner.verdict import Verdict
+from runner.doubt import Ruling
 from strategies.search import Ask
 from strategies.trial import Trial
 
-Check = Callable[[Ask, threading.Event], "Verdict | None"]
+Check = Callable[[Ask, threading.Event], "Ruling | None"]
 """Checks what is asked; None if the event was set meanwhile, which says that nobody waits for the answer any more."""
 
 
@@ -27,7 +27,7 @@ class Crew:
         self._check = check
         self._kill = kill
         self._given_up = threading.Event()
-        self._running: dict[Future[Verdict | None], Ask] = {}
+        self._running: dict[Future[Ruling | None], Ask] = {}
         self._threads = ThreadPoolExecutor(size, thread_name_prefix="check") if size > 1 else None
 
     def __enter__(self) -> Crew:
@@ -61,14 +61,14 @@ class Crew:
         if self._threads is not None:
             self._running[self._threads.submit(self._check, ask, self._given_up)] = ask
             return
-        future: Future[Verdict | None] = Future()
+        future: Future[Ruling | None] = Future()
         try:
             future.set_result(self._check(ask, self._given_up))
         except Exception as error:  # noqa: BLE001 - as a thread would hand it over; an interruption goes through
             future.set_exception(error)
         self._running[future] = ask
 
-    def finished(self) -> Iterator[tuple[Ask, Future[Verdict | None]]]:
+    def finished(self) -> Iterator[tuple[Ask, Future[Ruling | None]]]:
         """Wait for a check to end; yield those that have."""
         # in slices: a wait without end could not be interrupted on every system
         for future in wait(self._running, timeout=0.5, return_when=FIRST_COMPLETED).done:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from onnx import ModelProto
-
 from runner.model.store import Store
 from runner.schema.run import ResultSettings
+from runner.subjects.subject import Subject
+from runner.subjects.trimming import cutting
 from strategies.trial import Trial
 
 REDUCED = "reduced"
@@ -20,22 +20,24 @@ MIN_GOOD = "min_good"
 class HandOver:
     """Writes the model of a trial under a name, ``reduced`` or ``min_good``, and takes it away again.
 
-    ``cut`` gives the model of a trial; ``at`` a path of the configuration, from where the user stands.
+    ``first``: false for further answers, which the user named no places for. ``at`` gives a path of the configuration,
+    from where the user stands.
     """
 
     settings: ResultSettings
     folder: Path
     at: Callable[[str], Path]
     store: Store
-    cut: Callable[[Trial], ModelProto]
+    first: bool = True
     _written: dict[str, list[Path]] = field(default_factory=dict)
 
-    def write(self, trial: Trial, name: str) -> Path:
-        """Write the model to all its places; return the one in the run folder."""
-        model = self.cut(trial)
+    def write(self, subject: Subject, trial: Trial, name: str) -> Path:
+        """Write the model of a trial of ``subject`` to all its places; return the one in the run folder."""
+        model = cutting(subject).cut(trial).model
         wanted = self.settings.path if name == REDUCED else self.settings.min_good
-        places = [self.folder / f"{name}.onnx", *([self.at(wanted)] if wanted else [])]
+        places = [self.folder / f"{name}.onnx", *([self.at(wanted)] if wanted and self.first else [])]
         self._written[name] = []
+        self.folder.mkdir(parents=True, exist_ok=True)
         for place in places:
             self._written[name] += self.store.standalone(
                 model,

@@ -7,29 +7,40 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from runner import context as contexts
 from runner.account import account, pass_rate
+from runner.answers import answered, files_of, several
 from runner.artifacts import Artifacts
 from runner.candidate import Sample
 from runner.checkers.checker import Checker, Tools
 from runner.checkers.interactive import InteractiveCheck
 from runner.checkers.registry import build as build_checker
 from runner.checkers.runtime import RuntimeCheck
+from runner.descents import Descents
+from runner.doubt import Doubt
 from runner.errors import UsageError, WinnowError
 from runner.handover import REDUCED, HandOver
+from runner.inquiry import Budget, Means
 from runner.journal import JOURNAL_NAME, Journal, context_digest
 from runner.judge import Judge
 from runner.loading import Loaded, clean_up, load, record_target
-from runner.report.bundle import Answer as Handed
+from runner.model.graph import Graph
+from runner.recheck import Recheck
+from runner.refine import Refinements
 from runner.report.bundle import write_bundle
 from runner.report.progress import observer
 from runner.report.summary import Summary
+from runner.schema.checker import Flaky
 from runner.schema.root import Settings
-from runner.schema.strategy import SearchKind, SubjectKind
-from runner.session import Budget, Ending, Session
+from runner.schema.strategy import Find, SearchKind, SubjectKind
+from runner.session import Ending, Session
+from runner.sources import recorder
 from runner.subjects.command import Command
+from runner.subjects.recording import Recorder
 from runner.subjects.subgraph import Subgraph
 from runner.subjects.subject import Subject
 from runner.subjects.taint import taint_of_all
@@ -39,23 +50,24 @@ from runner.workers.pool import Pool
 from strategies.bisect import bisect
 from strategies.linear import linear
 from strategies.minimal import minimal, reduce
-from strategies.outcome import Answer
 from strategies.repeat import repeat
-from strategies.search import Search, Step
+from strategies.search import Step
 from strategies.space import Closure, Space
 from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
 
-SEARCHES: dict[SearchKind, Callable[[Space], Step]] = {
+SEARCHES: dict[SearchKind, Callable[[Space, int | None], Step]] = {
     SearchKind.reduce: reduce,
-    SearchKind.bisect: bisect,
+    SearchKind.bisect: lambda space, extra: bisect(space),
     SearchKind.linear: linear,
     SearchKind.minimal: minimal,
 }
 
 
 INTERRUPTED = 130
+
+E = TypeVar("E", bound="Ending | None")
 
 
 @dataclass(frozen=True)
@@ -106,38 +118,53 @@ def _reduce(job: Job) -> Summary:
         settings.inputs.outputs,
     )
 
-    def start(known: dict[Trial, Answer]) -> Search:
-        return Search(subject.space, SEARCHES[settings.strategy.search](subject.space), known)
+    def search(space: Space) -> Step:
+        return SEARCHES[settings.strategy.search](space, settings.strategy.extra_checks)
 
-    handed = HandOver(settings.result, job.folder, job.tools.at, loaded.store, lambda trial: subject.cut(trial).model)
+    handed = HandOver(settings.result, job.folder, job.tools.at, loaded.store)
     with _judge(job, subject, loaded) as judge:
         session = Session(
             judge,
-            start,
-            workers=_workers(job),
-            budget=_budget(job),
+            search,
+            means=_means(job),
+            doubt=_doubt(job),
             find_min_good=settings.result.find_min_good,
             hand_over=handed,
-            kill_checks=job.tools.guardian.kill,
+            refiner=_refinements(job, judge, loaded, search),
         )
         ending = _ended(session, lambda: _question(job, session, judge, subject, loaded))
         if ending.status == "interrupted":
             ending = replace(ending, message=f"{ending.message}; go on with resume={job.folder}")
-            if ending.trial:
-                handed.write(ending.trial, REDUCED)
-        summary = _account(job, judge, ending, loaded)
-        if ending.trial:
-            summary = replace(
-                summary,
-                nodes_after=len(ending.trial),
-                culprits=subject.names(ending.trial),
-                model="reduced.onnx" if (job.folder / "reduced.onnx").exists() else None,
-                min_good="min_good.onnx" if ending.min_good else None,
-            )
-        cut = subject.cut(ending.trial) if ending.trial else None
-        answer = Handed(cut.model, subject.samples(cut)) if cut else None
-        write_bundle(job.settings, job.folder, summary, job.tools.cwd, job.command, answer)
-    return summary
+            if ending.standing:
+                handed.write(subject, ending.standing.trial, REDUCED)
+        first = answered(_account(job, judge, ending, loaded, session.doubt), ending, subject, job.folder)
+        others = tuple(_others(job, session, handed, ending, subject, loaded))
+        if others:
+            final = answered(_account(job, judge, ending, loaded, session.doubt), ending, subject, job.folder)
+            first = replace(final, answers=(first, *others), message=several(ending, others))
+        write_bundle(job.settings, job.folder, first, job.tools.cwd, job.command, files_of(ending))
+    return first
+
+
+def _others(
+    job: Job, session: Session, handed: HandOver, first: Ending, subject: Subgraph, loaded: Loaded
+) -> Iterator[Summary]:
+    """Find the answers after the first, each with a bundle of its own; good values replace those found before."""
+    excluded: frozenset[int] = frozenset()
+    ending: Ending | None = first
+    number = 1
+    while job.settings.strategy.find is Find.all and ending and ending.status == "found" and ending.main:
+        excluded |= ending.main.elements
+        number += 1
+        folder = job.folder / "answers" / str(number)
+        session.recheck = Recheck(replace(handed, folder=folder, first=False), session.doubt)
+        ending = _ended(session, partial(session.beyond, excluded))
+        if ending is None:
+            return
+        folder.mkdir(parents=True, exist_ok=True)
+        summary = answered(_account(job, session.judge, ending, loaded, session.doubt), ending, subject, folder)
+        write_bundle(job.settings, folder, summary, job.tools.cwd, job.command, files_of(ending))
+        yield summary
 
 
 def _question(job: Job, session: Session, judge: Judge, subject: Subgraph, loaded: Loaded) -> Ending:
@@ -151,7 +178,9 @@ def _question(job: Job, session: Session, judge: Judge, subject: Subgraph, loade
             subject.taint = found
             job.checker.spare(found.harmless)
     if settings.plan:
-        return Ending("planned", 0, "stopped after the pre-flight, as asked", remaining=session.search.remaining)
+        return Ending(
+            "planned", 0, "stopped after the pre-flight, as asked", remaining=session.inquiry.search.remaining
+        )
     return session.reduce()
 
 
@@ -162,21 +191,12 @@ def _repeat(job: Job) -> Summary:
     samples = tuple(Sample(sample) for sample in loaded.recorded.values) if loaded else ()
     subject = Command(model, samples)
 
-    def start(known: dict[Trial, Answer]) -> Search:
-        return Search(subject.space, repeat(settings.strategy.until), known)
-
     try:
         repeat(settings.strategy.until)
     except ValueError as error:
         raise UsageError(f"strategy.{error}") from None
     with _judge(job, subject, loaded) as judge:
-        session = Session(
-            judge,
-            start,
-            workers=_workers(job),
-            budget=_budget(job),
-            kill_checks=job.tools.guardian.kill,
-        )
+        session = Session(judge, lambda space: repeat(settings.strategy.until), means=_means(job))
         ending = _ended(session, session.repeat)
         summary = _account(job, judge, ending, loaded)
         summary = replace(summary, statistics=pass_rate(judge.tally.outcomes))
@@ -184,7 +204,7 @@ def _repeat(job: Job) -> Summary:
     return summary
 
 
-def _ended(session: Session, question: Callable[[], Ending]) -> Ending:
+def _ended(session: Session, question: Callable[[], E]) -> E | Ending:
     """Turn what stops a session into an ending of it, so that what was found is still reported."""
     try:
         return question()
@@ -216,9 +236,37 @@ def _judge(job: Job, subject: Subject, loaded: Loaded | None) -> Iterator[Judge]
 
     try:
         watcher.started(settings.strategy.name)
-        yield Judge(subject, job.checker, journal, artifacts, job.folder / "checks", report)
+        yield Judge(
+            subject, job.checker, journal, artifacts, job.folder / "checks", report, settings.checker.same_failure
+        )
     finally:
         watcher.finished()
+
+
+def _refinements(job: Job, judge: Judge, loaded: Loaded, search: Callable[[Space], Step]) -> Refinements:
+    """What is tried on an answer; a refused first or last node is kept for the sake of what the user keeps."""
+    settings = job.settings
+
+    def journal(name: str) -> Journal:
+        return _stage_journal(job, judge.journal, name)
+
+    def record(graph: Graph, folder: Path) -> Recorder:
+        return recorder(settings, settings.reference, graph, loaded.store, job.pool, folder)
+
+    inside = settings.strategy.inside and _closure(settings) is Closure.FREE
+    descents = Descents(journal, record, job.folder / "values" / "inside", search) if inside else None
+    return Refinements(journal, settings.strategy.trim, descents)
+
+
+def _stage_journal(job: Job, main: Journal, name: str) -> Journal:
+    """Open the journal of a stage: what its trials mean depends on what was found before."""
+    context = {**main.context, "stage": name}
+    file = f"journal-{context_digest(context)}.jsonl"
+    shared = _sweep_journal(job, context)
+    journal = Journal(shared or job.folder / file, context, writer=str(job.folder), shared=shared is not None)
+    if job.settings.journal.reuse:
+        journal.reuse([job.tools.at(path) for path in job.settings.journal.reuse], needed=False)
+    return journal
 
 
 def _sweep_journal(job: Job, context: dict[str, str]) -> Path | None:
@@ -230,8 +278,8 @@ def _sweep_journal(job: Job, context: dict[str, str]) -> Path | None:
     return sweep / "journal" / f"{context_digest(context)}.jsonl"
 
 
-def _account(job: Job, judge: Judge, ending: Ending, loaded: Loaded | None) -> Summary:
-    return account(job.settings, job.checker, job.pool, judge, ending, loaded, job.started)
+def _account(job: Job, judge: Judge, ending: Ending, loaded: Loaded | None, doubt: Doubt | None = None) -> Summary:
+    return account(job.settings, job.checker, job.pool, judge, ending, loaded, job.started, doubt)
 
 
 def _closure(settings: Settings) -> Closure:
@@ -246,10 +294,14 @@ def _closure(settings: Settings) -> Closure:
     return Closure.FREE if strategy.reduce_outputs else Closure.DESCENDANTS
 
 
-def _budget(job: Job) -> Budget:
-    return Budget(job.settings.budget.checks, job.settings.budget.seconds, job.started)
+def _means(job: Job) -> Means:
+    """What checks may cost, and how many run at once; a person answers one question at a time."""
+    budget = Budget(job.settings.budget.checks, job.settings.budget.seconds, job.started)
+    workers = 1 if isinstance(job.checker, InteractiveCheck) else job.settings.workers.count
+    return Means(workers, budget, job.tools.guardian.kill)
 
 
-def _workers(job: Job) -> int:
-    """How many checks run at once; a person answers one question at a time."""
-    return 1 if isinstance(job.checker, InteractiveCheck) else job.settings.workers.count
+def _doubt(job: Job) -> Doubt:
+    """How the check is doubted; a person is asked each question once."""
+    settings = job.settings.checker
+    return Doubt(Flaky.never if isinstance(job.checker, InteractiveCheck) else settings.flaky, settings.max_wrong)

@@ -126,16 +126,16 @@ class Journal:
         with self._lock:
             return tuple(self._own.standing.values())
 
-    def reuse(self, paths: Iterable[Path]) -> int:
+    def reuse(self, paths: Iterable[Path], *, needed: bool = True) -> int:
         """Also consult the journals of other run folders (or journal files), read-only; return how many verdicts.
 
-        Raises UsageError for a path that holds no journal, or only journals of another context.
+        Raises UsageError for a path that holds no journal, or (if it is ``needed``) only journals of another context.
         """
         added = 0
         for path in paths:
             files = _journals_in(path)
             matching = [file for file in files if not differences(read_context(file), self.context)]
-            if not matching:
+            if not matching and needed:
                 raise UsageError(refusal(files[0], read_context(files[0]), self.context, f"journal.reuse={path}"))
             for file in matching:
                 records = Records(file, self.context)

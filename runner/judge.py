@@ -6,20 +6,25 @@ import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable
+from copy import copy
 from dataclasses import dataclass, field, replace
+from itertools import count
 from pathlib import Path
 
-from runner.artifacts import Artifacts
+from runner.artifacts import Artifacts, failure_of
 from runner.candidate import Candidate, Invalid
 from runner.checkers.checker import Checker
 from runner.journal import Journal
+from runner.schema.checker import SameFailure
 from runner.subjects.subject import Subject
-from runner.verdict import Signature, Verdict
+from runner.verdict import Signature, Verdict, same_failure
 from strategies.outcome import Outcome
 from strategies.trial import Trial
 
 Report = Callable[[int, str, str, Trial, Verdict, "int | None"], None]
-"""Told of every check: iteration, phase, label, trial, verdict, and an estimate of the checks still to come."""
+"""Told of every check: iteration (0: known already), phase, label, trial, verdict, an estimate of what is to come."""
+TRUST_PHASES = ("pre-flight", "control", "doubt", "re-check")
+"""Checks that are no part of a search."""
 
 
 @dataclass
@@ -36,11 +41,31 @@ class Tally:
     peak_rss_mb: float = 0.0
 
 
+@dataclass
+class Studied:
+    """The failure under study, which all judges of a run share.
+
+    ``signature``: None until the whole model failed. ``rule``: which failures are the same one. ``others``: how often
+    another one was met, by stage and kind.
+    """
+
+    rule: SameFailure = SameFailure.kind
+    signature: Signature | None = None
+    others: Counter[str] = field(default_factory=Counter)
+
+
 class Judge:
     """Makes a candidate, has it checked, sorts its files and records the verdict. Safe for threads."""
 
     def __init__(
-        self, subject: Subject, checker: Checker, journal: Journal, artifacts: Artifacts, folder: Path, report: Report
+        self,
+        subject: Subject,
+        checker: Checker,
+        journal: Journal,
+        artifacts: Artifacts,
+        folder: Path,
+        report: Report,
+        same_failure: SameFailure = SameFailure.kind,
     ) -> None:
         self.subject = subject
         self.checker = checker
@@ -49,11 +74,25 @@ class Judge:
         self.folder = folder
         self.report = report
         self.tally = Tally()
-        self.baseline: Signature | None = None
-        self.different: Counter[str] = Counter()
+        self.studied = Studied(same_failure)
         self.estimate: Callable[[], int] | None = None
         self._lock = threading.Lock()
-        self._iteration = self._last_iteration()
+        self._iterations = count(self._last_iteration() + 1)
+
+    def beside(self, subject: Subject, journal: Journal) -> Judge:
+        """Return a judge of another subject in the same run: what was paid for and what is studied are one."""
+        other = copy(self)
+        other.subject, other.journal, other.estimate = subject, journal, None
+        return other
+
+    @property
+    def baseline(self) -> Signature | None:
+        """The signature of the failure under study."""
+        return self.studied.signature
+
+    @baseline.setter
+    def baseline(self, signature: Signature | None) -> None:
+        self.studied.signature = signature
 
     def verdict(
         self,
@@ -79,7 +118,7 @@ class Judge:
             with self._lock:
                 self.tally.reused += 1
                 self.tally.outcomes[verdict.outcome.value] += 1
-            self._tell(self._iteration, phase, f"{label} (known)", trial, verdict)
+            self._tell(0, phase, f"{label} (known)", trial, verdict)
             return verdict
         iteration, folder = self._next()
         made = self.subject.make(trial, folder, iteration, phase, label)
@@ -121,7 +160,7 @@ class Judge:
             self.tally.seconds += verdict.seconds
             self.tally.peak_rss_mb = max(self.tally.peak_rss_mb, verdict.peak_rss_mb)
             if verdict.outcome is Outcome.DIFFERENT and verdict.signature:
-                self.different[str(replace(verdict.signature, detail=""))] += 1
+                self.studied.others[failure_of(verdict.signature)] += 1
             if own:
                 self.artifacts.sort(candidate, verdict)
         if own:
@@ -135,17 +174,30 @@ class Judge:
 
     def second_failures(self) -> tuple[str, ...]:
         """Return what else failed, and how often: other bugs, perhaps, that were not followed."""
-        return tuple(f"another failure was met {count} times: {name}" for name, count in self.different.most_common())
+        kept = self.artifacts.others()
+        return tuple(
+            f"another failure was met {count} time{'s' * (count != 1)}, and not followed: {name}"
+            + (f"; its smallest model is artifacts/{kept[name]}" if name in kept else "")
+            for name, count in self.studied.others.most_common()
+        )
+
+    def counted(self, trial: Trial, first: int = 0) -> tuple[Verdict, ...]:
+        """Return the recorded verdicts of a trial, from attempt number ``first`` on, as far as they follow on."""
+        self.journal.refresh()
+        found: list[Verdict] = []
+        while known := self.journal.get(trial, first + len(found)):
+            found.append(self._relative(known))
+        return tuple(found)
 
     def _tell(self, iteration: int, phase: str, label: str, trial: Trial, verdict: Verdict) -> None:
-        left = self.estimate() if self.estimate and phase not in ("pre-flight", "control", "re-check") else None
+        left = self.estimate() if self.estimate and phase not in TRUST_PHASES else None
         self.report(iteration, phase, label, trial, verdict, left)
 
     def _relative(self, verdict: Verdict) -> Verdict:
         """A failure with another signature than the one under study is a DIFFERENT one."""
         if verdict.outcome is not Outcome.FAIL or not self.baseline or not verdict.signature:
             return verdict
-        if verdict.signature.same_failure(self.baseline):
+        if same_failure(verdict.signature, self.baseline, self.studied.rule):
             return verdict
         return replace(
             verdict, outcome=Outcome.DIFFERENT, reason=f"another failure, {verdict.signature}: {verdict.reason}"
@@ -153,10 +205,10 @@ class Judge:
 
     def _next(self) -> tuple[int, Path]:
         with self._lock:
-            self._iteration += 1
-            folder = self.folder / f"{self._iteration:05d}"
+            iteration = next(self._iterations)
+            folder = self.folder / f"{iteration:05d}"
             folder.mkdir(parents=True)
-            return self._iteration, folder
+            return iteration, folder
 
     def _last_iteration(self) -> int:
         """The last number of an interrupted run in the same folder; its unfinished files are left alone."""

@@ -1,55 +1,58 @@
-"""The session: pre-flight, search, control, re-check. It owns the order of things and nothing else."""
+"""The session: pre-flight, search, refinement, control, re-check. It owns the order of things and nothing else."""
 
 from __future__ import annotations
 
 import logging
-import math
-import threading
-import time
-from collections.abc import Callable
-from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
-from runner.candidate import Invalid
 from runner.checkers.interactive import Undo
-from runner.crew import Crew
+from runner.doubt import ANSWER, CONTROL, HEALTHY, REMOVAL, WHOLE, ContradictionError, Doubt
 from runner.errors import CannotJudge
 from runner.handover import MIN_GOOD, REDUCED, HandOver
+from runner.inquiry import Inquiry, Means
 from runner.judge import Judge
+from runner.recheck import Recheck
+from runner.schema.checker import Flaky
+from runner.stage import Refiner, Stage, Standing
 from runner.verdict import Signature, Verdict
-from strategies.outcome import Answer, Outcome, answer_of
-from strategies.search import Ask, Done, Search
+from strategies.outcome import Answer, Outcome
+from strategies.search import Claim, Done, Search, Step
+from strategies.space import Space
 from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
 
-CONTROL = Trial.of([])
-"""The control: a lone Identity, which no sane check fails."""
 MOST_MIN_GOOD = 3
 """How many passing candidates are re-checked before min_good is given up."""
-
-
-@dataclass(frozen=True)
-class Budget:
-    """When to stop early: checks paid for by the search, seconds of wall time since ``started``; None: never."""
-
-    checks: int | None = None
-    seconds: float | None = None
-    started: float = field(default_factory=time.monotonic)
+MOST_ROUNDS = 10
+"""How often the search of a flaky check starts again from what is known by then."""
+MOST_REFUSALS, MOST_SURPRISES = 12, 3
+"""How many refused removals, and passing sets around the answer, are checked again."""
 
 
 @dataclass(frozen=True)
 class Ending:
-    """How a session ended. ``trial``: the answer; ``min_good``: the trial nearest to it that passes."""
+    """How a session ended.
+
+    ``standing``: the answer; ``main``: its trial before it was refined. ``min_good``: the trial nearest to it that
+    passes.
+    """
 
     status: str
     exit_code: int
     message: str
     done: Done | None = None
-    trial: Trial | None = None
+    standing: Standing | None = None
     min_good: Trial | None = None
     signature: Signature | None = None
     remaining: int = 0
+    main: Trial | None = None
+
+    @property
+    def trial(self) -> Trial | None:
+        """The trial of the answer."""
+        return self.standing.trial if self.standing else None
 
 
 class Session:
@@ -58,146 +61,193 @@ class Session:
     def __init__(
         self,
         judge: Judge,
-        start: Callable[[dict[Trial, Answer]], Search],
+        search: Callable[[Space], Step],
         *,
-        workers: int = 1,
-        budget: Budget | None = None,
+        means: Means | None = None,
+        doubt: Doubt | None = None,
         find_min_good: bool = True,
         hand_over: HandOver | None = None,
-        kill_checks: Callable[[], None] = lambda: None,
+        refiner: Refiner | None = None,
     ) -> None:
-        """``hand_over``: None where nothing is (a repeat). ``kill_checks`` ends the processes of running checks."""
+        """``hand_over``: None where nothing is (a repeat). ``refiner``: what is tried on an answer, None: nothing."""
         self.judge = judge
-        self.workers = workers
-        self.budget = budget or Budget()
+        self.means = means or Means()
+        self.doubt = doubt or Doubt(Flaky.never, 0.01)
         self.find_min_good = find_min_good
-        self.hand_over = hand_over
-        self._kill_checks = kill_checks
-        self._start = start
-        self._told: dict[Trial, Answer] = {}
-        self._passed: set[Trial] = set()
-        self._paid_in_search: list[Trial] = []
-        self.search = start({})
-        judge.estimate = lambda: self.search.remaining
+        self.recheck = Recheck(hand_over, self.doubt)
+        self.refiner = refiner
+        self._step = search
+        self._space = judge.subject.space
+        self.inquiry = self._inquiry()
 
     # ---- reduce: the whole fails, the smallest set that still fails is wanted
 
     def preflight(self) -> Ending | None:
         """Check the whole model; return an ending if there is nothing to search for. Raises CannotJudge."""
-        whole = self.judge.subject.space.whole
-        verdict = self._trust(whole, "pre-flight", "the whole model")
-        if verdict.outcome is Outcome.PASS:
+        whole = self._space.whole
+        try:
+            verdict = self._trust(whole, "pre-flight", "the whole model")
+            if verdict.outcome is Outcome.FAIL:
+                self._study(verdict)
+            elif verdict.outcome is not Outcome.PASS:
+                self._refuse(verdict)
+            if self.doubt.mode is Flaky.always:
+                raise ContradictionError("checker.flaky=always")
+            failing = verdict.outcome is Outcome.FAIL
+            self.doubt.repeat(self.judge, whole, "the whole model", WHOLE if failing else HEALTHY, failing=failing)
+        except ContradictionError as surprise:
+            self._measure(surprise)
+        if not self.judge.baseline:
             return self._nothing_to_find()
-        if verdict.outcome is not Outcome.FAIL or not verdict.signature:
-            raise CannotJudge(
-                "the whole model does not fail in a way that can be studied: "
-                f"{verdict.outcome.value}, {verdict.reason}\ncheck: {self.judge.checker.describe()}"
-            )
-        self.judge.baseline = verdict.signature
-        self.judge.checker.settle(verdict)
-        self._note(whole, Answer.YES)
-        log.info("the whole model fails (%s); this is the failure under study", verdict.signature)
+        self.inquiry.note(whole, Answer.YES)
+        log.info("the whole model fails (%s); this is the failure under study", self.judge.baseline)
         return None
 
     def reduce(self) -> Ending:
-        """Search, then doubt: control, re-check of the answer, min_good."""
-        stopped = self._run_search()
-        done = self.search.stop() if stopped else self.search.done
-        assert done is not None
-        trial = done.trial or self.judge.subject.space.whole
-        if not self._passed:
+        """Search, then doubt: control, re-check of the answer, min_good; again where the check proves to be flaky."""
+        while True:
+            try:
+                return self._reduce()
+            except ContradictionError as surprise:  # noqa: PERF203 - it happens once
+                self._measure(surprise)
+                self.recheck.withdraw(REDUCED)
+                self.inquiry.begin_again()
+
+    def beyond(self, excluded: frozenset[int]) -> Ending | None:
+        """Find another answer without these elements, which good values replace; None if the rest passes."""
+        order = tuple(element for element in self.judge.subject.space.order if element not in excluded)
+        if not order:
+            return None
+        self._space = replace(self.judge.subject.space, order=order)
+        self.judge.baseline = None
+        self.judge.checker.reset()
+        verdict = self._trust(self._space.whole, "pre-flight", f"all but {len(excluded)} nodes")
+        if verdict.outcome is not Outcome.FAIL:
+            return None
+        self._study(verdict)
+        self.inquiry = self._inquiry()
+        self.inquiry.note(self._space.whole, Answer.YES)
+        return self.reduce()
+
+    def _reduce(self) -> Ending:
+        done = self._found(self.inquiry)
+        standing = Standing(self.judge, done.trial or self._space.whole)
+        if not self.inquiry.passed:
             self._control()
-        again = self._recheck(trial, REDUCED)
+        main = standing.trial
+        searched = [self.inquiry]
+        done, standing = self._refined(done, standing, searched)
+        again = self.recheck.rule(standing.judge, standing.trial, REDUCED, ANSWER)
         signature = self.judge.baseline
-        if again.outcome is not Outcome.FAIL:
+        size = standing.size
+        shown = f"{size} node{'s' * (size != 1)}"
+        if again.answer is not Answer.YES:
             return Ending(
                 "could_not_judge",
                 CannotJudge.exit_code,
-                f"the answer ({_nodes(trial)}) failed once and did not when checked again ({again.reason}): "
-                "the check is not reliable",
+                f"the answer ({shown}) failed once and did not when checked again "
+                f"({again.verdict.reason}): the check is not reliable",
                 done,
-                trial,
+                standing,
                 signature=signature,
+                main=main,
             )
-        min_good = self._min_good(trial) if self.find_min_good else None
-        message = f"{_nodes(trial)} still fail{'s' * (len(trial) == 1)} the same way"
-        return Ending("found", 0, message, done, trial, min_good, again.signature or signature)
+        min_good = self._min_good(size, reversed(searched)) if self.find_min_good else None
+        message = f"{shown} still fail{'s' * (size == 1)} the same way"
+        if self.doubt.rates:
+            message += f"; the check is flaky: {self.doubt}"
+        return Ending("found", 0, message, done, standing, min_good, again.verdict.signature or signature, main=main)
+
+    def _found(self, inquiry: Inquiry) -> Done:
+        """Run a search until its answer, and what proves it, stands the tests."""
+        for _ in range(MOST_ROUNDS):
+            done = inquiry.run()
+            if inquiry.stopped or done.trial is None or self._stands(inquiry, done.trial):
+                return done
+            inquiry.begin_again()
+        return replace(done, claim=Claim.UNPROVEN)
+
+    def _stands(self, inquiry: Inquiry, found: Trial) -> bool:
+        """Whether an answer and the refusals that prove it hold when they are tested harder."""
+        refusals = list(inquiry.refusals(found))
+        if self.doubt.rates is None:
+            allowance = self.doubt.allowance(inquiry.judge)
+            for trial in [*inquiry.surprises(found)][:MOST_SURPRISES] + refusals[:MOST_REFUSALS]:
+                self.doubt.repeat(
+                    inquiry.judge, trial, f"{_nodes(trial)} that passed", REMOVAL, allowance, failing=False
+                )
+            return True
+        error = self.doubt.max_wrong / (len(refusals) + 1)
+        for trial, wanted in [(found, Answer.YES), *((trial, Answer.NO) for trial in refusals)]:
+            ruling = self.doubt.rule(inquiry.judge, trial, "doubt", f"{_nodes(trial)} again", "trust", error=error)
+            if ruling is None or ruling.answer is not wanted:
+                return False
+        return True
+
+    def _refined(self, done: Done, standing: Standing, searched: list[Inquiry]) -> tuple[Done, Standing]:
+        """Try what may make the answer smaller in other ways; ``searched`` gets the inquiries that led further."""
+        while self.refiner and (stage := self.refiner.next(standing)):
+            if self._fails(stage):
+                inquiry = Inquiry(stage.judge, self.doubt, stage.start, self.means, stage.purpose)
+                inquiry.note(stage.whole, Answer.YES)
+                found = self._found(inquiry)
+                if found.trial:
+                    standing = Standing(stage.judge, found.trial, stage.origin)
+                    done = found if stage.purpose == "search" else done
+                    searched += [inquiry] if stage.purpose == "search" else []
+        return done, standing
+
+    def _fails(self, stage: Stage) -> bool:
+        if stage.known:
+            return True
+        ruling = self.doubt.rule(stage.judge, stage.whole, stage.name, stage.label, stage.purpose)
+        return ruling is not None and ruling.answer is Answer.YES
 
     # ---- repeat: no question asked beforehand
 
     def repeat(self) -> Ending:
         """Go on until the search says enough."""
-        stopped = self._run_search()
-        done = self.search.stop() if stopped else self.search.done
-        assert done is not None
+        done = self.inquiry.run()
         outcomes = self.judge.tally.outcomes
         counted = ", ".join(f"{count} {name}" for name, count in sorted(outcomes.items())) or "no iterations"
-        return Ending("found", 0, f"{counted}" + (" (budget reached)" if stopped else ""), done)
+        return Ending("found", 0, f"{counted}" + (" (budget reached)" if self.inquiry.stopped else ""), done)
 
     def interrupted(self, exit_code: int) -> Ending:
         """How it stands where somebody stops it: the smallest set so far, if it is smaller than the whole."""
-        done = self.search.stop()
-        best = done.trial if done.trial and done.trial != self.judge.subject.space.whole else None
+        done = self.inquiry.search.stop()
+        best = done.trial if done.trial and done.trial != self._space.whole else None
         message = f"interrupted; the best so far ({_nodes(best)}) was not checked again" if best else "interrupted"
-        return Ending("interrupted", exit_code, message, done, best, signature=self.judge.baseline)
-
-    # ---- the loop
-
-    def _run_search(self) -> bool:
-        """Ask, check, tell until the search is done; return True if a budget ended it first."""
-        with Crew(self.workers, self._check, self._kill_checks) as crew:
-            while not self.search.done:
-                left = self._left()
-                if self._out_of_time() or (left <= 0 and not crew.busy):
-                    return True
-                for ask in self.search.ask(self.workers):
-                    if crew.free and len(crew.busy) < left and ask.trial not in crew.busy:
-                        crew.start(ask)
-                for ask, future in crew.finished():
-                    self._take(ask, future)
-        return False
-
-    def _check(self, ask: Ask, given_up: threading.Event) -> Verdict | None:
-        return self.judge.verdict(ask.trial, ask.phase, ask.label, "search", given_up=given_up)
-
-    def _take(self, ask: Ask, future: Future[Verdict | None]) -> None:
-        try:
-            verdict = future.result()
-        except Undo:
-            self._undo()
-            return
-        if verdict is None:
-            return
-        self._paid_in_search.append(ask.trial)
-        if verdict.outcome is Outcome.PASS:
-            self._passed.add(ask.trial)
-        self._note(ask.trial, answer_of(verdict.outcome))
-
-    def _note(self, trial: Trial, answer: Answer) -> None:
-        self._told[trial] = answer
-        self.search.tell(trial, answer)
-
-    def _undo(self) -> None:
-        """Take the last answer back and start again from those before it."""
-        if not self._paid_in_search:
-            log.warning("nothing to undo")
-            return
-        trial = self._paid_in_search.pop()
-        self.judge.journal.forget(trial, 0)
-        self._told.pop(trial, None)
-        self._passed.discard(trial)
-        self.search = self._start(dict(self._told))
-
-    def _left(self) -> float:
-        """How many checks the search may still pay for."""
-        most = self.budget.checks
-        return math.inf if most is None else most - self.judge.tally.paid["search"]
-
-    def _out_of_time(self) -> bool:
-        seconds = self.budget.seconds
-        return seconds is not None and time.monotonic() - self.budget.started >= seconds
+        standing = Standing(self.judge, best) if best else None
+        return Ending("interrupted", exit_code, message, done, standing, signature=self.judge.baseline, main=best)
 
     # ---- trust
+
+    def _inquiry(self) -> Inquiry:
+        space = self._space
+        return Inquiry(self.judge, self.doubt, lambda known: Search(space, self._step(space), known), self.means)
+
+    def _study(self, verdict: Verdict) -> None:
+        if not verdict.signature:
+            self._refuse(verdict)
+        self.judge.baseline = verdict.signature
+        self.judge.checker.settle(verdict)
+
+    def _refuse(self, verdict: Verdict) -> None:
+        raise CannotJudge(
+            "the whole model does not fail in a way that can be studied: "
+            f"{verdict.outcome.value}, {verdict.reason}\ncheck: {self.judge.checker.describe()}"
+        )
+
+    def _measure(self, surprise: ContradictionError) -> None:
+        """The check is flaky: find out how much. Raises CannotJudge."""
+        log.warning("%s: how reliable the check is will be measured", surprise)
+
+        def each_time(verdict: Verdict) -> None:
+            if verdict.outcome is Outcome.FAIL and not self.judge.baseline:
+                self._study(verdict)
+
+        if self.doubt.rates is None:
+            self.doubt.measure(self.judge, self._space.whole, each_time)
 
     def _trust(self, trial: Trial, phase: str, label: str) -> Verdict:
         while True:
@@ -228,44 +278,30 @@ class Session:
     def _control(self) -> None:
         """Nothing ever passed: can this check tell good from bad at all? Raises CannotJudge."""
         verdict = self._trust(CONTROL, "control", "a lone Identity")
-        if verdict.outcome is not Outcome.PASS:
+        if verdict.outcome is not Outcome.PASS and self.doubt.rates is None:
             raise CannotJudge(
                 "nothing passed this check, not even a model of one Identity node "
                 f"({verdict.outcome.value}: {verdict.reason}): it cannot tell good from bad.\n"
                 f"check: {self.judge.checker.describe()}"
             )
 
-    def _recheck(self, trial: Trial, name: str) -> Verdict:
-        """Write the files that are handed over, and check those."""
-        assert self.hand_over
-        known = self.judge.journal.get(trial, 1)
-        path = self.hand_over.write(trial, name)
-        if known:
-            return self._trust_known(trial)
-        iteration, folder = self.judge.folder_for()
-        made = self.judge.subject.make(trial, folder, iteration, "re-check", f"{name}, as handed over")
-        if isinstance(made, Invalid):  # a verdict from a journal, and values recorded otherwise this time
-            return Verdict(Outcome.UNRESOLVED, reason=made.reason)
-        self.judge.subject.discard(made)
-        verdict = self.judge.check(replace(made, model=path), "trust", attempt=1, own=False)
-        assert verdict is not None
-        return verdict
+    def _min_good(self, size: int, searched: Iterable[Inquiry]) -> Trial | None:
+        """The largest passing trial smaller than the answer, else the smallest larger one; re-checked, never empty.
 
-    def _trust_known(self, trial: Trial) -> Verdict:
-        verdict = self.judge.verdict(trial, "re-check", "as handed over", "trust", attempt=1)
-        assert verdict is not None
-        return verdict
-
-    def _min_good(self, trial: Trial) -> Trial | None:
-        """The largest passing trial smaller than the answer, else the smallest larger one; re-checked, never empty."""
-        place = sorted(self._passed, key=lambda t: t.ranges)
-        smaller = sorted((t for t in place if 0 < len(t) < len(trial)), key=len, reverse=True)
-        larger = sorted((t for t in place if len(t) >= len(trial)), key=len)
-        assert self.hand_over
+        Of the last search that met one.
+        """
+        inquiry = next((one for one in searched if one.passed), self.inquiry)
+        place = sorted(inquiry.passed, key=lambda t: t.ranges)
+        smaller = sorted((t for t in place if 0 < len(t) < size), key=len, reverse=True)
+        larger = sorted((t for t in place if len(t) >= size), key=len)
         for found in (*smaller, *larger)[:MOST_MIN_GOOD]:
-            if self._recheck(found, MIN_GOOD).outcome is Outcome.PASS:
-                return found
-            self.hand_over.withdraw(MIN_GOOD)
+            try:
+                if self.recheck.rule(inquiry.judge, found, MIN_GOOD).verdict.outcome is Outcome.PASS:
+                    return found
+            except ContradictionError:
+                self.recheck.withdraw(MIN_GOOD)
+                raise
+            self.recheck.withdraw(MIN_GOOD)
         return None
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from runner.schema.checker import SameFailure
 from strategies.outcome import Outcome
 
 
@@ -24,19 +25,27 @@ class Signature:
     kind: str
     detail: str = ""
 
-    def same_failure(self, other: Signature) -> bool:
-        """Whether both are the same failure as far as stage and kind can tell.
-
-        An Inf and a NaN are one: what overflows to Inf at its source is a NaN after the next subtraction.
-        """
-        return (self.stage, self._family) == (other.stage, other._family)
-
     @property
-    def _family(self) -> str:
+    def family(self) -> str:
+        """The kind, but an Inf and a NaN are one.
+
+        What overflows to Inf at its source is a NaN after the next subtraction.
+        """
         return "non-finite" if self.kind in ("nan", "inf") else self.kind
 
     def __str__(self) -> str:
         return f"{self.stage}: {self.kind}" + (f" ({self.detail})" if self.detail else "")
+
+
+def same_failure(one: Signature, other: Signature, rule: SameFailure = SameFailure.kind) -> bool:
+    """Whether two failures are the same one, as far as ``rule`` looks."""
+    if rule is SameFailure.any:
+        return True
+    if one.stage != other.stage:
+        return False
+    if rule is SameFailure.stage:
+        return True
+    return one.family == other.family and (rule is SameFailure.kind or one.detail == other.detail)
 
 
 @dataclass(frozen=True)

@@ -186,8 +186,12 @@ def _how(summary: Summary) -> str:
     checks = summary.checks
     rows = [
         ("strategy", summary.strategy),
-        ("minimality", summary.minimality or "no claim"),
-        ("checks", f"{checks.search} to search, {checks.trust} to trust the answer, {checks.reused} verdicts reused"),
+        ("minimality", "; ".join(part for part in (summary.minimality or "no claim", summary.tried) if part)),
+        (
+            "checks",
+            f"{checks.search} to search, {checks.trust} to trust the answer, {checks.reused} verdicts reused"
+            + (f", {checks.refine} to make it smaller in other ways" if checks.refine else ""),
+        ),
         ("outcomes", ", ".join(f"{count} {getattr(name, 'value', name)}" for name, count in summary.outcomes.items())),
         ("seconds", f"{summary.seconds.total:.1f}, of which {summary.seconds.checking:.1f} in checks"),
         ("largest passing candidate", summary.min_good or "none found"),

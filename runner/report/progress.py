@@ -152,7 +152,7 @@ def line(
     """Return the log line of one check."""
     size = "" if kept is None else f" ({kept} {noun if kept != 1 else noun.removesuffix('s')})"
     left = "" if remaining is None else f", {_about(remaining)} left"
-    return f"[{iteration}] {_flat(label)}{size}: {outcome.upper()} in {seconds:.2f} s{left}"
+    return f"[{iteration or '-'}] {_flat(label)}{size}: {outcome.upper()} in {seconds:.2f} s{left}"
 
 
 def _about(remaining: int) -> str:

@@ -30,6 +30,7 @@ def result_json(summary: Summary) -> dict[str, Any]:
             "search": summary.checks.search,
             "trust": summary.checks.trust,
             "reused": summary.checks.reused,
+            "refine": summary.checks.refine,
         },
         "outcomes": summary.outcomes,
         "signature": summary.signature,
@@ -52,6 +53,18 @@ def result_json(summary: Summary) -> dict[str, Any]:
         "versions": summary.versions,
         "statistics": summary.statistics,
         "plan": summary.plan,
+        "reliability": summary.reliability,
+        "tried": summary.tried,
+        "answers": [
+            {
+                "culprits": answer.culprits,
+                "nested": answer.nested,
+                "nodes": answer.nodes_after,
+                "signature": answer.signature,
+                "folder": "." if number == 1 else f"answers/{number}",
+            }
+            for number, answer in enumerate(summary.answers, 1)
+        ],
     }
     plain = _plain(result)
     assert isinstance(plain, dict)

@@ -9,11 +9,15 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Checks:
-    """How many checks were paid for, by purpose, and how many verdicts were reused."""
+    """How many checks were paid for, by purpose, and how many verdicts were reused.
+
+    ``refine``: to make an answer smaller that was found and proven already (pairs of nodes, unneeded outputs).
+    """
 
     search: int = 0
     trust: int = 0
     reused: int = 0
+    refine: int = 0
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,8 @@ class Summary:
 
     ``culprits``: top-level node names of the answer as in the original (a nameless node by its first output).
     ``min_good`` and ``model``: paths relative to the run folder, or None. ``statistics``: of a repeat (iterations, pass
-    rate and its interval).
+    rate and its interval). ``reliability``: of a flaky check, its rates and repeats. ``tried``: what was tried beyond
+    1-minimality. ``answers``: all of them, where several were wanted and found.
     """
 
     status: str
@@ -58,3 +63,6 @@ class Summary:
     versions: Mapping[str, str] = field(default_factory=dict)
     statistics: Mapping[str, Any] | None = None
     plan: Mapping[str, Any] | None = None
+    reliability: Mapping[str, Any] | None = None
+    tried: str = ""
+    answers: tuple[Summary, ...] = ()

@@ -60,6 +60,30 @@ class Golden(str, Enum):
     candidate = "candidate"
 
 
+class SameFailure(str, Enum):
+    """Which failures of candidates count as the one under study."""
+
+    # stage, kind and the normalised message
+    strict = "strict"
+    # stage and kind (exit 1, error TYPE, death, timeout, nan or inf, mismatch)
+    kind = "kind"
+    # the stage (load, build, infer, compare, check)
+    stage = "stage"
+    # every failure
+    any = "any"
+
+
+class Flaky(str, Enum):
+    """Whether a check is expected to answer differently when it is repeated."""
+
+    # found out: some verdicts are repeated, and rates are measured where two differ
+    auto = "auto"
+    # rates are measured beforehand, and every answer is repeated as they require
+    always = "always"
+    # one check an answer
+    never = "never"
+
+
 class ShowOutput(str, Enum):
     """Whose output a command checker shows; all of it is kept in files anyway."""
 
@@ -77,6 +101,12 @@ class CheckerSettings:
     timeout: float | None = limited(600.0, least=0.001)
     # resident MiB that one check and its children may use; null: no limit
     memory_mb: int | None = limited(None, least=1)
+    # which failures count as the one under study
+    same_failure: SameFailure = SameFailure.kind
+    # whether the same candidate may get different verdicts
+    flaky: Flaky = Flaky.auto
+    # how often, at most, the whole run of a flaky check may end with a wrong answer
+    max_wrong: float = limited(0.01, least=1e-9, most=0.5)
 
 
 @settings

@@ -102,6 +102,41 @@ def test_compare_with_a_reference_and_with_recorded_outputs(tmp_path: Path) -> N
     assert run(tmp_path, found("mismatch", "compare"), Facts("compare", reference=REFERENCE, limit=0.0))[0] == 1
 
 
+@pytest.mark.parametrize("target", [UNOPTIMISED, REFERENCE])
+def test_sequences_and_optionals(tmp_path: Path, target: Runtime) -> None:
+    """Fed, and compared, element by element."""
+    kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, None))
+    nodes = [
+        helper.make_node("SequenceInsert", ["s", "x"], ["t"]),
+        helper.make_node("OptionalHasElement", ["o"], ["b"]),
+    ]
+    inputs = [
+        helper.make_value_info("s", kind),
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [2]),
+        helper.make_value_info("o", helper.make_optional_type_proto(kind)),
+    ]
+    outputs = [helper.make_value_info("t", kind), helper.make_tensor_value_info("b", TensorProto.BOOL, [])]
+    graph = helper.make_graph(nodes, "reduced", inputs, outputs)
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8), tmp_path / "reduced.onnx"
+    )
+    one, x = np.ones(3, np.float32), np.zeros(2, np.float32)
+    (tmp_path / "test_data_set_0").mkdir()
+
+    def write(name: str, message: object) -> None:
+        (tmp_path / "test_data_set_0" / f"{name}.pb").write_bytes(message.SerializeToString())
+
+    write("input_0", numpy_helper.from_list([one], "s"))
+    write("input_1", numpy_helper.from_array(x, "x"))
+    write("input_2", onnx.OptionalProto(elem_type=onnx.OptionalProto.SEQUENCE, name="o"))
+    write("output_1", numpy_helper.from_array(np.array(False), "b"))
+    for expected, differs in (([one, x], 0), ([one, x + 1], 1), ([one, x, x], 1)):
+        write("output_0", numpy_helper.from_list(expected, "t"))
+        code, text = run(tmp_path, found("mismatch", "compare"), Facts("compare", target=target))
+        assert code == differs, text
+        assert "'t[0]'" in text
+
+
 def test_a_model_that_does_not_run(tmp_path: Path) -> None:
     bundle(tmp_path, "Gather", {"x": np.ones(3, np.float32), "i": np.array([7])}, {"y": TensorProto.FLOAT})
     code, text = run(tmp_path, found("error INVALID_ARGUMENT"), Facts("auto", target=UNOPTIMISED))

@@ -33,7 +33,13 @@ class Run:
         return Artifacts(ArtifactSettings(**settings), self.folder, self.cwd)  # type: ignore[arg-type]
 
     def sort(
-        self, artifacts: Artifacts, outcome: Outcome, count: int, model: Path | None = None, label: str = "prefix 0..9"
+        self,
+        artifacts: Artifacts,
+        outcome: Outcome,
+        count: int,
+        model: Path | None = None,
+        label: str = "prefix 0..9",
+        signature: Signature | None = None,
     ) -> None:
         self.iteration += 1
         folder = self.folder / "trials" / str(self.iteration)
@@ -43,7 +49,7 @@ class Run:
             model.write_bytes(f"{count} nodes".encode())
         candidate = Candidate(model, folder, self.iteration, "search", label, Trial.of(range(count)))
         failed = outcome is Outcome.FAIL
-        signature = Signature("check", "exit 1") if failed else None
+        signature = signature or (Signature("check", "exit 1") if failed else None)
         artifacts.sort(candidate, Verdict(outcome, signature, returncode=1 if failed else 0, seconds=0.5))
 
     def kept(self) -> list[str]:
@@ -88,6 +94,19 @@ def test_keep_bad_and_none(run: Run, keep: Keep, kept: int) -> None:
     assert len(index(artifacts)) == 4
 
 
+def test_keep_best_leaves_the_smallest_of_each_other_failure(run: Run) -> None:
+    artifacts = run.artifacts(keep=Keep.best)
+    for kind, count in [("exit 1", 9), ("death FPE", 4), ("exit 1", 3), ("exit 1", 7)]:
+        run.sort(artifacts, Outcome.DIFFERENT, count, signature=Signature("check", kind))
+    others = artifacts.others()
+    assert {kind: place[:15] for kind, place in others.items()} == {
+        "check: exit 1": "different/00003",
+        "check: death FPE": "different/00002",
+    }
+    assert sorted(others.values()) == run.kept()
+    assert run.artifacts(keep=Keep.best).others() == others
+
+
 def test_keep_best_leaves_the_smallest_failing_and_the_largest_passing(run: Run) -> None:
     artifacts = run.artifacts(keep=Keep.best)
     for outcome, count in [
@@ -100,15 +119,15 @@ def test_keep_best_leaves_the_smallest_failing_and_the_largest_passing(run: Run)
         ("different", 1),
     ]:
         run.sort(artifacts, Outcome(outcome), count)
-    assert [name[:9] for name in run.kept()] == ["bad/00003", "good/0000"]
+    assert [name[:9] for name in run.kept()] == ["bad/00003", "different", "good/0000"]
     # a resumed run knows them, even behind half a row
     with (artifacts.folder / "index.jsonl").open("ab") as file:
         file.write(b'{"half')
     resumed = run.artifacts(keep=Keep.best)
     run.sort(resumed, Outcome.FAIL, 6)
     run.sort(resumed, Outcome.PASS, 8)
-    assert [name[:9] for name in run.kept()] == ["bad/00003", "good/0000"]
-    assert "00009" in run.kept()[1]
+    assert [name[:9] for name in run.kept()] == ["bad/00003", "different", "good/0000"]
+    assert "00009" in run.kept()[2]
     lines = (artifacts.folder / "index.jsonl").read_text().splitlines()
     assert len(lines) == 10
     assert json.loads(lines[-1])["iteration"] == 9

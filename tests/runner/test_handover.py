@@ -22,10 +22,15 @@ def model_with(value: float) -> onnx.ModelProto:
     return model_of([node], ["a"], ["y"], [tensor("w", np.full(1000, value, np.float32))])
 
 
+class Models:
+    """A subject that has one model for each number of elements."""
+
+    def cut(self, trial):
+        return whole(Graph.of(model_with(len(trial))))
+
+
 def hands(tmp_path: Path, **given) -> HandOver:
-    models = {1: whole(Graph.of(model_with(1))).model, 2: whole(Graph.of(model_with(2))).model}
-    store = Store(tmp_path / "store")
-    return HandOver(ResultSettings(**given), tmp_path, tmp_path.joinpath, store, lambda trial: models[len(trial)])
+    return HandOver(ResultSettings(**given), tmp_path, tmp_path.joinpath, Store(tmp_path / "store"))
 
 
 def weight(path: Path) -> float:
@@ -34,17 +39,17 @@ def weight(path: Path) -> float:
 
 def test_two_models_in_one_folder_do_not_share_a_weights_file(tmp_path):
     hand_over = hands(tmp_path, external_data="w.data", path="r.onnx", min_good="g.onnx")
-    assert hand_over.write(Trial.of([0]), REDUCED) == tmp_path / "reduced.onnx"
-    hand_over.write(Trial.of([0, 1]), MIN_GOOD)
+    assert hand_over.write(Models(), Trial.of([0]), REDUCED) == tmp_path / "reduced.onnx"
+    hand_over.write(Models(), Trial.of([0, 1]), MIN_GOOD)
     assert (tmp_path / "w.data").is_file()
     assert [weight(tmp_path / name) for name in ("reduced.onnx", "r.onnx", "min_good.onnx", "g.onnx")] == [1, 1, 2, 2]
 
 
 def test_what_did_not_stand_the_test_goes_with_its_weights(tmp_path):
     hand_over = hands(tmp_path, external_data="w.data", min_good="g.onnx")
-    hand_over.write(Trial.of([0]), REDUCED)
+    hand_over.write(Models(), Trial.of([0]), REDUCED)
     before = set(tmp_path.iterdir())
-    hand_over.write(Trial.of([0, 1]), MIN_GOOD)
+    hand_over.write(Models(), Trial.of([0, 1]), MIN_GOOD)
     assert set(tmp_path.iterdir()) > before
     hand_over.withdraw(MIN_GOOD)
     assert set(tmp_path.iterdir()) == before

@@ -11,16 +11,18 @@ import pytest
 from runner.artifacts import Artifacts
 from runner.candidate import Candidate
 from runner.errors import CannotJudge
+from runner.doubt import Doubt
 from runner.handover import HandOver
+from runner.inquiry import Budget, Means
 from runner.journal import Journal
 from runner.judge import Judge
 from runner.schema.run import ArtifactSettings, Keep
-from runner.session import Budget, Session
+from runner.session import Session
 from runner.verdict import Signature, Verdict
 from strategies.linear import linear
 from strategies.minimal import reduce
 from strategies.outcome import Answer, Outcome
-from strategies.search import Ask, Claim, Done, Search
+from strategies.search import Ask, Claim, Done
 from strategies.space import Space
 from strategies.trial import Trial
 
@@ -57,6 +59,9 @@ class Rules:
     def settle(self, verdict):
         pass
 
+    def reset(self):
+        pass
+
     def identity(self):
         return {}
 
@@ -70,16 +75,18 @@ class Hands(HandOver):
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def write(self, trial, name):
+    def write(self, subject, trial, name):
         path = self.folder / name
         path.write_text(trial.ranges)
         return path
 
     def withdraw(self, name):
-        (self.folder / name).unlink()
+        (self.folder / name).unlink(missing_ok=True)
 
 
-def session(folder: Path, rule: Rule, *, count: int = 32, search=reduce, **given) -> Session:
+def session(
+    folder: Path, rule: Rule, *, count: int = 32, search=reduce, doubt: Doubt | None = None, **means
+) -> Session:
     subject = Numbers(count)
     judge = Judge(
         subject,
@@ -90,10 +97,7 @@ def session(folder: Path, rule: Rule, *, count: int = 32, search=reduce, **given
         lambda *told: None,
     )
 
-    def start(known):
-        return Search(subject.space, search(subject.space), known)
-
-    return Session(judge, start, hand_over=Hands(folder), **given)
+    return Session(judge, search, means=Means(**means), doubt=doubt, hand_over=Hands(folder))
 
 
 def needs(*culprits: int) -> Rule:
@@ -156,7 +160,7 @@ def test_an_interruption_keeps_the_best_so_far(tmp_path, workers):
 
     one = session(tmp_path, rule, search=linear, workers=workers)
     one.preflight()
-    take, taken = one._take, []
+    take, taken = one.inquiry._take, []
 
     def interrupt(ask, future):
         take(ask, future)
@@ -164,7 +168,7 @@ def test_an_interruption_keeps_the_best_so_far(tmp_path, workers):
         if len(taken) == 6:
             raise KeyboardInterrupt
 
-    one._take = interrupt
+    one.inquiry._take = interrupt
     with pytest.raises(KeyboardInterrupt):
         one.reduce()
     ending = one.interrupted(130)

@@ -1,0 +1,113 @@
+"""Descents: the stages that look for an answer inside the nested graphs of one.
+
+First each body is hoisted: its nodes take the owner's place, and whatever can be tried on a flat graph can be tried on
+them. Where the failure needs its owner (a Loop that never ends), the body is reduced in its place.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from runner.errors import WinnowError
+from runner.journal import Journal
+from runner.model.bodies import Body, HoistError
+from runner.model.cut import CutError
+from runner.stage import Stage, Standing
+from runner.subjects.hoisting import (
+    Descent,
+    Level,
+    RecorderOf,
+    descend,
+    iterations,
+    level_of,
+    ordered_bodies,
+    trip_counts,
+)
+from runner.subjects.inside import Inside
+from runner.subjects.subgraph import Subgraph
+from runner.subjects.subject import Subject
+from strategies.search import Search, Step
+from strategies.space import Space
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Descents:
+    """``record``: makes recorders on the reference. ``folder``: for recorded values. ``search``: of the strategy."""
+
+    journal: Callable[[str], Journal]
+    record: RecorderOf
+    folder: Path
+    search: Callable[[Space], Step]
+    _made: int = field(default=0)
+
+    def stages(self, standing: Standing, name: str) -> Iterator[Stage]:
+        """Yield what can be tried inside the nested graphs of an answer; ``name`` says which answer."""
+        subject = standing.judge.subject
+        if not isinstance(subject, Subgraph):
+            return
+        level = self._level(subject, standing)
+        for body in ordered_bodies(level) if level else ():
+            assert level
+            yield from self._of_body(subject, standing, level, body, f"{name} {body.path}")
+
+    def _of_body(self, subject: Subgraph, standing: Standing, level: Level, body: Body, name: str) -> Iterator[Stage]:
+        """Hoisted, in one iteration after the other; then with the owner kept."""
+        first: Descent | None = None
+        for iteration in self._iterations(level, body):
+            descent = self._descend(level, body, iteration)
+            if descent is None:
+                continue
+            first = first or descent
+            inner = descent.level
+            hoisted = replace(subject, graph=inner.graph, store=inner.store, recorded=inner.recorded, types=inner.types)
+            label = f"{body.path} without its owner" + (f", iteration {iteration}" if iteration else "")
+            yield self._stage("hoist", label, standing, hoisted, f"{name} {iteration}", body)
+        if first and first.iteration == 0 and body.attribute:
+            try:
+                trips = trip_counts(level, body, self.record, self._folder())
+            except (HoistError, CutError, WinnowError) as error:
+                log.info("%s: %s", body.path, error)
+                return
+            inside = Inside(first, trips, self._folder())
+            yield self._stage("inside", f"{body.path} as it is", standing, inside, name, body)
+
+    def _stage(self, kind: str, label: str, standing: Standing, subject: Subject, name: str, body: Body) -> Stage:
+        space = subject.space
+        judge = standing.judge.beside(subject, self.journal(f"{kind} {name}"))
+        origin = (*standing.origin, body.path)
+        return Stage(kind, label, judge, lambda known: Search(space, self.search(space), known), origin, space.whole)
+
+    # ---- values
+
+    def _level(self, subject: Subgraph, standing: Standing) -> Level | None:
+        try:
+            made = subject.cut(standing.trial)
+            samples, known = subject.samples(made), subject.recorded.values
+            return level_of(made, samples, known, subject.store, subject.types, (self.record, self._folder()))
+        except (CutError, WinnowError) as error:
+            log.info("not looked into: %s", error)
+            return None
+
+    def _iterations(self, level: Level, body: Body) -> tuple[int, ...]:
+        try:
+            return iterations(level, body, self.record, self._folder())
+        except (HoistError, CutError, WinnowError) as error:
+            log.info("%s is not looked into: %s", body.path, error)
+            return ()
+
+    def _descend(self, level: Level, body: Body, iteration: int) -> Descent | None:
+        try:
+            return descend(level, body, self.record, self._folder(), iteration)
+        except (HoistError, CutError, WinnowError) as error:
+            log.info("%s is not looked into (iteration %d): %s", body.path, iteration, error)
+            return None
+
+    def _folder(self) -> Path:
+        """A folder that does not exist yet."""
+        self._made += 1
+        return self.folder / str(self._made)

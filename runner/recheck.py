@@ -1,0 +1,89 @@
+"""The re-check: the files that are handed over are checked themselves."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from runner.candidate import Invalid
+from runner.checkers.interactive import Undo
+from runner.doubt import SEARCH_ERROR, ContradictionError, Doubt, Ruling
+from runner.handover import REDUCED, HandOver
+from runner.judge import Judge
+from runner.schema.checker import Flaky
+from runner.verdict import Verdict
+from strategies.outcome import Answer, Outcome, answer_of
+from strategies.sequential import Count
+from strategies.trial import Trial
+
+log = logging.getLogger(__name__)
+
+HANDED_OVER = 1000
+"""Attempts from this number on are about the files as they are handed over."""
+
+
+class Recheck:
+    """Hands models over and checks them. ``hand_over``: None where nothing is handed over (a repeat)."""
+
+    def __init__(self, hand_over: HandOver | None, doubt: Doubt) -> None:
+        self._hand_over = hand_over
+        self._doubt = doubt
+
+    def withdraw(self, name: str) -> None:
+        """Remove what was handed over under this name."""
+        if self._hand_over:
+            self._hand_over.withdraw(name)
+
+    def rule(self, judge: Judge, trial: Trial, name: str, times: int = 1) -> Ruling:
+        """Write the files that are handed over, and check those: ``times`` in all, or until a flaky check is sure."""
+        assert self._hand_over
+        path = self._hand_over.write(judge.subject, trial, name)
+        wanted = Answer.YES if name == REDUCED else Answer.NO
+        allowance, spent = self._doubt.allowance(judge), 0.0
+        count = Count()
+        for verdict in self._handed_over(judge, trial, name, path):
+            answer, spent = answer_of(verdict.outcome), spent + verdict.seconds
+            count = count.and_(verdict.outcome is Outcome.FAIL)
+            if self._doubt.rates:
+                decided = self._doubt.rates.decide(count, min(self._doubt.max_wrong, SEARCH_ERROR))
+                if decided or verdict.outcome is Outcome.UNRESOLVED:
+                    return Ruling(decided or answer, verdict, count)
+                continue
+            if (
+                answer is not wanted
+                and self._doubt.mode is not Flaky.never
+                and verdict.outcome is not Outcome.UNRESOLVED
+            ):
+                raise ContradictionError(f"{name}: {verdict.outcome.value} as handed over")
+            enough = count.total >= times or spent + verdict.seconds > allowance
+            if answer is not wanted or self._doubt.mode is Flaky.never or enough:
+                break
+        return Ruling(answer, verdict, count)
+
+    def _handed_over(self, judge: Judge, trial: Trial, name: str, path: Path) -> Iterator[Verdict]:
+        """Check a file again and again."""
+        attempt = HANDED_OVER
+        while True:
+            known = judge.journal.get(trial, attempt)
+            try:
+                yield self._check_file(judge, trial, name, path, attempt, known is not None)
+            except Undo:
+                log.warning("nothing to undo")
+                continue
+            attempt += 1
+
+    def _check_file(self, judge: Judge, trial: Trial, name: str, path: Path, attempt: int, known: bool) -> Verdict:
+        if known:
+            verdict = judge.verdict(trial, "re-check", "as handed over", "trust", attempt)
+            assert verdict is not None, "only the search is given up"
+            return verdict
+        iteration, folder = judge.folder_for()
+        made = judge.subject.make(trial, folder, iteration, "re-check", f"{name}, as handed over")
+        if isinstance(made, Invalid):  # a verdict from a journal, and values recorded otherwise this time
+            return Verdict(Outcome.UNRESOLVED, reason=made.reason)
+        judge.subject.discard(made)
+        verdict = judge.check(replace(made, model=path), "trust", attempt, own=False)
+        assert verdict is not None, "only the search is given up"
+        return verdict

@@ -1,0 +1,90 @@
+"""Refinements of an answer.
+
+Without outputs that hide its failure, inside its nested graphs, trimmed of what it does not need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+from runner.descents import Descents
+from runner.journal import Journal
+from runner.model.graph import Graph
+from runner.schema.inputs import OutputPolicy
+from runner.stage import Stage, Standing
+from runner.subjects.subgraph import Subgraph
+from runner.subjects.trimming import Trimming, cutting
+from strategies.search import Search
+from strategies.space import Closure
+from strategies.sweep import claim, sweep
+from strategies.trial import Trial
+
+
+@dataclass
+class Refinements:
+    """What is tried on the answer of a reduction, in order. ``journal`` opens the journal of a stage, by its name."""
+
+    journal: Callable[[str], Journal]
+    trim: bool = True
+    descents: Descents | None = None
+    _at: Standing | None = None
+    _left: Iterator[Stage] = field(default_factory=lambda: iter(()))
+
+    def next(self, standing: Standing) -> Stage | None:
+        """Return the next stage to try on an answer; None: it is as small as it gets."""
+        if standing is not self._at:
+            self._at, self._left = standing, self._stages(standing)
+        return next(self._left, None)
+
+    def _stages(self, standing: Standing) -> Iterator[Stage]:
+        # the name says all that the trials of a stage depend on
+        name = " ".join((*standing.origin, standing.trial.ranges))
+        yield from self._sinks(standing, f"sinks {name}")
+        if self.descents:
+            yield from self.descents.stages(standing, name)
+        yield from self._trim(standing, f"trim {name}")
+
+    def _sinks(self, standing: Standing, name: str) -> Iterator[Stage]:
+        """Nodes that may be needed only because without them a tensor becomes an output, which stops a fusion."""
+        subject = standing.judge.subject
+        if not isinstance(subject, Subgraph) or subject.outputs is not OutputPolicy.frontier:
+            return
+        hiding = hidden_by(subject.graph, standing.trial)
+        if subject.closure is not Closure.FREE or not hiding:
+            return
+        other = replace(subject, outputs=OutputPolicy.sinks)
+        space = replace(other.space, order=tuple(standing.trial))
+        first = sweep(space, space.whole, claim, settled=standing.trial.elements - hiding)
+        yield Stage(
+            "sinks",
+            "only the last values are outputs",
+            standing.judge.beside(other, self.journal(name)),
+            lambda known: Search(space, first, known),
+            standing.origin,
+            standing.trial,
+            purpose="refine",
+        )
+
+    def _trim(self, standing: Standing, name: str) -> Iterator[Stage]:
+        subject = standing.judge.subject
+        if not self.trim or isinstance(subject, Trimming):
+            return
+        trimming = Trimming(cutting(subject), standing.trial)
+        if not trimming.spare:
+            return
+        judge = standing.judge.beside(trimming, self.journal(name))
+        whole = trimming.space.whole
+        yield Stage("trim", "as it is", judge, trimming.search, standing.origin, whole, purpose="refine", known=True)
+
+
+def hidden_by(graph: Graph, trial: Trial) -> frozenset[int]:
+    """The nodes of a trial that share a tensor with another kept node and nobody else: without one it is an output."""
+    found = set()
+    for index in trial:
+        for name in graph.nodes[index].outputs:
+            readers = graph.readers.get(name, ())
+            inside = [reader for reader in readers if reader in trial]
+            if len(inside) > 1 and len(inside) == len(readers) and name not in graph.output_set:
+                found.update(inside)
+    return frozenset(found)

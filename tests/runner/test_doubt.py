@@ -1,0 +1,108 @@
+"""Checks that cannot be relied on: noticed, measured, and answered rightly all the same."""
+
+from __future__ import annotations
+
+import random
+import threading
+
+import pytest
+
+from runner.doubt import Doubt
+from runner.errors import CannotJudge
+from runner.schema.checker import Flaky
+from strategies.outcome import Outcome
+from strategies.trial import Trial
+from tests.runner.test_session import FAIL, PASS, needs, session
+
+
+def flaky(hit: float, false_alarm: float, *culprits: int, seed: int = 0):
+    """Fails with probability ``hit`` where the culprits are, else with ``false_alarm``."""
+    draw, lock = random.Random(seed), threading.Lock()
+
+    def rule(candidate):
+        with lock:
+            drawn = draw.random()
+        return FAIL if drawn < (hit if candidate.trial.elements.issuperset(culprits) else false_alarm) else PASS
+
+    return rule
+
+
+@pytest.mark.parametrize(("hit", "false_alarm"), [(0.5, 0.0), (0.7, 0.1), (1.0, 0.2)])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_flaky_check_is_noticed_and_the_answer_is_right(tmp_path, hit, false_alarm, seed):
+    one = session(tmp_path, flaky(hit, false_alarm, 7, 8, 20, seed=seed), doubt=Doubt(Flaky.auto, 0.01))
+    assert one.preflight() is None
+    ending = one.reduce()
+    assert (ending.status, ending.trial) == ("found", Trial.of([7, 8, 20]))
+    assert one.doubt.rates is not None
+    assert one.doubt.whole.total >= 20
+
+
+@pytest.mark.parametrize("seed", (1, 2, 3))
+def test_a_failure_of_one_run_in_four(tmp_path, seed):
+    one = session(tmp_path, flaky(0.25, 0.0, 7, 20, seed=seed), doubt=Doubt(Flaky.always, 0.01))
+    assert one.preflight() is None
+    assert one.reduce().trial == Trial.of([7, 20])
+
+
+def test_workers_decide_on_flaky_checks_too(tmp_path):
+    one = session(tmp_path, flaky(0.6, 0.05, 3, 9, seed=4), doubt=Doubt(Flaky.always, 0.01), workers=4)
+    assert one.preflight() is None
+    assert one.reduce().trial == Trial.of([3, 9])
+
+
+def test_a_reliable_check_costs_a_few_repeats_and_no_more(tmp_path):
+    one = session(tmp_path, needs(7, 20), doubt=Doubt(Flaky.auto, 0.01))
+    one.preflight()
+    ending = one.reduce()
+    assert ending.trial == Trial.of([7, 20])
+    assert one.doubt.rates is None
+    assert one.judge.tally.paid["trust"] <= 3 + 8 + 2 * 3 + 2
+
+
+def test_repeats_take_no_more_than_their_share_of_the_time(tmp_path):
+    """A check of a minute is not repeated eleven times."""
+    slow = [verdict.__class__(**{**verdict.__dict__, "seconds": 60.0}) for verdict in (FAIL, PASS)]
+    rule = needs(7, 20)
+    one = session(tmp_path, lambda c: slow[rule(c).outcome is Outcome.PASS], doubt=Doubt(Flaky.auto, 0.01), count=256)
+    one.preflight()
+    assert one.judge.tally.paid["trust"] == 1
+    one.reduce()
+    searched = one.judge.tally.paid["search"]
+    assert one.judge.tally.paid["trust"] <= 3 + (searched + 3) / 2
+
+
+def test_a_model_that_fails_now_and_then_is_not_called_healthy(tmp_path):
+    rule = flaky(0.4, 0.0, 3, seed=11)  # passes when first asked
+    one = session(tmp_path, rule, doubt=Doubt(Flaky.auto, 0.01))
+    assert one.preflight() is None
+    assert one.reduce().trial == Trial.of([3])
+
+
+def test_a_healthy_model_is_healthy_whatever_is_asked(tmp_path):
+    for mode in Flaky:
+        folder = tmp_path / mode.value
+        folder.mkdir()
+        one = session(folder, lambda candidate: PASS, doubt=Doubt(mode, 0.01))
+        ending = one.preflight()
+        assert ending is not None
+        assert ending.exit_code == 4
+
+
+def test_a_coin_cannot_judge(tmp_path):
+    one = session(tmp_path, flaky(0.5, 0.5, 3), doubt=Doubt(Flaky.always, 0.01))
+    with pytest.raises(CannotJudge, match="cannot be told from"):
+        one.preflight()
+
+
+def test_a_resumed_flaky_run_pays_nothing_twice(tmp_path):
+    first = session(tmp_path, flaky(0.6, 0.0, 5, 6, seed=2), doubt=Doubt(Flaky.always, 0.01))
+    first.preflight()
+    first.reduce()
+    paid = sum(first.judge.tally.paid.values())
+    second = session(tmp_path, flaky(0.6, 0.0, 5, 6, seed=9), doubt=Doubt(Flaky.always, 0.01))
+    second.preflight()
+    ending = second.reduce()
+    assert ending.trial == Trial.of([5, 6])
+    assert sum(second.judge.tally.paid.values()) == 0
+    assert paid > 40
