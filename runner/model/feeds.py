@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from runner.model import storage
+from runner.model import containers, storage
 from runner.model.tensor_file import NUMPY, TensorFile, finite_of, load, read, renamed
+from runner.model.types import Structure
 
 _NUMBERED = re.compile(r"(input|output)_(\d+)\.pb")
 
@@ -19,9 +20,9 @@ _NUMBERED = re.compile(r"(input|output)_(\d+)\.pb")
 def write_npz(feeds: Mapping[str, TensorFile], path: Path) -> tuple[str, ...]:
     """Write tensors for ``numpy.load`` (no pickles in it) and return the names that were left out.
 
-    Names stand as they are, those of ``numpy.savez``'s own parameters too. Left out: dtypes that numpy lacks, strings
-    that are no text, names that a zip archive cannot hold (NUL, more than 64 KiB), and ``x.npy`` where there is ``x``
-    (``numpy.load`` takes one for the other).
+    Names stand as they are, those of ``numpy.savez``'s own parameters too. Left out: sequences, optionals and maps,
+    dtypes that numpy lacks, strings that are no text, names that a zip archive cannot hold (NUL, more than 64 KiB),
+    and ``x.npy`` where there is ``x`` (``numpy.load`` takes one for the other).
     """
     skipped = []
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
@@ -42,6 +43,8 @@ def _fits_archive(name: str, others: Mapping[str, TensorFile]) -> bool:
 
 def _numpy_array(file: TensorFile) -> Any:
     """Return the tensor as an array that needs no pickle, or None."""
+    if file.structure is not None:
+        return None
     if file.dtype in NUMPY:
         return read(file)
     if file.dtype != storage.STRING:
@@ -65,23 +68,40 @@ def write_test_data_set(inputs: Mapping[str, TensorFile], outputs: Mapping[str, 
             renamed(file, name, folder / f"{kind}_{number}.pb")
 
 
-def read_test_data_set(folder: Path) -> tuple[list[TensorFile], list[TensorFile]]:
+def read_test_data_set(
+    folder: Path, inputs: Sequence[Structure | None] = (), outputs: Sequence[Structure | None] = ()
+) -> tuple[list[TensorFile], list[TensorFile]]:
     """Return the inputs and the outputs of a ``test_data_set`` folder, in order.
 
-    Names are empty where the files have none. Raises OSError, or ValueError for a file that holds
-    no tensor (a sequence, an optional, anything else).
+    ``inputs`` and ``outputs`` say by number of those that are no tensors what they are: the files do not. Names are
+    empty where the files have none. Raises OSError, or ValueError for a file that holds something else.
     """
     found: dict[str, list[tuple[int, Path]]] = {"input": [], "output": []}
     for path in Path(folder).iterdir():
         match = _NUMBERED.fullmatch(path.name)
         if match:
             found[match[1]].append((int(match[2]), path))
-    inputs, outputs = ([describe(path) for _, path in sorted(found[kind])] for kind in ("input", "output"))
-    return inputs, outputs
+    return (
+        [describe(path, _at(inputs, number)) for number, path in sorted(found["input"])],
+        [describe(path, _at(outputs, number)) for number, path in sorted(found["output"])],
+    )
 
 
-def describe(path: Path) -> TensorFile:
-    """Return what a file with a serialised TensorProto holds. Raises OSError, or ValueError where it holds none."""
+def _at(structures: Sequence[Structure | None], number: int) -> Structure | None:
+    return structures[number] if number < len(structures) else None
+
+
+def describe(path: Path, structure: Structure | None = None) -> TensorFile:
+    """Return what a file holds: a serialised TensorProto, or what ``structure`` says.
+
+    Raises OSError, or ValueError where it holds something else.
+    """
+    if structure is not None and structure[0] != "tensor":
+        try:
+            message = containers.parse(Path(path).read_bytes(), structure)
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
+        return containers.describe(message, structure, message.name, path)
     tensor = load(path)
     if storage.is_external(tensor):
         raise ValueError(f"{path}: a tensor with external data cannot be used here")

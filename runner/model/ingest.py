@@ -19,7 +19,7 @@ from runner.model.constants import lower_constants
 from runner.model.errors import ModelError
 from runner.model.external import ExternalFiles, chunks
 from runner.model.graph import is_sparse_constant
-from runner.model.structure import check_names, check_tensors, drop_duplicate_initializers, sort_nodes
+from runner.model.structure import check_names, check_tensors, check_text, drop_duplicate_initializers, sort_nodes
 from runner.model.weights import WEIGHTS, WeightsWriter
 
 STRUCTURE = "structure.onnx"
@@ -50,6 +50,7 @@ def ingest(args: Mapping[str, Any]) -> dict[str, Any]:
     if model.training_info:
         del model.training_info[:]
         warnings.append("training information was left out")
+    check_text(model)
     check_tensors(model)
     files = ExternalFiles(path)
     _inline_small_parts(model, files, digest)
@@ -114,10 +115,9 @@ def _place_weights(model: ModelProto, files: ExternalFiles, store: Path, inline_
     """Put the initializers where they belong; return the bytes of those that are no strings."""
     sizes = []
     for tensor in scopes.initializers(model):
-        size = storage.byte_size(tensor.data_type, tensor.dims) or 0
         if storage.is_external(tensor):
             files.region(tensor)  # all of them, before anything is written
-        sizes.append((tensor, size))
+        sizes.append((tensor, storage.byte_size(tensor.data_type, tensor.dims) or 0))
     total = sum(size for _, size in sizes)
     if total <= inline_limit:
         for tensor, _ in sizes:

@@ -8,7 +8,7 @@ Dtypes are plain numbers, so that a model with a dtype newer than the installed 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import onnx
@@ -32,6 +32,7 @@ _FIELDS = {
     15: ("double_data", "<f8"),
 }
 _SIX_BITS = (27, 28)
+_MOST_DIGITS = 20
 
 
 def is_external(tensor: TensorProto) -> bool:
@@ -124,13 +125,26 @@ def set_reference(tensor: TensorProto, location: str, offset: int, length: int) 
 
 
 def reference(tensor: TensorProto) -> tuple[str, int, int | None]:
-    """Return (location, offset, length or None) of an external tensor. Raises ValueError for what is not a number."""
+    """Return (location, offset, length or None) of an external tensor.
+
+    Raises ValueError for entries that are no text, no number or negative.
+    """
     entries = {entry.key: entry.value for entry in tensor.external_data}
+    for text in (*entries, *entries.values()):
+        if isinstance(text, bytes):  # what protobuf hands out for it
+            raise ValueError(f"external data with an entry that is not UTF-8 text ({text!r})")
     location = entries.get("location", "")
     if not location:
         raise ValueError("external data without a location")
-    offset = int(entries.get("offset") or 0)
-    length = int(entries["length"]) if entries.get("length") else None
-    if offset < 0 or (length is not None and length < 0):
-        raise ValueError(f"negative offset or length ({offset}, {length})")
-    return location, offset, length
+    offset = _whole(entries, "offset")
+    return location, offset or 0, _whole(entries, "length")
+
+
+def _whole(entries: Mapping[str, str], key: str) -> int | None:
+    text = entries.get(key, "")
+    if not text:
+        return None
+    # more digits than these are more bytes than any file has, and slow to read
+    if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
+        raise ValueError(f"external data with {key}={text!r}: it must be a number of bytes")
+    return int(text)

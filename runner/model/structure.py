@@ -41,7 +41,6 @@ def drop_duplicate_initializers(graph: GraphProto) -> list[str]:
 
 def check_names(graph: GraphProto) -> None:
     """Raise ModelError where the top-level graph defines a name twice, or reads what nobody defines."""
-    _check_text(graph)
     inputs = _inputs(graph)
     initializers = _initializers(graph)
     defined = inputs | initializers
@@ -58,15 +57,43 @@ def check_names(graph: GraphProto) -> None:
     _check_reads(graph, defined)
 
 
-def _check_text(graph: GraphProto) -> None:
-    # protobuf hands out bytes for what is no UTF-8, and takes no such name in a new message
-    for below in scopes.graphs_below(graph):
-        names = [value.name for group in (below.input, below.output, below.initializer) for value in group]
-        for node in below.node:
-            names += [node.name, node.op_type, node.domain, *node.input, *node.output]
-        for name in names:
-            if isinstance(name, bytes):
-                raise ModelError(f"the name {name!r} is not UTF-8 text; give it another one")
+def check_text(model: ModelProto) -> None:
+    """Raise ModelError for a name that is no UTF-8 text.
+
+    Protobuf hands out bytes for it, which nothing expects, and takes no such name in a new message.
+    """
+    for name in _names(model):
+        if isinstance(name, bytes):
+            raise ModelError(f"the name {name!r} is not UTF-8 text; give it another one")
+
+
+def _names(model: ModelProto) -> Iterator[str | bytes]:
+    bodies = [model.graph.node]
+    for entry in model.opset_import:
+        yield entry.domain
+    for function in model.functions:
+        yield from (function.name, function.domain, getattr(function, "overload", ""))
+        yield from (*function.input, *function.output, *function.attribute)
+        yield from (entry.domain for entry in function.opset_import)
+        yield from (attribute.name for attribute in function.attribute_proto)
+        bodies.append(function.node)
+    yield from _names_of_graph(model.graph)
+    for node in (node for body in bodies for node in scopes.all_nodes(body)):
+        yield from (node.name, node.op_type, node.domain, getattr(node, "overload", ""), *node.input, *node.output)
+        for attribute in node.attribute:
+            yield from (attribute.name, attribute.ref_attr_name)
+        for graph in scopes.subgraphs(node):
+            yield from _names_of_graph(graph)
+
+
+def _names_of_graph(graph: GraphProto) -> Iterator[str | bytes]:
+    yield graph.name
+    yield from (tensor.name for tensor in graph.initializer)
+    yield from (sparse.values.name for sparse in graph.sparse_initializer)
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        yield value.name
+        if value.type.HasField("tensor_type"):
+            yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim)
 
 
 def _inputs(graph: GraphProto) -> set[str]:

@@ -1,18 +1,19 @@
-"""A recorded value: one serialised TensorProto a file, which holds every ONNX dtype.
+"""A recorded value: one serialised TensorProto a file, which holds every ONNX dtype. ``containers`` has the others.
 
 This module also runs in workers under older interpreters (Python 3.8, onnx 1.13, numpy 1).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from onnx import TensorProto, TypeProto, helper, numpy_helper
+from onnx import TensorProto, TypeProto, numpy_helper
 
 from runner.model import storage
+from runner.model.types import Shape, Structure, frozen, tensor_type, type_of
 
 Array = Any  # numpy.ndarray of any dtype; numpy's own generic differs between the versions that this runs under
 
@@ -29,17 +30,20 @@ _EXTENDED = {
 }  # fmt: skip
 _BY_NAME = {name: dtype for dtype, name in [*NUMPY.items(), *_EXTENDED.items()]}
 INTEGERS = (2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 21, 22, 25, 26)
-# tags of the fields raw_data (9) and name (8) of TensorProto: number << 3 | length-delimited
-_RAW_DATA, _NAME = b"\x4a", b"\x42"
+# tags of the fields raw_data (9) and name (8) of TensorProto, and name (1) of the other messages: number << 3 |
+# length-delimited
+_RAW_DATA, _NAME, _OTHER_NAME = b"\x4a", b"\x42", b"\x0a"
 
 
 @dataclass(frozen=True)
 class TensorFile:
-    """One tensor on disk.
+    """One value on disk: nearly always a tensor.
 
     ``path``: a serialised ``onnx.TensorProto``. ``dtype``: an ``onnx.TensorProto.DataType`` number. ``finite`` /
-    ``nan``: whether all
-    its elements are finite / any is NaN (integers and strings are finite).
+    ``nan``: whether all its elements are finite / any is NaN (integers and strings are finite).
+    ``structure``: None for a tensor; else what the value is (see ``types``), the file is the SequenceProto,
+    OptionalProto or MapProto, ``dtype`` is UNDEFINED, ``shape`` empty, and ``elements`` are the shapes of the tensors
+    inside, in order.
     """
 
     name: str
@@ -48,10 +52,12 @@ class TensorFile:
     shape: tuple[int, ...]
     finite: bool = True
     nan: bool = False
+    structure: Structure | None = None
+    elements: tuple[Shape, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types."""
-        return {
+        found = {
             "name": self.name,
             "path": str(self.path),
             "dtype": self.dtype,
@@ -59,28 +65,37 @@ class TensorFile:
             "finite": self.finite,
             "nan": self.nan,
         }
+        if self.structure is not None:
+            found.update(structure=self.structure, elements=[list(shape) for shape in self.elements])
+        return found
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> TensorFile:
         """Read what ``to_json`` wrote."""
         return TensorFile(
-            data["name"], Path(data["path"]), data["dtype"], tuple(data["shape"]), data["finite"], data["nan"]
+            data["name"],
+            Path(data["path"]),
+            data["dtype"],
+            tuple(data["shape"]),
+            data["finite"],
+            data["nan"],
+            frozen(data.get("structure")),
+            tuple(tuple(shape) for shape in data.get("elements", ())),
         )
 
     @property
     def type(self) -> TypeProto:
-        """The tensor's type, with its concrete shape."""
-        return tensor_type(self.dtype, self.shape)
-
-
-def tensor_type(dtype: int, shape: tuple[int | str | None, ...] | None) -> TypeProto:
-    """Return a tensor type; ``shape`` None means that not even the rank is known."""
-    return helper.make_tensor_type_proto(dtype, None if shape is None else list(shape))
+        """The value's type, with the concrete shape; of a sequence, with what the shapes inside have in common."""
+        if self.structure is None:
+            return tensor_type(self.dtype, self.shape)
+        return type_of(self.structure, self.elements)
 
 
 def load(file: TensorFile | Path) -> TensorProto:
     """Read a tensor file as the protobuf that it is. Raises OSError, or ValueError for a file that is none."""
     path = file.path if isinstance(file, TensorFile) else Path(file)
+    if isinstance(file, TensorFile) and file.structure is not None:
+        raise ValueError(f"{path} holds no tensor but a {file.structure[0]}")
     tensor = TensorProto()
     try:
         tensor.ParseFromString(path.read_bytes())
@@ -187,14 +202,14 @@ def finiteness(array: Array) -> tuple[bool, bool]:
 
 
 def renamed(file: TensorFile, name: str, path: Path) -> TensorFile:
-    """Copy a tensor file under another name, whatever its dtype."""
+    """Copy a file under another name, whatever it holds."""
     data = name.encode()
     with Path(path).open("wb") as target, file.path.open("rb") as source:
         while piece := source.read(1 << 22):
             target.write(piece)
         # of a field that is given twice the last one counts
-        _write_field(target, _NAME, np.frombuffer(data, dtype=np.uint8))
-    return TensorFile(name, Path(path), file.dtype, file.shape, file.finite, file.nan)
+        _write_field(target, _NAME if file.structure is None else _OTHER_NAME, np.frombuffer(data, dtype=np.uint8))
+    return replace(file, name=name, path=Path(path))
 
 
 def _encoded(item: Any) -> bytes:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from runner.model.containers import contents
+from runner.model.containers import write as write_container
 from runner.model.feeds import describe, read_test_data_set, write_npz, write_test_data_set
 from runner.model.seeded import seeded, seeded_array
 from runner.model.tensor_file import (
@@ -11,13 +13,14 @@ from runner.model.tensor_file import (
     load,
     read,
     renamed,
-    tensor_type,
     to_array,
     write,
 )
+from runner.model.types import tensor_type
 
 __all__ = [
     "TensorFile",
+    "contents",
     "describe",
     "finite_of",
     "finiteness",
@@ -30,6 +33,7 @@ __all__ = [
     "tensor_type",
     "to_array",
     "write",
+    "write_container",
     "write_npz",
     "write_test_data_set",
 ]

@@ -21,7 +21,8 @@ from runner.errors import UsageError
 from runner.model.cut import CutError, cut
 from runner.model.graph import Graph
 from runner.model.store import Store
-from runner.model.values import TensorFile, tensor_type
+from runner.model.types import common_shape, tensor_type, type_of
+from runner.model.values import TensorFile
 from runner.workers.pool import Pool
 
 log = logging.getLogger(__name__)
@@ -39,7 +40,8 @@ class Recorded:
     """``values[sample][tensor]``.
 
     ``unrunnable``: nodes that the reference cannot run, ``reason``: of the first of them. ``out_of_time``: it was
-    stopped before every node was tried.
+    stopped before every node was tried. ``partners``: the tensors whose value another model (reference.model) tells,
+    None: there is none; no other tensor is to be judged. ``unfit``: why a value must not be fed, by tensor.
     """
 
     values: tuple[Mapping[str, TensorFile], ...]
@@ -47,6 +49,8 @@ class Recorded:
     reason: str = ""
     seconds: float = 0.0
     out_of_time: bool = False
+    partners: frozenset[str] | None = None
+    unfit: Mapping[str, str] = field(default_factory=dict)
 
     def healthy(self, outputs: Sequence[str]) -> bool:
         """Whether the reference run ended with finite outputs, so that an Inf on the way is meant (a mask, say)."""
@@ -68,13 +72,17 @@ class Recorder:
     memory_mb: int | None = None
     _pieces: int = field(default=0, init=False)
 
-    def record(self, samples: Sequence[Mapping[str, TensorFile]]) -> Recorded:
-        """Record every tensor for each of ``samples`` (values of the model's inputs)."""
+    def record(self, samples: Sequence[Mapping[str, TensorFile]], nodes: Sequence[int] | None = None) -> Recorded:
+        """Record every tensor for each of ``samples`` (values of the model's inputs).
+
+        ``nodes``: the elements to run, ascending, where the others' values are among the samples.
+        """
         started = time.monotonic()
         values: list[dict[str, TensorFile]] = [dict(sample) for sample in samples]
         unrunnable: list[str] = []
         reasons: list[str] = []
-        waiting = [tuple(range(len(self.graph.nodes)))] if self.graph.nodes else []
+        everything = tuple(range(len(self.graph.nodes)) if nodes is None else nodes)
+        waiting = [everything] if everything else []
         out_of_time = False
         while waiting and not out_of_time:
             piece = self._runnable(waiting.pop(), values)
@@ -147,13 +155,17 @@ class Recorder:
 
 
 def recorded_types(values: Sequence[Mapping[str, TensorFile]]) -> dict[str, onnx.TypeProto]:
-    """Return the type of each recorded tensor; a dimension that differs between samples is left open."""
+    """Return the type of each recorded value; a dimension that differs between samples is left open.
+
+    Of a value that is a tensor in one sample and none in another no type is known.
+    """
     found: dict[str, onnx.TypeProto] = {}
-    for name, tensor in values[0].items() if values else ():
-        shapes = [sample[name].shape for sample in values if name in sample]
-        if any(len(shape) != len(shapes[0]) for shape in shapes):
-            found[name] = tensor_type(tensor.dtype, None)
+    for name, first in values[0].items() if values else ():
+        every = [sample[name] for sample in values if name in sample]
+        if any(one.structure != first.structure for one in every):
             continue
-        dims = tuple(sizes[0] if len(set(sizes)) == 1 else None for sizes in zip(*shapes, strict=True))
-        found[name] = tensor_type(tensor.dtype, dims)
+        if first.structure is None:
+            found[name] = tensor_type(first.dtype, common_shape([one.shape for one in every]))
+        else:
+            found[name] = type_of(first.structure, [shape for one in every for shape in one.elements])
     return found

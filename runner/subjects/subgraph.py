@@ -8,6 +8,7 @@ away.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -28,6 +29,7 @@ from strategies.trial import Trial
 
 LARGEST_CONSTANT = 4 << 20
 """Bytes up to which a data-independent value is written into a candidate; a larger one stays a graph input."""
+_MOST_SEEDED = 1 << 28  # elements: as many as take 2 GiB to draw
 
 
 @dataclass
@@ -69,10 +71,15 @@ class Subgraph:
         bad = self._non_finite(made) if trial else None
         if bad:
             return Invalid(f"the value recorded for {bad!r} is not finite")
-        samples = self.samples(made)
+        if unfit := [name for name in (*made.inputs, *made.constants) if name in self.recorded.unfit]:
+            return Invalid(self.recorded.unfit[unfit[0]])
+        try:
+            samples = self.samples(made)
+        except CutError as error:
+            return Invalid(str(error))
         if not trial:  # the control: what goes in should come out
             samples = tuple(Sample(s.feeds, dict(zip(made.outputs, s.feeds.values(), strict=False))) for s in samples)
-        path = self.store.write(made.model, folder)
+        path = self.write(made, folder)
         return Candidate(path, folder, iteration, phase, label, trial, samples, nodes=self.names(trial))
 
     def cut(self, trial: Trial) -> Cut:
@@ -82,10 +89,17 @@ class Subgraph:
         outputs = OutputPolicy.sinks if self.closure is Closure.ANCESTORS else self.outputs
         return cut(self.graph, trial.elements, types=self._all_types, constants=constants, expose=outputs.value)
 
+    def write(self, made: Cut, folder: Path) -> Path:
+        """Write a candidate's model."""
+        return self.store.write(made.model, folder)
+
     def original(self, folder: Path, iteration: int) -> Candidate:
         """Return the user's file as it is, with the values of its inputs."""
         samples = tuple(
-            Sample({name: sample[name] for name in self.graph.inputs if name in sample})
+            Sample(
+                {name: sample[name] for name in self.graph.inputs if name in sample},
+                {name: sample[name] for name in self.graph.outputs if name in sample and self._is_told(name)},
+            )
             for sample in self.recorded.values
         )
         everything = self.space.whole
@@ -97,12 +111,15 @@ class Subgraph:
             candidate.model.unlink(missing_ok=True)
 
     def samples(self, made: Cut) -> tuple[Sample, ...]:
-        """Return, for each input sample, what a cut is fed and what its outputs should be."""
+        """Return, for each input sample, what a cut is fed and what its outputs should be.
+
+        Raises CutError for a value that was not recorded and is too large to make up.
+        """
         types = {value.name: value.type for value in made.model.graph.input}
         return tuple(
             Sample(
                 {name: tensor for name in made.inputs if (tensor := self._feed(name, types[name], values))},
-                {name: values[name] for name in made.outputs if name in values},
+                {name: values[name] for name in made.outputs if name in values and self._is_told(name)},
             )
             for values in self.recorded.values
         )
@@ -117,27 +134,33 @@ class Subgraph:
         if not tensor_type.elem_type:
             return None
         shape = tuple(dim.dim_value or 1 for dim in tensor_type.shape.dim)
+        if math.prod(shape) > _MOST_SEEDED:  # a damaged file may say anything
+            raise CutError(f"nothing is recorded for {name!r}, and {list(shape)} is too large to make up a value")
         self.folder.mkdir(parents=True, exist_ok=True)
         place = self.folder / f"seeded-{hashlib.sha256(name.encode()).hexdigest()[:16]}.pb"
         self._seeded[name] = seeded(name, tensor_type.elem_type, shape, seed=self.seed, path=place)
         return self._seeded[name]
 
+    def _is_told(self, name: str) -> bool:
+        """Whether the good side says what a tensor holds; a reference model does so for those that have a partner."""
+        return self.recorded.partners is None or name in self.recorded.partners
+
     def _non_finite(self, made: Cut) -> str | None:
         """The first fed value that would itself explain a non-finite output.
 
-        A NaN always would. An Inf would, unless it is meant (the mask of an attention).
+        One that is meant would not: the -Inf of an attention's mask, a NaN that the model looks for and replaces.
         """
         for name in made.inputs:
             if name in self.graph.inputs:
                 continue
             for values in self.recorded.values:
                 tensor = values.get(name)
-                if tensor and not tensor.finite and (tensor.nan or not self._meant(name)):
+                if tensor and not tensor.finite and not self._meant(name):
                     return name
         return None
 
     def _meant(self, name: str) -> bool:
-        """Whether an Inf is meant: it does not reach the failing outputs, or the reference run ended finite."""
+        """Whether a NaN or Inf is meant: it does not reach the failing outputs, or the reference run ended finite."""
         return name in self.taint.harmless if self.taint else self._healthy
 
     @cached_property
@@ -161,9 +184,11 @@ class Subgraph:
 
 
 def _agreed(tensors: Sequence[TensorFile | None]) -> onnx.TensorProto | None:
-    """The one value that all samples have, if it is small enough to be written into candidates."""
+    """The one tensor that all samples have, if it is small enough to be written into candidates."""
     found = [
-        tensor.path.read_bytes() for tensor in tensors if tensor and tensor.path.stat().st_size <= LARGEST_CONSTANT
+        tensor.path.read_bytes()
+        for tensor in tensors
+        if tensor and tensor.structure is None and tensor.path.stat().st_size <= LARGEST_CONSTANT
     ]
     if len(found) != len(tensors) or len(set(found)) != 1:
         return None
