@@ -16,6 +16,7 @@ from runner.account import account, pass_rate
 from runner.answers import answered, files_of, several
 from runner.artifacts import Artifacts
 from runner.candidate import Sample
+from runner.checkers.audited import Audited
 from runner.checkers.checker import Checker, Tools
 from runner.checkers.interactive import InteractiveCheck
 from runner.checkers.registry import build as build_checker
@@ -121,6 +122,10 @@ def _reduce(job: Job) -> Summary:
     def search(space: Space) -> Step:
         return SEARCHES[settings.strategy.search](space, settings.strategy.extra_checks)
 
+    audited: Audited | None = None
+    if settings.audit:
+        audited = Audited(job.checker, settings, job.tools, loaded.store.structure, drawing=bool(loaded.graph.drawing))
+        job = replace(job, checker=audited)
     handed = HandOver(settings.result, job.folder, job.tools.at, loaded.store)
     with _judge(job, subject, loaded) as judge:
         session = Session(
@@ -137,6 +142,8 @@ def _reduce(job: Job) -> Summary:
             ending = replace(ending, message=f"{ending.message}; go on with resume={job.folder}")
             if ending.standing:
                 handed.write(subject, ending.standing.trial, REDUCED)
+        if audited:
+            loaded = replace(loaded, warnings=(*loaded.warnings, audited.summary))
         first = answered(_account(job, judge, ending, loaded, session.doubt), ending, subject, job.folder)
         others = tuple(_others(job, session, handed, ending, subject, loaded))
         if others:
@@ -172,11 +179,12 @@ def _question(job: Job, session: Session, judge: Judge, subject: Subgraph, loade
     ending = session.preflight()
     if ending:
         return ending
-    if judge.baseline and judge.baseline.kind in ("nan", "inf") and isinstance(job.checker, RuntimeCheck):
+    checker = job.checker.checker if isinstance(job.checker, Audited) else job.checker
+    if judge.baseline and judge.baseline.kind in ("nan", "inf") and isinstance(checker, RuntimeCheck):
         found = taint_of_all(loaded.graph, record_target(settings, job.pool, loaded, job.folder))
         if found.tainted:
             subject.taint = found
-            job.checker.spare(found.harmless)
+            checker.spare(found.harmless)
     if settings.plan:
         return Ending(
             "planned", 0, "stopped after the pre-flight, as asked", remaining=session.inquiry.search.remaining

@@ -148,6 +148,24 @@ class Graph:
         return tuple(found)
 
     @cached_property
+    def drawing(self) -> tuple[str, ...]:
+        """The names of the elements that draw random numbers anew in each run.
+
+        A Dropout does so in training only; a node with a seed draws the same.
+        """
+        functions = _drawing_functions(self.model)
+        return tuple(
+            node.name
+            for node, proto in zip(self.nodes, self.protos)  # noqa: B905 - equally long; runs on older interpreters too
+            if any(
+                _draws(inner, functions)
+                and (inner.op_type != "Dropout" or len(inner.input) > 2)
+                and not any(attribute.name == "seed" for attribute in inner.attribute)
+                for inner in scopes.all_nodes([proto])
+            )
+        )
+
+    @cached_property
     def functions(self) -> Mapping[tuple[str, str, str], Any]:
         """The model-local functions by (domain, name, overload)."""
         return {scopes.function_key(function): function for function in self.model.functions}

@@ -16,6 +16,7 @@ from runner.schema.run import (
     JournalSettings,
     LogSettings,
     ResultSettings,
+    SanitizeSettings,
     WorkerSettings,
 )
 from runner.schema.settings import settings
@@ -33,10 +34,13 @@ class Settings:
     target: BackendSettings = MISSING
     reference: BackendSettings = MISSING
     inputs: InputsSettings = MISSING
+    # also check each candidate with the ONNX checker and on the reference, and report what is not as recorded
+    audit: bool = False
     artifacts: ArtifactSettings = field(default_factory=ArtifactSettings)
     workers: WorkerSettings = field(default_factory=WorkerSettings)
     budget: BudgetSettings = field(default_factory=BudgetSettings)
     journal: JournalSettings = field(default_factory=JournalSettings)
+    sanitize: SanitizeSettings = field(default_factory=SanitizeSettings)
     result: ResultSettings = field(default_factory=ResultSettings)
     log: LogSettings = field(default_factory=LogSettings)
     # debug | info | warning | error | silent, or a list that adds levels for modules: [info, runner.model=debug]
