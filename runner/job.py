@@ -26,7 +26,8 @@ from runner.doubt import Doubt
 from runner.errors import UsageError, WinnowError
 from runner.handover import REDUCED, HandOver
 from runner.inquiry import Budget, Means
-from runner.journal import JOURNAL_NAME, Journal, context_digest
+from runner.journal import Journal
+from runner.journals import Journals
 from runner.judge import Judge
 from runner.loading import Loaded, clean_up, load, record_target
 from runner.model.graph import Graph
@@ -82,6 +83,11 @@ class Job:
     tools: Tools
     checker: Checker
     started: float
+
+    @property
+    def journals(self) -> Journals:
+        """Where its verdicts go."""
+        return Journals(self.settings, self.folder, self.tools.at)
 
 
 def run(settings: Settings, run_folder: Path, command: Sequence[str]) -> Summary:
@@ -231,11 +237,7 @@ def _judge(job: Job, subject: Subject, loaded: Loaded | None) -> Iterator[Judge]
     context = contexts.context(settings, job.checker, job.pool, loaded)
     for change in contexts.drifted(settings, context):
         log.warning("not as recorded: %s", change)
-    shared = _sweep_journal(job, context)
-    own = job.folder / JOURNAL_NAME
-    journal = Journal(shared or own, context, writer=str(job.folder), shared=shared is not None)
-    if settings.journal.reuse:
-        journal.reuse([job.tools.at(path) for path in settings.journal.reuse])
+    journal = job.journals.main(context)
     artifacts = Artifacts(settings.artifacts, job.folder, job.tools.cwd)
     watcher = observer(noun="nodes" if loaded else "iterations")
 
@@ -256,7 +258,7 @@ def _refinements(job: Job, judge: Judge, loaded: Loaded, search: Callable[[Space
     settings = job.settings
 
     def journal(name: str) -> Journal:
-        return _stage_journal(job, judge.journal, name)
+        return job.journals.stage(judge.journal, name)
 
     def record(graph: Graph, folder: Path) -> Recorder:
         return recorder(settings, settings.reference, graph, loaded.store, job.pool, folder)
@@ -264,26 +266,6 @@ def _refinements(job: Job, judge: Judge, loaded: Loaded, search: Callable[[Space
     inside = settings.strategy.inside and _closure(settings) is Closure.FREE
     descents = Descents(journal, record, job.folder / "values" / "inside", search) if inside else None
     return Refinements(journal, settings.strategy.trim, descents)
-
-
-def _stage_journal(job: Job, main: Journal, name: str) -> Journal:
-    """Open the journal of a stage: what its trials mean depends on what was found before."""
-    context = {**main.context, "stage": name}
-    file = f"journal-{context_digest(context)}.jsonl"
-    shared = _sweep_journal(job, context)
-    journal = Journal(shared or job.folder / file, context, writer=str(job.folder), shared=shared is not None)
-    if job.settings.journal.reuse:
-        journal.reuse([job.tools.at(path) for path in job.settings.journal.reuse], needed=False)
-    return journal
-
-
-def _sweep_journal(job: Job, context: dict[str, str]) -> Path | None:
-    """Return the journal that all jobs of a sweep with this context share; None where nothing is to be shared."""
-    sweep = job.folder.parent
-    repeats = job.settings.strategy.subject is SubjectKind.command
-    if repeats or not job.settings.journal.share or not (sweep / "multirun.yaml").exists():
-        return None
-    return sweep / "journal" / f"{context_digest(context)}.jsonl"
 
 
 def _account(job: Job, judge: Judge, ending: Ending, loaded: Loaded | None, doubt: Doubt | None = None) -> Summary:

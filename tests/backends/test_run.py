@@ -152,23 +152,6 @@ def test_scalars_and_empty_tensors(lab: Lab, backend: str) -> None:
 
 
 @both
-def test_sequences_are_skipped(lab: Lab, backend: str) -> None:
-    sequence = helper.make_sequence_type_proto(helper.make_tensor_type_proto(F, None))
-    nodes = [node("SplitToSequence", ["x"], ["s"], axis=0), node("Neg", ["x"], ["y"])]
-    model = lab.model(nodes, {"x": (F, [2])}, {"s": sequence, "y": (F, [2])})
-    reply = lab.run(backend, model, {"x": np.ones(2, np.float32)})
-    assert list(reply.value["samples"][0]) == ["y"] and "no tensor" in reply.value["skipped"]["s"]
-
-
-def test_empty_optional_is_skipped(lab: Lab) -> None:
-    kind = helper.make_optional_type_proto(helper.make_tensor_type_proto(F, [2]))
-    nodes = [node("Optional", [], ["o"], type=helper.make_tensor_type_proto(F, [2])), node("Neg", ["x"], ["y"])]
-    model = lab.model(nodes, {"x": (F, [2])}, {"o": kind, "y": (F, [2])})
-    reply = lab.run("onnxruntime", model, {"x": np.ones(2, np.float32)})
-    assert list(reply.value["samples"][0]) == ["y"] and "o" in reply.value["skipped"]
-
-
-@both
 def test_names_never_become_file_names(lab: Lab, backend: str) -> None:
     name = "../up/\n'\"%s{x}🙂"
     model = lab.model([node("Neg", ["x"], [name])], {"x": (F, [1])}, {name: (F, [1])})

@@ -104,13 +104,13 @@ class TestRandom:
         with pytest.raises(UsageError, match=r"inputs\.shapes.*'q'"):
             samples(RandomInputs(shapes={"q": [1]}), one, pool, tmp_path)
 
-    def test_no_inputs_and_no_tensors(self, pool: Pool, tmp_path: Path) -> None:
+    def test_no_inputs_and_no_types(self, pool: Pool, tmp_path: Path) -> None:
         assert samples(RandomInputs(), graph(), pool, tmp_path) == ({},)
         made = graph(x=(F, [1])).model
         sequence = ModelProto()
         sequence.CopyFrom(made)
         sequence.graph.input[0].type.CopyFrom(helper.make_sequence_type_proto(TypeProto(tensor_type=None)))
-        with pytest.raises(NotApplicable, match="'x' is no tensor"):
+        with pytest.raises(NotApplicable, match="'x' has a type that cannot be fed"):
             samples(RandomInputs(), Graph.of(sequence), pool, tmp_path)
         with pytest.raises(UsageError, match="samples=0"):
             samples(RandomInputs(samples=0), graph(), pool, tmp_path)
@@ -252,3 +252,77 @@ class TestPython:
 def test_an_unknown_choice_lists_the_known_ones(pool: Pool, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"inputs=no.*files, python, random"):
         samples(InputsSettings(name="no"), graph(), pool, tmp_path)
+
+
+class TestContainers:
+    """Inputs that are sequences, optionals and maps."""
+
+    TENSOR = helper.make_tensor_type_proto(F, ["n", 3])
+    TYPES: ClassVar = {
+        "s": helper.make_sequence_type_proto(TENSOR),
+        "o": helper.make_optional_type_proto(TENSOR),
+        "x": helper.make_tensor_type_proto(INT, [2]),
+        "m": helper.make_map_type_proto(TensorProto.STRING, helper.make_tensor_type_proto(F, [])),
+    }
+
+    def graph(self, *names: str) -> Graph:
+        model = ModelProto()
+        model.CopyFrom(graph(**{name: (F, [1]) for name in names}).model)
+        for value in model.graph.input:
+            value.type.CopyFrom(self.TYPES[value.name])
+        return Graph.of(model)
+
+    def test_random(self, pool: Pool, tmp_path: Path) -> None:
+        (sample,) = samples(RandomInputs(shapes={"o": [4, 3]}), self.graph("s", "o", "x", "m"), pool, tmp_path)
+        assert sample["s"].structure == ("sequence", ("tensor", F)) and sample["s"].elements == ((1, 3), (1, 3))
+        first, second = values.contents(sample["s"])
+        assert not np.array_equal(first, second)
+        assert values.contents(sample["o"]).shape == (4, 3)
+        assert sample["x"].structure is None
+        assert values.contents(sample["m"]).keys() == {"a", "b"}
+        with pytest.raises(UsageError, match=r"inputs\.shapes\.s"):
+            samples(RandomInputs(shapes={"s": [4, 4]}), self.graph("s"), pool, tmp_path)
+
+    def test_a_data_set(self, pool: Pool, tmp_path: Path) -> None:
+        one, items = self.graph("s", "x"), [np.full((at, 3), at, np.float32) for at in (2, 1)]
+        folder = tmp_path / "test_data_set_0"
+        folder.mkdir()
+        sequence = numpy_helper.from_list(items, "any")
+        (folder / "input_0.pb").write_bytes(sequence.SerializeToString())
+        (folder / "input_1.pb").write_bytes(numpy_helper.from_array(np.array([1, 2])).SerializeToString())
+        (sample,) = samples(FilesInputs(path=str(folder)), one, pool, tmp_path / "a")
+        for found, item in zip(values.contents(sample["s"]), items, strict=True):
+            np.testing.assert_array_equal(found, item)
+        assert (sample["s"].name, sample["x"].name) == ("s", "x")
+        wrong = numpy_helper.from_list([np.zeros((2, 4), np.float32)])
+        for content, why in ((wrong, "declares"), (numpy_helper.from_list([np.zeros(3)]), "DOUBLE")):
+            (folder / "input_0.pb").write_bytes(content.SerializeToString())
+            with pytest.raises(UsageError, match=f"'s'.*{why}"):
+                samples(FilesInputs(path=str(folder)), one, pool, tmp_path / "b")
+
+    def test_an_npz_cannot_hold_one(self, pool: Pool, tmp_path: Path) -> None:
+        np.savez(tmp_path / "x.npz", s=np.zeros((2, 3), np.float32))
+        with pytest.raises(UsageError, match=r"'s'.*sequence of float.*test_data_set"):
+            samples(FilesInputs(path=str(tmp_path / "x.npz")), self.graph("s"), pool, tmp_path / "a")
+
+    def test_a_function(self, pool: Pool, tmp_path: Path) -> None:
+        (tmp_path / "mine.py").write_text(
+            "import numpy as np\n"
+            "def inputs():\n"
+            "    one = np.ones((2, 3), np.float32)\n"
+            "    yield {'s': [one, one[:1]], 'o': None, 'x': np.array([1, 2]), 'm': {'a': 0.5}}\n"
+            "    yield {'s': [], 'o': one, 'x': np.array([1, 2]), 'm': {}}\n"
+            "def wrong():\n"
+            "    return {'s': np.ones((2, 3), np.float32)}\n"
+            "def other():\n"
+            "    return {'s': [np.ones((2, 4), np.float32)]}\n"
+        )
+        settings = PythonInputs(file=str(tmp_path / "mine.py"), function="inputs")
+        first, second = samples(settings, self.graph("s", "o", "x", "m"), pool, tmp_path)
+        assert (first["s"].elements, second["s"].elements) == (((2, 3), (1, 3)), ())
+        assert values.contents(first["o"]) is None and values.contents(second["o"]).shape == (2, 3)
+        assert values.contents(first["m"]) == {"a": np.float32(0.5)}
+        for function, why in (("wrong", "no sequence but ndarray"), ("other", "shape")):
+            settings = PythonInputs(file=str(tmp_path / "mine.py"), function=function)
+            with pytest.raises(UsageError, match=f"'s'.*{why}"):
+                samples(settings, self.graph("s"), pool, tmp_path)

@@ -136,6 +136,22 @@ Outer <slope, low> (p, q) => (r, t)
 }
 """
 
+WHILE = """
+main (float[2] x, float[1] stop) => (float[2] y) {
+    yes = Constant <value = bool {1}> ()
+    [loop] y = Loop (, yes, x) <
+        body = step (int64 i, bool go, float[2] v) => (bool on, float[2] w) {
+            two = Constant <value = float[1] {2.0}> ()
+            w = Mul (v, two)
+            biggest = ReduceMax <keepdims = 0> (w)
+            less = Less (biggest, stop)
+            on = Squeeze (less)
+        }
+    >
+}
+"""
+
+
 FEEDS = {
     "x": np.array([[-1.5, 0.25, 3], [2, -0.75, 1]], np.float32),
     "c": np.array(True),

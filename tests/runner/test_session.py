@@ -10,8 +10,8 @@ import pytest
 
 from runner.artifacts import Artifacts
 from runner.candidate import Candidate
-from runner.errors import CannotJudge
 from runner.doubt import Doubt
+from runner.errors import CannotJudge
 from runner.handover import HandOver
 from runner.inquiry import Budget, Means
 from runner.journal import Journal

@@ -62,7 +62,7 @@ def test_growing_finds_a_smaller_answer_outside() -> None:
     """What was found first needs 4 elements; with their neighbours, two others fail as well."""
 
     def condition(kept: frozenset[int]) -> bool:
-        return {0, 2, 4, 6} <= kept and 3 not in kept or {1, 3} <= kept
+        return ({0, 2, 4, 6} <= kept and 3 not in kept) or {1, 3} <= kept
 
     space = chain(8)
     _, done = transcript(space, linear(space, 60), condition)

@@ -5,15 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from runner.candidate import Candidate, Invalid
+from runner.checkers.recorded import compare
 from runner.errors import UsageError
 from runner.model import values
 from runner.model.graph import Graph
 from runner.model.store import Store
-from runner.subjects.recording import Recorder
+from runner.model.values import TensorFile
+from runner.schema.checker import CompareChecker
+from runner.subjects.recording import Recorder, recorded_types
+from runner.subjects.subgraph import Subgraph
 from runner.workers.pool import Pool
+from strategies.trial import Trial
 
 ORT = {"name": "onnxruntime", "optimization": "none", "providers": ["CPUExecutionProvider"]}
 
@@ -77,3 +84,93 @@ def test_out_of_time_is_said_and_nothing_is_blamed(tmp_path, pool):
 def test_settings_that_cannot_work_are_not_tried_on_every_node(tmp_path, pool):
     with pytest.raises(UsageError, match=r"no values can be recorded with onnxruntime.*NoSuchProvider"):
         recorder(tmp_path, pool, backend={**ORT, "providers": ["NoSuchProvider"]}).record([sample(tmp_path)])
+
+
+def sequences():
+    """A sequence on the way, of tensors of other sizes, and one without elements; an optional at the end."""
+    nodes = [
+        helper.make_node("SplitToSequence", ["x", "parts"], ["s"], name="split", axis=0),
+        helper.make_node("SequenceErase", ["s"], ["shorter"], name="erase"),
+        helper.make_node("SequenceEmpty", [], ["none"], name="none", dtype=1),
+        helper.make_node("SequenceInsert", ["none", "x"], ["one"], name="insert"),
+        helper.make_node("SequenceAt", ["shorter", "first"], ["y"], name="at"),
+        helper.make_node("Optional", ["shorter"], ["o"], name="optional"),
+        helper.make_node("OptionalGetElement", ["o"], ["again"], name="get"),
+        helper.make_node("ConcatFromSequence", ["again"], ["z"], name="concat", axis=0),
+        helper.make_node("SequenceLength", ["one"], ["n"], name="length"),
+    ]
+    constants = [numpy_helper.from_array(np.array([2, 1, 1]), "parts"), numpy_helper.from_array(np.array(0), "first")]
+    outputs = [info("y", None), info("z", None), info("n", (), TensorProto.INT64)]
+    graph = helper.make_graph(nodes, "g", [info("x", (4,))], outputs, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+def test_sequences_are_recorded_and_fed_to_every_candidate(tmp_path, pool):
+    pytest.importorskip("onnxruntime")
+    graph = Graph.of(sequences())
+    store = Store(tmp_path)
+    made = Recorder(graph, store, pool, ORT, graph.value_types, tmp_path / "values")
+    x = [values.write(np.arange(4, dtype=np.float32) + at, "x", tmp_path / f"x{at}.pb") for at in range(2)]
+    recorded = made.record([{"x": one} for one in x])
+    assert recorded.unrunnable == ()
+    sample = recorded.values[1]
+    assert [item.tolist() for item in values.contents(sample["shorter"])] == [[1, 2], [3]]
+    assert sample["o"].structure == ("optional", ("sequence", ("tensor", 1)))
+    assert values.contents(sample["none"]) == []
+    subject = Subgraph(graph, store, recorded, {}, tmp_path / "none.onnx", tmp_path / "seeded")
+    for at, node in enumerate(graph.nodes):
+        candidate = subject.make(Trial.of([at]), tmp_path / f"trial{at}", at, "", "")
+        assert isinstance(candidate, Candidate), (node, candidate)
+        onnx.checker.check_model(candidate.model)
+        feeds = [{name: str(file.path) for name, file in one.feeds.items()} for one in candidate.samples]
+        arguments = {"backend": ORT, "model": str(candidate.model), "samples": feeds, "out": str(tmp_path / f"o{at}")}
+        reply = pool.call("run", arguments)
+        assert reply.failure is None, (node, reply.failure)
+        for one, found in zip(candidate.samples, reply.value["samples"], strict=True):
+            assert found.keys() == one.expected.keys() == set(node.outputs)
+            for name, entry in found.items():
+                assert not compare(TensorFile.from_json(entry), one.expected[name], CompareChecker()).fails()
+
+
+def test_the_type_of_a_sequence_is_what_all_samples_have_in_common(tmp_path):
+    def sequence(*shapes):
+        proto = numpy_helper.from_list([np.zeros(shape, np.float32) for shape in shapes], dtype=1)
+        return values.write_container(proto, ("sequence", ("tensor", 1)), "s", tmp_path / "s.pb")
+
+    def shape(*files):
+        proto = recorded_types([{"s": file} for file in files])["s"].sequence_type.elem_type.tensor_type
+        return [dim.dim_value or None for dim in proto.shape.dim] if proto.HasField("shape") else None
+
+    assert shape(sequence((2, 3)), sequence((2, 3), (2, 3))) == [2, 3]
+    assert shape(sequence((2, 3)), sequence((2, 3), (4, 3))) == [None, 3]
+    assert shape(sequence(), sequence((2, 3))) == [2, 3]
+    assert shape(sequence((2,)), sequence((2, 3))) is None
+    tensor = values.write(np.ones(2, np.float32), "s", tmp_path / "t.pb")
+    assert recorded_types([{"s": tensor}, {"s": sequence((2,))}]) == {}
+
+
+def test_a_nan_that_is_meant_can_be_fed(tmp_path, pool):
+    """The model looks for it and replaces it: its output is finite."""
+    pytest.importorskip("onnxruntime")
+    nodes = [
+        helper.make_node("Sqrt", ["x"], ["r"], name="root"),
+        helper.make_node("IsNaN", ["r"], ["bad"], name="is"),
+        helper.make_node("Where", ["bad", "x", "r"], ["y"], name="where"),
+    ]
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", [info("x")], [info("y")]),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    for outputs, fits in ((["y"], True), (["y", "r"], False)):
+        del model.graph.output[:]
+        model.graph.output.extend(info(name) for name in outputs)
+        graph, folder = Graph.of(onnx.ModelProto.FromString(model.SerializeToString())), tmp_path / outputs[-1]
+        folder.mkdir()
+        recorded = Recorder(graph, Store(folder), pool, ORT, graph.value_types, folder / "values").record(
+            [sample(folder)]
+        )
+        assert recorded.values[0]["r"].nan
+        subject = Subgraph(graph, Store(folder), recorded, {}, folder / "none.onnx", folder / "seeded")
+        made = subject.make(Trial.of([1]), folder / "trial", 0, "", "")
+        assert isinstance(made, Candidate if fits else Invalid)

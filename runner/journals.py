@@ -1,0 +1,44 @@
+"""Where the journals of a run lie: its own, those of its stages, and those that the jobs of a sweep share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.journal import JOURNAL_NAME, Journal, context_digest
+from runner.schema.root import Settings
+from runner.schema.strategy import SubjectKind
+
+
+@dataclass(frozen=True)
+class Journals:
+    """Opens the journals of one job. ``at``: a path of the configuration, from where the user stands."""
+
+    settings: Settings
+    folder: Path
+    at: Callable[[str], Path]
+
+    def main(self, context: Mapping[str, str]) -> Journal:
+        """Open the journal of the run. Raises UsageError where it, or one to reuse, is of another context."""
+        return self._open(context, JOURNAL_NAME, needed=True)
+
+    def stage(self, main: Journal, name: str) -> Journal:
+        """Open the journal of a stage: what its trials mean depends on what was found before."""
+        context = {**main.context, "stage": name}
+        return self._open(context, f"journal-{context_digest(context)}.jsonl", needed=False)
+
+    def _open(self, context: Mapping[str, str], name: str, *, needed: bool) -> Journal:
+        shared = self._shared(context)
+        journal = Journal(shared or self.folder / name, context, writer=str(self.folder), shared=shared is not None)
+        if self.settings.journal.reuse:
+            journal.reuse([self.at(path) for path in self.settings.journal.reuse], needed=needed)
+        return journal
+
+    def _shared(self, context: Mapping[str, str]) -> Path | None:
+        """The journal that all jobs of a sweep with this context share; None where nothing is to be shared."""
+        sweep = self.folder.parent
+        repeats = self.settings.strategy.subject is SubjectKind.command
+        if repeats or not self.settings.journal.share or not (sweep / "multirun.yaml").exists():
+            return None
+        return sweep / "journal" / f"{context_digest(context)}.jsonl"
