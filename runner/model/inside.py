@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from onnx import ModelProto, TensorProto, ValueInfoProto, helper
+from onnx import ModelProto, TensorProto, TypeProto, ValueInfoProto, helper
 
 from runner.model import scopes
-from runner.model.bodies import Kind
+from runner.model.bodies import Kind, states
 from runner.model.cut import Cut, CutError, Expose, cut
 from runner.model.graph import Graph
 from runner.model.inner import Inner, Knowledge
 from runner.model.owners import rewrite_owner
-from runner.model.part import Part, Rewritten, opened
+from runner.model.part import Part, Rewritten, opened, stacked_type
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def cut_inside(inner: Inner, keep: Collection[int], known: Knowledge, expose: Ex
         raise CutError("no node is kept")
     rewritten = rewrite_owner(Part(inner, indices, known, expose))
     model = _replaced(inner, rewritten)
-    types = {**known.types, **rewritten.types}
+    types = {**_given_types(inner, known), **known.types, **rewritten.types}
     types.update((inner.outer[name], found) for name, found in known.inner.items() if name in inner.outer)
     constants = {inner.outer[name]: value for name, value in known.constants.items() if name in inner.outer}
     if known.limit:
@@ -82,6 +82,22 @@ def _replaced(inner: Inner, rewritten: Rewritten) -> ModelProto:
     model.graph.output.extend(outputs)
     model.graph.output.extend(helper.make_value_info(name, found) for name, found in rewritten.types.items())
     return model
+
+
+def _given_types(inner: Inner, known: Knowledge) -> dict[str, TypeProto]:
+    """Return the types of the owner's outputs as its body has them: an owner that nobody could run has no others."""
+    loop, repeated = inner.body.kind is Kind.LOOP, inner.body.kind in (Kind.LOOP, Kind.SCAN)
+    carried = states(inner.graph, inner.body) if repeated else 0
+    found = {}
+    targets = inner.graph.protos[inner.body.owner].output
+    for place, (target, made) in enumerate(zip(targets, inner.content.output[loop:])):  # noqa: B905 - some are omitted
+        inside = known.inner.get(made.name)
+        if inside is not None and repeated:
+            tensor = inside.WhichOneof("value") == "tensor_type"
+            inside = opened(inside) if place < carried else stacked_type(inside) if tensor else None
+        if inside is not None:
+            found[target] = inside
+    return found
 
 
 def _followers(graph: Graph, owner: int) -> set[str]:

@@ -11,6 +11,7 @@ from runner.model.bodies import Kind
 from runner.model.cut import CutError, Expose
 from runner.model.inner import Inner, Knowledge
 from runner.model.rename import rename_node
+from runner.model.types import tensor_type
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,3 +120,11 @@ def opened(found: TypeProto) -> TypeProto:
     for dim in copy.tensor_type.shape.dim if copy.WhichOneof("value") == "tensor_type" else ():
         dim.Clear()
     return copy
+
+
+def stacked_type(found: TypeProto) -> TypeProto:
+    """Return the type of tensors of a type, one from each iteration, along a new first axis; its other axes stay."""
+    tensor = found.tensor_type
+    if not tensor.HasField("shape"):
+        return tensor_type(tensor.elem_type, None)
+    return tensor_type(tensor.elem_type, (None, *(dim.dim_value or None for dim in tensor.shape.dim)))

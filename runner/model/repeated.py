@@ -10,8 +10,7 @@ from onnx import GraphProto, NodeProto, TypeProto, ValueInfoProto, helper
 from runner.model.bodies import Kind, axes, formal_inputs, states
 from runner.model.cut import CutError
 from runner.model.fields import copy_of, set_graph, set_ints, set_messages, set_values, value_info
-from runner.model.part import Part, Rewritten, opened
-from runner.model.types import tensor_type
+from runner.model.part import Part, Rewritten, opened, stacked_type
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,9 @@ def rewrite_scan(part: Part) -> Rewritten:
     carried, stacked = _carried(part, owner), _stacked(part, owner)
     types: dict[str, TypeProto] = {}
     for name, found in part.extras():
-        types[inner.shown[name]] = _stacked_type(inner.outer[name], found)
+        if found.WhichOneof("value") != "tensor_type":
+            raise CutError(f"{inner.outer[name]!r} is no tensor, and a Scan can hand out nothing else")
+        types[inner.shown[name]] = stacked_type(found)
         stacked.append(_Stacked(value_info(name, found), inner.shown[name]))
     set_ints(owner, "scan_output_axes", [one.axis for one in stacked])
     set_ints(owner, "scan_output_directions", [one.direction for one in stacked])
@@ -141,15 +142,6 @@ def _stacked(part: Part, owner: NodeProto) -> list[_Stacked]:
             part.stand_in(made.name)
         found.append(_Stacked(made, targets[place], along[place - count], directions[place - count]))
     return found
-
-
-def _stacked_type(name: str, found: TypeProto) -> TypeProto:
-    tensor = found.tensor_type
-    if found.WhichOneof("value") != "tensor_type":
-        raise CutError(f"{name!r} is no tensor, and nothing else can be handed out by a Scan")
-    if not tensor.HasField("shape"):
-        return tensor_type(tensor.elem_type, None)
-    return tensor_type(tensor.elem_type, (None, *(dim.dim_value or None for dim in tensor.shape.dim)))
 
 
 def _is_initializer(content: GraphProto, value: ValueInfoProto) -> bool:

@@ -18,6 +18,7 @@ from runner.candidate import Sample
 from runner.model import storage, values
 from runner.model.bodies import Body, HoistError, Kind, axes, bodies, scan_inputs, states
 from runner.model.cut import Cut
+from runner.model.fields import set_messages
 from runner.model.graph import Graph
 from runner.model.hoist import Hoisted, Need, hoist
 from runner.model.rename import names_of
@@ -176,7 +177,24 @@ def descend(level: Level, body: Body, record: RecorderOf, folder: Path, iteratio
     final = tuple({**new, **old} for new, old in zip(ran.values, known, strict=True))
     present = names_of(hoisted.model)
     recorded = replace(ran, values=tuple({n: v for n, v in sample.items() if n in present} for sample in final))
-    return Descent(level, body, iteration, hoisted, Level(graph, level.store, recorded, level.types))
+    model = _typed(hoisted.model, recorded_types(recorded.values), level.graph.outputs)
+    below = Level(Graph.of(model), level.store, recorded, level.types)
+    return Descent(level, body, iteration, replace(hoisted, model=model), below)
+
+
+def _typed(model: onnx.ModelProto, types: Mapping[str, onnx.TypeProto], kept: Sequence[str]) -> onnx.ModelProto:
+    """Return a model whose inputs and outputs have types; bodies often have none.
+
+    An output that is none of ``kept`` goes where its type is not known: the node that gives it cannot be run.
+    """
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for value in [*copy.graph.input, *copy.graph.output]:
+        if not value.type.WhichOneof("value") and value.name in types:
+            value.type.CopyFrom(types[value.name])
+    typed = [value for value in copy.graph.output if value.type.WhichOneof("value") or value.name in kept]
+    set_messages(copy.graph.output, typed)
+    return copy
 
 
 def _declared_count(level: Level, body: Body, sample: int) -> int | None:
