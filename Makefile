@@ -26,6 +26,7 @@ check: lint types test
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.searches
+	$(BIN)/python -m benchmarks.node_cases
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit("Winnow needs Python 3.10 to 3.13; name one: make PYTHON=python3.12 ...") if not (3, 10) <= sys.version_info[:2] <= (3, 13) else 0'

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from runner.backends.dtypes import BY_NUMBER, BY_NUMPY, STRING, pack, unpack
+from runner.backends.structure import Structure, Value
 from runner.backends.tensors import Tensor
 
 _SIGNED = frozenset({22, 26})
@@ -75,6 +76,50 @@ def declared_as(tensor: Tensor, number: int) -> Tensor:
     if kind.bits < 8 == tensor.kind.bits:
         return Tensor(kind, tensor.shape, pack(tensor.raw, kind.bits))
     return Tensor(kind, tensor.shape, tensor.raw) if kind.bits == tensor.kind.bits else tensor
+
+
+def to_python(value: Value, custom: bool = False) -> Any:
+    """Return a value as Python code knows it: arrays, lists of them for sequences, None, and dicts for maps.
+
+    The values of a map come as plain numbers and strings where they are scalars.
+    """
+    if isinstance(value, Tensor):
+        return to_array(value, custom)
+    if isinstance(value, dict):
+        return {key: _plain(to_python(item, custom)) for key, item in value.items()}
+    return value if value is None else [to_python(item, custom) for item in value]
+
+
+def from_python(value: Any, structure: Structure) -> Value:
+    """Undo ``to_python`` for a value of this structure. Raises TypeError for one of another."""
+    form = structure[0]
+    if form == "tensor":
+        kind = BY_NUMBER.get(structure[1])
+        if kind is not None and kind.native and kind.number != STRING and isinstance(value, (bool, int, float)):
+            # a plain number, out of a map: 0.1 is no float32 by itself
+            value = np.asarray(value, kind.numpy_name)
+        return declared_as(from_array(value), structure[1])
+    if form == "optional":
+        value = _unwrapped(value, structure[1])
+        return None if value is None else from_python(value, structure[1])
+    if form == "sequence" and isinstance(value, (list, tuple)):
+        return [from_python(item, structure[1]) for item in value]
+    if form == "map" and isinstance(value, dict):
+        return {key: from_python(item, structure[2]) for key, item in value.items()}
+    raise TypeError(f"no {form} but {type(value).__name__}")
+
+
+def _unwrapped(value: Any, inner: Structure) -> Any:
+    """Return the value of an optional: the evaluator's operator Optional makes a list of one element of it."""
+    if isinstance(value, list) and len(value) == 1:
+        first = value[0]
+        if first is None or inner[0] == "tensor" or isinstance(first, list):
+            return first
+    return value
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if getattr(value, "shape", None) == () else value
 
 
 def _text(item: Any) -> bytes:

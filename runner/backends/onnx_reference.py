@@ -8,24 +8,36 @@ from typing import Any, Dict, Iterator, List, Tuple
 
 import numpy as np
 
-from runner.backends.arrays import declared_as, from_array, to_array
+from runner.backends.arrays import declared_as, from_array, from_python, to_python
 from runner.backends.errors import StageError
-from runner.backends.tensors import Tensor
+from runner.backends.structure import Structure, Value, of_proto, of_value
 
 
 class OnnxReference:
     """One loaded model.
 
-    ``inputs``: all that can be fed; ``required``: those without a default; ``outputs``: names in the model's order.
+    ``inputs``: all that can be fed; ``structures``: of those whose type is declared; ``required``: those without a
+    default; ``outputs``: names in the model's order.
     """
 
     providers = ("onnx_reference",)
 
-    def __init__(self, evaluator: Any, required: List[str], declared: Dict[str, int]) -> None:
+    def __init__(self, evaluator: Any, model: Any) -> None:
         self._evaluator = evaluator
-        self._declared = declared
+        self._model = model
+        self._declared: Dict[str, Any] = {}
+        self._inferred = False
+        self._declare(model)
+        self._optionals = _has_optionals(model)
         self.inputs = frozenset(evaluator.input_names)
-        self.required = required
+        self.structures = {value.name: of_proto(value.type) for value in model.graph.input}
+        defaults = {tensor.name for tensor in model.graph.initializer}
+        defaults.update(tensor.values.name for tensor in model.graph.sparse_initializer)
+        self.required = [
+            value.name
+            for value in model.graph.input
+            if value.name not in defaults and value.type.WhichOneof("value") != "optional_type"
+        ]
         self.outputs = list(evaluator.output_names)
         self._custom = _custom_types()
 
@@ -50,30 +62,82 @@ class OnnxReference:
             evaluator = ReferenceEvaluator(model)
         except Exception as error:
             raise StageError("load", type(error).__name__, str(error) or repr(error)) from error
-        defaults = {tensor.name for tensor in model.graph.initializer}
-        defaults.update(tensor.values.name for tensor in model.graph.sparse_initializer)
-        required = [value.name for value in model.graph.input if value.name not in defaults]
-        return cls(evaluator, required, {value.name: value.type.tensor_type.elem_type for value in model.graph.output})
+        return cls(evaluator, model)
 
-    def run(self, outputs: List[str], feeds: Dict[str, Tensor]) -> Iterator[Tuple[str, Any]]:
-        """Run on ``feeds`` and yield (name, tensor) or (name, why there is none). Raises StageError (infer)."""
-        arrays = {name: to_array(tensor, self._custom) for name, tensor in feeds.items()}
+    def run(self, outputs: List[str], feeds: Dict[str, Value]) -> Iterator[Tuple[str, Any]]:
+        """Run on ``feeds`` and yield (name, tensor), (name, (value, structure)) for what is none, or (name, why not).
+
+        Raises StageError (infer).
+        """
+        given = {name: to_python(value, self._custom) for name, value in feeds.items()}
+        for name in self.inputs.difference(given):
+            if (self.structures.get(name) or ("",))[0] == "optional":
+                given[name] = None
         try:
             with np.errstate(all="ignore"):
-                results = self._evaluator.run(outputs, arrays)
+                results = self._evaluator.run(outputs, given)
         except Exception as error:
             raise StageError("infer", type(error).__name__, str(error) or repr(error)) from error
-        return self._tensors(outputs, results)
+        return self._values(outputs, results)
 
-    def _tensors(self, outputs: List[str], results: List[Any]) -> Iterator[Tuple[str, Any]]:
+    def _values(self, outputs: List[str], results: List[Any]) -> Iterator[Tuple[str, Any]]:
         results = list(results)
         for name in outputs:
             # let go of each as soon as it is written
             value = results.pop(0)
             try:
-                yield name, declared_as(from_array(value), self._declared.get(name, 0))
+                yield name, self._value(name, value)
             except TypeError as error:
                 yield name, str(error)
+
+    def _value(self, name: str, value: Any) -> Any:
+        """Return a tensor, or (value, structure). Raises TypeError for what ONNX has no type for."""
+        plain = not isinstance(value, (list, dict)) and value is not None
+        structure = self._structure(name, plain)
+        if plain and (structure is None or structure[0] == "tensor"):
+            return declared_as(from_array(value), structure[1] if structure else 0)
+        if structure is None and isinstance(value, list):
+            structure = of_value([from_array(item) for item in value])
+        if structure is None:
+            raise TypeError(f"no tensor but {type(value).__name__}, whose type is not known")
+        made = from_python(value, structure)
+        return made if structure[0] == "tensor" else (made, structure)
+
+    def _structure(self, name: str, plain: bool) -> Structure | None:
+        """Return what the model says of an output; if it says nothing, and it matters, what inference says."""
+        if self._declared.get(name) is None and not self._inferred and (not plain or self._optionals):
+            import onnx
+
+            self._inferred = True
+            try:
+                self._declare(onnx.shape_inference.infer_shapes(self._model, check_type=False, strict_mode=False))
+            except Exception:  # noqa: BLE001 - a broken model, or one beyond 2 GiB: the value alone must tell
+                return None
+        return self._declared.get(name)
+
+    def _declare(self, model: Any) -> None:
+        for value in [*model.graph.value_info, *model.graph.output]:
+            if self._declared.get(value.name) is None:
+                self._declared[value.name] = of_proto(value.type)
+
+
+def _has_optionals(model: Any) -> bool:
+    """Whether a value that looks like a tensor may be an optional."""
+    declared = any(value.type.WhichOneof("value") == "optional_type" for value in model.graph.input)
+    return declared or any(node.op_type == "Optional" for node in _nodes(model))
+
+
+def _nodes(model: Any) -> List[Any]:
+    """All nodes, those of functions and nested graphs included."""
+    waiting = [*model.graph.node, *(node for function in model.functions for node in function.node)]
+    found = []
+    while waiting:
+        node = waiting.pop()
+        found.append(node)
+        for attribute in node.attribute:
+            for graph in [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]:
+                waiting.extend(graph.node)
+    return found
 
 
 def _custom_types() -> bool:

@@ -4,16 +4,13 @@
 # ruff: noqa: UP006, UP035, PLC0415, PTH100, PTH111, PTH113
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 from typing import Any, Dict, Iterator, List, Tuple
 
-import numpy as np
-
-from runner.backends.dtypes import BY_NAME, STRING, ElementType
 from runner.backends.errors import StageError, choose
-from runner.backends.tensors import Tensor
+from runner.backends.ort_values import from_python, made, taken
+from runner.backends.structure import Value, parse
 
 _STATUS = re.compile(r"^\s*\[ONNXRuntimeError\] : \d+ : (\w+)(?: : (.*))?$", re.DOTALL)
 _LEVELS = {
@@ -37,16 +34,19 @@ def _failed(stage: str, error: Exception) -> StageError:
 class OnnxRuntime:
     """One session.
 
-    ``inputs``: all that can be fed; ``required``: those without a default; ``outputs``: names in the model's order.
+    ``inputs``: all that can be fed; ``structures``: of these; ``required``: those without a default; ``outputs``:
+    names in the model's order.
     """
 
     def __init__(self, session: Any) -> None:
         self._session = session
-        self._types = {value.name: value.type for value in session.get_inputs()}
-        self.required = list(self._types)
-        self._types.update({value.name: value.type for value in session.get_overridable_initializers()})
-        self.inputs = frozenset(self._types)
-        self.outputs = [value.name for value in session.get_outputs()]
+        types = {value.name: value.type for value in session.get_inputs()}
+        self.required = [name for name, text in types.items() if not text.startswith("optional(")]
+        types.update({value.name: value.type for value in session.get_overridable_initializers()})
+        self.inputs = frozenset(types)
+        self.structures = {name: parse(text) for name, text in types.items()}
+        self._outputs = {value.name: parse(value.type) for value in session.get_outputs()}
+        self.outputs = list(self._outputs)
         self.providers = session.get_providers()
 
     @staticmethod
@@ -88,22 +88,33 @@ class OnnxRuntime:
                 raise StageError("setup", "ProviderDidNotStart", message)
         return cls(session)
 
-    def run(self, outputs: List[str], feeds: Dict[str, Tensor]) -> Iterator[Tuple[str, Any]]:
-        """Run on ``feeds`` and yield (name, tensor) or (name, why there is none). Raises StageError (setup, infer)."""
-        values = {name: _ort_value(tensor) for name, tensor in feeds.items()}
+    def run(self, outputs: List[str], feeds: Dict[str, Value]) -> Iterator[Tuple[str, Any]]:
+        """Run on ``feeds`` and yield (name, tensor), (name, (value, structure)) for what is none, or (name, why not).
+
+        Raises StageError (setup, infer).
+        """
+        # an optional without a value is not fed at all
+        values = {name: made(value, self.structures.get(name)) for name, value in feeds.items() if value is not None}
+        # only one way in takes maps, and everything comes out of it as Python's own
+        plain = any(isinstance(value, dict) for value in values.values())
         try:
-            results = self._session.run_with_ort_values(outputs, values)
+            if plain:
+                results = self._session.run(outputs, values)
+            else:
+                results = self._session.run_with_ort_values(outputs, values)
         except Exception as error:
             raise _failed("infer", error) from error
-        return self._tensors(outputs, results)
+        return self._values(outputs, results, values, plain)
 
-    @staticmethod
-    def _tensors(outputs: List[str], results: List[Any]) -> Iterator[Tuple[str, Any]]:
+    def _values(
+        self, outputs: List[str], results: List[Any], fed: Dict[str, Any], plain: bool
+    ) -> Iterator[Tuple[str, Any]]:
+        """Yield what ``run`` says; ``fed`` has to live as long: a sequence may share the memory of its tensors."""
         results = list(results)
         for name in outputs:
             # let go of each as soon as it is written: the caller is done with one when it asks for the next
             value = results.pop(0)
-            yield name, _tensor(value)
+            yield name, (from_python if plain else taken)(value, self._outputs[name])
 
 
 def _provider_name(provider: Any) -> str:
@@ -183,83 +194,3 @@ def _register(options: Any, library: str) -> None:
         options.register_custom_ops_library(os.path.abspath(library))
     except Exception as error:
         raise StageError("setup", "BadLibrary", f"custom_ops={library}: {error}") from error
-
-
-def _ort_value(tensor: Tensor) -> Any:
-    """Return the tensor as an OrtValue on the CPU, also of types that numpy lacks."""
-    import onnxruntime
-
-    kind = tensor.kind
-    if kind.native and kind.number != STRING:
-        return onnxruntime.OrtValue.ortvalue_from_numpy(tensor.array())
-    make = getattr(onnxruntime.OrtValue, "ortvalue_from_numpy_with_onnx_type", None)
-    if kind.bits >= 8 and make is not None:
-        return make(tensor.array(), kind.number)
-    return _ort_value_by_model(tensor)
-
-
-def _ort_value_by_model(tensor: Tensor) -> Any:
-    """Return an OrtValue that a model of one initializer gives out: the way that every version has for every type."""
-    import onnx
-    import onnxruntime
-
-    name = "value"
-    kind = tensor.kind
-    proto = onnx.TensorProto(dims=tensor.shape, data_type=kind.number, name=name)
-    if kind.number == STRING:
-        proto.string_data.extend(tensor.strings)
-    else:
-        proto.raw_data = tensor.raw.tobytes()
-    output = onnx.helper.make_tensor_value_info(name, kind.number, list(tensor.shape))
-    graph = onnx.GraphProto(name="g", initializer=[proto], output=[output])
-    opset = {21: 21, 22: 21, 23: 23, 24: 24, 25: 25, 26: 25}.get(kind.number, 19 if kind.number >= 17 else 13)
-    model = onnx.ModelProto(ir_version=8, graph=graph, opset_import=[onnx.OperatorSetIdProto(domain="", version=opset)])
-    model.ir_version = {13: 8, 19: 9, 21: 10, 23: 11, 24: 12, 25: 13}[opset]
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    try:
-        session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-        return session.run_with_ort_values([name], {})[0]
-    except Exception as error:
-        message = f"onnxruntime {onnxruntime.__version__} cannot be fed with {kind.name}: {error}"
-        raise StageError("setup", "FeedNotSupported", message) from error
-
-
-def _tensor(value: Any) -> Any:
-    """Return the tensor of an output, or the reason why it is none."""
-    if not value.has_value():
-        return "an optional without a value"
-    if not value.is_tensor():
-        return f"no tensor but {value.data_type()}"
-    kind = _kind(value.data_type())
-    if kind is None:
-        return f"an element type that is not known here: {value.data_type()}"
-    shape = tuple(int(size) for size in value.shape())
-    tensor = Tensor(kind, shape)
-    if kind.number == STRING:
-        try:
-            texts = value.numpy().reshape(-1)
-        except UnicodeDecodeError as error:
-            return f"strings that are no UTF-8: {error}"
-        return Tensor(kind, shape, None, tuple(str(text).encode(errors="surrogateescape") for text in texts))
-    if value.device_name().lower() != "cpu":
-        array = np.ascontiguousarray(value.numpy())
-        return Tensor(kind, shape, array.reshape(-1).view(np.uint8))
-    size = kind.bytes(tensor.count)
-    if size == 0:
-        return Tensor(kind, shape, np.empty(0, np.uint8))
-    # the bytes where they lie: numpy has no type for some of them. The array holds on to the value
-    unused = size * 8 - tensor.count * kind.bits
-    buffer: Any = (ctypes.c_uint8 * size).from_address(value.data_ptr())
-    buffer.owner = value
-    raw = np.frombuffer(buffer, np.uint8)
-    if unused:
-        # kernels leave what they like in the unused bits of the last byte: equal tensors are to be equal files
-        raw = raw.copy()
-        raw[-1] &= 0xFF >> unused
-    return Tensor(kind, shape, raw)
-
-
-def _kind(text: str) -> ElementType | None:
-    match = re.match(r"^tensor\((\w+)\)$", text)
-    return BY_NAME.get(match.group(1)) if match else None

@@ -1,9 +1,10 @@
 """The operation ``run``: load a model once, run it on each sample, write what comes out.
 
-Arguments: ``backend``: {"name": .., settings}; ``model``: path; ``samples``: [{input name: path of a TensorProto
-file}]; ``out``: a folder for the outputs, or null to look at them only (``path`` is then ""); ``outputs``: names, or
-null for all of the model's; ``inline``: also return small values as base64 under "data". A backend is a class with
-``load`` and ``run``; its errors are StageError.
+Arguments: ``backend``: {"name": .., settings}; ``model``: path; ``samples``: [{input name: path}], each the path of a
+TensorProto file, or of a SequenceProto, OptionalProto or MapProto where the model declares one; ``out``: a folder for
+the outputs, or null to look at them only (``path`` is then ""); ``outputs``: names, or null for all of the model's;
+``inline``: also return small tensors as base64 under "data". A backend is a class with ``load`` and ``run``; its errors
+are StageError.
 """
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
@@ -16,8 +17,9 @@ import os
 import time
 from typing import Any, Dict, Iterator, Tuple
 
-from runner.backends import tensors
+from runner.backends import containers, tensors
 from runner.backends.errors import StageError, choose
+from runner.backends.structure import Value
 from runner.backends.tensors import Tensor
 
 # name -> (module, class)
@@ -75,13 +77,19 @@ def run(args: Dict[str, Any]) -> Dict[str, Any]:
     }
 
 
-def _feeds(model: Any, paths: Dict[str, str]) -> Dict[str, Tensor]:
+def _feeds(model: Any, paths: Dict[str, str]) -> Dict[str, Value]:
     missing = [name for name in model.required if name not in paths]
     if missing:
         given = ", ".join(sorted(paths)) or "none"
         message = f"no value for the model's input {', '.join(map(repr, missing))}; values were given for: {given}"
         raise StageError("setup", "MissingFeed", message)
-    return {name: tensors.read(path) for name, path in paths.items() if name in model.inputs}
+    return {name: _read(path, model.structures.get(name)) for name, path in paths.items() if name in model.inputs}
+
+
+def _read(path: str, structure: Any) -> Value:
+    if structure is None or structure[0] == "tensor":
+        return tensors.read(path)
+    return containers.read(path, structure)
 
 
 def _save(
@@ -96,12 +104,19 @@ def _save(
         if isinstance(result, str):
             skipped[name] = result
             continue
-        if out is None:
-            entry = tensors.describe(result, name, "")
-        else:
-            # never the tensor's name: it may hold any character
-            entry = tensors.write(result, name, os.path.join(out, f"{number}_{index}.pb"))
-        if inline and result.raw is not None and result.raw.size <= _INLINE_BYTES:
+        # never the tensor's name: it may hold any character
+        entry = _entry(result, name, None if out is None else os.path.join(out, f"{number}_{index}.pb"))
+        if inline and isinstance(result, Tensor) and result.raw is not None and result.raw.size <= _INLINE_BYTES:
             entry["data"] = base64.b64encode(result.raw.tobytes()).decode()
         saved[name] = entry
     return saved
+
+
+def _entry(result: Any, name: str, path: str | None) -> Dict[str, Any]:
+    """Write a result, if there is a path for it, and describe it."""
+    if isinstance(result, Tensor):
+        return tensors.describe(result, name, "") if path is None else tensors.write(result, name, path)
+    value, structure = result
+    if path is None:
+        return containers.describe(value, structure, name, "")
+    return containers.write(value, structure, name, path)

@@ -54,7 +54,8 @@ class Tensor:
         return flat if self.kind.bits < 8 else flat.reshape(self.shape)
 
 
-def _varint(file: BufferedReader) -> int:
+def varint(file: BufferedReader) -> int:
+    """Read a number of the wire format. Raises ValueError if the file ends in it."""
     value = shift = 0
     while True:
         byte = file.read(1)
@@ -75,13 +76,17 @@ def read(path: str) -> Tensor:
     """Read a TensorProto file. Raises StageError (setup, BadTensorFile) if it is none or keeps its data elsewhere."""
     try:
         with open(path, "rb") as file:
-            fields = _Fields()
-            size = os.fstat(file.fileno()).st_size
-            while file.tell() < size:
-                fields.take(file, size)
-            return fields.tensor()
+            return parse(file, os.fstat(file.fileno()).st_size)
     except (OSError, ValueError, OverflowError) as error:
         raise StageError("setup", "BadTensorFile", f"{path}: not a tensor file that can be read: {error}") from error
+
+
+def parse(file: BufferedReader, end: int) -> Tensor:
+    """Read the TensorProto that ends at ``end`` of a file. Raises ValueError or OverflowError if it is none."""
+    fields = _Fields()
+    while file.tell() < end:
+        fields.take(file, end)
+    return fields.tensor()
 
 
 class _Fields:
@@ -94,15 +99,15 @@ class _Fields:
         self.strings: List[bytes] = []
         self.typed: List[Any] = []
 
-    def take(self, file: BufferedReader, size: int) -> None:
-        """Read the next field of a file of ``size`` bytes."""
-        key = _varint(file)
+    def take(self, file: BufferedReader, end: int) -> None:
+        """Read the next field of a message that ends at ``end``."""
+        key = varint(file)
         field, wire = key >> 3, key & 7
         if wire == 0:
-            self._whole(field, _varint(file))
+            self._whole(field, varint(file))
         elif wire == 2:
-            length = _varint(file)
-            if not 0 <= length <= size - file.tell():
+            length = varint(file)
+            if not 0 <= length <= end - file.tell():
                 raise ValueError("cut off")
             if field == _RAW:
                 # straight into aligned memory: the only copy that is made of a large tensor
@@ -171,7 +176,8 @@ def _varints(data: bytes) -> List[int]:
     return values
 
 
-def _number(value: int) -> bytes:
+def number(value: int) -> bytes:
+    """Return a number in the wire format."""
     value &= (1 << 64) - 1
     encoded = bytearray()
     while value > 0x7F:
@@ -181,21 +187,35 @@ def _number(value: int) -> bytes:
     return bytes(encoded)
 
 
-def write(tensor: Tensor, name: str, path: str) -> Dict[str, Any]:
-    """Write a tensor and return the JSON form of ``TensorFile``. The file appears only when it is complete."""
-    header = b"".join(b"\x08" + _number(size) for size in tensor.shape) + b"\x10" + _number(tensor.kind.number)
-    header += b"".join(b"\x32" + _number(len(text)) + text for text in tensor.strings)
-    encoded = name.encode(errors="surrogateescape")
-    header += b"\x42" + _number(len(encoded)) + encoded
+def field(place: int, content: bytes) -> bytes:
+    """Return a length-delimited field; ``place``: its number, below 16."""
+    return bytes([place << 3 | 2]) + number(len(content)) + content
+
+
+def pieces(tensor: Tensor, name: str) -> List[Any]:
+    """Return a TensorProto in pieces; the large one is the memory of the tensor itself."""
+    header = b"".join(b"\x08" + number(size) for size in tensor.shape) + b"\x10" + number(tensor.kind.number)
+    header += b"".join(field(_STRINGS, text) for text in tensor.strings)
+    header += field(_NAME, name.encode(errors="surrogateescape"))
+    if tensor.kind.number == STRING:
+        return [header]
+    header += b"\x4a" + number(tensor.raw.size)
+    return [header, memoryview(tensor.raw)] if tensor.raw.size else [header]
+
+
+def write_pieces(content: List[Any], path: str) -> None:
+    """Write a file that appears only when it is complete."""
     # two processes may be asked for the same file
     partial = f"{path}.{os.getpid()}.part"
     with open(partial, "wb") as file:
-        file.write(header)
-        if tensor.kind.number != STRING:
-            file.write(b"\x4a" + _number(tensor.raw.size))
-            if tensor.raw.size:
-                file.write(memoryview(tensor.raw))
+        for piece in content:
+            file.write(piece)
     os.replace(partial, path)
+
+
+def write(tensor: Tensor, name: str, path: str) -> Dict[str, Any]:
+    """Write a tensor and return the JSON form of ``TensorFile``. The file appears only when it is complete."""
+    write_pieces(pieces(tensor, name), path)
     return describe(tensor, name, path)
 
 

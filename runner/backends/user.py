@@ -11,9 +11,10 @@ import os
 import sys
 from typing import Any, Callable, Dict, List
 
-from runner.backends import tensors
-from runner.backends.arrays import from_array, to_array
+from runner.backends import containers, tensors
+from runner.backends.arrays import from_array, from_python, to_array, to_python
 from runner.backends.errors import StageError
+from runner.backends.structure import freeze
 
 
 class _FreshLoader(importlib.machinery.SourceFileLoader):
@@ -64,19 +65,28 @@ def _function(path: str, name: str) -> Callable[..., Any]:
     return function  # type: ignore[no-any-return]
 
 
-def _arrays(sample: Dict[str, str]) -> Dict[str, Any]:
-    return {name: to_array(tensors.read(path)) for name, path in sample.items()}
+def _arrays(sample: Dict[str, str], structures: Dict[str, Any]) -> Dict[str, Any]:
+    return {name: _value(path, structures.get(name)) for name, path in sample.items()}
+
+
+def _value(path: str, structure: Any) -> Any:
+    if structure is None:
+        return to_array(tensors.read(path))
+    return to_python(containers.read(path, structure))
 
 
 def user_check(args: Dict[str, Any]) -> Dict[str, Any]:
     """Call ``function(model, inputs, expected)`` and return {"result": bool | str | dict}.
 
-    ``inputs`` and ``expected``: a list with one {name: array} for each sample. What the function raises goes through.
+    ``inputs`` and ``expected``: a list with one {name: array} for each sample; ``args["structures"]`` says of what is
+    no tensor what it is (a sequence is a list of arrays, an optional without a value None). What the function raises
+    goes through.
     Raises TypeError if it returns anything else.
     """
     function = _function(args["file"], args["function"])
-    inputs = [_arrays(sample) for sample in args["samples"]]
-    expected = [_arrays(sample) for sample in args.get("expected") or []]
+    structures = args.get("structures") or {}
+    inputs = [_arrays(sample, structures) for sample in args["samples"]]
+    expected = [_arrays(sample, structures) for sample in args.get("expected") or []]
     return {"result": _result(function(args["model"], inputs, expected), args["function"])}
 
 
@@ -103,7 +113,11 @@ def _plain(value: Any) -> Any:
 
 
 def user_inputs(args: Dict[str, Any]) -> Dict[str, Any]:
-    """Call ``function()``, an iterable of {name: array} (or one such dict), and write the values into ``out``."""
+    """Call ``function()``, an iterable of {name: array} (or one such dict), and write the values into ``out``.
+
+    ``args["structures"]`` says of what is to be no tensor what it is to be.
+    """
+    structures = {name: freeze(structure) for name, structure in (args.get("structures") or {}).items()}
     function = _function(args["file"], args["function"])
     made = function()
     if isinstance(made, dict):
@@ -117,13 +131,18 @@ def user_inputs(args: Dict[str, Any]) -> Dict[str, Any]:
             )
         entry = {}
         for index, (name, value) in enumerate(sample.items()):
+            path = os.path.join(args["out"], f"{number}_{index}.pb")
             try:
-                tensor = from_array(value)
+                entry[str(name)] = _written(value, structures.get(name), str(name), path)
             except TypeError as error:
                 raise TypeError(f"{args['function']}: sample {number}, {name!r}: {error}") from error
-            path = os.path.join(args["out"], f"{number}_{index}.pb")
-            entry[str(name)] = tensors.write(tensor, str(name), path)
         samples.append(entry)
     if not samples:
         raise ValueError(f"{args['function']} gave no sample")
     return {"samples": samples}
+
+
+def _written(value: Any, structure: Any, name: str, path: str) -> Dict[str, Any]:
+    if structure is None:
+        return tensors.write(from_array(value), name, path)
+    return containers.write(from_python(value, structure), structure, name, path)

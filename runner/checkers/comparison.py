@@ -7,12 +7,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from runner.checkers import metrics, tolerance
 from runner.checkers.case import Case
+from runner.checkers.recorded import compare, has_inf
 from runner.errors import UsageError
-from runner.model import values
 from runner.model.values import TensorFile
 from runner.schema.checker import CompareChecker, Golden, Metric, Tolerance
 from runner.verdict import Signature, Verdict
@@ -67,7 +65,7 @@ class Comparison:
         """FAIL with the kind of the worst output, PASS, or UNRESOLVED if there is nothing to compare with."""
         names = self._names(case)
         if not names:
-            return Verdict(Outcome.UNRESOLVED, reason="none of its outputs is a tensor that is to be compared")
+            return Verdict(Outcome.UNRESOLVED, reason="none of its outputs is to be compared")
         expected = self._expected(case, names)
         if isinstance(expected, str):
             return Verdict(Outcome.UNRESOLVED, reason=expected, metrics={"reference": "failed"})
@@ -135,9 +133,7 @@ class Comparison:
 
     def _one(self, case: Case, number: int, name: str, mine: TensorFile, theirs: TensorFile) -> _Compared:
         rule = self._settings
-        expected = values.read(theirs)
-        epsilon = tolerance.EPSILON.get(theirs.dtype, 0.0)
-        difference = metrics.compare(values.read(mine), expected, rule, epsilon)
+        difference = compare(mine, theirs, rule)
         if rule.tolerance is Tolerance.fixed or difference.kind or difference.exact:
             return _Compared(number, name, difference, difference.limit)
         floor = difference.floor or 1e-12
@@ -147,7 +143,7 @@ class Comparison:
             return _Compared(number, name, difference, tolerance.limit(floor, failing), floor)
         noise = floor
         if case.may_run_reference and name in (case.noisy.outputs[number] if case.noisy.outputs else ()):
-            moved = metrics.compare(values.read(case.noisy.outputs[number][name]), expected, rule, epsilon)
+            moved = compare(case.noisy.outputs[number][name], theirs, rule)
             noise = max(floor, 0.0 if moved.kind else moved.error)
         if failing is None:
             # the whole model (or one whose failure is no matter of size): its error has to stand out of the noise
@@ -174,13 +170,8 @@ def non_finite(outputs: Mapping[str, TensorFile], *, nan: bool, inf: bool) -> It
             continue
         if nan and tensor.nan:
             yield name, "nan"
-        elif inf and (not tensor.nan or _has_inf(tensor)):
+        elif inf and (not tensor.nan or has_inf(tensor)):
             yield name, "inf"
-
-
-def _has_inf(tensor: TensorFile) -> bool:
-    array = values.read(tensor)
-    return bool(np.isinf(array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)).any())
 
 
 def as_compare(rtol: float, atol: float) -> CompareChecker:

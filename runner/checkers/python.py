@@ -52,6 +52,12 @@ class PythonCheck:
             "model": str(candidate.model) if candidate.model else None,
             "samples": [{name: str(feed.path) for name, feed in sample.feeds.items()} for sample in samples],
             "expected": [{name: str(value.path) for name, value in sample.expected.items()} for sample in samples],
+            "structures": {
+                name: value.structure
+                for sample in samples
+                for name, value in [*sample.feeds.items(), *sample.expected.items()]
+                if value.structure is not None
+            },
         }
         settings = self._settings
         reply = self._tools.pool.call(
@@ -69,6 +75,9 @@ class PythonCheck:
 
     def settle(self, verdict: Verdict) -> None:
         """Nothing to learn."""
+
+    def reset(self) -> None:
+        """Nothing to forget."""
 
     def identity(self) -> dict[str, str]:
         """The file's digest, the function, the limits."""

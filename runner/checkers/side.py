@@ -23,7 +23,7 @@ class Ran:
 
     ``outputs``: for each sample, its outputs by name (none if it failed). ``signature``: of the failure, None if it
     ran. ``message``: the failure in the backend's words. ``invalid``: why it could not even be tried (a value for an
-    input is missing). ``skipped``: outputs that are no tensors, with the reason.
+    input is missing). ``skipped``: outputs of which no value can be had, and why.
     """
 
     outputs: tuple[Mapping[str, TensorFile], ...] = ()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from onnx import TensorProto, TensorShapeProto, TypeProto
 
 from runner.errors import NotApplicable, UsageError
 from runner.model.graph import Graph
+from runner.model.types import Structure, leaf_dtype, shown, structure_of
 
 
 @dataclass(frozen=True)
@@ -16,12 +17,21 @@ class Declared:
     """One input of the model.
 
     ``dtype``: an ``onnx.TensorProto.DataType`` number. ``dims``: a size, the name of a dynamic dimension, or None
-    where nothing is said; None as a whole where not even the rank is.
+    where nothing is said; None as a whole where not even the rank is. ``structure``: None for a tensor; else what the
+    input is (a sequence, an optional, a map), ``dtype`` is UNDEFINED, and ``dims`` are those of the tensors inside.
     """
 
     name: str
     dtype: int
     dims: tuple[int | str | None, ...] | None
+    structure: Structure | None = None
+
+    @property
+    def inside(self) -> Declared:
+        """What is declared of the tensors inside; of a tensor, itself."""
+        if self.structure is None:
+            return self
+        return Declared(self.name, leaf_dtype(self.structure), self.dims)
 
     def mismatch(self, dtype: int, shape: Sequence[int]) -> str:
         """Why a tensor of this type and shape cannot be fed; "" if it can."""
@@ -43,7 +53,8 @@ class Declared:
         return f"[{', '.join('?' if dim is None else str(dim) for dim in self.dims)}]"
 
     def __str__(self) -> str:
-        return f"{self.name} ({type_name(self.dtype)} {self.shape_text})"
+        what = f"{shown(self.structure)} of " if self.structure else ""
+        return f"{self.name} ({what}{type_name(self.inside.dtype)} {self.shape_text})"
 
 
 def type_name(dtype: int) -> str:
@@ -55,18 +66,33 @@ def type_name(dtype: int) -> str:
 
 
 def declared(graph: Graph) -> dict[str, Declared]:
-    """The inputs that must be fed, in the model's order. Raises NotApplicable for one that is not a tensor."""
+    """The inputs that must be fed, in the model's order. Raises NotApplicable for one whose type is not known."""
     return {name: _declared(name, graph.value_types.get(name)) for name in graph.inputs}
 
 
 def _declared(name: str, proto: TypeProto | None) -> Declared:
-    kind = proto.WhichOneof("value") if proto is not None else None
-    if proto is None or kind != "tensor_type" or proto.tensor_type.elem_type == TensorProto.UNDEFINED:
-        what = "no type" if proto is None or kind in (None, "tensor_type") else str(kind).removesuffix("_type")
-        raise NotApplicable(f"the model's input {name!r} is no tensor ({what}): Winnow can only feed tensors")
-    tensor = proto.tensor_type
-    dims = tuple(_dim(dim) for dim in tensor.shape.dim) if tensor.HasField("shape") else None
-    return Declared(name, tensor.elem_type, dims)
+    structure = structure_of(proto) if proto is not None else None
+    if proto is None or structure is None:
+        kind = proto.WhichOneof("value") if proto is not None else None
+        what = "no type" if kind in (None, "tensor_type") else str(kind).removesuffix("_type")
+        raise NotApplicable(
+            f"the model's input {name!r} has a type that cannot be fed ({what}): Winnow feeds tensors, and sequences, "
+            "optionals and maps of them"
+        )
+    if leaf_dtype(structure) not in TensorProto.DataType.values():
+        raise NotApplicable(
+            f"the model's input {name!r} has {type_name(leaf_dtype(structure))}, which the installed onnx does not know"
+        )
+    dims = _dims(proto)
+    return Declared(name, structure[1], dims) if structure[0] == "tensor" else Declared(name, 0, dims, structure)
+
+
+def _dims(proto: TypeProto) -> tuple[int | str | None, ...] | None:
+    """The declared shape of a tensor, or of the tensors inside."""
+    kind = proto.WhichOneof("value")
+    if kind == "tensor_type":
+        return tuple(_dim(dim) for dim in proto.tensor_type.shape.dim) if proto.tensor_type.HasField("shape") else None
+    return _dims(proto.map_type.value_type if kind == "map_type" else getattr(proto, kind).elem_type)
 
 
 def _dim(dim: TensorShapeProto.Dimension) -> int | str | None:
@@ -87,11 +113,11 @@ def concrete(inputs: Mapping[str, Declared], shapes: Mapping[str, Sequence[int]]
         why = (
             "has a negative size"
             if any(size < 0 for size in sizes)
-            else inputs[name].mismatch(inputs[name].dtype, sizes)
+            else inputs[name].inside.mismatch(inputs[name].inside.dtype, sizes)
         )
         if why:
             raise UsageError(f"inputs.shapes.{name}={list(shape)}: {why}")
-        result[name] = Declared(name, inputs[name].dtype, sizes)
+        result[name] = replace(inputs[name], dims=sizes)
     return result
 
 

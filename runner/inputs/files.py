@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
-from onnx import TensorProto
+from onnx import MapProto, OptionalProto, SequenceProto, TensorProto
 
 from runner.errors import UsageError
-from runner.inputs.declared import Declared, listing
+from runner.inputs.declared import Declared, listing, type_name
 from runner.inputs.fit import fitted
-from runner.model import values
+from runner.model import containers, values
 from runner.model.values import TensorFile
 from runner.schema.inputs import FilesInputs
 
@@ -93,11 +93,29 @@ def _read(source: Path, inputs: Mapping[str, Declared], target: Path) -> Iterato
             value = held[name]()
         except _BROKEN as error:
             raise _unreadable(source, error, name) from error
-        yield name, values.write(fitted(value, one, source), name, target / f"input_{position}.pb")
+        path = target / f"input_{position}.pb"
+        if one.structure is None:
+            yield name, values.write(fitted(value, one, source), name, path)
+        else:
+            yield name, _contained(value, one, source, path)
+
+
+def _contained(value: object, one: Declared, source: Path, path: Path) -> TensorFile:
+    """A sequence, an optional or a map, which only a data set can hold."""
+    assert one.structure is not None
+    if not isinstance(value, (SequenceProto, OptionalProto, MapProto)):
+        raise UsageError(
+            f"{source}: {one.name!r} is {type_name(one.inside.dtype)} arrays, the model declares {one}; "
+            "only a test_data_set folder (input_0.pb ...) or a function (inputs=python) can give that"
+        )
+    for tensor in containers.tensors(value, one.structure):
+        if why := one.inside.mismatch(tensor.data_type, tensor.dims):
+            raise UsageError(f"{source}: {one.name!r} holds a tensor that {why}")
+    return values.write_container(value, one.structure, one.name, path)
 
 
 # a value is read only when its turn comes: one tensor in memory at a time
-_Held = dict[str, Callable[[], "np.ndarray[Any, Any] | TensorProto"]]
+_Held = dict[str, Callable[[], Any]]
 
 
 def _npz(source: Path, inputs: Mapping[str, Declared]) -> _Held:
@@ -122,27 +140,42 @@ def _npy(source: Path, inputs: Mapping[str, Declared]) -> _Held:
 
 
 def _pb(source: Path, inputs: Mapping[str, Declared]) -> _Held:
-    return {_only(source, inputs): lambda: _tensor(source)}
+    name = _only(source, inputs)
+    return {name: lambda: _message(source, inputs[name])}
 
 
 def _data_set(source: Path, inputs: Mapping[str, Declared]) -> _Held:
-    """Files stand for inputs by the name inside them if all those names are inputs, else by their number."""
+    """Files stand for inputs by the name inside them if all those names are inputs, else by their number.
+
+    A file does not say what kind of message it holds, so where an input is no tensor its number counts.
+    """
     files = sorted(source.glob("input_*.pb"), key=_natural)
     if not files:
         if inputs:
             raise UsageError(f"{source}: no input_*.pb in it")
         return {}
-    protos = {file: _tensor(file).name for file in files}
-    names = list(protos.values())
-    if len(set(names)) == len(names) and all(name in inputs for name in names):
-        return {name: _later(file) for file, name in protos.items()}
+    if all(one.structure is None for one in inputs.values()):
+        protos = {file: _tensor(file).name for file in files}
+        names = list(protos.values())
+        if len(set(names)) == len(names) and all(name in inputs for name in names):
+            return {name: _later(file, inputs[name]) for file, name in protos.items()}
     if len(files) != len(inputs):
         raise UsageError(f"{source}: {len(files)} input files for {len(inputs)} inputs; {listing(inputs)}")
-    return {name: _later(file) for name, file in zip(inputs, files, strict=True)}
+    return {name: _later(file, inputs[name]) for name, file in zip(inputs, files, strict=True)}
 
 
-def _later(file: Path) -> Callable[[], TensorProto]:
-    return lambda: _tensor(file)
+def _later(file: Path, one: Declared) -> Callable[[], Any]:
+    return lambda: _message(file, one)
+
+
+def _message(file: Path, one: Declared) -> Any:
+    """The message in a file, of the kind that the input is."""
+    if one.structure is None:
+        return _tensor(file)
+    try:
+        return containers.parse(file.read_bytes(), one.structure)
+    except ValueError as error:
+        raise ValueError(f"{error}; the model declares {one}") from error
 
 
 def _tensor(file: Path) -> TensorProto:

@@ -30,7 +30,8 @@ def from_python(
     call = f"{file.name}:{settings.function}"
     out = folder / "values"
     out.mkdir(parents=True, exist_ok=True)
-    arguments = {"file": str(file), "function": settings.function, "out": str(out)}
+    structures = {name: one.structure for name, one in inputs.items() if one.structure is not None}
+    arguments = {"file": str(file), "function": settings.function, "out": str(out), "structures": structures}
     reply = pool.call("user_inputs", arguments, timeout=settings.record_timeout)
     if reply.failure:
         # the stage "setup": it could not even be called
@@ -52,6 +53,9 @@ def _sample(tensors: list[TensorFile], inputs: Mapping[str, Declared], where: st
     if missing := [name for name in inputs if name not in held]:
         raise UsageError(f"{where}: no value for input {', '.join(map(repr, missing))}; {listing(inputs)}")
     for name, one in inputs.items():
-        if why := one.mismatch(held[name].dtype, held[name].shape):
-            raise UsageError(f"{where}: {name!r} {why}")
+        shapes = (held[name].shape,) if one.structure is None else held[name].elements
+        dtype = held[name].dtype if one.structure is None else one.inside.dtype
+        for shape in shapes:
+            if why := one.inside.mismatch(dtype, shape):
+                raise UsageError(f"{where}: {name!r} {why}")
     return {name: held[name] for name in inputs}

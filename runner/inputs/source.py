@@ -22,7 +22,7 @@ def samples(settings: InputsSettings, graph: Graph, pool: Pool, folder: Path) ->
 
     Tensor files are written into ``folder``; relative paths of the settings start at the current folder. Raises
     UsageError for values that are missing or do not fit the model, for files that cannot be read and for an unknown
-    choice; NotApplicable for a model with inputs that are no tensors.
+    choice; NotApplicable for a model with inputs of an unknown type.
     """
     inputs = concrete(declared(graph), settings.shapes)
     folder.mkdir(parents=True, exist_ok=True)

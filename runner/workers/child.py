@@ -27,8 +27,7 @@ import threading
 import time
 import traceback
 import types
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Callable  # noqa: UP035 - the alias below is read when the module is, under Python 3.8 too
 
 # what can be asked for: operation -> (module:function, the stage of an error that names none). Nothing else is ever
 # imported by name
@@ -38,6 +37,7 @@ OPERATIONS = {
     "user_check": ("runner.backends.user:user_check", "check"),
     "user_inputs": ("runner.backends.user:user_inputs", "inputs"),
     "ingest": ("runner.model.ingest:ingest", "ingest"),
+    "sanitize": ("runner.model.sanitize:sanitize", "sanitize"),
     "infer_shapes": ("runner.model.shapes:infer_shapes", "shapes"),
     "check_model": ("runner.model.check:check_model", "check_model"),
 }
