@@ -28,6 +28,8 @@ def context(settings: Settings, checker: Checker, pool: Pool, loaded: Loaded | N
     if loaded:
         parts["model"] = loaded.sha256
         parts["inputs"] = _digest_of_inputs(loaded)
+        if loaded.inherited:
+            parts["reference.model"] = loaded.inherited.digest
     if loaded or checker.name not in ("command", "interactive"):
         parts["reference"] = _backend(settings.reference, pool)
     if checker.name not in ("command", "interactive", "python"):

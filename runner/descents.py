@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TypeVar
 
 from runner.errors import WinnowError
 from runner.journal import Journal
@@ -33,6 +34,7 @@ from strategies.search import Search, Step
 from strategies.space import Space
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 @dataclass
@@ -68,13 +70,15 @@ class Descents:
             label = f"{body.path} without its owner" + (f", iteration {iteration}" if iteration else "")
             yield self._stage("hoist", label, standing, hoisted, f"{name} {iteration}", body)
         if first and first.iteration == 0 and body.attribute:
-            try:
-                trips = trip_counts(level, body, self.record, self._folder())
-            except (HoistError, CutError, WinnowError) as error:
-                log.info("%s: %s", body.path, error)
-                return
-            inside = Inside(first, trips, self._folder())
-            yield self._stage("inside", f"{body.path} as it is", standing, inside, name, body)
+            descent = first
+
+            def inside() -> Inside:
+                found = Inside(descent, trip_counts(level, body, self.record, self._folder()), self._folder())
+                found.cut(found.space.whole)
+                return found
+
+            if kept := _tried(body.path, inside):
+                yield self._stage("inside", f"{body.path} as it is", standing, kept, name, body)
 
     def _stage(self, kind: str, label: str, standing: Standing, subject: Subject, name: str, body: Body) -> Stage:
         space = subject.space
@@ -85,29 +89,35 @@ class Descents:
     # ---- values
 
     def _level(self, subject: Subgraph, standing: Standing) -> Level | None:
-        try:
+        def level() -> Level:
             made = subject.cut(standing.trial)
             samples, known = subject.samples(made), subject.recorded.values
             return level_of(made, samples, known, subject.store, subject.types, (self.record, self._folder()))
-        except (CutError, WinnowError) as error:
-            log.info("not looked into: %s", error)
-            return None
+
+        return _tried("the answer", level)
 
     def _iterations(self, level: Level, body: Body) -> tuple[int, ...]:
-        try:
-            return iterations(level, body, self.record, self._folder())
-        except (HoistError, CutError, WinnowError) as error:
-            log.info("%s is not looked into: %s", body.path, error)
-            return ()
+        return _tried(body.path, lambda: iterations(level, body, self.record, self._folder())) or ()
 
     def _descend(self, level: Level, body: Body, iteration: int) -> Descent | None:
-        try:
-            return descend(level, body, self.record, self._folder(), iteration)
-        except (HoistError, CutError, WinnowError) as error:
-            log.info("%s is not looked into (iteration %d): %s", body.path, iteration, error)
-            return None
+        return _tried(body.path, lambda: descend(level, body, self.record, self._folder(), iteration))
 
     def _folder(self) -> Path:
         """A folder that does not exist yet."""
         self._made += 1
         return self.folder / str(self._made)
+
+
+def _tried(what: str, make: Callable[[], T]) -> T | None:
+    """Make something of a nested graph; None where that is impossible, which leaves the answer as it is.
+
+    What a runtime never looks at is often malformed, and no two malformed bodies are alike: none of them may take away
+    an answer that was found.
+    """
+    try:
+        return make()
+    except (HoistError, CutError, WinnowError) as error:
+        log.info("%s is not looked into: %s", what, error)
+    except Exception as error:  # noqa: BLE001 - see above
+        log.warning("%s is not looked into, its nested graph is malformed (%r)", what, error)
+    return None

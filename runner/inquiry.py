@@ -76,6 +76,11 @@ class Inquiry:
         assert self.search.done
         return self.search.done
 
+    @property
+    def exhausted(self) -> bool:
+        """Whether the budget is spent."""
+        return self._out_of_time() or self._left() <= 0
+
     def note(self, trial: Trial, answer: Answer) -> None:
         """Tell the search what is known from elsewhere."""
         self._told[trial] = answer

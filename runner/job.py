@@ -200,6 +200,11 @@ def _question(job: Job, session: Session, judge: Judge, subject: Subgraph, loade
 
 def _repeat(job: Job) -> Summary:
     settings = job.settings
+    sanitize = settings.sanitize
+    if sanitize.fold or sanitize.shapes or sanitize.cleanup:
+        raise UsageError(
+            "sanitize: strategy=repeat checks your own file as it is. Leave sanitize out, or sanitise the file before"
+        )
     model = Path(settings.model).expanduser().absolute() if settings.model else None
     loaded = load(settings, job.pool, job.folder, record=False) if model and job.checker.wants_feeds else None
     samples = tuple(Sample(sample) for sample in loaded.recorded.values) if loaded else ()

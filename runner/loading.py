@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import onnx
 
 from runner.errors import NotApplicable, UsageError
-from runner.inputs.declared import declared
 from runner.inputs.source import samples as input_samples
 from runner.model.graph import Graph
 from runner.model.shapes import read_types
 from runner.model.store import Store
 from runner.model.values import TensorFile
 from runner.model.weights import WEIGHTS
-from runner.schema.backend import BackendSettings
+from runner.parent import Inherited, inherit, needs_values
+from runner.sanitized import remove as remove_sanitized
+from runner.sanitized import sanitized
 from runner.schema.inputs import RandomInputs, Recording, ShapeInference
 from runner.schema.root import Settings
-from runner.subjects.golden import cast, overlay
+from runner.sources import ingest, recorder
+from runner.subjects.endless import loop_types
+from runner.subjects.hoisting import Level
 from runner.subjects.recording import Recorded, Recorder
 from runner.workers.pool import Pool
 
@@ -32,7 +33,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Loaded:
-    """A model that is ready to be cut. ``sha256``: of the file and its external data. ``path``: the user's own file."""
+    """A model that is ready to be cut.
+
+    ``sha256``: of the file and its external data. ``path``: the user's own file. ``inherited``: what a parent of its
+    own (reference.model) tells, if it has one.
+    """
 
     path: Path
     sha256: str
@@ -41,6 +46,7 @@ class Loaded:
     recorded: Recorded
     types: Mapping[str, onnx.TypeProto]
     warnings: tuple[str, ...]
+    inherited: Inherited | None = None
 
 
 def load(settings: Settings, pool: Pool, folder: Path, *, record: bool = True) -> Loaded:
@@ -54,59 +60,33 @@ def load(settings: Settings, pool: Pool, folder: Path, *, record: bool = True) -
     for stale in ("store", "values", "inputs"):  # what an interrupted run left half-made
         shutil.rmtree(folder / stale, ignore_errors=True)
     store = Store(folder / "store")
-    facts = _ingest("model", path, store, settings, pool)
-    warnings = list(facts["warnings"])
+    source, said = sanitized(settings, path, pool, folder)
+    facts = ingest("model", source, store, settings, pool)
+    remove_sanitized(folder)
+    warnings = [*said, *facts["warnings"]]
     graph = Graph.load(store.structure)
     values, unusable = _samples(settings, graph, pool, folder)
     warnings += unusable
-    recorded = Recorded(values)
+    recorded, inherited = Recorded(values), None
     if record and settings.inputs.record is Recording.ahead and values:
-        recorded = _recorder(settings, settings.reference, graph, store, pool, folder / "values").record(values)
         if settings.reference.model:
-            recorded = golden(settings, graph, recorded, values, pool, folder / "values" / "golden")
+            inherited = inherit(settings, graph, store, values, pool, folder / "values")
+            recorded, warnings = inherited.recorded, [*warnings, *inherited.warnings]
+        else:
+            recorded = recorder(settings, settings.reference, graph, store, pool, folder / "values").record(values)
+    elif record and settings.reference.model:
+        raise needs_values(settings)
     warnings += _doubts(settings, graph, recorded)
     types = _inferred(settings, graph, store, recorded, pool, warnings) if record else {}
+    if recorded.unrunnable and recorded.values:
+
+        def again(other: Graph, place: Path) -> Recorder:
+            return recorder(settings, settings.reference, other, store, pool, place)
+
+        types |= loop_types(Level(graph, store, recorded, types), again, folder / "values" / "loops")
     for warning in warnings:
         log.warning("%s", warning)
-    return Loaded(path, facts["sha256"], graph, store, recorded, types, tuple(warnings))
-
-
-def golden(
-    settings: Settings,
-    graph: Graph,
-    recorded: Recorded,
-    samples: Sequence[Mapping[str, TensorFile]],
-    pool: Pool,
-    folder: Path,
-) -> Recorded:
-    """Return ``recorded`` with the values that ``reference.model`` has for tensors of the same name."""
-    path = Path(settings.reference.model or "").expanduser().absolute()
-    store = Store(folder / "store")
-    _ingest("reference.model", path, store, settings, pool)
-    other = Graph.load(store.structure)
-    if missing := [name for name in other.inputs if name not in graph.inputs]:
-        raise UsageError(
-            f"reference.model={path}: its input {', '.join(map(repr, missing))} is none of the model's, which are "
-            f"{', '.join(graph.inputs) or 'none'}"
-        )
-    wanted = {name: one.dtype for name, one in declared(other).items()}
-    feeds = [cast(sample, wanted, folder / f"feeds{number}") for number, sample in enumerate(samples)]
-    theirs = _recorder(settings, settings.reference, other, store, pool, folder / "values").record(feeds)
-    both = overlay(recorded.values, theirs.values, folder / "cast")
-    common = [name for name in graph.outputs if name in other.producers]
-    log.info("reference.model: %d of the model's %d outputs are in it", len(common), len(graph.outputs))
-    if not common:
-        raise UsageError(
-            f"reference.model={path}: none of the model's outputs ({', '.join(graph.outputs)}) is a tensor in it; "
-            "tensors are matched by name"
-        )
-    return dataclasses.replace(
-        recorded,
-        values=both,
-        unrunnable=theirs.unrunnable,
-        reason=theirs.reason,
-        seconds=recorded.seconds + theirs.seconds,
-    )
+    return Loaded(path, facts["sha256"], graph, store, recorded, types, tuple(warnings), inherited)
 
 
 def record_target(settings: Settings, pool: Pool, loaded: Loaded, folder: Path) -> tuple[Mapping[str, TensorFile], ...]:
@@ -115,39 +95,8 @@ def record_target(settings: Settings, pool: Pool, loaded: Loaded, folder: Path) 
         {name: sample[name] for name in loaded.graph.inputs if name in sample} for sample in loaded.recorded.values
     ]
     shutil.rmtree(folder / "target", ignore_errors=True)
-    recorder = _recorder(settings, settings.target, loaded.graph, loaded.store, pool, folder / "target")
-    return recorder.record(inputs).values
-
-
-def _recorder(
-    settings: Settings, backend: BackendSettings, graph: Graph, store: Store, pool: Pool, folder: Path
-) -> Recorder:
-    return Recorder(
-        graph,
-        store,
-        pool,
-        backend.to_json(),
-        graph.value_types,
-        folder,
-        backend.python,
-        settings.inputs.record_timeout,
-        settings.workers.memory_mb,
-    )
-
-
-def _ingest(key: str, path: Path, store: Store, settings: Settings, pool: Pool) -> dict[str, Any]:
-    if not path.is_file():
-        raise UsageError(f"{key}={path}: no such file")
-    reply = pool.call(
-        "ingest",
-        {"model": str(path), "store": str(store.folder)},
-        timeout=settings.workers.timeout,
-        memory_mb=settings.workers.memory_mb,
-    )
-    if reply.value is not None:
-        return reply.value
-    why = reply.failure.message if reply.failure else f"reading it ended with {reply.death}"
-    raise UsageError(f"{key}={path}: {why}")
+    running = recorder(settings, settings.target, loaded.graph, loaded.store, pool, folder / "target")
+    return running.record(inputs).values
 
 
 def _samples(
@@ -184,6 +133,12 @@ def _doubts(settings: Settings, graph: Graph, recorded: Recorded) -> list[str]:
         found.append(
             f"dynamic input shapes ({', '.join(open_inputs)}) were chosen by us; "
             "give the ones that fail: inputs.shapes='{name: [1, 3, 224, 224]}'"
+        )
+    if graph.drawing:
+        more = f" and {len(graph.drawing) - 1} more" if len(graph.drawing) > 1 else ""
+        found.append(
+            f"the model itself draws random numbers ({graph.drawing[0]}{more}), so no two runs of it are alike; "
+            "candidates without these nodes get what was drawn once"
         )
     if isinstance(settings.inputs, RandomInputs):
         found.append("the inputs are random; a failure that needs real data wants inputs=files inputs.path=...")

@@ -186,7 +186,7 @@ class Session:
 
     def _refined(self, done: Done, standing: Standing, searched: list[Inquiry]) -> tuple[Done, Standing]:
         """Try what may make the answer smaller in other ways; ``searched`` gets the inquiries that led further."""
-        while self.refiner and (stage := self.refiner.next(standing)):
+        while self.refiner and not self.inquiry.exhausted and (stage := self.refiner.next(standing)):
             if self._fails(stage):
                 inquiry = Inquiry(stage.judge, self.doubt, stage.start, self.means, stage.purpose)
                 inquiry.note(stage.whole, Answer.YES)

@@ -34,6 +34,10 @@ The reference may add in another order where other nodes surround it, and round 
 """
 
 
+PATIENCE = 20.0
+"""Seconds that the reference gets for a candidate: one that hangs there has nothing to compare."""
+
+
 class Audited:
     """Checks as ``checker`` does, and audits each candidate on the way.
 
@@ -46,7 +50,7 @@ class Audited:
         self._tools = tools
         self._compares = settings.reference.model is None
         self._drawing = drawing
-        self._reference = Side("reference", settings.reference, tools, settings.checker.timeout, None)
+        self._reference = Side("reference", settings.reference, tools, PATIENCE, None)
         self._lock = threading.Lock()
         self._original_is_valid = self._problem(original) is None
         self.found: Counter[str] = Counter()

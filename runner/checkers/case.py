@@ -18,7 +18,8 @@ class Case:
     """A candidate and its runs.
 
     ``work``: an empty folder for values, which goes away after the check. ``may_run_reference``: false where the
-    reference cannot help (it could not run the whole model, or has a model of its own).
+    reference cannot help (it could not run the whole model, or has a model of its own that is no candidate).
+    ``reference_model``: what it runs instead of the candidate's, where models are taken whole.
     """
 
     candidate: Candidate
@@ -27,6 +28,7 @@ class Case:
     reference_side: Side
     work: Path
     may_run_reference: bool = True
+    reference_model: Path | None = None
     runs: list[Ran] = field(default_factory=list)
 
     @cached_property
@@ -69,6 +71,7 @@ class Case:
         return [sample.feeds for sample in self.samples]
 
     def _run(self, side: Side, name: str, feeds: Sequence[Mapping[str, TensorFile]]) -> Ran:
-        ran = side.run(self.model, feeds, self.work / name)
+        own = self.reference_model if side is self.reference_side else None
+        ran = side.run(own or self.model, feeds, self.work / name)
         self.runs.append(ran)
         return ran

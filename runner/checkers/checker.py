@@ -38,6 +38,9 @@ class Checker(Protocol):
     def settle(self, verdict: Verdict) -> None:
         """Hear the verdict on the whole model (fresh or from a journal), once, before the search."""
 
+    def reset(self) -> None:
+        """Forget what `settle` fixed: another failure of the same model will be studied."""
+
     def identity(self) -> dict[str, str]:
         """What the verdicts depend on besides the candidate: settings, argv, digests of the files it names."""
 

@@ -56,6 +56,9 @@ class InteractiveCheck:
     def settle(self, verdict: Verdict) -> None:
         """Nothing to learn."""
 
+    def reset(self) -> None:
+        """Nothing to forget."""
+
     def identity(self) -> dict[str, str]:
         """A person."""
         return {"checker": self.name}

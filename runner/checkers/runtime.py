@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import shutil
 import tempfile
 import time
@@ -27,6 +28,8 @@ from runner.schema.root import Settings
 from runner.schema.strategy import SubjectKind
 from runner.verdict import Signature, Verdict
 from strategies.outcome import Outcome
+
+log = logging.getLogger(__name__)
 
 RuntimeSettings = AutoChecker | CompareChecker | FiniteChecker | RunsChecker
 
@@ -48,7 +51,7 @@ class RuntimeCheck:
         self._checker = checker
         self._tools = tools
         self._stages = _STAGES[checker.name]
-        self._own_model = _own_model(settings, checker, tools)
+        self._own_model = _own_model(settings, tools)
         self._target = Side("target", settings.target, tools, checker.timeout, checker.memory_mb)
         self._reference = Side("reference", settings.reference, tools, checker.timeout, checker.memory_mb)
         self._nan = checker.nan if isinstance(checker, FiniteChecker) else True
@@ -56,12 +59,18 @@ class RuntimeCheck:
         rule = checker if isinstance(checker, CompareChecker) else None
         if isinstance(checker, AutoChecker):
             rule = as_compare(checker.rtol, checker.atol)
-        self._comparison = Comparison(rule or CompareChecker())
+        self._consult = settings.reference.model is None or settings.strategy.subject is not SubjectKind.subgraph
+        rule = rule or CompareChecker()
+        if not self._consult and rule.golden is not Golden.ahead:
+            # it cannot run what is cut from another model; what it made of its own is recorded
+            log.info("what reference.model recorded is what is right (checker.golden=ahead)")
+            rule = dataclasses.replace(rule, golden=Golden.ahead)
+        self._comparison = Comparison(rule)
         # what the reference made of the whole model: "ran", "failed", "non-finite"; None until that is known
         self._known: str | None = None
         # non-finite tensors of the whole model that are meant (a mask); None: not known, the reference is asked
         self._harmless: frozenset[str] | None = None
-        self._consult = settings.reference.model is None or settings.strategy.subject is not SubjectKind.subgraph
+        self._reference_model = tools.at(settings.reference.model) if settings.reference.model else None
 
     def check(self, candidate: Candidate) -> Verdict:
         """Judge one candidate; its values are removed afterwards."""
@@ -73,7 +82,7 @@ class RuntimeCheck:
         work = Path(tempfile.mkdtemp(prefix="values_", dir=candidate.folder))
         try:
             may_run = self._consult and self._known != "failed"
-            case = Case(candidate, model, self._target, self._reference, work, may_run)
+            case = Case(candidate, model, self._target, self._reference, work, may_run, self._reference_model)
             verdict = self._judge(case)
             return dataclasses.replace(
                 verdict,
@@ -98,6 +107,10 @@ class RuntimeCheck:
             else:
                 self._stages = ("run",)
 
+    def reset(self) -> None:
+        """Look at all stages again."""
+        self._stages = _STAGES[self.name]
+
     def spare(self, harmless: frozenset[str]) -> None:
         """Hear which non-finite tensors of the whole model do not reach its outputs: any other one is the failure."""
         self._harmless = harmless
@@ -105,6 +118,8 @@ class RuntimeCheck:
     def identity(self) -> dict[str, str]:
         """The checker's and both backends' settings."""
         settings = dataclasses.asdict(self._checker)
+        for key in ("same_failure", "flaky", "max_wrong"):  # what is made of verdicts, not what they say
+            del settings[key]
         return {
             "checker": json.dumps(settings, sort_keys=True, default=str),
             **self._target.identity(),
@@ -153,6 +168,10 @@ class RuntimeCheck:
         ]
         if not bad:
             return None
+        # what a reference with a model of its own has recorded
+        bad = [one for one in bad if not _expected_too(case, *one)]
+        if not bad:
+            return None
         if self._harmless is not None:
             return _not_finite(bad)
         verdict = self._against_reference(case, _not_finite(bad))
@@ -192,6 +211,14 @@ class RuntimeCheck:
         return self._tools.relative(path)
 
 
+def _expected_too(case: Case, number: int, name: str, kind: str) -> bool:
+    """Whether the recorded value, which alone counts where the reference cannot be asked, is not finite either."""
+    if case.may_run_reference or case.reference_model is None:
+        return False
+    expected = case.samples[number].expected.get(name)
+    return expected is not None and not expected.finite and expected.nan == (kind == "nan")
+
+
 def _not_finite(bad: list[tuple[int, str, str]]) -> Verdict:
     number, name, kind = min(bad, key=lambda one: one[2] != "nan")
     numbers: dict[str, Any] = {"output": name, "sample": number, "failing": len(bad)}
@@ -203,7 +230,7 @@ def _line(message: str) -> str:
     return " ".join(message.split())[:300]
 
 
-def _own_model(settings: Settings, checker: RuntimeSettings, tools: Tools) -> Path | None:
+def _own_model(settings: Settings, tools: Tools) -> Path | None:
     """The target's own model for strategies that take models whole."""
     cuts = settings.strategy.subject is SubjectKind.subgraph
     if settings.target.model and cuts:
@@ -211,11 +238,4 @@ def _own_model(settings: Settings, checker: RuntimeSettings, tools: Tools) -> Pa
             f"target.model={settings.target.model}: candidates are cut from the model under study, so the target "
             f"has no other. Set model={settings.target.model}, and reference.model to the one to compare with"
         )
-    if settings.reference.model and cuts and isinstance(checker, AutoChecker | CompareChecker):
-        golden = checker.golden if isinstance(checker, CompareChecker) else Golden.candidate
-        if golden is not Golden.ahead:
-            raise UsageError(
-                f"reference.model={settings.reference.model}: it cannot run candidates that are cut from another "
-                "model; its values have to be recorded before: checker=compare checker.golden=ahead"
-            )
     return tools.at(settings.target.model) if settings.target.model else None

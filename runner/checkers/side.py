@@ -81,7 +81,8 @@ class Side:
         settings = self._settings.to_json()
         level = f" optimization={settings['optimization']}" if "optimization" in settings else ""
         python = f" python={self._settings.python}" if self._settings.python else ""
-        return f"{self._key}={self._settings.name}{level}{python}"
+        model = f" model={self._settings.model}" if self._settings.model else ""
+        return f"{self._key}={self._settings.name}{level}{python}{model}"
 
     def _ran(self, reply: Reply) -> Ran:
         if reply.failure is not None:

@@ -12,6 +12,7 @@ from typing import Any
 import rich
 from rich.logging import RichHandler
 
+from runner.cli.terminal import printable
 from runner.errors import UsageError
 from runner.schema.run import LogSettings
 
@@ -80,6 +81,13 @@ def _level(name: Any) -> int:
         ) from None
 
 
+class _Printable(logging.Formatter):
+    """Escapes control characters: a log is read in a terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable(super().format(record))
+
+
 class _Shown(logging.Filter):
     def __init__(self, chosen: Levels, floor: int | None = None) -> None:
         super().__init__()
@@ -121,7 +129,7 @@ def _console(log: LogSettings, job: int | None) -> logging.Handler:
         handler: logging.Handler = RichHandler(
             show_time="timestamp" in log.format, show_path="line_info" in log.format, markup=False
         )
-        handler.setFormatter(logging.Formatter(number + "%(message)s"))
+        handler.setFormatter(_Printable(number + "%(message)s"))
         return handler
     parts = [
         "%(asctime)s " if "timestamp" in log.format else "",
@@ -131,7 +139,7 @@ def _console(log: LogSettings, job: int | None) -> logging.Handler:
         "%(message)s",
     ]
     handler = logging.StreamHandler(sys.stdout)
-    handler.setFormatter(logging.Formatter("".join(parts)))
+    handler.setFormatter(_Printable("".join(parts)))
     return handler
 
 
@@ -144,6 +152,6 @@ def _second_file(name: str, chosen: Levels) -> logging.Handler:
         raise UsageError(
             f"log.file={name}: cannot be written ({error.strerror}). Give a path in a folder of yours."
         ) from error
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(_Printable("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     handler.addFilter(_Shown(chosen, logging.INFO))
     return handler

@@ -23,6 +23,7 @@ PATH_KEYS = frozenset(
         "target.python",
         "target.custom_ops",
         "reference.model",
+        "reference.map",
         "reference.python",
         "reference.custom_ops",
         "artifacts.folder",
@@ -38,6 +39,8 @@ PATH_KEYS = frozenset(
 _PATTERNS = frozenset({"artifacts.paths"})
 #: interpreters: a plain name is looked up on PATH
 _PROGRAMS = frozenset({"checker.python", "target.python", "reference.python"})
+#: what a list of libraries may name instead of a path
+_PACKAGES = frozenset({"onnxruntime_extensions"})
 
 _Section = TypeVar("_Section")
 
@@ -52,6 +55,7 @@ def rooted(section: _Section, folder: Path) -> _Section:
 
     def root(key: str, path: str) -> str:
         bare = key in _PROGRAMS and "/" not in path and not (folder / path).is_dir()
+        bare = bare or (path in _PACKAGES and key.endswith(".custom_ops"))
         return path if bare or key in _PATTERNS or not path else str(folder / path)
 
     return _map_paths(section, root)

@@ -31,9 +31,10 @@ class BackendSettings:
     python: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Return the backend's own settings as workers take them, without ``model`` and ``python``."""
+        """Return the backend's own settings as workers take them: without ``model``, ``map`` and ``python``."""
         plain = dataclasses.asdict(self)
-        del plain["model"], plain["python"]
+        for key in ("model", "map", "python"):
+            plain.pop(key, None)
         return {key: value.value if isinstance(value, Enum) else value for key, value in plain.items()}
 
 
@@ -59,3 +60,24 @@ class OnnxReferenceBackend(BackendSettings):
     """The reference evaluator of the onnx package (numpy semantics, fp16 really rounds and overflows)."""
 
     name: str = "onnx_reference"
+
+
+@settings
+class OnnxRuntimeReference(OnnxRuntimeBackend):
+    """ONNX Runtime as the reference."""
+
+    # {tensor of the model: tensor of reference.model, or null for none}, or a JSON or YAML file that holds this
+    map: Any = None
+
+
+@settings
+class OnnxReferenceReference(OnnxReferenceBackend):
+    """The reference evaluator as the reference."""
+
+    # {tensor of the model: tensor of reference.model, or null for none}, or a JSON or YAML file that holds this
+    map: Any = None
+
+
+def map_of(reference: BackendSettings) -> Any:
+    """Return what the user says of tensors that belong together; None: nothing."""
+    return getattr(reference, "map", None)

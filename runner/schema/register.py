@@ -21,7 +21,8 @@ from runner.schema import backend, checker, inputs, run
 from runner.schema.root import Settings
 from runner.schema.strategy import StrategySettings
 
-_BACKENDS = {"onnxruntime": backend.OnnxRuntimeBackend, "onnx_reference": backend.OnnxReferenceBackend}
+_TARGETS = {"onnxruntime": backend.OnnxRuntimeBackend, "onnx_reference": backend.OnnxReferenceBackend}
+_REFERENCES = {"onnxruntime": backend.OnnxRuntimeReference, "onnx_reference": backend.OnnxReferenceReference}
 
 #: group -> name of a schema -> settings class
 SCHEMAS: Mapping[str, Mapping[str, type]] = MappingProxyType(
@@ -36,8 +37,8 @@ SCHEMAS: Mapping[str, Mapping[str, type]] = MappingProxyType(
             "runs": checker.RunsChecker,
             "python": checker.PythonChecker,
         },
-        "target": _BACKENDS,
-        "reference": _BACKENDS,
+        "target": _TARGETS,
+        "reference": _REFERENCES,
         "inputs": {"random": inputs.RandomInputs, "files": inputs.FilesInputs, "python": inputs.PythonInputs},
         "artifacts": {"artifacts": run.ArtifactSettings},
         "workers": {"workers": run.WorkerSettings},

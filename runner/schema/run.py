@@ -1,4 +1,4 @@
-"""Settings of the smaller groups: artifacts, workers, budget, journal, result, log."""
+"""Settings of the smaller groups: artifacts, workers, budget, journal, sanitize, result, log."""
 
 from __future__ import annotations
 
@@ -59,6 +59,20 @@ class JournalSettings:
     reuse: list[str] = field(default_factory=list)
     # jobs of one sweep share their verdicts at once
     share: bool = True
+
+
+@settings
+class SanitizeSettings:
+    """What is done to the model before anything else."""
+
+    # compute what does not depend on the inputs, once
+    fold: bool = False
+    # MiB beyond which such a value stays computed; null: no limit
+    fold_limit_mb: float | None = limited(16.0, least=0)
+    # write inputs.shapes into the model's inputs
+    shapes: bool = False
+    # remove nodes that no output depends on, and tensors that nothing reads
+    cleanup: bool = False
 
 
 @settings

@@ -7,8 +7,7 @@ from runner.subjects.kin import Kin, operator
 from runner.subjects.prints import Print, agree
 
 # one product with a matrix, however it is written
-_PRODUCTS = frozenset({"MatMul", "Gemm", "FusedMatMul", "FusedGemm"})
-_BIASED = frozenset({"Gemm", "FusedGemm"})
+_PRODUCTS = frozenset({"MatMul", "Gemm"})
 
 
 def weights(kin: Kin, node: Node) -> list[Print]:
@@ -49,8 +48,8 @@ def _product(child: Kin, node: Node, parent: Kin) -> Node | None:
     ]
     if len(found) != 1:
         return None
-    has_bias = node.op_type in _BIASED and len(node.inputs) > 2
-    if has_bias == (found[0].op_type in _BIASED and len(found[0].inputs) > 2):
+    has_bias = len(node.inputs) > 2
+    if has_bias == (len(found[0].inputs) > 2):
         return found[0]
     readers = parent.handed.get(found[0].outputs[0], ())
     if not has_bias or len(readers) != 1 or readers[0][0].op_type != "Add":

@@ -134,7 +134,7 @@ def trip_counts(level: Level, body: Body, record: RecorderOf, folder: Path) -> t
     """
     counts = [_declared_count(level, body, at) for at in range(len(level.recorded.values))]
     if body.kind is Kind.LOOP and any(count != 0 for count in counts):
-        ran = _run(level, limited_loop(level.graph, body, MOST_ITERATIONS), record, folder)
+        ran = run_alone(level, limited_loop(level.graph, body, MOST_ITERATIONS), record, folder)
         for at, sample in enumerate(ran):
             counts[at] = _counted(level, body, at, sample.get(COUNT), counts[at])
     return tuple(counts)
@@ -257,7 +257,7 @@ def _carried(level: Level, body: Body, iteration: int, record: RecorderOf, folde
     """What a Loop or Scan carries into an iteration, by place, for each sample: what it gives after so many."""
     if body.kind is Kind.LOOP:
         model = limited_loop(level.graph, body, iteration)
-        ran = _run(level, model, record, folder / "carried")
+        ran = run_alone(level, model, record, folder / "carried")
         most = [_declared_count(level, body, at) for at in range(len(ran))]
         if any(limit is not None and limit <= iteration for limit in most):
             raise HoistError(f"{body.path} makes {min(filter(None, most), default=0)} iterations")
@@ -281,13 +281,13 @@ def _carried(level: Level, body: Body, iteration: int, record: RecorderOf, folde
                 path = folder / f"part{sample}_{place}.pb"
                 part[name] = values.write(np.take(array, list(chosen), along[place]), name, path)
             parts.append(part)
-        ran = _run(level, model, record, folder / "carried", parts)
+        ran = run_alone(level, model, record, folder / "carried", parts)
         outputs = model.graph.node[-1].output
     carried = outputs[: states(level.graph, body)]
     return [{place: sample[name] for place, name in enumerate(carried) if name in sample} for sample in ran]
 
 
-def _run(
+def run_alone(
     level: Level,
     model: onnx.ModelProto,
     record: RecorderOf,

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median
 
 from runner.errors import UsageError
 from runner.model import values
@@ -22,16 +23,19 @@ from runner.subjects.doubtful import doubtful
 from runner.subjects.forced import forced
 from runner.subjects.golden import golden
 from runner.subjects.kin import Kin
-from runner.subjects.matching import How, Matching, Partner, reshaped
-from runner.subjects.prints import Weights, prints_of
+from runner.subjects.matching import Matching, reshaped
+from runner.subjects.pairing import How, Partner
+from runner.subjects.prints import CLOSE, Weights, agree, distance, print_of, prints_of
 from runner.subjects.quantised import restored
 from runner.subjects.recording import Recorded
-from runner.subjects.supposed import Supposing
+from runner.subjects.supposed import Outcome, Supposing
 
 MOST_RUNS = 12
 """How often the child's nodes run on good values: each time what they make may tell of further partners."""
 MOST_DOUBTS = 6
 """For how many doubtful tensors each time a partner is looked for by supposing."""
+MOST_MISNAMED, LEAST_MISNAMED = 0.3, 4
+"""Share and number of partners by name that may be wrong on good values before no name counts any more."""
 
 Samples = tuple[Mapping[str, TensorFile], ...]
 Record = Callable[[Graph, Path, Sequence[Mapping[str, TensorFile]], "Sequence[int] | None"], Recorded]
@@ -104,13 +108,19 @@ class Lineage:
         free = prints_of(self.child.values, [*mine.inputs, *mine.producers])
         self._younger = Kin(mine, free, Weights(mine, self.child.store))
         self._loose = reshaped(self._younger, self._elder)
+        self._named = True
 
     def descend(self) -> Descent:
         """Find partners and good values. Raises UsageError if no output of the child has a partner."""
         partners = self._first()
-        if not any(name in partners for name in self.child.graph.outputs):
+        known = {one.how for name, one in partners.items() if name in self.child.graph.producers}
+        if not any(name in partners for name in self.child.graph.outputs) or (self._loose and known == {How.position}):
             raise self._strangers()
         run = self._force(partners)
+        if self._misnamed(partners, run):
+            self._named = False
+            partners = self._first()
+            run = self._force(partners)
         for _ in range(MOST_RUNS):
             revised = self._matching(self._now(run), partners).find()
             if _told(revised) == _told(partners):
@@ -133,9 +143,16 @@ class Lineage:
         first.place_outputs()
         return dict(first.find())
 
+    def _misnamed(self, partners: Mapping[str, Partner], run: _Forced) -> bool:
+        """Whether names mislead: numbers, say, that an exporter gave anew. A culprit makes no such difference."""
+        now = self._now(run)
+        named = {name: one for name, one in partners.items() if one.how is How.name and name in run.made[0]}
+        wrong = sum(not self._alike(now, name, one) for name, one in named.items())
+        return wrong >= LEAST_MISNAMED and wrong > MOST_MISNAMED * len(named)
+
     def _matching(self, child: Kin, partners: Mapping[str, Partner]) -> Matching:
         alone = frozenset(name for name, partner in self.told.items() if partner is None)
-        return Matching(child, self._elder, dict(partners), alone, self._loose)
+        return Matching(child, self._elder, dict(partners), alone, self._loose, named=self._named)
 
     def _now(self, run: _Forced) -> Kin:
         """Return the child as it runs on good values."""
@@ -145,12 +162,13 @@ class Lineage:
     def _suppose(self, partners: Mapping[str, Partner], run: _Forced) -> dict[str, Partner]:
         """Return partners of doubtful tensors, at most one where several lie in a row."""
         graph = self.child.graph
-        right = self._right(partners, run)
+        now = self._now(run)
+        right = [name for name, one in partners.items() if self._alike(now, name, one)]
 
-        def tried(tensor: str, other: str, nodes: Sequence[int]) -> bool:
+        def tried(tensor: str, other: str, nodes: Sequence[int]) -> Outcome:
             return self._tried(partners, run, (tensor, other), nodes)
 
-        supposing = Supposing(self._now(run), self._elder, partners, tried)
+        supposing = Supposing(now, self._elder, partners, tried)
         found: dict[str, Partner] = {}
         seen: set[int] = set()
         for tensor in doubtful(graph, partners, right)[:MOST_DOUBTS]:
@@ -162,8 +180,8 @@ class Lineage:
 
     def _tried(
         self, partners: Mapping[str, Partner], run: _Forced, pair: tuple[str, str], nodes: Sequence[int]
-    ) -> bool:
-        """Whether nodes come out right where one tensor holds what another of the parent's does."""
+    ) -> Outcome:
+        """Return how right what nodes make is where one tensor holds what another (the parent's) does."""
         tensor, other = pair
         one = forced(self.child.graph, {tensor, *self._everywhere(run.good)})
         folder = self._folder("supposed")
@@ -171,17 +189,26 @@ class Lineage:
         for at, (good, made) in enumerate(zip(run.good, run.made, strict=True)):
             value = self._value(other, at, folder)
             if value is None:
-                return False
+                return Outcome(0.0, 0.0)
             given = golden(value, tensor, self._dtype(tensor, value), None, folder / f"{at}.pb")
             samples.append({**made, **good, tensor: given.file})
         found = self.record(one.graph, folder / "run", samples, nodes).values
         ends = [out for index in nodes for out in self.child.graph.nodes[index].outputs if out in partners]
-        return all(
-            one.made[end] in mine and self.passes(mine[one.made[end]], good[end])
+        pairs = [
+            (mine.get(one.made[end]), good[end])
             for end in ends
             for mine, good in zip(found, run.good, strict=True)
             if end in good
-        )
+        ]
+        errors = [distance(print_of([values.read(a)]), print_of([values.read(b)])) for a, b in pairs if a is not None]
+        right = sum(error <= CLOSE for error in errors)
+        return Outcome(right / max(len(pairs), 1), median(errors) if errors else 0.0)
+
+    def _alike(self, now: Kin, name: str, partner: Partner) -> bool:
+        mine, theirs = now.prints.get(name), self._elder.prints.get(partner.tensor)
+        if mine is None or theirs is None:
+            return False
+        return agree(replace(mine, shapes=theirs.shapes) if partner.reshaped else mine, theirs)
 
     # ---- values
 

@@ -6,31 +6,27 @@ several of the parent's did (a folded normalisation, a fused activation). A valu
 that does nothing where it should do something, and so perhaps the bug itself.
 
 Structure: a node is known by its operator and the partners of what it reads, by its weights, by who reads what it
-makes, and at last by its place in the sequence of operators (longest common blocks, as in Ratcliff and Metzener's
-pattern matching), which counts only where a neighbour agrees. Downstream of a wrong node no value agrees, and
-structure alone decides.
+makes, and at last by its place in the sequence of operators, which counts only where a neighbour agrees. Downstream of
+a wrong node no value agrees, and structure alone decides.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from difflib import SequenceMatcher
-from enum import Enum
 from typing import Any
 
 from runner.model.graph import Node
 from runner.subjects.anchors import anchor, same_weights
-from runner.subjects.kin import Kin, attributes, is_symmetric, key_of, operator
+from runner.subjects.kin import Kin, attributes, key_of, operator
 from runner.subjects.known import Album
+from runner.subjects.pairing import How, Pairing, Partner
 from runner.subjects.prints import agree
+from runner.subjects.sequence import aligned
 
 _RESHAPING = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 MOST_ROUNDS = 50
 """How often everything is looked at again; each time must have brought something."""
-MOST_ALIKE = 5_000_000
-"""Pairs of like nodes up to which sequences of operators are aligned: the work grows with them."""
 
 
 def reshaped(child: Kin, parent: Kin) -> bool:
@@ -44,39 +40,13 @@ def reshaped(child: Kin, parent: Kin) -> bool:
     return False
 
 
-class How(str, Enum):
-    """What told the partner of a tensor."""
-
-    map = "map"
-    name = "name"
-    value = "value"
-    position = "position"
-
-
-@dataclass(frozen=True)
-class Partner:
-    """A tensor of the parent, and what told it. ``reshaped``: the child has its elements in another shape."""
-
-    tensor: str
-    how: How
-    reshaped: bool = False
-
-
 @dataclass
-class Matching:
-    """Finds partners; ``pairs`` holds those found so far, by tensor of the child.
+class Matching(Pairing):
+    """Finds partners. ``named``: whether names mean anything."""
 
-    ``alone``: tensors of the child that have no partner, by the user's word. ``loose``: partners may differ in shape.
-    """
-
-    child: Kin
-    parent: Kin
-    pairs: dict[str, Partner]
-    alone: frozenset[str] = frozenset()
-    loose: bool = False
+    named: bool = True
     _below: dict[str, frozenset[str]] = field(default_factory=dict)
     _anchored: dict[int, Node | None] = field(default_factory=dict)
-    _taken: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         produced = self.parent.graph.producers
@@ -84,7 +54,8 @@ class Matching:
 
     def find(self) -> dict[str, Partner]:
         """Return the partners of the child's tensors: those there were, revised, and what can be concluded."""
-        self._names()
+        if self.named:
+            self._names()
         self._revise()
         for _ in range(MOST_ROUNDS):
             before = len(self.pairs)
@@ -186,26 +157,21 @@ class Matching:
     def _sequence(self) -> None:
         """Align what is left by the sequence of operators and shapes; keep what a neighbour supports."""
         mine, theirs = self.child.graph.nodes, self.parent.graph.nodes
-        ours: list[Any] = [self._token(self.child, node, node.outputs[:1]) for node in mine]
-        others: list[Any] = [
-            ("paired", node.outputs[0]) if node.outputs and node.outputs[0] in self._taken
-            else self._token(self.parent, node, ()) for node in theirs
-        ]  # fmt: skip
-        counts: dict[Any, int] = {}
-        for token in others:
-            counts[token] = counts.get(token, 0) + 1
-        if sum(counts.get(token, 0) for token in ours) > MOST_ALIKE:
-            return
+        ours = [self._token(self.child, node, node.outputs[:1]) for node in mine]
+        others = [
+            ("paired", node.outputs[0])
+            if node.outputs and node.outputs[0] in self._taken
+            else self._token(self.parent, node, ())
+            for node in theirs
+        ]
         tentative: dict[str, Partner] = {}
-        blocks = SequenceMatcher(None, ours, others, autojunk=False).get_matching_blocks()
-        for block in blocks:
-            for at in range(block.size):
-                node, partner = mine[block.a + at], theirs[block.b + at]
-                if self._anchor(node) not in (None, partner) or self._contradicts(node, partner):
-                    continue
-                for output, other in zip(node.outputs, partner.outputs, strict=False):
-                    if output not in self.pairs and self._fits(output, other):
-                        tentative[output] = Partner(other, How.position)
+        for one, two in aligned(ours, others):
+            node, partner = mine[one], theirs[two]
+            if self._anchor(node) not in (None, partner) or self._contradicts(node, partner):
+                continue
+            for output, other in zip(node.outputs, partner.outputs, strict=False):
+                if output not in self.pairs and self._fits(output, other):
+                    tentative[output] = Partner(other, How.position)
         before = dict(self.pairs)
         self.pairs.update({name: one for name, one in tentative.items() if name not in self.alone})
         while unsupported := [name for name in tentative if name in self.pairs and not self._supported(name)]:
@@ -220,39 +186,7 @@ class Matching:
             if known and tensor not in self.pairs and self._fits(tensor, known.tensor):
                 self._pair(tensor, known.tensor, How.position)
 
-    # ---- what supports a pair
-
-    def votes(self, tensor: str) -> Iterable[str]:
-        """Return what the partners of a tensor's readers read in its place."""
-        for node, slot in self.child.handed.get(tensor, ()):
-            partner = self._partner_of(node)
-            if partner is None or len(partner.inputs) != len(node.inputs):
-                continue
-            if is_symmetric(node) and len(node.inputs) == 2:
-                other = self._seen(node.inputs[1 - slot])
-                left = [self.parent.root(name) for name in partner.inputs if self.parent.root(name) != other]
-                if other is not None and len(left) == 1:
-                    yield left[0]
-                    continue
-            yield self.parent.root(partner.inputs[slot])
-
-    def _supported(self, tensor: str) -> bool:
-        partner = self.pairs[tensor].tensor
-        if partner in self.votes(tensor):
-            return True
-        node, other = self.child.producer(tensor), self.parent.producer(partner)
-        if node is None or other is None or operator(node) != operator(other):
-            return False
-        seen = {self._seen(name) for name in self.child.reads(node)}
-        return bool(seen) and None not in seen and seen <= set(self.parent.reads(other))
-
-    def _contradicts(self, node: Node, partner: Node) -> bool:
-        """Whether a node reads what has a partner that the other does not read."""
-        seen = {self._seen(name) for name in self.child.reads(node) if not self._is_reshaped(name)} - {None}
-        return not seen <= set(self.parent.reads(partner))
-
-    def _is_reshaped(self, tensor: str) -> bool:
-        return tensor in self.pairs and self.pairs[tensor].reshaped
+    # ---- what a node or a value says
 
     def _same_work(self, node: Node) -> Node | None:
         """Return the parent's node with the same operator on the partners of what this one reads."""
@@ -264,7 +198,7 @@ class Matching:
             found = groups.get(key_of(node, reads, ordered=ordered), ())
             alike = [one for one in found if self._fits(node.outputs[0], one.outputs[0])] if node.outputs else []
             if len(alike) > 1:
-                alike = [one for one in alike if self._same_weights(node, one)] or alike
+                alike = self._by_weights(node, alike)
             if len(alike) > 1:
                 own = attributes(self.child.graph.protos[node.index])
                 alike = [one for one in alike if attributes(self.parent.graph.protos[one.index]) == own] or alike
@@ -274,10 +208,19 @@ class Matching:
                 return alike[0]
         return None
 
+    def _brothers(self, node: Node) -> list[Node]:
+        """Return the nodes that do the same with the same, this one among them."""
+        return list(self.child.by_key.get(key_of(node, self.child.reads(node), ordered=True), ()))
+
+    def _by_weights(self, node: Node, alike: list[Node]) -> list[Node]:
+        """Of nodes that do the same, those with these weights; else those whose weights no brother has."""
+        same = [one for one in alike if self._same_weights(node, one)]
+        brothers = [one for one in self._brothers(node) if one is not node]
+        return same or [one for one in alike if not any(self._same_weights(other, one) for other in brothers)] or alike
+
     def _by_rank(self, node: Node, alike: list[Node]) -> list[Node]:
         """Of nodes that nothing tells apart, the one in the same place as this one among its likes."""
-        key = key_of(node, self.child.reads(node), ordered=True)
-        brothers = [one for one in self.child.by_key.get(key, ()) if self._fits(one.outputs[0], alike[0].outputs[0])]
+        brothers = [one for one in self._brothers(node) if self._fits(one.outputs[0], alike[0].outputs[0])]
         return [alike[brothers.index(node)]] if len(brothers) == len(alike) and node in brothers else []
 
     def _by_value(self, tensor: str, told: str | None) -> str | None:
@@ -302,45 +245,11 @@ class Matching:
 
         return self._album.find(held, among, liking)
 
-    # ---- small things
-
-    def _made(self) -> Iterable[str]:
-        for node in self.child.graph.nodes:
-            yield from (output for output in node.outputs if output not in self.alone)
-
-    def _pair(self, tensor: str, partner: str, how: How, *, reshaped: bool = False) -> None:
-        if tensor not in self.alone:
-            self.pairs[tensor] = Partner(partner, how, reshaped)
-            self._taken.add(partner)
-
     def _outputs(self, node: Node, partner: Node | None) -> None:
         for output, other in zip(node.outputs, partner.outputs if partner else (), strict=False):
             if output not in self.pairs and self._fits(output, other):
                 below = self._by_value(output, other)
                 self._pair(output, below or other, How.value if below or self._agreed(output, other) else How.position)
-
-    def _agreed(self, tensor: str, partner: str) -> bool:
-        mine, theirs = self.child.prints.get(tensor), self.parent.prints.get(partner)
-        return bool(mine and theirs and mine.telling and agree(mine, theirs))
-
-    def _seen(self, tensor: str) -> str | None:
-        root = self.child.root(tensor)
-        known = self.pairs.get(root) or self.pairs.get(tensor)
-        return self.parent.root(known.tensor) if known else None
-
-    def _partner_of(self, node: Node) -> Node | None:
-        for output in node.outputs:
-            known = self.pairs.get(output)
-            other = self.parent.producer(known.tensor) if known else None
-            if other is not None and operator(other) == operator(node):
-                return other
-        return None
-
-    def _fits(self, tensor: str, partner: str) -> bool:
-        mine, theirs = self.child.prints.get(tensor), self.parent.prints.get(partner)
-        if theirs is None or mine is None:
-            return theirs is not None
-        return mine.kind == theirs.kind if self.loose else mine.fits(theirs)
 
     def _anchor(self, node: Node) -> Node | None:
         if node.index not in self._anchored:
@@ -349,12 +258,6 @@ class Matching:
 
     def _same_weights(self, node: Node, other: Node) -> bool:
         return same_weights(self.child, node, self.parent, other)
-
-    def _holds_as_many(self, tensor: str, partner: str) -> bool:
-        mine, theirs = self.child.prints.get(tensor), self.parent.prints.get(partner)
-        if not mine or not theirs or mine.kind != theirs.kind:
-            return False
-        return [math.prod(shape) for shape in mine.shapes] == [math.prod(shape) for shape in theirs.shapes]
 
     def _token(self, kin: Kin, node: Node, outputs: Iterable[str]) -> Any:
         for output in outputs:

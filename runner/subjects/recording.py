@@ -31,6 +31,8 @@ SHARE_OF_MEMORY = 0.8
 """Part of the free memory that recording may use where the user set no limit."""
 SHARE_OF_TIME = 1 / 16
 """Part of the time that several nodes together get: one that hangs must leave time to find it, and for the others."""
+SHORT_PATIENCE, MARGIN = 4.0, 20.0
+"""Once something hangs: seconds that a piece gets in any case, and how much longer than others it may take."""
 SHORTEST_SECONDS = 0.5
 """With less time left, no further piece is tried."""
 
@@ -83,7 +85,7 @@ class Recorder:
         reasons: list[str] = []
         everything = tuple(range(len(self.graph.nodes)) if nodes is None else nodes)
         waiting = [everything] if everything else []
-        out_of_time = False
+        out_of_time, hung, pace = False, False, 0.0
         while waiting and not out_of_time:
             piece = self._runnable(waiting.pop(), values)
             if not piece:
@@ -92,10 +94,12 @@ class Recorder:
             if left < SHORTEST_SECONDS:
                 out_of_time = True
                 continue
-            patience = left / 4 if len(piece) == 1 else min(left / 2, self.timeout * SHARE_OF_TIME)
-            reason = self._run(piece, values, patience)
+            begun = time.monotonic()
+            reason = self._run(piece, values, self._patience(len(piece), left, pace, hung=hung))
             if reason is None:
+                pace = max(pace, (time.monotonic() - begun) / len(piece))
                 continue
+            hung = hung or reason == "timeout"
             if len(piece) == 1:
                 unrunnable.append(self.graph.nodes[piece[0]].name)
                 reasons.append(reason)
@@ -105,6 +109,14 @@ class Recorder:
             waiting += [piece[middle:], piece[:middle]]
         seconds = time.monotonic() - started
         return Recorded(tuple(values), tuple(unrunnable), reasons[0] if reasons else "", seconds, out_of_time)
+
+    def _patience(self, nodes: int, left: float, pace: float, *, hung: bool) -> float:
+        """Seconds that a piece may take: ``left`` are, and the slowest piece so far took ``pace`` for each node."""
+        if nodes == 1:
+            return left / 8
+        most = min(left / 2, self.timeout * SHARE_OF_TIME)
+        # something never ends; whatever ends takes about as long as its like
+        return min(most, max(SHORT_PATIENCE, MARGIN * pace * nodes)) if hung and pace else most
 
     def _runnable(self, piece: tuple[int, ...], values: Sequence[Mapping[str, TensorFile]]) -> tuple[int, ...]:
         """Those nodes of ``piece`` whose inputs are known or made inside it."""

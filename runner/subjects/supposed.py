@@ -12,26 +12,37 @@ from dataclasses import dataclass, field
 
 from runner.model.graph import Graph
 from runner.subjects.kin import Kin
-from runner.subjects.known import TWINS
-from runner.subjects.matching import Partner
+from runner.subjects.known import CLEARLY, TWINS
+from runner.subjects.pairing import Partner
 from runner.subjects.prints import Print, distance
 
 MOST_TRIED = 24
 """Tensors of the parent that are tried for one of the child's; where there are more, none is."""
+
+MOST_RIGHT = 0.8
+"""Share of what depends on a tensor that its partner's value must make right: more than one thing may be wrong."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """``share``: of the outputs with a partner, how many are right. ``error``: of the median one."""
+
+    share: float
+    error: float
 
 
 @dataclass
 class Supposing:
     """Looks for partners by supposing.
 
-    ``partners``: of the child's tensors, as far as they are known. ``tried(tensor, other, nodes)``: whether these nodes
-    of the child come out right where its ``tensor`` holds what the parent's ``other`` does.
+    ``partners``: of the child's tensors, as far as they are known. ``tried(tensor, other, nodes)``: how these
+    nodes of the child come out where its ``tensor`` holds what the parent's ``other`` does.
     """
 
     child: Kin
     parent: Kin
     partners: Mapping[str, Partner]
-    tried: Callable[[str, str, Sequence[int]], bool]
+    tried: Callable[[str, str, Sequence[int]], Outcome]
     _above: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def partner(self, tensor: str) -> str | None:
@@ -41,11 +52,16 @@ class Supposing:
         among = self._between(tensor, ends)
         if not ends or not among or len(among) > MOST_TRIED:
             return None
-        right = [name for name in among if self.tried(tensor, name, nodes)]
-        held = [self._print(name) for name in right]
-        if not right or any(one is None or distance(one, held[0]) > TWINS for one in held if held[0]):
-            return None
-        return right[0]
+        outcomes = {name: self.tried(tensor, name, nodes) for name in among}
+        most = max(one.share for one in outcomes.values())
+        best, *others = sorted((one.error, name) for name, one in outcomes.items() if one.share == most)
+        # far downstream a network forgets: what is nearly as good as the best must be the same
+        rivals = [name for error, name in others if error <= CLEARLY * best[0] and not self._twins(name, best[1])]
+        return best[1] if most >= MOST_RIGHT and not rivals else None
+
+    def _twins(self, one: str, other: str) -> bool:
+        mine, theirs = self._print(one), self._print(other)
+        return one == other or bool(mine and theirs and distance(mine, theirs) <= TWINS)
 
     def segment(self, tensor: str) -> tuple[int, ...]:
         """Return the nodes that depend on a tensor, as far as the next tensors with partners."""
@@ -60,15 +76,18 @@ class Supposing:
         return tuple(sorted(found))
 
     def _between(self, tensor: str, ends: Sequence[str]) -> tuple[str, ...]:
-        """Return the parent's tensors of this shape that all of ``ends`` depend on, and no input of its node does."""
+        """Return the parent's tensors of this shape that all of ``ends`` depend on, below what it depends on."""
         above = [self._ancestors(self.partners[end].tensor) for end in ends]
         common = frozenset.intersection(*above) if above else frozenset()
-        node = self.child.producer(tensor)
         before: set[str] = set()
-        for name in node.inputs if node else ():
-            if name in self.partners:
-                partner = self.partners[name].tensor
-                before |= {partner, *self._ancestors(partner)}
+        waiting = [tensor]
+        while waiting:
+            node = self.child.producer(waiting.pop())
+            for name in node.inputs if node else ():
+                if name in self.partners:
+                    before |= {self.partners[name].tensor, *self._ancestors(self.partners[name].tensor)}
+                else:
+                    waiting.append(name)
         held = self._own(tensor)
         fixed = tensor in self.child.graph.data_independent
         return tuple(

@@ -148,7 +148,7 @@ def set_weight(model: ModelProto, name: str, change: Callable[[np.ndarray], np.n
     """Change an initializer."""
     tensor = next(one for one in model.graph.initializer if one.name == name)
     array = numpy_helper.to_array(tensor)
-    tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(change(array.copy())).astype(array.dtype), name))
+    tensor.CopyFrom(numpy_helper.from_array(np.array(change(array.copy()), array.dtype, order="C"), name))
 
 
 def set_attribute(node: NodeProto, name: str, value: object) -> None:

@@ -1,0 +1,47 @@
+"""The models of a run, read once each, and what runs them to see what their tensors hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from runner.errors import UsageError
+from runner.model.graph import Graph
+from runner.model.store import Store
+from runner.schema.backend import BackendSettings
+from runner.schema.root import Settings
+from runner.subjects.recording import Recorder
+from runner.workers.pool import Pool
+
+
+def ingest(key: str, path: Path, store: Store, settings: Settings, pool: Pool) -> dict[str, Any]:
+    """Read the model that ``key`` names into a store; return what was found out. Raises UsageError for a wrong file."""
+    if not path.is_file():
+        raise UsageError(f"{key}={path}: no such file")
+    reply = pool.call(
+        "ingest",
+        {"model": str(path), "store": str(store.folder)},
+        timeout=settings.workers.timeout,
+        memory_mb=settings.workers.memory_mb,
+    )
+    if reply.value is not None:
+        return reply.value
+    why = reply.failure.message if reply.failure else f"reading it ended with {reply.death}"
+    raise UsageError(f"{key}={path}: {why}")
+
+
+def recorder(
+    settings: Settings, backend: BackendSettings, graph: Graph, store: Store, pool: Pool, folder: Path
+) -> Recorder:
+    """Return what runs a graph on a backend; the values go into ``folder``."""
+    return Recorder(
+        graph,
+        store,
+        pool,
+        backend.to_json(),
+        graph.value_types,
+        folder,
+        backend.python,
+        settings.inputs.record_timeout,
+        settings.workers.memory_mb,
+    )
