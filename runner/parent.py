@@ -153,9 +153,8 @@ def _said(graph: Graph, found: Descent) -> tuple[str, ...]:
     total = sum(counts.values())
     parts = [f"{count} by {how}" for how, count in counts.items() if count and how != "none"]
     text = f"reference.model: of {total} tensors of the model {', '.join(parts) or 'none'} matched"
-    alone = [name for name in graph.producers if name not in found.partners]
-    if alone:
-        text += f"; {len(alone)} have no partner ({_names(alone)}) and are not judged"
+    if found.alone:
+        text += f"; {len(found.alone)} have no partner ({_names(found.alone)}) and are not judged"
     if found.wrong:
         log.info(
             "on good values, with the reference's runtime, %d nodes are not right: %s",
@@ -163,7 +162,7 @@ def _said(graph: Graph, found: Descent) -> tuple[str, ...]:
             _names(found.wrong),
         )
     said = []
-    if alone or counts["value"] or counts["position"]:
+    if found.alone or counts["value"] or counts["position"]:
         said.append(text)
     else:
         log.info("%s", text)

@@ -56,20 +56,20 @@ class Descent:
     """What the parent tells of the child.
 
     ``values``: good values by tensor, one mapping a sample. ``partners``: the tensors that have one. ``unfit``: why a
-    value must not be fed, by tensor. ``wrong``: nodes of the child that are not right on good values, in the
-    reference runtime.
+    value must not be fed, by tensor. ``alone``: what nodes make that has no partner. ``wrong``: nodes of
+    the child that are not right on good values, in the reference's runtime.
     """
 
     values: Samples
     partners: Mapping[str, Partner]
     unfit: Mapping[str, str]
+    alone: tuple[str, ...] = ()
     wrong: tuple[str, ...] = ()
 
     def counted(self) -> dict[str, int]:
         """Return how many tensors found their partner by what; those without one under ``none``."""
         counts = Counter(one.how.value for one in self.partners.values())
-        every = set().union(*self.values) if self.values else set()
-        return {**{how.value: counts[how.value] for how in How}, "none": len(every - set(self.partners))}
+        return {**{how.value: counts[how.value] for how in How}, "none": len(self.alone)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -273,7 +273,7 @@ class Lineage:
         wrong = tuple(
             node.name for node in graph.nodes if any(name in held and name not in right for name in node.outputs)
         )
-        return Descent(both, held, reasons, wrong)
+        return Descent(both, held, reasons, tuple(name for name in graph.producers if name not in held), wrong)
 
     def _right(self, partners: Mapping[str, Partner], run: _Forced) -> frozenset[str]:
         """Return the tensors that come out right on good values, in all samples."""

@@ -274,24 +274,39 @@ class TestOwnModels:
         whole = StrategySettings(name="repeat", subject=SubjectKind.command)
         assert make(tools, RunsChecker(), target, strategy=whole).check(candidate(None, X)).outcome is Outcome.PASS
 
-    def test_a_reference_of_its_own_is_recorded_ahead(self, tools: Tools, relu: Path) -> None:
-        reference = OnnxRuntimeBackend(model=str(relu))
-        with pytest.raises(UsageError, match=r"reference\.model.*golden=ahead"):
-            make(tools, AutoChecker(), ORT, reference)
-        make(tools, CompareChecker(golden=Golden.ahead), ORT, reference)
-
+    @pytest.mark.parametrize("rule", [AutoChecker(), CompareChecker(), CompareChecker(golden=Golden.ahead)])
     def test_what_a_reference_of_its_own_has_is_compared(
-        self, tools: Tools, candidate: MakeCandidate, tmp_path: Path
+        self, tools: Tools, candidate: MakeCandidate, tmp_path: Path, rule: CheckerSettings
     ) -> None:
         nodes = [helper.make_node("Relu", ["x"], ["y"]), helper.make_node("Neg", ["x"], ["z"])]
         path = model(nodes, tmp_path / "two.onnx", outputs=("y", "z"))
-        check = make(tools, CompareChecker(golden=Golden.ahead), ORT, OnnxRuntimeBackend(model=str(path)))
-        # z has another name there
+        check = make(tools, rule, ORT, OnnxRuntimeBackend(model=str(path)))
+        # z has no partner there
         wrong = check.check(candidate(path, X, expected={"y": X["x"]}))
         assert str(wrong.signature) == "compare: mismatch" and wrong.metrics["output"] == "y"
         right = check.check(candidate(path, X, expected={"y": np.maximum(X["x"], 0)}))
         assert right.outcome is Outcome.PASS and right.metrics["outputs"] == 1
         assert check.check(candidate(path, X)).outcome is Outcome.UNRESOLVED
+
+    def test_an_infinity_that_a_reference_of_its_own_has_too_is_meant(
+        self, tools: Tools, candidate: MakeCandidate, tmp_path: Path
+    ) -> None:
+        path = model([helper.make_node("Log", ["x"], ["y"])], tmp_path / "log.onnx")
+        check = make(tools, FiniteChecker(), ORT, OnnxRuntimeBackend(model=str(path)))
+        feeds = {"x": np.array([0, 1, 2, 3], np.float32)}
+        with np.errstate(divide="ignore"):
+            assert check.check(candidate(path, feeds, expected={"y": np.log(feeds["x"])})).outcome is Outcome.PASS
+        assert str(check.check(candidate(path, feeds, expected={"y": feeds["x"]})).signature) == "infer: inf"
+        assert str(check.check(candidate(path, feeds)).signature) == "infer: inf"
+
+    def test_a_reference_of_its_own_runs_it_where_models_are_taken_whole(
+        self, tools: Tools, candidate: MakeCandidate, relu: Path, tmp_path: Path
+    ) -> None:
+        path = model([helper.make_node("Neg", ["x"], ["y"])], tmp_path / "neg.onnx")
+        whole = StrategySettings(name="repeat", subject=SubjectKind.command)
+        for reference, outcome in ((relu, Outcome.FAIL), (path, Outcome.PASS)):
+            check = make(tools, CompareChecker(), ORT, OnnxRuntimeBackend(model=str(reference)), strategy=whole)
+            assert check.check(candidate(path, X)).outcome is outcome
 
     def test_a_reference_that_changes_is_another_check(self, tools: Tools, relu: Path) -> None:
         reference = OnnxRuntimeBackend(model=str(relu))
