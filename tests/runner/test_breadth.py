@@ -191,7 +191,7 @@ def test_equal_names_are_told_apart(tmp_path):
     nodes, inputs = chain(["same"] * 6, tensors, 4)
     onnx.save(model_of(nodes, inputs, [value("g", [2, 3])], [tensor("nine", np.float32(9))]), tmp_path / "m.onnx")
     check = check_script(tmp_path, "sys.exit(1 if {'c', 'f'} <= made else 0)")
-    run = winnow(f"model={tmp_path / 'm.onnx'}", *by_command(check), "checker.flaky=never", folder=tmp_path / "run")
+    run = winnow(f"model={tmp_path / 'm.onnx'}", *by_command(check), folder=tmp_path / "run")
     assert run.result["culprits"] == ["c", "f"], run.output
 
 
@@ -213,7 +213,7 @@ def test_the_order_of_sorted_nodes_is_kept(tmp_path):
     order = [one.name for one in nodes]
     body = f"order = {order!r}\nplaces = [order.index(n.name) for n in model.graph.node if n.name]\n"
     check = check_script(tmp_path, f"{body}sys.exit(1 if places == sorted(places) and 'a2' in nodes else 0)")
-    run = winnow(f"model={tmp_path / 'm.onnx'}", *by_command(check), "checker.flaky=never", folder=tmp_path / "run")
+    run = winnow(f"model={tmp_path / 'm.onnx'}", *by_command(check), folder=tmp_path / "run")
     assert run.result["culprits"] == ["a2"], run.output
 
 
@@ -239,9 +239,7 @@ def test_external_and_sparse_initializers(tmp_path):
     model.graph.sparse_initializer.append(sparse)
     onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0)
     check = check_script(tmp_path, "sys.exit(1 if {'scale', 'shift again'} <= nodes else 0)")
-    run = winnow(
-        f"model={tmp_path / 'm.onnx'}", *by_command(check), "checker.flaky=never", folder=tmp_path / "structural"
-    )
+    run = winnow(f"model={tmp_path / 'm.onnx'}", *by_command(check), folder=tmp_path / "structural")
     assert run.result["culprits"] == ["scale", "shift again"], run.output
     alone = onnx.load(run.folder / "reduced.onnx", load_external_data=False)
     assert len(alone.graph.sparse_initializer) == 1
@@ -279,9 +277,7 @@ def test_activations_and_weights_of_small_types(tmp_path, dtype, opset):
     assert run.result["culprits"] == [CULPRIT]
     wanted = ["from small", "weight", CULPRIT]
     check = check_script(tmp_path, f"sys.exit(1 if set({wanted!r}) <= nodes else 0)")
-    run = winnow(
-        f"model={tmp_path / 'm.onnx'}", *by_command(check), "checker.flaky=never", folder=tmp_path / "structural"
-    )
+    run = winnow(f"model={tmp_path / 'm.onnx'}", *by_command(check), folder=tmp_path / "structural")
     assert run.result["culprits"] == wanted, run.output
     model = run.model()
     onnx.checker.check_model(model)
@@ -309,9 +305,7 @@ def test_strings(tmp_path):
     run = reduced(model, tmp_path)
     assert run.result["culprits"] == [CULPRIT]
     check = check_script(tmp_path, "sys.exit(1 if 'equal' in nodes else 0)")
-    run = winnow(
-        f"model={tmp_path / 'm.onnx'}", *by_command(check), "checker.flaky=never", folder=tmp_path / "structural"
-    )
+    run = winnow(f"model={tmp_path / 'm.onnx'}", *by_command(check), folder=tmp_path / "structural")
     assert run.result["culprits"] == ["equal"], run.output
     (fed,) = run.model().graph.input
     assert fed.type.tensor_type.elem_type == TensorProto.STRING
@@ -335,9 +329,7 @@ def test_contrib_operators(tmp_path):
     run = reduced(model, tmp_path)
     assert run.result["culprits"] == [CULPRIT]
     check = check_script(tmp_path, "sys.exit(1 if {'gelu', 'matmul'} <= nodes else 0)")
-    run = winnow(
-        f"model={tmp_path / 'm.onnx'}", *by_command(check), "checker.flaky=never", folder=tmp_path / "structural"
-    )
+    run = winnow(f"model={tmp_path / 'm.onnx'}", *by_command(check), folder=tmp_path / "structural")
     assert run.result["culprits"] == ["gelu", "matmul"], run.output
     assert {one.domain: one.version for one in run.model().opset_import} == {"": 17, "com.microsoft": 1}
 

@@ -86,7 +86,7 @@ def test_three_samples_of_which_only_the_third_fails(tmp_path: Path) -> None:
 @pytest.mark.parametrize("other", ["Abs_1", "Exp_7"])
 def test_a_second_bug_before_or_after_is_not_followed_but_kept(tmp_path: Path, other: str) -> None:
     body = f"sys.exit(1 if 'Cos_4' in nodes else 3 if {other!r} in nodes else 0)"
-    run = winnow(*plain(tmp_path), *by_command(check_script(tmp_path, body)), QUICK, folder=tmp_path / "run")
+    run = winnow(*plain(tmp_path), *by_command(check_script(tmp_path, body)), folder=tmp_path / "run")
     assert run.result["culprits"] == ["Cos_4"], run.output
     said = [warning for warning in run.result["warnings"] if "another failure" in warning]
     # one that comes later is not even met: nothing after the earliest failing end is looked at
@@ -108,7 +108,6 @@ def changing(tmp_path: Path) -> tuple[str, ...]:
         *plain(tmp_path),
         *by_command(check_script(tmp_path, body)),
         "checker.fail_regex=['cannot build [A-Za-z]+']",
-        QUICK,
     )
 
 
@@ -126,7 +125,7 @@ def test_a_strict_signature_follows_the_message(tmp_path: Path) -> None:
 
 def test_any_failure_counts_where_the_user_says_so(tmp_path: Path) -> None:
     body = "sys.exit(1 if 'Cos_4' in nodes else 3 if 'Exp_7' in nodes else 0)"
-    given = (*plain(tmp_path), *by_command(check_script(tmp_path, body)), QUICK)
+    given = (*plain(tmp_path), *by_command(check_script(tmp_path, body)))
     run = winnow(*given, "checker.same_failure=any", folder=tmp_path / "run")
     assert run.code == 0, run.output
     assert run.result["nodes"]["after"] == 1
@@ -140,7 +139,7 @@ def test_an_omitted_optional_input_stays_omitted(tmp_path: Path) -> None:
     ]
     model = model_of(nodes, ["x"], ["y"], [tensor("most", np.float32(2))])
     check = by_command(check_script(tmp_path, "sys.exit(1 if 'clip' in nodes else 0)"))
-    run = winnow(*saved(model, tmp_path, x=X), *check, QUICK, "audit=true", folder=tmp_path / "run")
+    run = winnow(*saved(model, tmp_path, x=X), *check, "audit=true", folder=tmp_path / "run")
     assert run.result["culprits"] == ["clip"], run.output
     assert list(run.model().graph.node[0].input) == ["t1", "", "most"]
     audited(run)
@@ -221,7 +220,7 @@ def test_shapes_and_scales_at_a_cut_are_constants(tmp_path: Path) -> None:
     given = saved(model, tmp_path, x=X)
     for name, constant, value in (("reshape", "shape", [3, 1, 2, 1]), ("resize", "scales", [1, 1, 2, 3])):
         check = by_command(check_script(tmp_path, f"sys.exit(1 if {name!r} in nodes else 0)", f"{name}.py"))
-        run = winnow(*given, *check, QUICK, "audit=true", folder=tmp_path / name)
+        run = winnow(*given, *check, "audit=true", folder=tmp_path / name)
         assert run.result["culprits"] == [name], run.output
         held = {one.name: numpy_helper.to_array(one).tolist() for one in run.model().graph.initializer}
         assert held == {constant: value}
@@ -234,7 +233,7 @@ def test_all_disjoint_culprits(tmp_path: Path) -> None:
         "sys.exit(bad or 0)"
     )
     check = by_command(check_script(tmp_path, body))
-    run = winnow(*plain(tmp_path), *check, QUICK, "strategy.find=all", folder=tmp_path / "run")
+    run = winnow(*plain(tmp_path), *check, "strategy.find=all", folder=tmp_path / "run")
     assert run.code == 0, run.output
     answers = run.result["answers"]
     assert sorted(answer["culprits"] for answer in answers) == [["Abs_1"], ["Cos_4", "Sin_5"], ["Exp_7"]]
@@ -257,11 +256,11 @@ def test_outputs_that_the_failure_does_not_need_are_left_out(tmp_path: Path) -> 
     model = model_of(nodes, ["x"], [helper.make_tensor_value_info("y", 1, [1, 3])])
     given = saved(model, tmp_path, x=X)
     check = by_command(check_script(tmp_path, "sys.exit(1 if {'split', 'b'} <= nodes else 0)"))
-    run = winnow(*given, *check, QUICK, "audit=true", folder=tmp_path / "run")
+    run = winnow(*given, *check, "audit=true", folder=tmp_path / "run")
     assert run.result["culprits"] == ["split", "b"], run.output
     assert [output.name for output in run.model().graph.output] == ["b"]
     assert run.result["checks"]["refine"] > 0
-    whole = winnow(*given, *check, QUICK, "strategy.trim=false", folder=tmp_path / "whole")
+    whole = winnow(*given, *check, "strategy.trim=false", folder=tmp_path / "whole")
     assert {output.name for output in whole.model().graph.output} == {"left", "right", "b"}
     audited(run)
 
@@ -272,7 +271,7 @@ def test_a_model_that_is_itself_random_is_recognised(tmp_path: Path) -> None:
         helper.make_node("Add", ["x", "noise"], ["y"], name="sum"),
     ]
     check = by_command(check_script(tmp_path, "sys.exit(1 if 'sum' in nodes else 0)"))
-    run = winnow(*saved(model_of(nodes, ["x"], ["y"]), tmp_path, x=X), *check, QUICK, folder=tmp_path / "run")
+    run = winnow(*saved(model_of(nodes, ["x"], ["y"]), tmp_path, x=X), *check, folder=tmp_path / "run")
     assert run.result["culprits"] == ["sum"]
     assert any("draws random numbers (noise)" in warning for warning in run.result["warnings"])
 

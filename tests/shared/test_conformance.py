@@ -33,7 +33,7 @@ TENSOR = {
 }
 
 
-def needs(folder: Path, *numbers: int) -> tuple[str, str]:
+def needs(folder: Path, *numbers: int) -> tuple[str, ...]:
     """Fails iff the nodes of these numbers are there."""
     tensors = [TENSOR[number] for number in numbers]
     check = check_script(folder, "sys.exit(1 if made.issuperset(sys.argv[2:]) else 0)")
@@ -146,7 +146,7 @@ def test_replay_never_checks_again(tmp_path: Path) -> None:
     second = winnow(REDUCABLE, *by_command(check), f"journal.reuse=[{tmp_path / 'one'}]", folder=tmp_path / "two")
     assert (first.code, second.code) == (0, 0), second.output
     assert log.read_text() == calls
-    assert second.result["checks"] | {"reused": 0} == {"search": 0, "trust": 0, "reused": 0}
+    assert second.result["checks"] | {"reused": 0} == {"search": 0, "trust": 0, "reused": 0, "refine": 0}
     assert first.model() == second.model()
 
 
