@@ -167,6 +167,8 @@ def _others(
     ending: Ending | None = first
     number = 1
     while job.settings.strategy.find is Find.all and ending and ending.status == "found" and ending.main:
+        if session.inquiry.exhausted:
+            return
         excluded |= ending.main.elements
         number += 1
         folder = job.folder / "answers" / str(number)
@@ -283,6 +285,11 @@ def _closure(settings: Settings) -> Closure:
         raise UsageError(
             "strategy.reduce_inputs=false strategy.reduce_outputs=false: nothing is left to reduce; "
             "set one of them at most"
+        )
+    if strategy.find is Find.all and not (strategy.reduce_inputs and strategy.reduce_outputs):
+        raise UsageError(
+            "strategy.find=all leaves out the nodes of an answer wherever they are: neither inputs nor outputs can be "
+            "kept: leave out strategy.reduce_inputs=false and strategy.reduce_outputs=false"
         )
     if not strategy.reduce_inputs:
         return Closure.ANCESTORS

@@ -281,3 +281,19 @@ def audited(run: Run) -> None:
     rows = [json.loads(line) for line in (run.folder / "audit.jsonl").read_text().splitlines()]
     assert rows
     assert {row["found"] for row in rows} == {"as recorded"}, rows
+
+
+def test_all_culprits_and_kept_outputs_exclude_each_other(tmp_path: Path) -> None:
+    check = by_command(check_script(tmp_path, "sys.exit(1 if 'Cos_4' in nodes else 0)"))
+    given = (*plain(tmp_path), *check, "strategy.find=all", "strategy.reduce_outputs=false")
+    run = winnow(*given, folder=tmp_path / "run")
+    assert run.code == 2
+    assert "strategy.find=all" in run.output
+
+
+def test_a_spent_budget_ends_the_search_for_more(tmp_path: Path) -> None:
+    check = by_command(check_script(tmp_path, "sys.exit(1 if {'Cos_4', 'Abs_1'} & nodes else 0)"))
+    given = (*plain(tmp_path), *check, "strategy.find=all", "budget.checks=2")
+    run = winnow(*given, folder=tmp_path / "run")
+    assert (run.code, run.result["answers"]) == (0, [])
+    assert not (run.folder / "answers").exists()
