@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import time
+from functools import partial
 from pathlib import Path
 
 import onnx
@@ -32,7 +33,12 @@ def test_an_interruption_while_a_check_hangs(tmp_path: Path, number: signal.Sign
     given = (MODEL, f"workers.count={workers}", *by_command(check_script(tmp_path, body)))
     folder = tmp_path / "run"
     process = subprocess.Popen(
-        command(*given, folder=folder), cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        command(*given, folder=folder),
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        # a shell starts what runs in the background deaf to SIGINT, and children inherit that
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no threads here
     )
     while not hanging.exists() and process.poll() is None:
         time.sleep(0.02)
