@@ -36,11 +36,12 @@ from runner.refine import Refinements
 from runner.report.bundle import write_bundle
 from runner.report.progress import observer
 from runner.report.summary import Summary
+from runner.schema.backend import TensorRtBackend
 from runner.schema.checker import Flaky
 from runner.schema.root import Settings
 from runner.schema.strategy import Find, SearchKind, SubjectKind
 from runner.session import Ending, Session
-from runner.sources import recorder
+from runner.sources import recorder, recording_backend
 from runner.subjects.command import Command
 from runner.subjects.recording import Recorder
 from runner.subjects.subgraph import Subgraph
@@ -188,7 +189,9 @@ def _question(job: Job, session: Session, judge: Judge, subject: Subgraph, loade
     if ending:
         return ending
     checker = job.checker.checker if isinstance(job.checker, Audited) else job.checker
-    if judge.baseline and judge.baseline.kind in ("nan", "inf") and isinstance(checker, RuntimeCheck):
+    non_finite = judge.baseline is not None and judge.baseline.kind in ("nan", "inf")
+    # an engine has no values of inner tensors to look at
+    if non_finite and isinstance(checker, RuntimeCheck) and not isinstance(settings.target, TensorRtBackend):
         found = taint_of_all(loaded.graph, record_target(settings, job.pool, loaded, job.folder))
         if found.tainted:
             subject.taint = found
@@ -268,7 +271,7 @@ def _refinements(job: Job, judge: Judge, loaded: Loaded, search: Callable[[Space
         return job.journals.stage(judge.journal, name)
 
     def record(graph: Graph, folder: Path) -> Recorder:
-        return recorder(settings, settings.reference, graph, loaded.store, job.pool, folder)
+        return recorder(settings, recording_backend(settings), graph, loaded.store, job.pool, folder)
 
     inside = settings.strategy.inside and _closure(settings) is Closure.FREE
     descents = Descents(journal, record, job.folder / "values" / "inside", search) if inside else None

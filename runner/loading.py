@@ -22,7 +22,7 @@ from runner.sanitized import remove as remove_sanitized
 from runner.sanitized import sanitized
 from runner.schema.inputs import RandomInputs, Recording, ShapeInference
 from runner.schema.root import Settings
-from runner.sources import ingest, recorder
+from runner.sources import ingest, recorder, recording_backend
 from runner.subjects.endless import loop_types
 from runner.subjects.hoisting import Level
 from runner.subjects.recording import Recorded, Recorder
@@ -60,8 +60,8 @@ def load(settings: Settings, pool: Pool, folder: Path, *, record: bool = True) -
     for stale in ("store", "values", "inputs"):  # what an interrupted run left half-made
         shutil.rmtree(folder / stale, ignore_errors=True)
     store = Store(folder / "store")
-    source, said = sanitized(settings, path, pool, folder)
-    facts = ingest("model", source, store, settings, pool)
+    cleaned, said = sanitized(settings, path, pool, folder)
+    facts = ingest("model", cleaned, store, settings, pool)
     remove_sanitized(folder)
     warnings = [*said, *facts["warnings"]]
     graph = Graph.load(store.structure)
@@ -73,7 +73,8 @@ def load(settings: Settings, pool: Pool, folder: Path, *, record: bool = True) -
             inherited = inherit(settings, graph, store, values, pool, folder / "values")
             recorded, warnings = inherited.recorded, [*warnings, *inherited.warnings]
         else:
-            recorded = recorder(settings, settings.reference, graph, store, pool, folder / "values").record(values)
+            source = recording_backend(settings)
+            recorded = recorder(settings, source, graph, store, pool, folder / "values").record(values)
     elif record and settings.reference.model:
         raise needs_values(settings)
     warnings += _doubts(settings, graph, recorded)
@@ -81,7 +82,7 @@ def load(settings: Settings, pool: Pool, folder: Path, *, record: bool = True) -
     if recorded.unrunnable and recorded.values:
 
         def again(other: Graph, place: Path) -> Recorder:
-            return recorder(settings, settings.reference, other, store, pool, place)
+            return recorder(settings, recording_backend(settings), other, store, pool, place)
 
         types |= loop_types(Level(graph, store, recorded, types), again, folder / "values" / "loops")
     for warning in warnings:

@@ -17,10 +17,10 @@ from runner.inputs.declared import declared
 from runner.model.graph import Graph
 from runner.model.store import Store
 from runner.model.values import TensorFile
-from runner.schema.backend import BackendSettings, map_of
+from runner.schema.backend import BackendSettings, TensorRtBackend, map_of
 from runner.schema.checker import AutoChecker, CheckerSettings, CompareChecker
 from runner.schema.root import Settings
-from runner.sources import ingest, recorder
+from runner.sources import ingest, recorder, recording_backend
 from runner.subjects.golden import cast
 from runner.subjects.lineage import Descent, Lineage, Ran
 from runner.subjects.recording import Recorded
@@ -74,7 +74,7 @@ def inherit(
     for number, sample in enumerate(samples):
         named = {name: sample[mine] for name, mine in inputs.items()}
         feeds.append(cast(named, dtypes, folder / f"feeds{number}"))
-    parent = recorder(settings, settings.reference, other, theirs, pool, folder / "parent").record(feeds)
+    parent = recorder(settings, recording_backend(settings), other, theirs, pool, folder / "parent").record(feeds)
     child = _run(settings, graph, store, pool, folder / "child", samples)
     lineage = Lineage(
         Ran(graph, store, child.values),
@@ -110,18 +110,20 @@ def _run(
 
     What the one cannot run is given to the other.
     """
-    sides: list[BackendSettings] = [settings.reference, settings.target]
-    if settings.reference.python != settings.target.python:
+    sides: list[BackendSettings] = [recording_backend(settings), settings.target]
+    if isinstance(settings.target, TensorRtBackend):
+        sides.pop()
+    elif settings.reference.python != settings.target.python:
         sides.reverse()
     first = recorder(settings, sides[0], graph, store, pool, folder / "first").record(samples, nodes)
-    if not first.unrunnable or sides[0].to_json() == sides[1].to_json():
+    if not first.unrunnable or sides[0].to_json() == sides[-1].to_json():
         return first
     left = [
         index
         for index in (range(len(graph.nodes)) if nodes is None else nodes)
         if any(not set(graph.nodes[index].outputs) <= one.keys() for one in first.values)
     ]
-    second = recorder(settings, sides[1], graph, store, pool, folder / "second").record(first.values, left)
+    second = recorder(settings, sides[-1], graph, store, pool, folder / "second").record(first.values, left)
     return dataclasses.replace(second, seconds=first.seconds + second.seconds)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from runner.errors import UsageError
 from runner.model.graph import Graph
 from runner.model.store import Store
-from runner.schema.backend import BackendSettings
+from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Optimization, TensorRtBackend
 from runner.schema.root import Settings
 from runner.subjects.recording import Recorder
 from runner.workers.pool import Pool
@@ -45,3 +45,11 @@ def recorder(
         settings.inputs.record_timeout,
         settings.workers.memory_mb,
     )
+
+
+def recording_backend(settings: Settings) -> BackendSettings:
+    """Return what records values: the reference, unless that is an engine, which holds no values of inner tensors."""
+    reference = settings.reference
+    if not isinstance(reference, TensorRtBackend):
+        return reference
+    return OnnxRuntimeBackend(optimization=Optimization.none, model=reference.model)

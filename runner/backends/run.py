@@ -25,6 +25,7 @@ from runner.backends.tensors import Tensor
 # name -> (module, class)
 BACKENDS = {
     "onnxruntime": ("runner.backends.onnxruntime", "OnnxRuntime"),
+    "tensorrt": ("runner.backends.trt.execute", "TensorRt"),
     "onnx_reference": ("runner.backends.onnx_reference", "OnnxReference"),
 }
 _INLINE_BYTES = 1 << 16

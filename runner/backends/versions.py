@@ -24,7 +24,14 @@ _PACKAGES = {
         "ort-nightly-gpu",
     ),
     "tensorrt": ("tensorrt", "tensorrt-cu12", "tensorrt-cu13"),
-    "tensorrt_rtx": ("tensorrt-rtx", "tensorrt_rtx"),
+    "tensorrt_rtx": (
+        "tensorrt-rtx",
+        "tensorrt_rtx",
+        "tensorrt-rtx-cu12",
+        "tensorrt-rtx-cu13",
+        "tensorrt-rtx-cu12-bindings",
+        "tensorrt-rtx-cu13-bindings",
+    ),
     "sympy": ("sympy",),
 }
 

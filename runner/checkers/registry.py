@@ -12,6 +12,7 @@ from runner.checkers.runtime import RuntimeCheck
 from runner.errors import UsageError
 from runner.schema.checker import (
     AutoChecker,
+    BuildsChecker,
     CommandChecker,
     CompareChecker,
     FiniteChecker,
@@ -58,7 +59,7 @@ def _python(settings: Settings, tools: Tools) -> Checker:
 
 def _runtime(settings: Settings, tools: Tools) -> Checker:
     checker = settings.checker
-    if not isinstance(checker, AutoChecker | CompareChecker | FiniteChecker | RunsChecker):
+    if not isinstance(checker, AutoChecker | BuildsChecker | CompareChecker | FiniteChecker | RunsChecker):
         raise _mixed(checker.name, checker)
     return RuntimeCheck(settings, checker, tools)
 
@@ -71,6 +72,7 @@ def _mixed(name: str, checker: object) -> UsageError:
 
 BUILDERS: Mapping[str, Builder] = {
     "auto": _runtime,
+    "builds": _runtime,
     "command": _command,
     "compare": _runtime,
     "finite": _runtime,

@@ -1,9 +1,9 @@
-"""`runs`, `finite`, `compare` and `auto`: the target runs the candidate, and the reference where it is needed.
+"""`runs`, `builds`, `finite`, `compare` and `auto`: the target runs the candidate, the reference where it is needed.
 
-One core with stages in a fixed order: run, finite, compare. A failure of the target is held against the reference
-before it counts: a candidate that the reference cannot run either is invalid (UNRESOLVED), unless the reference could
-not run the whole model in the first place; then it cannot tell and is left alone. A candidate that passes costs no run
-of the reference but the one that the comparison needs.
+One core with stages in a fixed order: run (or only build), shapes, finite, compare. A failure of the target is held
+against the reference before it counts: a candidate that the reference cannot run either is invalid (UNRESOLVED), unless
+the reference could not run the whole model in the first place; then it cannot tell and is left alone. A candidate that
+passes costs no run of the reference but the one that the comparison needs.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import logging
 import shutil
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ from runner.checkers.checker import Tools
 from runner.checkers.comparison import Comparison, as_compare, non_finite
 from runner.checkers.side import Ran, Side
 from runner.errors import UsageError
-from runner.schema.checker import AutoChecker, CompareChecker, FiniteChecker, Golden, RunsChecker
+from runner.schema.backend import BackendSettings, TensorRtBackend
+from runner.schema.checker import AutoChecker, BuildsChecker, CompareChecker, FiniteChecker, Golden, RunsChecker
 from runner.schema.root import Settings
 from runner.schema.strategy import SubjectKind
 from runner.verdict import Signature, Verdict
@@ -31,10 +33,12 @@ from strategies.outcome import Outcome
 
 log = logging.getLogger(__name__)
 
-RuntimeSettings = AutoChecker | CompareChecker | FiniteChecker | RunsChecker
+RuntimeSettings = AutoChecker | BuildsChecker | CompareChecker | FiniteChecker | RunsChecker
 
+KEPT = ("engine", "log", "layers")
 _STAGES = {
     "runs": ("run",),
+    "builds": ("run", "shapes"),
     "finite": ("run", "finite"),
     "compare": ("run", "compare"),
     "auto": ("run", "finite", "compare"),
@@ -52,8 +56,9 @@ class RuntimeCheck:
         self._tools = tools
         self._stages = _STAGES[checker.name]
         self._own_model = _own_model(settings, tools)
-        self._target = Side("target", settings.target, tools, checker.timeout, checker.memory_mb)
-        self._reference = Side("reference", settings.reference, tools, checker.timeout, checker.memory_mb)
+        limits = checker.timeout, checker.memory_mb
+        self._target = Side("target", settings.target, tools, *limits, _built("target", settings.target, checker))
+        self._reference = Side("reference", settings.reference, tools, *limits, _built_too(settings.reference, checker))
         self._nan = checker.nan if isinstance(checker, FiniteChecker) else True
         self._inf = checker.inf if isinstance(checker, FiniteChecker) else True
         rule = checker if isinstance(checker, CompareChecker) else None
@@ -136,10 +141,28 @@ class RuntimeCheck:
             return Verdict(Outcome.UNRESOLVED, reason=target.invalid)
         if target.signature:
             return self._target_failed(case, target)
+        if "shapes" in self._stages:
+            return self._shapes(case, self._checker)
         found = self._finite(case) if "finite" in self._stages else None
         if found is not None:
             return found
         return self._comparison.judge(case) if "compare" in self._stages else Verdict(Outcome.PASS)
+
+    def _shapes(self, case: Case, checker: RuntimeSettings) -> Verdict:
+        """FAIL if an output of the engine has another shape than was recorded; what is dynamic is right."""
+        metrics: dict[str, Any] = {"layers": len(case.target.layers), **case.target.seconds}
+        passed = Verdict(Outcome.PASS, metrics=metrics)
+        if not isinstance(checker, BuildsChecker) or not checker.shapes:
+            return passed
+        for number, sample in enumerate(case.samples):
+            for name, shape in (case.target.shapes or {}).items():
+                wanted = sample.expected.get(name)
+                if wanted is None or shape is None or _same_shape(shape, wanted.shape):
+                    continue
+                reason = f"{name} gets the shape {_dims(shape)}; it is {_dims(wanted.shape)}"
+                found = {"output": name, "sample": number, **metrics}
+                return Verdict(Outcome.FAIL, Signature("compare", "shape"), reason, found)
+        return passed
 
     def _target_failed(self, case: Case, target: Ran) -> Verdict:
         failed = Verdict(Outcome.FAIL, target.signature, _line(target.message))
@@ -224,6 +247,33 @@ def _not_finite(bad: list[tuple[int, str, str]]) -> Verdict:
     numbers: dict[str, Any] = {"output": name, "sample": number, "failing": len(bad)}
     word = "NaN" if kind == "nan" else "Inf"
     return Verdict(Outcome.FAIL, Signature("infer", kind), f"{name} has a {word}", numbers)
+
+
+def _same_shape(shape: Sequence[int], wanted: Sequence[int]) -> bool:
+    return len(shape) == len(wanted) and all(mine in (-1, theirs) for mine, theirs in zip(shape, wanted, strict=True))
+
+
+def _dims(shape: Sequence[int]) -> str:
+    return "[" + ", ".join(map(str, shape)) + "]"
+
+
+def _built(key: str, backend: BackendSettings, checker: RuntimeSettings) -> Sequence[str] | None:
+    """Return what of each build is kept, if models are only built."""
+    if not isinstance(checker, BuildsChecker):
+        return None
+    if not isinstance(backend, TensorRtBackend):
+        raise UsageError(
+            f"checker=builds {key}={backend.name}: nothing is built there. Set {key}=tensorrt, or checker=runs to see "
+            "whether it loads and runs"
+        )
+    if unknown := [one for one in checker.keep if one not in KEPT]:
+        raise UsageError(f"checker.keep={unknown[0]}: of a build there are {', '.join(KEPT)}")
+    return checker.keep
+
+
+def _built_too(backend: BackendSettings, checker: RuntimeSettings) -> Sequence[str] | None:
+    """The reference builds where the target does and where it can; any other one runs the candidate."""
+    return () if isinstance(checker, BuildsChecker) and isinstance(backend, TensorRtBackend) else None
 
 
 def _line(message: str) -> str:

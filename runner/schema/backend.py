@@ -62,6 +62,60 @@ class OnnxReferenceBackend(BackendSettings):
     name: str = "onnx_reference"
 
 
+class Flavour(str, Enum):
+    """Which TensorRT."""
+
+    # the first that is installed
+    auto = "auto"
+    tensorrt = "tensorrt"
+    # TensorRT for RTX
+    tensorrt_rtx = "tensorrt_rtx"
+
+
+@settings
+class TensorRtBackend(BackendSettings):
+    """TensorRT 10, 11 or TensorRT for RTX. What is named here is looked up in the installed one."""
+
+    name: str = "tensorrt"
+    flavour: Flavour = Flavour.auto
+    # members of BuilderFlag, set or cleared
+    flags: list[str] = field(default_factory=list)
+    clear_flags: list[str] = field(default_factory=list)
+    # attributes of IBuilderConfig, by name
+    config: dict[str, Any] = field(default_factory=dict)
+    # false: the weak typing of TensorRT 10
+    strongly_typed: bool = True
+    # members of NetworkDefinitionCreationFlag and of OnnxParserFlag
+    network_flags: list[str] = field(default_factory=list)
+    parser_flags: list[str] = field(default_factory=list)
+    # members of TacticSource; null: its default
+    tactic_sources: list[str] | None = None
+    # {member of MemoryPoolType: bytes, or a number with a unit}
+    memory_pools: dict[str, Any] = field(default_factory=dict)
+    # {member of PreviewFeature: true or false}
+    preview_features: dict[str, bool] = field(default_factory=dict)
+    # GPUs that an engine is built for ahead of time: SM86, 8.6 or CURRENT; empty: its default
+    compute_capabilities: list[str] = field(default_factory=list)
+    # plugin libraries
+    plugins: list[str] = field(default_factory=list)
+    # {input: shape} or {input: {min: .., opt: .., max: ..}}; other dynamic inputs get the samples' shapes
+    profiles: dict[str, Any] = field(default_factory=dict)
+    # the same for the values of inputs that hold a shape
+    shape_values: dict[str, Any] = field(default_factory=dict)
+    # a file whose timings all builds reuse; null: those of the run's first build
+    timing_cache: str | None = None
+    # how often an engine is executed on each sample; executions that differ are reported
+    runs: int = limited(1, least=1, most=1000)
+
+
+@settings
+class TensorRtReference(TensorRtBackend):
+    """TensorRT as the reference."""
+
+    # {tensor of the model: tensor of reference.model, or null for none}, or a JSON or YAML file that holds this
+    map: Any = None
+
+
 @settings
 class OnnxRuntimeReference(OnnxRuntimeBackend):
     """ONNX Runtime as the reference."""

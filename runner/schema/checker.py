@@ -155,6 +155,20 @@ class RunsChecker(CheckerSettings):
 
 
 @settings
+class BuildsChecker(CheckerSettings):
+    """FAIL if the target cannot parse the candidate or build an engine of it, or if an output gets a wrong shape.
+
+    A build that takes longer than ``timeout`` or more than ``memory_mb`` fails too.
+    """
+
+    name: str = "builds"
+    # whether a built engine's output shapes are compared with the recorded ones
+    shapes: bool = True
+    # what of each build is kept beside the candidate: any of engine, log (everything said), layers (what was fused)
+    keep: list[str] = field(default_factory=lambda: ["layers"])
+
+
+@settings
 class FiniteChecker(CheckerSettings):
     """FAIL if an output of the target has a NaN or an Inf."""
 

@@ -21,8 +21,16 @@ from runner.schema import backend, checker, inputs, run
 from runner.schema.root import Settings
 from runner.schema.strategy import StrategySettings
 
-_TARGETS = {"onnxruntime": backend.OnnxRuntimeBackend, "onnx_reference": backend.OnnxReferenceBackend}
-_REFERENCES = {"onnxruntime": backend.OnnxRuntimeReference, "onnx_reference": backend.OnnxReferenceReference}
+_TARGETS = {
+    "onnxruntime": backend.OnnxRuntimeBackend,
+    "onnx_reference": backend.OnnxReferenceBackend,
+    "tensorrt": backend.TensorRtBackend,
+}
+_REFERENCES = {
+    "onnxruntime": backend.OnnxRuntimeReference,
+    "onnx_reference": backend.OnnxReferenceReference,
+    "tensorrt": backend.TensorRtReference,
+}
 
 #: group -> name of a schema -> settings class
 SCHEMAS: Mapping[str, Mapping[str, type]] = MappingProxyType(
@@ -35,6 +43,7 @@ SCHEMAS: Mapping[str, Mapping[str, type]] = MappingProxyType(
             "compare": checker.CompareChecker,
             "finite": checker.FiniteChecker,
             "runs": checker.RunsChecker,
+            "builds": checker.BuildsChecker,
             "python": checker.PythonChecker,
         },
         "target": _TARGETS,

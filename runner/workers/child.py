@@ -33,6 +33,7 @@ from typing import Any, Callable  # noqa: UP035 - the alias below is read when t
 # imported by name
 OPERATIONS = {
     "run": ("runner.backends.run:run", "internal"),
+    "build": ("runner.backends.trt.build:build", "internal"),
     "versions": ("runner.backends.versions:versions", "internal"),
     "user_check": ("runner.backends.user:user_check", "check"),
     "user_inputs": ("runner.backends.user:user_inputs", "inputs"),
@@ -130,7 +131,7 @@ def _error(error: BaseException, stage: str) -> dict[str, Any]:
     if len(message) > _MESSAGE_CHARACTERS:
         message = message[:_MESSAGE_CHARACTERS] + " ..."
     stage = str(getattr(error, "stage", stage))
-    if stage not in ("setup", "load", "infer"):
+    if stage not in ("setup", "load", "build", "infer"):
         traceback.print_exception(type(error), error, error.__traceback__)
     return {"stage": stage, "type": str(getattr(error, "kind", type(error).__name__)), "message": message}
 

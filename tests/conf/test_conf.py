@@ -36,9 +36,9 @@ def test_there_are_the_options_that_are_promised() -> None:
         options.setdefault(file.split("/")[0], set()).add(Path(file).stem)
     assert options == {
         "strategy": {"reduce", "reduce_bisect", "reduce_linear", "reduce_minimal", "repeat"},
-        "checker": {"auto", "command", "interactive", "compare", "finite", "runs", "python"},
-        "target": {"onnxruntime", "onnx_reference"},
-        "reference": {"onnxruntime", "onnx_reference"},
+        "checker": {"auto", "builds", "command", "interactive", "compare", "finite", "runs", "python"},
+        "target": {"onnxruntime", "onnx_reference", "tensorrt"},
+        "reference": {"onnxruntime", "onnx_reference", "tensorrt"},
         "inputs": {"random", "files", "python"},
         "artifacts": {"all", "bad", "best", "none"},
         "workers": {"serial", "parallel"},

@@ -1,0 +1,169 @@
+"""The operation ``build``: an ONNX file in, an engine out, with what TensorRT said on the way.
+
+Arguments: ``backend``: settings; ``model``: path; ``samples``: [{input: path of a TensorProto file}], of which shapes
+are taken; ``out``: a folder for ``model.engine``, ``build.log`` and ``layers.json``, or null; ``keep``: which of
+``engine``, ``log`` and ``layers`` are written there; ``timing_cache``: {"load": path or null, "save": path or null}, or
+null; ``tactics``: what the room of tactics asks, or null.
+"""
+
+# runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
+# ruff: noqa: UP006, UP035, PTH103, PTH118, PTH123
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import time
+from dataclasses import dataclass
+from typing import Any, Dict, List, Mapping, Sequence
+
+from runner.backends.errors import StageError
+from runner.backends.trt import errors, options, profiles, timing
+from runner.backends.trt.library import Library, load
+from runner.backends.trt.said import Said, logger
+
+_METADATA = re.compile(r"^\w+ (?P<layer>.*?) metadata: (?P<nodes>\[ONNX Layer: .*)$", re.DOTALL)
+_NODE = re.compile(r"\[ONNX Layer: (.*?)\](?=\[ONNX Layer: |\s*$)", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Built:
+    """An engine. ``plan``: its bytes (TensorRT's own buffer); ``outputs``: shape (-1: dynamic) and type by name."""
+
+    library: Library
+    plan: Any
+    outputs: Dict[str, Dict[str, Any]]
+    layers: List[Dict[str, Any]]
+    seconds: Dict[str, float]
+    tactics: Any = None
+
+    @property
+    def bytes(self) -> int:
+        """The engine's size."""
+        return int(self.plan.nbytes)
+
+
+def prepare(args: Dict[str, Any]) -> None:
+    """Load the library, so that the time of the first build does not hold it."""
+    logger(load(args["backend"].get("flavour", "auto")))
+
+
+def build(args: Dict[str, Any]) -> Dict[str, Any]:
+    """Build an engine; see the module's text. Raises StageError: setup, load (the parser) or build."""
+    out, keep = args.get("out"), args.get("keep") or []
+    if out is not None:
+        os.makedirs(out, exist_ok=True)
+    paths = {
+        name: os.path.join(out, file)
+        for name, file in (("engine", "model.engine"), ("log", "build.log"), ("layers", "layers.json"))
+        if out is not None and name in keep
+    }
+    built = engine(args, paths.get("log"))
+    if "engine" in paths:
+        with open(paths["engine"], "wb") as binary:
+            binary.write(memoryview(built.plan))
+    if "layers" in paths:
+        with open(paths["layers"], "w", encoding="utf-8") as text:
+            json.dump(built.layers, text, indent=1)
+    return {
+        "engine": paths.get("engine"),
+        "log": paths.get("log"),
+        "layers": built.layers,
+        "bytes": built.bytes,
+        "sha256": hashlib.sha256(memoryview(built.plan)).hexdigest(),
+        "outputs": built.outputs,
+        "seconds": built.seconds,
+        "flavour": built.library.flavour,
+        "version": built.library.version,
+        "tactics": built.tactics,
+    }
+
+
+def engine(args: Mapping[str, Any], log: str | None) -> Built:
+    """Parse and build ``args["model"]``; everything that was said is written to ``log``. Raises StageError."""
+    settings = args["backend"]
+    library = load(settings.get("flavour", "auto"))
+    speaker = logger(library)
+    said: Said = speaker.said
+    said.start(log)
+    try:
+        return _engine(library, settings, args, speaker)
+    finally:
+        said.stop()
+
+
+def _engine(library: Library, settings: Mapping[str, Any], args: Mapping[str, Any], speaker: Any) -> Built:
+    api, said = library.api, speaker.said
+    start = time.perf_counter()
+    builder = api.Builder(speaker)
+    if builder is None:
+        raise StageError("setup", "NoBuilder", f"{library} gives no builder: {' '.join(said.errors)[:300]}")
+    options.plugins(settings, library, builder)
+    network = builder.create_network(options.network_flags(library, settings))
+    config = builder.create_builder_config()
+    options.configure(library, settings, config)
+    caching = timing.attach(library, args, config)
+    parser = api.OnnxParser(network, speaker)
+    options.parser_flags(library, settings, parser)
+    if not parser.parse_from_file(str(args["model"])):
+        raise _not_parsed(parser, said, network)
+    profiles.add(library, settings, args.get("samples") or [], (builder, network, config))
+    outputs = _outputs(network)
+    names = _names(network)
+    parsed = time.perf_counter()
+    said.errors.clear()
+    plan = builder.build_serialized_network(network, config)
+    if plan is None:
+        raise errors.building(said.errors, said.printed(), names)
+    seconds = {"parse": parsed - start, "build": time.perf_counter() - parsed}
+    timing.save(caching, args, config)
+    return Built(library, plan, outputs, fused(said.layers), seconds)
+
+
+def _not_parsed(parser: Any, said: Said, network: Any) -> StageError:
+    if not parser.num_errors:
+        return errors.parsing("Unexplained", "\n".join(said.errors) or "the parser did not say why", _names(network))
+    first = parser.get_error(0)
+    code = first.code()
+    described = str(first.desc())
+    return errors.parsing(str(getattr(code, "name", code)), described, [*_names(network), _node_name(first)])
+
+
+def _node_name(error: Any) -> str:
+    """Return the name that the parser calls the node (its own for a nameless one), where it has a way to say it."""
+    named = re.match(r"\s*(?:Invalid|Unsupported) Node - (\S+)", str(error.desc()))
+    return named.group(1) if named else str(error.node_name() if hasattr(error, "node_name") else "")
+
+
+def _names(network: Any) -> List[str]:
+    """Return the names of layers, inputs and outputs, which messages repeat."""
+    names = {network.get_layer(number).name for number in range(network.num_layers)}
+    names |= {network.get_input(number).name for number in range(network.num_inputs)}
+    names |= {network.get_output(number).name for number in range(network.num_outputs)}
+    return sorted(names)
+
+
+def _outputs(network: Any) -> Dict[str, Dict[str, Any]]:
+    found = {}
+    for number in range(network.num_outputs):
+        tensor = network.get_output(number)
+        try:
+            shape: Any = [int(size) for size in tensor.shape]
+        except (TypeError, ValueError):  # a shape that could not be computed has no length
+            shape = None
+        found[tensor.name] = {"shape": shape, "dtype": str(getattr(tensor.dtype, "name", tensor.dtype)).lower()}
+    return found
+
+
+def fused(lines: Sequence[str]) -> List[Dict[str, Any]]:
+    """Return the engine's layers with the ONNX nodes that went into each, from the detailed log.
+
+    A layer that is considered twice is listed once, with its last nodes.
+    """
+    layers: Dict[str, List[str]] = {}
+    for line in lines:
+        match = _METADATA.match(line)
+        if match:
+            layers[match.group("layer")] = _NODE.findall(match.group("nodes"))
+    return [{"layer": layer, "nodes": nodes} for layer, nodes in layers.items()]

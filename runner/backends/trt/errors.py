@@ -1,0 +1,91 @@
+"""From what TensorRT said to one failure: an error code, and the message without what changes from model to model.
+
+A code alone does not tell failures apart (4 is every misuse, 1 all that its compiler says), so the first sentence
+belongs to the kind; names, numbers, shapes, paths and the lines of TensorRT's own source do not.
+"""
+
+# runs under Python 3.8 (and so without subscripted builtins)
+# ruff: noqa: UP006, UP035
+from __future__ import annotations
+
+import re
+from typing import Iterable, List, Sequence, Tuple
+
+from runner.backends.errors import StageError
+
+_CODE = re.compile(r"Error Code (\d+): ([A-Za-z ]+?)\s*\(")
+# said on machines without a GPU or with an older driver, whatever the model
+_NOISE = re.compile(
+    r"cudaError ?\d+|CUDA driver version is insufficient|CUDA initialization failure|no CUDA-capable device"
+    r"|catchCudaError|^\s*-+ (Begin|End) node|While parsing node number"
+)
+_RULES: Tuple[Tuple[re.Pattern[str], str], ...] = (
+    # who says it: IBuilder::buildSerializedNetwork:, [pass.cpp:337: check_turing_op_compatibility]
+    (re.compile(r"\[[^\[\]]*\.(?:cpp|cc|h|cu):[^\[\]]*\]|\b[\w/]+\.(?:cpp|cc|h|cu)(?::\d+)?:?"), " "),
+    (re.compile(r"\bI[A-Z]\w+::\w+:"), " "),
+    # where: In analyzeShapes at /_src/optimizer/shapeof/graphShapeAnalyzer.cpp:2825
+    (re.compile(r"\bIn [\w()~:]+ at \S*"), " "),
+    (re.compile(r"`[^`']*[`']|(?<!\w)'[^']*'(?!\w)|\"[^\"]*\"|\{[^{}]*\}"), "_"),
+    (re.compile(r"\(See https?:[^)]*\)|https?:\S+"), " "),
+    (re.compile(r"(?:/?[\w.~+-]+/){2,}[\w.+-]*"), "_"),
+    (re.compile(r"\b0[xX][0-9a-fA-F]+\b"), "#"),
+    (re.compile(r"\[[-\d,x\s]*\]|\([-\d,x\s]*\)"), "#"),
+    (re.compile(r"[-+]?(?<![A-Za-z\d.])\d+(?:\.\d+)*(?:[eE][-+]?\d+)?"), "#"),
+    (re.compile(r"[\s()]+"), " "),
+)
+# which layer: ITopKLayer node_of_v:
+_LAYER = re.compile(r"\bI[A-Z]\w*Layer [^:]*:")
+# Assertion failed: (axis >= 0) && "message"
+_ASSERTION = re.compile(r"^\s*Assertion failed: .*?\"([^\"]+)\"")
+_LONGEST = 100
+
+
+def parsing(code: str, description: str, names: Iterable[str]) -> StageError:
+    """Return the failure (stage load) of the parser's first error: its code by name, its description."""
+    lines = [line for line in description.splitlines() if line.strip() and not _NOISE.search(line)]
+    # the first line of several repeats the code and names the node; the next one is the cause
+    telling = [line for line in lines if not re.match(r"(Invalid|Unsupported) Node\b", line.strip())] or lines
+    _, text = _code_and_words(telling, names)
+    return StageError("load", _joined(code.rpartition(".")[2], text), "\n".join(lines))
+
+
+def building(errors: Sequence[str], printed: Sequence[str], names: Iterable[str]) -> StageError:
+    """Return the failure (stage build) told by the logger's errors, or by what was printed where there are none."""
+    lines = [line for text in errors for line in text.splitlines() if line.strip() and not _NOISE.search(line)]
+    lines = lines or [line for line in printed if not _NOISE.search(line)]
+    if not lines:
+        return StageError("build", "Unexplained", "TensorRT built nothing and did not say why")
+    return StageError("build", _joined(*_code_and_words(lines, names)), "\n".join(lines))
+
+
+def _joined(code: str, words: str) -> str:
+    return ": ".join(part for part in (code, words) if part)
+
+
+def _code_and_words(lines: Sequence[str], names: Iterable[str]) -> Tuple[str, str]:
+    """Return the code and the words of the first line that has a code, else of the first line."""
+    line = next((line for line in lines if _CODE.search(line)), lines[0] if lines else "")
+    match = _CODE.search(line)
+    return (match.group(1) if match else ""), essence(line[match.end() :] if match else line, names)
+
+
+def essence(text: str, names: Iterable[str] = ()) -> str:
+    """Return the first sentence of a message without ``names``, numbers, shapes and places; 100 characters at most."""
+    text = _LAYER.sub(" ", text)
+    assertion = _ASSERTION.match(text)
+    if assertion:
+        text = assertion.group(1)
+    for name in _longest_first(names):
+        text = re.sub(rf"(?<![\w/.]){re.escape(name)}(?![\w/])(?: *: *)?", "_ ", text)
+    for pattern, replacement in _RULES:
+        text = pattern.sub(replacement, text)
+    sentences = re.split(r"(?<=[^\s.#_])\. (?=[A-Z(])", text.strip())
+    said = [sentence.strip(" ._:;,") for sentence in sentences]
+    # a check of the compiler's own source says less than what follows it
+    telling = [one for one in said if one and not re.search(r"\bCHECK\b", one)] or [one for one in said if one]
+    return re.sub(r"(?:_ )+", "_ ", telling[0]).strip(" _")[:_LONGEST].strip() if telling else ""
+
+
+def _longest_first(names: Iterable[str]) -> List[str]:
+    """Names that can be told from words: what is a plain short word stays."""
+    return sorted({name for name in names if len(name) > 1}, key=len, reverse=True)

@@ -1,0 +1,128 @@
+"""The library itself: which flavour is installed here, loaded once a process, and what it is able to do.
+
+What a version can do is asked of it (``hasattr``), never told from its number; enumerations are looked up by name,
+since TensorRT 11 renumbered them.
+"""
+
+# runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
+# ruff: noqa: UP006, UP035, PTH100, PTH118, PTH120, PTH207
+from __future__ import annotations
+
+import ctypes
+import glob
+import importlib
+import importlib.util
+import os
+import re
+from dataclasses import dataclass
+from typing import Any, Dict, Iterable, List, Tuple
+
+from runner.backends.errors import StageError, choose
+
+FLAVOURS = ("auto", "tensorrt", "tensorrt_rtx")
+# flavour -> modules that may provide it, in the order in which they are tried
+_MODULES = {
+    "tensorrt": ("tensorrt",),
+    "tensorrt_rtx": ("tensorrt_rtx", "tensorrt_rtx_bindings"),
+}
+_INSTALL = {
+    "tensorrt": "pip install tensorrt",
+    "tensorrt_rtx": "pip install onnxruntime-ep-nv-tensorrt-rtx-cu13 tensorrt-rtx-cu13-bindings (of one release), "
+    "or NVIDIA's own tensorrt_rtx package",
+}
+# the wheel that brings the libraries of RTX without Python bindings, and what it holds in the order of loading
+_RTX_LIBRARIES = "onnxruntime_ep_nv_tensorrt_rtx"
+_RTX_NAMES = ("libtensorrt_rtx.so", "libtensorrt_onnxparser_rtx.so")
+
+
+@dataclass(frozen=True)
+class Library:
+    """A loaded TensorRT. ``api``: its Python module; ``flavour``: tensorrt or tensorrt_rtx; ``version``: its own."""
+
+    api: Any
+    flavour: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.flavour} {self.version}"
+
+    def members(self, enumeration: str) -> Dict[str, Any]:
+        """Return an enumeration's members by name; empty where this TensorRT has no such enumeration."""
+        found = getattr(self.api, enumeration, None)
+        return dict(getattr(found, "__members__", {}))
+
+    def member(self, enumeration: str, key: str, name: str) -> Any:
+        """Return a member that the setting ``key`` names, in any case. Raises StageError (setup) if it is not there."""
+        members = self.members(enumeration)
+        if name.upper() in members:
+            return members[name.upper()]
+        raise self.lacks(key, name, members)
+
+    def lacks(self, key: str, given: str, valid: Iterable[str]) -> StageError:
+        """Return the error for something that this TensorRT does not have."""
+        error = choose(key, given, valid)
+        return StageError("setup", error.kind, str(error).replace("not known here", f"not in {self}", 1))
+
+
+_loaded: Dict[str, Library] = {}  # a process loads each flavour once: two cannot be told from one another in its memory
+
+
+def load(flavour: str) -> Library:
+    """Return the library of this flavour; auto: the first that is installed.
+
+    Raises StageError (setup): NotInstalled with what to install, or for a flavour that does not exist.
+    """
+    if flavour not in FLAVOURS:
+        raise choose("flavour", flavour, FLAVOURS)
+    if flavour not in _loaded:
+        _loaded[flavour] = _load(flavour)
+    return _loaded[flavour]
+
+
+def _load(flavour: str) -> Library:
+    wanted = [flavour] if flavour != "auto" else list(_MODULES)
+    said = []
+    for name in wanted:
+        for module in _MODULES[name]:
+            if importlib.util.find_spec(module) is None:
+                continue
+            try:
+                if module.endswith("_bindings"):
+                    _preload()
+                api = importlib.import_module(module)
+                return Library(api, name, str(api.__version__))
+            except Exception as error:  # noqa: BLE001 - a broken installation may raise anything
+                said.append(f"{module}: {type(error).__name__}: {error}")
+    ways = "; ".join(f"{name}: {_INSTALL[name]}" for name in wanted)
+    why = f" ({' | '.join(said)})" if said else ""
+    raise StageError(
+        "setup",
+        "NotInstalled",
+        f"TensorRT is not {'usable' if said else 'installed'} under this interpreter{why}. Install one ({ways}), "
+        "or name an interpreter that has it: target.python=PATH",
+    )
+
+
+def _preload() -> None:
+    """Load the libraries that the bindings without libraries need, in this order, for all to see."""
+    spec = importlib.util.find_spec(_RTX_LIBRARIES)
+    if spec is None or spec.origin is None:
+        return
+    folder = os.path.dirname(os.path.abspath(spec.origin))
+    for name in _RTX_NAMES:
+        path = _newest(os.path.join(folder, name))
+        if path is None:
+            raise OSError(f"{_RTX_LIBRARIES} holds no {name}")
+        try:
+            ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+        except OSError:
+            # the second wants the first by its short name, for which importing the package makes a link
+            importlib.import_module(_RTX_LIBRARIES)
+            ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+
+
+def _newest(start: str) -> Any:
+    def version(path: str) -> Tuple[List[int], int]:
+        return [int(part) for part in re.findall(r"\d+", path[len(start) :])], -len(path)
+
+    return max(glob.glob(glob.escape(start) + "*"), key=version, default=None)

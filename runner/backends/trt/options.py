@@ -1,0 +1,141 @@
+"""Builder options by name, as YAML gives them: whatever this TensorRT does not have is an error before any work."""
+
+# runs under Python 3.8 (and so without subscripted builtins)
+# ruff: noqa: UP006, UP035, PTH100, PTH111, PTH113
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+from typing import Any, Dict, List, Mapping
+
+from runner.backends.errors import StageError
+from runner.backends.trt.library import Library
+
+_UNITS = {"": 1, "B": 1, "K": 2**10, "KIB": 2**10, "M": 2**20, "MIB": 2**20, "G": 2**30, "GIB": 2**30}
+_STRONG = "STRONGLY_TYPED"
+
+
+def network_flags(library: Library, settings: Mapping[str, Any]) -> int:
+    """Return the bits for ``create_network``. Networks are strongly typed where there is a choice.
+
+    TensorRT 11 and RTX know nothing else; ``strongly_typed: false`` is for the weak typing of TensorRT 10.
+    """
+    names = [str(name) for name in settings.get("network_flags") or []]
+    known = library.members("NetworkDefinitionCreationFlag")
+    if settings.get("strongly_typed", True) and _STRONG in known and _STRONG not in names:
+        names.append(_STRONG)
+    if not settings.get("strongly_typed", True) and "FP16" not in library.members("BuilderFlag"):
+        raise StageError(
+            "setup",
+            "UnknownSetting",
+            f"strongly_typed=false is not in {library}: its networks are always strongly typed",
+        )
+    bits = 0
+    for name in names:
+        bits |= 1 << int(library.member("NetworkDefinitionCreationFlag", "network_flags", name))
+    return bits
+
+
+def parser_flags(library: Library, settings: Mapping[str, Any], parser: Any) -> None:
+    """Set the parser's flags."""
+    for name in settings.get("parser_flags") or []:
+        parser.set_flag(library.member("OnnxParserFlag", "parser_flags", str(name)))
+
+
+def plugins(settings: Mapping[str, Any], library: Library, builder: Any) -> None:
+    """Load plugin libraries. Raises StageError (setup) for one that is not there or cannot be loaded."""
+    for path in settings.get("plugins") or []:
+        place = os.path.abspath(os.path.expanduser(str(path)))
+        if not os.path.isfile(place):
+            raise StageError(
+                "setup", "NoSuchLibrary", f"plugins={path}: there is no such file; give the path of a shared library"
+            )
+        try:
+            registry = builder.get_plugin_registry() if hasattr(builder, "get_plugin_registry") else None
+            if registry is not None and hasattr(registry, "load_library"):
+                registry.load_library(place)
+            else:
+                ctypes.CDLL(place)
+        except Exception as error:
+            raise StageError("setup", "BadLibrary", f"plugins={path}: {error}") from error
+    if settings.get("plugins") and hasattr(library.api, "init_libnvinfer_plugins"):
+        library.api.init_libnvinfer_plugins(None, "")
+
+
+def configure(library: Library, settings: Mapping[str, Any], config: Any) -> None:
+    """Set everything of ``settings`` on an ``IBuilderConfig``. Raises StageError (setup) for what it does not have."""
+    if hasattr(config, "profiling_verbosity"):
+        # the layers' metadata name the ONNX nodes they were made from
+        config.profiling_verbosity = library.members("ProfilingVerbosity")["DETAILED"]
+    for name in settings.get("flags") or []:
+        config.set_flag(library.member("BuilderFlag", "flags", str(name)))
+    for name in settings.get("clear_flags") or []:
+        config.clear_flag(library.member("BuilderFlag", "clear_flags", str(name)))
+    for name, value in (settings.get("config") or {}).items():
+        _attribute(library, config, str(name), value)
+    for name, size in (settings.get("memory_pools") or {}).items():
+        config.set_memory_pool_limit(
+            library.member("MemoryPoolType", "memory_pools", str(name)), _bytes(f"memory_pools.{name}", size)
+        )
+    for name, wanted in (settings.get("preview_features") or {}).items():
+        config.set_preview_feature(library.member("PreviewFeature", "preview_features", str(name)), bool(wanted))
+    if settings.get("tactic_sources") is not None:
+        bits = 0
+        for name in settings["tactic_sources"]:
+            bits |= 1 << int(library.member("TacticSource", "tactic_sources", str(name)))
+        config.set_tactic_sources(bits)
+    _capabilities(library, settings.get("compute_capabilities") or [], config)
+
+
+def _attribute(library: Library, config: Any, name: str, value: Any) -> None:
+    """Set an attribute: a number, a yes or no, or the name of a member of its enumeration."""
+    known = [key for key in dir(config) if not key.startswith("_") and not callable(getattr(config, key, None))]
+    if name not in known:
+        raise library.lacks("config", name, known)
+    key = f"config.{name}"
+    now = getattr(config, name)
+    members = getattr(type(now), "__members__", None)
+    if members is not None:
+        if str(value).upper() not in members:
+            raise library.lacks(key, str(value), members)
+        value = members[str(value).upper()]
+    elif isinstance(now, bool):
+        if not isinstance(value, bool):
+            raise library.lacks(key, str(value), ("true", "false"))
+    elif isinstance(now, int) and (isinstance(value, bool) or not isinstance(value, int)):
+        raise library.lacks(key, str(value), ("a whole number",))
+    try:
+        setattr(config, name, value)
+    except Exception as error:
+        raise StageError("setup", "BadSetting", f"{key}={value}: {library}: {error}") from error
+
+
+def _capabilities(library: Library, wanted: List[Any], config: Any) -> None:
+    """Set the compute capabilities that an engine is built for ahead of time: SM86, 8.6 or current."""
+    if not wanted:
+        return
+    if not hasattr(config, "set_compute_capability"):
+        raise library.lacks("compute_capabilities", str(wanted[0]), ("none: it builds for the GPU it runs on",))
+    chosen = [library.member("ComputeCapability", "compute_capabilities", _capability(str(one))) for one in wanted]
+    config.num_compute_capabilities = len(chosen)
+    for number, capability in enumerate(chosen):
+        config.set_compute_capability(capability, number)
+
+
+def _capability(text: str) -> str:
+    match = re.fullmatch(r"(?:sm_?)?(\d+)\.?(\d)", text, re.IGNORECASE)
+    return f"SM{match.group(1)}{match.group(2)}" if match else text
+
+
+def _bytes(key: str, size: Any) -> int:
+    """Return bytes: a number, or one with a unit (64M, 1GiB)."""
+    match = re.fullmatch(r"(\d+) *([A-Za-z]*)", str(size).strip())
+    if match is None or match.group(2).upper() not in _UNITS:
+        raise StageError("setup", "BadSetting", f"{key}={size}: give bytes, or a number with a unit: 512M, 1GiB")
+    return int(match.group(1)) * _UNITS[match.group(2).upper()]
+
+
+def described(settings: Mapping[str, Any]) -> Dict[str, Any]:
+    """Return what is set at all, for a message."""
+    return {key: value for key, value in settings.items() if value not in (None, [], {}, "")}

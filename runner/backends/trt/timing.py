@@ -1,0 +1,41 @@
+"""The timing cache: trials reuse what the baseline measured, so that tactics do not wander from build to build.
+
+TensorRT for RTX has no tactics to time, and its cache does nothing: it is never touched there. Where it works needs a
+GPU, on which this has not been run.
+"""
+
+# runs under Python 3.8 (and so without subscripted builtins)
+# ruff: noqa: UP035, PTH105, PTH113, PTH123
+from __future__ import annotations
+
+import os
+from typing import Any, Mapping
+
+from runner.backends.trt.library import Library
+
+
+def attach(library: Library, args: Mapping[str, Any], config: Any) -> Any:
+    """Give ``config`` the cache of ``args["timing_cache"]["load"]``, or an empty one; None where there is none."""
+    wanted = args.get("timing_cache")
+    if not wanted or library.flavour == "tensorrt_rtx" or not hasattr(config, "create_timing_cache"):
+        return None
+    path = wanted.get("load")
+    data = b""
+    if path and os.path.isfile(path):
+        with open(path, "rb") as file:
+            data = file.read()
+    cache = config.create_timing_cache(data)
+    config.set_timing_cache(cache, ignore_mismatch=False)
+    return cache
+
+
+def save(cache: Any, args: Mapping[str, Any], config: Any) -> None:
+    """Write the cache to ``args["timing_cache"]["save"]``, whole or not at all."""
+    wanted = args.get("timing_cache") or {}
+    path = wanted.get("save")
+    if cache is None or not path:
+        return
+    part = f"{path}.{os.getpid()}.part"
+    with open(part, "wb") as file:
+        file.write(memoryview(config.get_timing_cache().serialize()))
+    os.replace(part, path)
