@@ -26,6 +26,14 @@ _HEADER_START = b'{"winnow": '
 JOURNAL_NAME = "journal.jsonl"
 
 
+def _drop_without_verdicts(descriptor: int, context: Mapping[str, str], path: Path) -> None:
+    """Empty a journal of another context that holds nothing: a run that was refused at once must not bar the next."""
+    start = os.pread(descriptor, 1 << 20, 0)
+    alone = start.startswith(_HEADER_START) and start.count(b"\n") == 1 and start.endswith(b"\n")
+    if alone and differences(read_context(path), context):
+        os.ftruncate(descriptor, 0)
+
+
 def context_digest(context: Mapping[str, str]) -> str:
     """Return 16 hex digits that name a context: equal contexts give the same, in any order of their components."""
     return hashlib.sha256(json.dumps(dict(context), sort_keys=True).encode()).hexdigest()[:16]
@@ -53,6 +61,8 @@ class Journal:
         self._own = Records(path, self.context)
         path.parent.mkdir(parents=True, exist_ok=True)
         with self._locked() as descriptor:
+            if not shared:
+                _drop_without_verdicts(descriptor, self.context, path)
             self._own.read()  # refuses another context's journal before anything in it is touched
             self._repair(descriptor)
         self._own.read()

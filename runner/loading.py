@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import onnx
 
@@ -20,7 +21,8 @@ from runner.model.weights import WEIGHTS
 from runner.parent import Inherited, inherit, needs_values
 from runner.sanitized import remove as remove_sanitized
 from runner.sanitized import sanitized
-from runner.schema.inputs import RandomInputs, Recording, ShapeInference
+from runner.schema.backend import TensorRtBackend
+from runner.schema.inputs import InputsSettings, RandomInputs, Recording, ShapeInference
 from runner.schema.root import Settings
 from runner.sources import ingest, recorder, recording_backend
 from runner.subjects.endless import loop_types
@@ -104,9 +106,44 @@ def _samples(
     settings: Settings, graph: Graph, pool: Pool, folder: Path
 ) -> tuple[tuple[Mapping[str, TensorFile], ...], list[str]]:
     try:
-        return input_samples(settings.inputs, graph, pool, folder / "inputs"), []
+        found = input_samples(_optimal(settings), graph, pool, folder / "inputs")
+        for number, inputs in enumerate(_ends(settings), 1):
+            found += input_samples(inputs, graph, pool, folder / "inputs" / f"end_{number}")
+        return found, []
     except NotApplicable as error:
         return (), [f"no values for the model's inputs, so none are recorded: {error}"]
+
+
+def _ends(settings: Settings) -> Iterator[RandomInputs]:
+    """Yield inputs of the least and the largest shapes of the profiles: tensors at cuts then move as they would.
+
+    The first sample has the shapes to optimise for, unless they are given.
+    """
+    inputs, target = settings.inputs, settings.target
+    if isinstance(inputs, RandomInputs) and isinstance(target, TensorRtBackend) and target.profiles:
+        for end in ("min", "max"):
+            shapes = {name: _end(f"target.profiles.{name}", one, end) for name, one in target.profiles.items()}
+            yield replace(inputs, shapes={**inputs.shapes, **shapes}, samples=1)
+
+
+def _end(key: str, ranges: Any, end: str) -> list[int]:
+    """Return one end of a profile: a mapping's entry, or the one shape that holds for all."""
+    chosen = ranges.get(end) if isinstance(ranges, Mapping) else ranges
+    if not isinstance(chosen, list) or not all(isinstance(size, int) for size in chosen):
+        raise UsageError(
+            f"{key}={ranges}: give one shape, [1, 3], or {{min: [1, 3], opt: [4, 3], max: [8, 3]}}, "
+            "with min <= opt <= max"
+        )
+    return chosen
+
+
+def _optimal(settings: Settings) -> InputsSettings:
+    """Return the inputs with the shapes to optimise for where none are given."""
+    inputs, target = settings.inputs, settings.target
+    if not isinstance(inputs, RandomInputs) or not isinstance(target, TensorRtBackend):
+        return inputs
+    shapes = {name: _end(f"target.profiles.{name}", one, "opt") for name, one in target.profiles.items()}
+    return replace(inputs, shapes={**shapes, **inputs.shapes})
 
 
 def _doubts(settings: Settings, graph: Graph, recorded: Recorded) -> list[str]:
@@ -129,6 +166,7 @@ def _doubts(settings: Settings, graph: Graph, recorded: Recorded) -> list[str]:
         if name in graph.value_types
         and any(not dim.dim_value for dim in graph.value_types[name].tensor_type.shape.dim)
         and name not in settings.inputs.shapes
+        and name not in getattr(settings.target, "profiles", {})
     ]
     if open_inputs and isinstance(settings.inputs, RandomInputs):
         found.append(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.errors import UsageError
+from runner.report.replay import drift
 from runner.verdict import Verdict
 from strategies.trial import Trial
 
@@ -128,7 +129,7 @@ def differences(theirs: Mapping[str, str], ours: Mapping[str, str]) -> list[str]
 
 def refusal(path: Path, theirs: Mapping[str, str], ours: Mapping[str, str], where: str) -> str:
     """Say why the journal at ``path`` is refused, which ``where`` named."""
-    changed = "; ".join(differences(theirs, ours))
+    changed = "; ".join(drift(theirs, ours)) or "; ".join(differences(theirs, ours))
     return (
         f"{where}: the verdicts in {path} were found under other conditions and cannot be used here: {changed}. "
         "Restore what changed, or start a new run folder (without resume= and journal.reuse=)"

@@ -98,7 +98,7 @@ class Session:
         except ContradictionError as surprise:
             self._measure(surprise)
         if not self.judge.baseline:
-            return self._nothing_to_find()
+            return self._nothing_to_find(verdict.reason)
         self.inquiry.note(whole, Answer.YES)
         log.info("the whole model fails (%s); this is the failure under study", self.judge.baseline)
         return None
@@ -259,7 +259,7 @@ class Session:
             assert verdict is not None, "only the search is stopped"
             return verdict
 
-    def _nothing_to_find(self) -> Ending:
+    def _nothing_to_find(self, why: str) -> Ending:
         """The whole passes.
 
         If the user's own file fails all the same, it is our reading of it that hides the failure.
@@ -273,7 +273,8 @@ class Session:
                 "recorded values. Give the shapes it fails with (inputs.shapes='{name: [..]}') or its inputs "
                 f"(inputs=files).\ncheck: {self.judge.checker.describe()}"
             )
-        return Ending("nothing_to_find", 4, "the whole model passes the check: there is nothing to reduce")
+        said = f" ({why})" if why else ""
+        return Ending("nothing_to_find", 4, f"the whole model passes the check{said}: there is nothing to reduce")
 
     def _control(self) -> None:
         """Nothing ever passed: can this check tell good from bad at all? Raises CannotJudge."""

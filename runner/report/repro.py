@@ -20,6 +20,7 @@ from runner.report.summary import Summary
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend
 from runner.schema.checker import (
     AutoChecker,
+    BuildsChecker,
     CommandChecker,
     CompareChecker,
     FiniteChecker,
@@ -32,6 +33,7 @@ from runner.schema.root import Settings
 REPRO_NAME = "repro.py"
 EXTENSIONS = "onnxruntime_extensions"
 _TEMPLATE = Path(__file__).with_name("repro_template.txt")
+_BUILD_TEMPLATE = Path(__file__).with_name("repro_build_template.txt")
 _RUNTIME_CHECKERS = ("auto", "runs", "finite", "compare")
 # failures after which a process is not there to tell of them
 _ENDS_THE_PROCESS = ("death", "timeout", "memory", "exit")
@@ -57,7 +59,8 @@ class Facts:
 
     ``model`` and ``data`` (one test_data_set folder a sample) are relative to the folder of repro.py. ``reference``
     None: the outputs in ``data`` are the good ones. ``limit``: the measured limit of ``tolerance=auto``, in the unit of
-    the metric; None: rtol and atol say it. ``cwd``: where commands ran. ``nan`` / ``inf``: ``ignore``, ``fail`` or
+    the metric; None: rtol and atol say it. ``cwd``: where commands ran.
+    ``backend``: settings of a target that only builds. ``nan`` / ``inf``: ``ignore``, ``fail`` or
     ``compare``.
     """
 
@@ -90,6 +93,7 @@ class Facts:
     memory_mb: int | None = None
     file: str | None = None
     function: str = "check"
+    backend: Mapping[str, Any] = field(default_factory=dict)
 
 
 def facts_of(settings: Settings, cwd: Path) -> Facts:
@@ -115,6 +119,9 @@ def facts_of(settings: Settings, cwd: Path) -> Facts:
         numbers = ("metric", "statistic", "quantile", "rtol", "atol", "fraction", "cosine", "nan", "inf")
         given = {name: getattr(checker, name) for name in numbers} | {"outputs": tuple(checker.outputs)}
         reference = None if checker.golden is Golden.ahead else reference
+    elif isinstance(checker, BuildsChecker):
+        plugins = [str(cwd / Path(path).expanduser()) for path in getattr(settings.target, "plugins", ())]
+        given = {"backend": {**settings.target.to_json(), "plugins": plugins}}
     elif isinstance(checker, AutoChecker):
         given = {"rtol": checker.rtol, "atol": checker.atol}
     elif isinstance(checker, PythonChecker):
@@ -149,6 +156,7 @@ def write_repro(folder: Path, summary: Summary, facts: Facts) -> Path:
             **asdict(facts),
             "checker": checker,
             "signature": ": ".join(part for part in shown if part),
+            "stage": signature.get("stage", ""),
             "kind": kind,
             "in_a_child": kind.startswith(_ENDS_THE_PROCESS),
             "needs": needs,
@@ -156,11 +164,11 @@ def write_repro(folder: Path, summary: Summary, facts: Facts) -> Path:
             "versions": dict(summary.versions),
         }
     )
-    text = _TEMPLATE.read_text(encoding="utf-8")
+    text = (_BUILD_TEMPLATE if checker == "builds" else _TEMPLATE).read_text(encoding="utf-8")
     words = {"@NEEDS@": "".join(f", and {name}" for name in needs), "@FACTS@": literal}
     for word in ("@NEEDS@", "@FACTS@"):
-        before, _, after = text.partition(word)
-        text = before + words[word] + after
+        before, mark, after = text.partition(word)
+        text = before + (words[word] if mark else "") + after
     path = folder / REPRO_NAME
     write_text(path, text)
     return path

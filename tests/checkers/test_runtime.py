@@ -358,4 +358,4 @@ def test_identity_tells_settings_apart(tools: Tools) -> None:
 def test_an_unknown_checker_lists_the_known_ones(tools: Tools) -> None:
     with pytest.raises(UsageError, match=r"checker=no.*auto, builds, command"):
         make(tools, CheckerSettings(name="no"))
-    assert sorted(BUILDERS) == ["auto", "command", "compare", "finite", "interactive", "python", "runs"]
+    assert sorted(BUILDERS) == ["auto", "builds", "command", "compare", "finite", "interactive", "python", "runs"]

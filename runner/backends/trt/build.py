@@ -123,11 +123,14 @@ def _engine(library: Library, settings: Mapping[str, Any], args: Mapping[str, An
 
 def _not_parsed(parser: Any, said: Said, network: Any) -> StageError:
     if not parser.num_errors:
-        return errors.parsing("Unexplained", "\n".join(said.errors) or "the parser did not say why", _names(network))
+        return errors.parsing(
+            "Unexplained", "", "\n".join(said.errors) or "the parser did not say why", _names(network)
+        )
     first = parser.get_error(0)
     code = first.code()
     described = str(first.desc())
-    return errors.parsing(str(getattr(code, "name", code)), described, [*_names(network), _node_name(first)])
+    operator = str(first.node_operator()) if hasattr(first, "node_operator") else ""
+    return errors.parsing(str(getattr(code, "name", code)), operator, described, [*_names(network), _node_name(first)])
 
 
 def _node_name(error: Any) -> str:

@@ -34,25 +34,36 @@ _RULES: Tuple[Tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"[\s()]+"), " "),
 )
 # which layer: ITopKLayer node_of_v:
-_LAYER = re.compile(r"\bI[A-Z]\w*Layer [^:]*:")
-# Assertion failed: (axis >= 0) && "message"
-_ASSERTION = re.compile(r"^\s*Assertion failed: .*?\"([^\"]+)\"")
+_LAYER = re.compile(r"\bI[A-Z]\w*Layer (?:\(Unnamed [^:]*|\S+):")
+# (axis >= 0) && "message", or Assertion failed: mode == "linear": Message
+_ASSERTIONS = (re.compile(r'&&\s*"(.+)"\s*$'), re.compile(r"^\s*Assertion failed: .*?: (?=[A-Z])(.*)$"))
 _LONGEST = 100
 
 
-def parsing(code: str, description: str, names: Iterable[str]) -> StageError:
-    """Return the failure (stage load) of the parser's first error: its code by name, its description."""
+def parsing(code: str, operator: str, description: str, names: Iterable[str]) -> StageError:
+    """Return the failure (stage load) of the parser's first error: its code by name, the operator, its description."""
     lines = [line for line in description.splitlines() if line.strip() and not _NOISE.search(line)]
     # the first line of several repeats the code and names the node; the next one is the cause
     telling = [line for line in lines if not re.match(r"(Invalid|Unsupported) Node\b", line.strip())] or lines
     _, text = _code_and_words(telling, names)
-    return StageError("load", _joined(code.rpartition(".")[2], text), "\n".join(lines))
+    return StageError(
+        "load", _joined(" ".join(part for part in (code.rpartition(".")[2], operator) if part), text), "\n".join(lines)
+    )
 
 
 def building(errors: Sequence[str], printed: Sequence[str], names: Iterable[str]) -> StageError:
-    """Return the failure (stage build) told by the logger's errors, or by what was printed where there are none."""
+    """Return the failure (stage build) told by the logger's errors, or by what was printed where there are none.
+
+    Raises StageError (setup, NoGpu) where a missing GPU is all that was said.
+    """
     lines = [line for text in errors for line in text.splitlines() if line.strip() and not _NOISE.search(line)]
     lines = lines or [line for line in printed if not _NOISE.search(line)]
+    if not lines and any("udaError" in text or "CUDA" in text for text in errors):
+        message = (
+            f"this build needs a GPU, and none is usable here ({errors[0].strip()[:200]}). TensorRT for RTX builds "
+            "without one for the GPUs that are named (compute_capabilities: [SM86]), unless flags want one"
+        )
+        raise StageError("setup", "NoGpu", message)
     if not lines:
         return StageError("build", "Unexplained", "TensorRT built nothing and did not say why")
     return StageError("build", _joined(*_code_and_words(lines, names)), "\n".join(lines))
@@ -72,9 +83,9 @@ def _code_and_words(lines: Sequence[str], names: Iterable[str]) -> Tuple[str, st
 def essence(text: str, names: Iterable[str] = ()) -> str:
     """Return the first sentence of a message without ``names``, numbers, shapes and places; 100 characters at most."""
     text = _LAYER.sub(" ", text)
-    assertion = _ASSERTION.match(text)
-    if assertion:
-        text = assertion.group(1)
+    for assertion in _ASSERTIONS:
+        found = assertion.search(text)
+        text = found.group(1) if found else text
     for name in _longest_first(names):
         text = re.sub(rf"(?<![\w/.]){re.escape(name)}(?![\w/])(?: *: *)?", "_ ", text)
     for pattern, replacement in _RULES:

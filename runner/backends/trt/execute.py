@@ -56,14 +56,13 @@ class TensorRt:
 
     @staticmethod
     def prepare() -> None:
-        """Import what moves memory. Raises StageError (setup) if it is not installed."""
-        _cuda()
+        """Do nothing yet: which TensorRT is to be imported stands in the settings."""
 
     @classmethod
     def load(cls, path: str, settings: Dict[str, Any]) -> TensorRt:
         """Build the engine and make it ready. Raises StageError: setup, load (the parser), build, or infer."""
-        cuda = _cuda()
-        _gpu(cuda)
+        load_library(settings.get("flavour", "auto"))
+        _gpu(_cuda())
         args = {"backend": settings, "model": path, "samples": settings.get("samples") or []}
         built = build.engine({**args, "timing_cache": settings.get("caching")}, None)
         library = load_library(settings.get("flavour", "auto"))
