@@ -18,6 +18,7 @@ class Network:
     """A ResNet-50 while it is being made; the planted nodes' names begin with ``culprit``."""
 
     opset: int
+    culprit: str = CULPRIT
     random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
     nodes: list[NodeProto] = field(default_factory=list)
     initializers: list[TensorProto] = field(default_factory=list)
@@ -105,38 +106,38 @@ def resnet(opset: int, plant: Callable[[Network, str], str] | None, second: Any 
 def attention(net: Network, x: str) -> str:
     """Attention without a dedicated kernel."""
     qkv = [net.take(x, [1, 8, 128, 64], start) for start in range(3)]  # the builder makes one of equal ones
-    return net.give(x, net.add("Attention", qkv, name=CULPRIT))
+    return net.give(x, net.add("Attention", qkv, name=net.culprit))
 
 
 def self_attention(net: Network, x: str) -> str:
     """Attention of a tensor with itself, at which the builder crashes."""
     q = net.take(x, [1, 8, 128, 64])
-    return net.give(x, net.add("Attention", [q, q, q], name=CULPRIT))
+    return net.give(x, net.add("Attention", [q, q, q], name=net.culprit))
 
 
 def gru(net: Network, x: str, steps: int = 8) -> str:
     """A GRU whose unrolled build blows up."""
     w, r = (net.constant(net.random.normal(size=(1, 18, n)), np.float32) for n in (2, 6))
-    return net.give(x, net.add("GRU", [net.take(x, [steps, 1, 2]), w, r], name=CULPRIT, hidden_size=6))
+    return net.give(x, net.add("GRU", [net.take(x, [steps, 1, 2]), w, r], name=net.culprit, hidden_size=6))
 
 
 def max_pool(net: Network, x: str) -> str:
     """A pooling that gets 29 instead of 28; its branch is an output of its own."""
     y = net.take(x, [1, 2, 56, 56])
-    y = net.add("MaxPool", [y], name=CULPRIT, kernel_shape=[1, 1], strides=[2, 2], ceil_mode=1)
+    y = net.add("MaxPool", [y], name=net.culprit, kernel_shape=[1, 1], strides=[2, 2], ceil_mode=1)
     net.outputs.append((net.add("Sigmoid", [net.add("Relu", [y])]), T.FLOAT))
     return x
 
 
 def top_k(net: Network, x: str) -> str:
     """A K beyond what TopK takes."""
-    return net.give(x, net.add("TopK", [net.take(x, [1, 10000]), net.constant([5000])], name=CULPRIT, outputs=2))
+    return net.give(x, net.add("TopK", [net.take(x, [1, 10000]), net.constant([5000])], name=net.culprit, outputs=2))
 
 
 def non_max_suppression(net: Network, x: str) -> str:
     """A NonMaxSuppression with static inputs."""
     boxes, scores = net.take(x, [1, 100, 4]), net.take(x, [1, 5, 100])
-    return net.give(x, net.add("NonMaxSuppression", [boxes, scores, net.constant(10)], name=CULPRIT))
+    return net.give(x, net.add("NonMaxSuppression", [boxes, scores, net.constant(10)], name=net.culprit))
 
 
 def branches(net: Network, x: str) -> str:
@@ -146,23 +147,23 @@ def branches(net: Network, x: str) -> str:
     condition = net.add("Greater", [mean, net.constant(0, np.float32)])
     axes = net.constant([0])
     bodies = {"then_branch": _body("Squeeze", [y, axes]), "else_branch": _body("Identity", [y])}
-    return net.give(x, net.add("If", [condition], name=CULPRIT, **bodies))
+    return net.give(x, net.add("If", [condition], name=net.culprit, **bodies))
 
 
 def mat_mul(net: Network, x: str) -> str:
     """A vector times a stack of matrices."""
-    return net.give(x, net.add("MatMul", [net.take(x, [4]), net.take(x, [2, 4, 8])], name=CULPRIT))
+    return net.give(x, net.add("MatMul", [net.take(x, [4]), net.take(x, [2, 4, 8])], name=net.culprit))
 
 
 def gemm(net: Network, x: str) -> str:
     """A product in fp32, which Turing's backend does not have."""
-    return net.give(x, net.add("MatMul", [net.take(x, [4, 8]), net.take(x, [8, 4])], name=CULPRIT))
+    return net.give(x, net.add("MatMul", [net.take(x, [4, 8]), net.take(x, [8, 4])], name=net.culprit))
 
 
 def mixed_types(net: Network, x: str) -> str:
     """A sum of two types, which ONNX forbids too."""
-    half = net.add("Cast", [x], name=f"{CULPRIT}_cast", to=T.FLOAT16)
-    return net.add("Add", [half, x], name=CULPRIT)
+    half = net.add("Cast", [x], name=f"{net.culprit}_cast", to=T.FLOAT16)
+    return net.add("Add", [half, x], name=net.culprit)
 
 
 def _body(op: str, inputs: Sequence[str]) -> GraphProto:
@@ -186,7 +187,7 @@ FAILURES: Mapping[str, Failure] = {
     "gru": Failure(gru, ("checker.timeout=10",), said="timeout"),
     "max_pool": Failure(max_pool, said="shape"),
     "top_k": Failure(top_k, said="K exceeds"),
-    "non_max_suppression": Failure(non_max_suppression),
+    "non_max_suppression": Failure(non_max_suppression, said="no runners"),
     "branches": Failure(branches, said="equal ranks"),
     "mat_mul": Failure(mat_mul, said="changes volume"),
     "gemm_sm75": Failure(gemm, ("target.compute_capabilities=[SM75]",), said="GEMM is not supported"),

@@ -18,6 +18,7 @@ from typing import Any
 
 import onnx
 
+from runner import built
 from runner.candidate import Candidate
 from runner.errors import UsageError
 from runner.leftovers import Leftovers
@@ -83,6 +84,7 @@ class Artifacts:
                 "log": verdict.log,
             }
             row["model"] = self._keep_model(candidate, verdict, name)
+            built.drop(candidate.folder)
             row["files"], row["missing"] = self._leftovers.move(candidate, verdict.outcome, name)
             self._append(row)
 
@@ -105,6 +107,8 @@ class Artifacts:
             return None
         try:
             place = self._place_model(candidate.model, self._shelf.of(outcome), name)
+            if place:
+                built.keep(candidate.folder, place, name, self._shelf)
         except (OSError, ValueError) as error:
             _LOG.error("artifacts: the candidate of iteration %d was not kept: %s", candidate.iteration, error)
             return None
@@ -180,6 +184,7 @@ class Artifacts:
                 first = place.read_text(encoding="utf-8").splitlines()[0]
                 self._remove(Path(first.removeprefix("model: ")))
             self._shelf.remove(place)
+            built.remove(place, self._shelf)
         except OSError as error:
             _LOG.error("artifacts: %s was not removed: %s", place, error)
 

@@ -72,6 +72,8 @@ class Case:
 
     def _run(self, side: Side, name: str, feeds: Sequence[Mapping[str, TensorFile]]) -> Ran:
         own = self.reference_model if side is self.reference_side else None
-        ran = side.run(own or self.model, feeds, self.work / name)
+        # what a build of the target leaves may be kept
+        out = self.candidate.folder if side.builds and side is self.target_side else self.work / name
+        ran = side.run(own or self.model, feeds, out)
         self.runs.append(ran)
         return ran

@@ -24,7 +24,7 @@ from runner.backends.trt.library import Library, load
 from runner.backends.trt.said import Said, logger
 
 _METADATA = re.compile(r"^\w+ (?P<layer>.*?) metadata: (?P<nodes>\[ONNX Layer: .*)$", re.DOTALL)
-_NODE = re.compile(r"\[ONNX Layer: (.*?)\](?=\[ONNX Layer: |\s*$)", re.DOTALL)
+_NODE = re.compile(r"\[ONNX Layer: (.*?)\](?=\x1e|\[ONNX Layer: |\s*$)", re.DOTALL)
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ def parsing(code: str, operator: str, description: str, names: Iterable[str]) ->
 def building(errors: Sequence[str], printed: Sequence[str], names: Iterable[str]) -> StageError:
     """Return the failure (stage build) told by the logger's errors, or by what was printed where there are none.
 
-    Raises StageError (setup, NoGpu) where a missing GPU is all that was said.
+    Where a missing GPU is all that was said the stage is setup: no model is at fault.
     """
     lines = [line for text in errors for line in text.splitlines() if line.strip() and not _NOISE.search(line)]
     lines = lines or [line for line in printed if not _NOISE.search(line)]
@@ -63,7 +63,7 @@ def building(errors: Sequence[str], printed: Sequence[str], names: Iterable[str]
             f"this build needs a GPU, and none is usable here ({errors[0].strip()[:200]}). TensorRT for RTX builds "
             "without one for the GPUs that are named (compute_capabilities: [SM86]), unless flags want one"
         )
-        raise StageError("setup", "NoGpu", message)
+        return StageError("setup", "NoGpu", message)
     if not lines:
         return StageError("build", "Unexplained", "TensorRT built nothing and did not say why")
     return StageError("build", _joined(*_code_and_words(lines, names)), "\n".join(lines))
