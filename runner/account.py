@@ -14,6 +14,7 @@ from runner.context import drifted, versions
 from runner.doubt import ANSWER, SECONDS, Doubt
 from runner.judge import Judge
 from runner.loading import Loaded
+from runner.recheck import HANDED_OVER
 from runner.report.summary import Checks, Seconds, Summary
 from runner.schema.root import Settings
 from runner.session import Ending
@@ -60,7 +61,23 @@ def account(
         plan=plan(ending, judge) if ending.status == "planned" else None,
         reliability=reliability(doubt) if doubt and doubt.rates else None,
         tried=ending.done.note if ending.done else "",
+        fused=fused(ending, judge),
     )
+
+
+def fused(ending: Ending, judge: Judge) -> dict[str, Any] | None:
+    """Return the engine layers of the answer, as built alone or else in the whole model; None: nothing was built."""
+    if ending.main is None:
+        return None
+    names = set(judge.subject.names(ending.main))
+    for of, trial in (("the reduced model", ending.main), ("the whole model", judge.subject.space.whole)):
+        for attempt in (HANDED_OVER, 0):
+            verdict = judge.journal.get(trial, attempt)
+            layers = verdict.metrics.get("fused") if verdict else None
+            if layers:
+                held = [layer for layer in layers if of != "the whole model" or names & set(layer["nodes"])]
+                return {"of": of, "layers": held}
+    return None
 
 
 def drift_of_message(ending: Ending, judge: Judge) -> tuple[str, ...]:

@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 
 RuntimeSettings = AutoChecker | BuildsChecker | CompareChecker | FiniteChecker | RunsChecker
 
+# phases whose builds a report may tell of
+TOLD_PHASES = ("pre-flight", "re-check")
 KEPT = ("engine", "log", "layers")
 _STAGES = {
     "runs": ("run",),
@@ -151,6 +153,8 @@ class RuntimeCheck:
     def _shapes(self, case: Case, checker: RuntimeSettings) -> Verdict:
         """FAIL if an output of the engine has another shape than was recorded; what is dynamic is right."""
         metrics: dict[str, Any] = {"layers": len(case.target.layers), **case.target.seconds}
+        if case.candidate.phase in TOLD_PHASES:
+            metrics["fused"] = [dict(layer) for layer in case.target.layers]
         passed = Verdict(Outcome.PASS, metrics=metrics)
         if not isinstance(checker, BuildsChecker) or not checker.shapes:
             return passed

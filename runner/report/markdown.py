@@ -67,6 +67,7 @@ def report(
         _failure(summary),
         _nodes(summary, model),
         _statistics(summary),
+        _fused(summary),
         _section("Versions", _table(("package", "version"), sorted(_versions(summary).items()))),
         _section("How it was run", block(shlex.join(command), "sh") if command else ""),
         _section("How it was found", _how(summary)),
@@ -131,6 +132,14 @@ def _nodes(summary: Summary, proto: ModelProto | None) -> str:
     return _section(
         "The reduced model", f"{size} Opsets: {text(opsets)}; IR version {proto.ir_version}.\n\n{table}{cut}{nested}"
     )
+
+
+def _fused(summary: Summary) -> str:
+    if not summary.fused:
+        return ""
+    rows = [(layer["layer"], ", ".join(layer["nodes"][:_MOST_ROWS])) for layer in summary.fused["layers"][:_MOST_ROWS]]
+    table = _table(("layer", "nodes"), rows, names=2)
+    return _section("Fused layers", f"What TensorRT made of these nodes in {text(summary.fused['of'])}.\n\n{table}")
 
 
 def _row(node: NodeProto) -> tuple[str, str, str, str, str]:

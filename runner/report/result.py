@@ -55,6 +55,7 @@ def result_json(summary: Summary) -> dict[str, Any]:
         "plan": summary.plan,
         "reliability": summary.reliability,
         "tried": summary.tried,
+        "fused": summary.fused,
         "answers": [
             {
                 "culprits": answer.culprits,

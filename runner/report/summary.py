@@ -36,7 +36,8 @@ class Summary:
     ``culprits``: top-level node names of the answer as in the original (a nameless node by its first output).
     ``min_good`` and ``model``: paths relative to the run folder, or None. ``statistics``: of a repeat (iterations, pass
     rate and its interval). ``reliability``: of a flaky check, its rates and repeats. ``tried``: what was tried beyond
-    1-minimality. ``answers``: all of them, where several were wanted and found.
+    1-minimality. ``fused``: the engine's layers that the answer's nodes went into, and of which model the engine is.
+    ``answers``: all of them, where several were wanted and found.
     """
 
     status: str
@@ -65,4 +66,5 @@ class Summary:
     plan: Mapping[str, Any] | None = None
     reliability: Mapping[str, Any] | None = None
     tried: str = ""
+    fused: Mapping[str, Any] | None = None
     answers: tuple[Summary, ...] = ()
