@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test format lint types check bench clean
+.PHONY: rtx demo test format lint types check bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m runner examples/overflow.yaml
@@ -39,6 +39,10 @@ $(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
 $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --editable '.[dev]'
 	touch $@ $(VENV)/.installed
+
+# TensorRT for RTX, whose builder runs on a CPU, beside the rest: its tests skip without it
+rtx: $(VENV)/.installed-dev
+	$(BIN)/python -m pip install --quiet --editable '.[tensorrt-rtx]'
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

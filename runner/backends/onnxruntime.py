@@ -9,6 +9,7 @@ import re
 from typing import Any, Dict, Iterator, List, Tuple
 
 from runner.backends.errors import StageError, choose
+from runner.backends.ort_plugins import devices
 from runner.backends.ort_values import from_python, made, taken
 from runner.backends.structure import Value, parse
 
@@ -70,13 +71,23 @@ class OnnxRuntime:
         import onnxruntime
 
         providers = settings.get("providers") or ["CPUExecutionProvider"]
-        available = onnxruntime.get_available_providers()
+        libraries = settings.get("provider_libraries") or {}
+        available = [*onnxruntime.get_available_providers(), *libraries]
         for provider in providers:
             if _provider_name(provider) not in available:
                 raise choose("providers", _provider_name(provider), available)
         options = _options(settings)
+        named = {_provider_name(provider) for provider in providers}
+        plugged = devices({name: str(library) for name, library in libraries.items() if name in named})
+        for provider in providers:
+            if _provider_name(provider) in plugged:
+                _, given = (provider, {}) if isinstance(provider, str) else _provider(provider)
+                options.add_provider_for_devices(plugged[_provider_name(provider)], given)
+        built_in = [_provider(provider) for provider in providers if _provider_name(provider) not in plugged]
         try:
-            session = onnxruntime.InferenceSession(path, sess_options=options, providers=[*map(_provider, providers)])
+            # providers that are named here would replace those of devices
+            chosen = {} if plugged else {"providers": built_in}
+            session = onnxruntime.InferenceSession(path, sess_options=options, **chosen)
         except Exception as error:
             raise _failed("load", error) from error
         # without this a session that fails on a device silently goes on without that device

@@ -45,6 +45,8 @@ class OnnxRuntimeBackend(BackendSettings):
     name: str = "onnxruntime"
     # names, or {name: {option: value}}
     providers: list[Any] = field(default_factory=lambda: ["CPUExecutionProvider"])
+    # {provider: path of its plugin library, or a Python package that tells it}
+    provider_libraries: dict[str, str] = field(default_factory=dict)
     optimization: Optimization = Optimization.all
     # attributes of onnxruntime.SessionOptions, by name
     session_options: dict[str, str] = field(default_factory=dict)

@@ -21,6 +21,10 @@ def run(lab: Lab, model: Path, **settings: Any) -> Any:
     return lab.run({"name": "onnxruntime", **settings}, model, {"x": np.ones(2, np.float32)})
 
 
+def plugged(library: str) -> dict[str, Any]:
+    return {"providers": ["PluggedProvider"], "provider_libraries": {"PluggedProvider": library}}
+
+
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
@@ -37,6 +41,9 @@ def run(lab: Lab, model: Path, **settings: Any) -> Any:
         ({"custom_ops": ["/no/such/library.so"]}, ["custom_ops=/no/such/library.so", "no such file"]),
         ({"custom_ops": ["~/no such library.so"]}, ["custom_ops=/", "no such library.so", "no such file"]),
         ({"custom_ops": [__file__]}, ["custom_ops=", "test_onnxruntime.py"]),
+        (plugged("no_such_package"), ["provider_libraries.PluggedProvider=no_such_package", "no such package"]),
+        (plugged("/no/such/library.so"), ["provider_libraries.PluggedProvider=/no/such", "no such file"]),
+        (plugged(__file__), ["provider_libraries.PluggedProvider=", "cannot be loaded"]),
     ],
 )
 def test_wrong_settings_are_one_clear_error(lab: Lab, model: Path, settings: dict[str, Any], words: list[str]) -> None:
