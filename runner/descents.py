@@ -1,7 +1,8 @@
 """Descents: the stages that look for an answer inside the nested graphs of one.
 
 First each body is hoisted: its nodes take the owner's place, and whatever can be tried on a flat graph can be tried on
-them. Where the failure needs its owner (a Loop that never ends), the body is reduced in its place.
+them. Where the failure needs its owner (a Loop that never ends), the body is reduced in its place, unless the owner
+fails with an empty body just as well.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from runner.journal import Journal
 from runner.model.bodies import Body, HoistError
 from runner.model.cut import CutError
 from runner.stage import Stage, Standing
+from runner.subjects.emptied import Emptied
 from runner.subjects.hoisting import (
     Descent,
     Level,
@@ -78,7 +80,9 @@ class Descents:
                 return found
 
             if kept := _tried(body.path, inside):
-                yield self._stage("inside", f"{body.path} as it is", standing, kept, name, body)
+                stage = self._stage("inside", f"{body.path} as it is", standing, kept, name, body)
+                judge = standing.judge.beside(Emptied.of(kept), self.journal(f"emptied {name}"))
+                yield replace(stage, without=judge)
 
     def _stage(self, kind: str, label: str, standing: Standing, subject: Subject, name: str, body: Body) -> Stage:
         space = subject.space

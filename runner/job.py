@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from runner import context as contexts
+from runner import raising, tactic_bench, tactic_compare, tactic_runs
 from runner.account import account, pass_rate
 from runner.answers import answered, files_of, several
 from runner.artifacts import Artifacts
@@ -95,6 +96,9 @@ def run(settings: Settings, run_folder: Path, command: Sequence[str]) -> Summary
     """Run one job and leave its result folder behind. Raises WinnowError where the question cannot be put at all."""
     started = time.monotonic()
     run_folder = run_folder.absolute()
+    if settings.strategy.subject is SubjectKind.recorded:
+        return tactic_compare.compare(settings, run_folder, command)
+    settings = raising.rounding(settings)
     with ExitStack() as stack:
         guardian = stack.enter_context(Guardian())
         pool = stack.enter_context(Pool(run_folder / "workers", guardian))
@@ -104,6 +108,10 @@ def run(settings: Settings, run_folder: Path, command: Sequence[str]) -> Summary
         stack.callback(clean_up, run_folder)
         if settings.strategy.subject is SubjectKind.command:
             return _repeat(job)
+        if settings.strategy.subject is SubjectKind.precision:
+            return raising.run(job, tactic_bench.Parts(_judge, _account, _ended, _means, _doubt, SEARCHES))
+        if settings.strategy.subject in (SubjectKind.engine, SubjectKind.tactics):
+            return tactic_runs.run(job, tactic_bench.Parts(_judge, _account, _ended, _means, _doubt, SEARCHES))
         return _reduce(job)
 
 
@@ -249,7 +257,8 @@ def _judge(job: Job, subject: Subject, loaded: Loaded | None) -> Iterator[Judge]
         log.warning("not as recorded: %s", change)
     journal = job.journals.main(context)
     artifacts = Artifacts(settings.artifacts, job.folder, job.tools.cwd)
-    watcher = observer(noun="nodes" if loaded else "iterations")
+    nouns = {SubjectKind.precision: "raised", SubjectKind.engine: "builds", SubjectKind.tactics: "tactics"}
+    watcher = observer(noun=nouns.get(settings.strategy.subject, "nodes" if loaded else "iterations"))
 
     def report(iteration: int, phase: str, label: str, trial: Trial, verdict: Verdict, left: int | None) -> None:
         watcher.checked(iteration, phase, label, verdict.outcome.value, verdict.seconds, len(trial), left)

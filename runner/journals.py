@@ -38,7 +38,7 @@ class Journals:
     def _shared(self, context: Mapping[str, str]) -> Path | None:
         """The journal that all jobs of a sweep with this context share; None where nothing is to be shared."""
         sweep = self.folder.parent
-        repeats = self.settings.strategy.subject is SubjectKind.command
+        repeats = self.settings.strategy.subject in (SubjectKind.command, SubjectKind.engine, SubjectKind.tactics)
         if repeats or not self.settings.journal.share or not (sweep / "multirun.yaml").exists():
             return None
         return sweep / "journal" / f"{context_digest(context)}.jsonl"

@@ -187,15 +187,28 @@ class Session:
     def _refined(self, done: Done, standing: Standing, searched: list[Inquiry]) -> tuple[Done, Standing]:
         """Try what may make the answer smaller in other ways; ``searched`` gets the inquiries that led further."""
         while self.refiner and not self.inquiry.exhausted and (stage := self.refiner.next(standing)):
-            if self._fails(stage):
+            without = self._without(stage)
+            if without is Answer.YES:
+                log.info("it fails with nothing left of %s just as well: the failure is elsewhere", stage.origin[-1])
+            elif self._fails(stage):
                 inquiry = Inquiry(stage.judge, self.doubt, stage.start, self.means, stage.purpose)
                 inquiry.note(stage.whole, Answer.YES)
                 found = self._found(inquiry)
                 if found.trial:
                     standing = Standing(stage.judge, found.trial, stage.origin)
+                    if without is Answer.UNKNOWN and len(found.trial) == 1 and found.claim is Claim.ONE_MINIMAL:
+                        found = replace(found, claim=Claim.UNPROVEN)
                     done = found if stage.purpose == "search" else done
                     searched += [inquiry] if stage.purpose == "search" else []
         return done, standing
+
+    def _without(self, stage: Stage) -> Answer | None:
+        """Whether an answer fails with nothing left of what a stage searches; None: no question."""
+        judge = stage.without
+        if judge is None:
+            return None
+        ruling = self.doubt.rule(judge, judge.subject.space.whole, stage.name, f"{stage.label}, emptied", stage.purpose)
+        return ruling.answer if ruling else Answer.UNKNOWN
 
     def _fails(self, stage: Stage) -> bool:
         if stage.known:

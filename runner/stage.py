@@ -45,7 +45,8 @@ class Stage:
     """A search over another subject, in which the answer is the whole.
 
     ``whole``: the answer, as a trial of the judge's subject. ``known``: it is the same candidate as before, so that its
-    failure is known. ``purpose``: what its checks are counted as.
+    failure is known. ``purpose``: what its checks are counted as. ``without``: judges a single trial, the answer with
+    nothing left of what this stage searches; where that fails too, the failure is elsewhere.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Stage:
     whole: Trial
     purpose: str = "search"
     known: bool = False
+    without: Judge | None = None
 
 
 class Refiner(Protocol):

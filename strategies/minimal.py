@@ -59,7 +59,7 @@ def shrink(space: Space, keep: Trial, needed: tuple[int, ...], extra: int | None
     if len(rest) <= SMALL:
         return sweep(space, keep, end, last=needed)
     if not needed:
-        return _explain(space, (), False, tuple(sorted(rest, key=space.position.__getitem__)), proof)
+        return explain(space, (), False, tuple(sorted(rest, key=space.position.__getitem__)), proof)
     return _grow(space, keep, needed, space.by_distance(needed, rest), (0, *GROWTH), proof)
 
 
@@ -68,7 +68,7 @@ def _grow(
 ) -> Step:
     """Try ``needed`` with its ``sizes[0]`` nearest elements, then with more, until it fails."""
     if not sizes or sizes[0] >= len(near):
-        return _explain(space, needed, False, near, proof)
+        return explain(space, needed, False, near, proof)
     size = sizes[0]
     trial = space.close((*needed, *near[:size]))
 
@@ -77,21 +77,21 @@ def _grow(
             return _grow(space, keep, needed, near, sizes[1:], proof)
         if size <= SMALL:
             return proof(near[:size])
-        return _explain(space, needed, False, near[:size], proof)
+        return explain(space, needed, False, near[:size], proof)
 
     label = f"{size} nearest" if size else "the ends alone"
     return Ask(trial, then, "neighbourhood", label, left=size + len(needed) + 4)
 
 
-def _explain(space: Space, base: tuple[int, ...], grown: bool, open_: tuple[int, ...], then: Found) -> Step:
-    """QuickXplain: which of ``open_`` are needed for a failure beside ``base``? ``grown``.
+def explain(space: Space, base: tuple[int, ...], grown: bool, open_: tuple[int, ...], then: Found) -> Step:
+    """QuickXplain: which of ``open_`` are needed for a YES beside ``base``?
 
-    Base has grown since it was last asked.
+    ``grown``: base has grown since it was last asked. What is found goes to ``then``.
     """
     if grown:
 
         def asked(answer: Answer) -> Step:
-            return then(()) if answer is Answer.YES else _explain(space, base, False, open_, then)
+            return then(()) if answer is Answer.YES else explain(space, base, False, open_, then)
 
         return Ask(space.close(base), asked, "halving", f"{len(open_)} left out", 0.4, left=_estimate(open_))
     if len(open_) == 1:
@@ -103,9 +103,9 @@ def _explain(space: Space, base: tuple[int, ...], grown: bool, open_: tuple[int,
         def near_found(needed_near: tuple[int, ...]) -> Step:
             return then((*needed_near, *needed_far))
 
-        return _explain(space, (*base, *needed_far), bool(needed_far), near, near_found)
+        return explain(space, (*base, *needed_far), bool(needed_far), near, near_found)
 
-    return _explain(space, (*base, *near), True, far, far_found)
+    return explain(space, (*base, *near), True, far, far_found)
 
 
 def _estimate(open_: tuple[int, ...]) -> int:

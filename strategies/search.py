@@ -35,6 +35,8 @@ class Claim(str, Enum):
     """As above, but some removals could not be judged."""
     WINDOW = "window"
     """A contiguous piece: the earliest end and the latest start that fail."""
+    RANKED = "ranked"
+    """The shortest prefix of a ranking: error adds up over many elements, and no small set was found."""
     BUDGET = "budget reached"
     """The search was stopped; the best set so far."""
     COUNTED = "counted"

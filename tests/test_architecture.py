@@ -12,15 +12,19 @@ import pytest
 
 from tests.harness import ROOT, by_command, check_script
 
-ENTRY = ("runner.__main__", "runner.cli", "runner.schema")
+ENTRY = ("runner.__main__", "runner.cli", "runner.launcher", "runner.schema")
 # a module belongs to the first of these that it lies in; it imports from its own floor or from below
 FLOORS = {
     "runner.__main__": 6,
     "runner.cli": 5,
+    "runner.launcher": 5,
     "runner.job": 4,
     "runner.context": 4,
     "runner.account": 4,
     "runner.answers": 4,
+    "runner.tactic_bench": 4,
+    "runner.tactic_compare": 4,
+    "runner.tactic_runs": 4,
     "runner.session": 3,
     "runner.judge": 3,
     "runner.crew": 3,

@@ -1,7 +1,7 @@
 """ONNX Runtime, with any installed provider."""
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
-# ruff: noqa: UP006, UP035, PLC0415, PTH100, PTH111, PTH113
+# ruff: noqa: UP006, UP035, PLC0415, PTH100, PTH111, PTH113, PTH120
 from __future__ import annotations
 
 import os
@@ -11,6 +11,7 @@ from typing import Any, Dict, Iterator, List, Tuple
 from runner.backends.errors import StageError, choose
 from runner.backends.ort_plugins import devices
 from runner.backends.ort_values import from_python, made, taken
+from runner.backends.rounding import rounded
 from runner.backends.structure import Value, parse
 
 _STATUS = re.compile(r"^\s*\[ONNXRuntimeError\] : \d+ : (\w+)(?: : (.*))?$", re.DOTALL)
@@ -87,7 +88,10 @@ class OnnxRuntime:
         try:
             # providers that are named here would replace those of devices
             chosen = {} if plugged else {"providers": built_in}
-            session = onnxruntime.InferenceSession(path, sess_options=options, **chosen)
+            model = _rounded(path, options) if settings.get("rounding") == "on" else path
+            session = onnxruntime.InferenceSession(model, sess_options=options, **chosen)
+        except StageError:
+            raise
         except Exception as error:
             raise _failed("load", error) from error
         # without this a session that fails on a device silently goes on without that device
@@ -126,6 +130,27 @@ class OnnxRuntime:
             # let go of each as soon as it is written: the caller is done with one when it asks for the next
             value = results.pop(0)
             yield name, (from_python if plain else taken)(value, self._outputs[name])
+
+
+def _rounded(path: str, options: Any) -> bytes:
+    """Return a model that rounds after each operator of a low precision; its weights stay in their files."""
+    try:
+        import onnx
+    except ImportError as error:
+        message = f"rounding=on needs the package onnx under this interpreter: {error}"
+        raise StageError("setup", "NotInstalled", message) from error
+    import onnxruntime
+
+    model = onnx.load(path, load_external_data=False)
+    try:
+        rounded(model)
+    except ValueError as error:
+        raise StageError("setup", "CannotRound", f"rounding=on: {error}") from error
+    # optimisations would drop the pairs of casts that round
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    folder = os.path.dirname(os.path.abspath(path))
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+    return bytes(model.SerializeToString())
 
 
 def _provider_name(provider: Any) -> str:

@@ -74,6 +74,7 @@ class Case:
         own = self.reference_model if side is self.reference_side else None
         # what a build of the target leaves may be kept
         out = self.candidate.folder if side.builds and side is self.target_side else self.work / name
-        ran = side.run(own or self.model, feeds, out)
+        engine = self.candidate.engine if side is self.target_side else None
+        ran = side.run(own or self.model, feeds, out, engine=engine)
         self.runs.append(ran)
         return ran

@@ -118,15 +118,17 @@ class CommandCheck:
         given = self._values(candidate, number, sample)
         environment = {**os.environ, **self._settings.env, **{variable(name): text for name, text in given.items()}}
         path = candidate.folder / ("check.log" if number == 0 else f"check_{number}.log")
-        end = run_command(
-            self._template.fill(given),
-            cwd=self._tools.cwd,
-            env=environment,
-            timeout=self._settings.timeout,
-            memory_mb=self._settings.memory_mb,
-            log=path,
-            guardian=self._tools.guardian,
-        )
+        with self._tools.pool.user_lease() as lease:
+            end = run_command(
+                self._template.fill(given),
+                cwd=self._tools.cwd,
+                env=environment,
+                timeout=self._settings.timeout,
+                memory_mb=self._settings.memory_mb,
+                log=path,
+                guardian=self._tools.guardian,
+                lease=lease,
+            )
         ending = Ending(end.returncode, end.death, end.cannot_start, _read(path))
         judgement = self._rules.judge(ending, self.describe())
         return Verdict(

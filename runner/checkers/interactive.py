@@ -69,7 +69,7 @@ class InteractiveCheck:
 
     def _ask(self, candidate: Candidate) -> Verdict:
         started = time.monotonic()
-        where = self._settings.place or candidate.model or candidate.folder
+        where = self._settings.place or candidate.engine or candidate.model or candidate.folder
         nodes = f", {len(candidate.nodes)} node{'s' * (len(candidate.nodes) != 1)}" if candidate.model else ""
         label = f", {candidate.label}" if candidate.label else ""
         sys.stdout.write(f"\n{where}\niteration {candidate.iteration}, {candidate.phase}{label}{nodes}\n")

@@ -67,6 +67,7 @@ class PythonCheck:
             timeout=settings.timeout,
             memory_mb=settings.memory_mb,
             keep_log=True,
+            lease=self._tools.pool.user_kind,
         )
         outcome, signature, reason, numbers = self._read(reply)
         return Verdict(

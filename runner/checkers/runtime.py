@@ -66,11 +66,13 @@ class RuntimeCheck:
         rule = checker if isinstance(checker, CompareChecker) else None
         if isinstance(checker, AutoChecker):
             rule = as_compare(checker.rtol, checker.atol)
-        self._consult = settings.reference.model is None or settings.strategy.subject is not SubjectKind.subgraph
+        apart = settings.reference.model is not None and settings.strategy.subject is SubjectKind.subgraph
+        self._consult = not apart and settings.strategy.subject is not SubjectKind.precision
         rule = rule or CompareChecker()
         if not self._consult and rule.golden is not Golden.ahead:
-            # it cannot run what is cut from another model; what it made of its own is recorded
-            log.info("what reference.model recorded is what is right (checker.golden=ahead)")
+            # it cannot run what is cut from another model, and what it makes of a model in low precision is not
+            # what is right; what it made of its own is recorded
+            log.info("what the reference recorded is what is right (checker.golden=ahead)")
             rule = dataclasses.replace(rule, golden=Golden.ahead)
         self._comparison = Comparison(rule)
         # what the reference made of the whole model: "ran", "failed", "non-finite"; None until that is known

@@ -26,7 +26,7 @@ class Ran:
     ran. ``message``: the failure in the backend's words. ``invalid``: why it could not even be tried (a value for an
     input is missing). ``skipped``: outputs of which no value can be had, and why. Of a build, which has no outputs:
     ``shapes`` of the engine's outputs (-1: dynamic; None: not known), ``layers`` with the nodes that went into each,
-    ``seconds`` for parsing and building.
+    ``seconds`` for parsing and building, ``tactics`` where they were asked for.
     """
 
     outputs: tuple[Mapping[str, TensorFile], ...] = ()
@@ -37,6 +37,7 @@ class Ran:
     shapes: Mapping[str, Sequence[int] | None] | None = None
     layers: Sequence[Mapping[str, Any]] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
+    tactics: Mapping[str, Any] | None = None
     peak_rss_mb: float = 0.0
     log: Path | None = None
 
@@ -69,16 +70,27 @@ class Side:
         """Whether models are only built, not run."""
         return self._keep is not None
 
-    def run(self, model: Path, samples: Sequence[Mapping[str, TensorFile]], out: Path) -> Ran:
+    def run(
+        self,
+        model: Path,
+        samples: Sequence[Mapping[str, TensorFile]],
+        out: Path,
+        *,
+        tactics: Mapping[str, Any] | None = None,
+        engine: Path | None = None,
+    ) -> Ran:
         """Run ``model`` on each sample, or build it for them; outputs are written into the folder ``out``.
+
+        ``tactics``: what a build is asked about them. ``engine``: one that was built of ``model`` before, to be run.
 
         Raises UsageError if the settings or the installation are at fault, WorkerStartError if the interpreter is;
         never for what the model does.
         """
         out.mkdir(parents=True, exist_ok=True)
         arguments = {
-            "backend": self._settings.to_json(),
+            "backend": self._settings.to_json() | ({"engine": str(engine)} if engine else {}),
             "model": str(model),
+            "tactics": tactics,
             "samples": [{name: str(feed.path) for name, feed in sample.items()} for sample in samples],
             "out": str(out),
         }
@@ -147,6 +159,7 @@ def _built(value: Mapping[str, Any], reply: Reply) -> Ran:
         shapes={name: output["shape"] for name, output in value["outputs"].items()},
         layers=value["layers"],
         seconds=value["seconds"],
+        tactics=value.get("tactics"),
         peak_rss_mb=reply.peak_rss_mb,
         log=reply.log,
     )

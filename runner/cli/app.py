@@ -23,6 +23,7 @@ from runner.cli.task import Task
 from runner.cli.terminal import say
 from runner.cli.userfile import NAME, store_user_file
 from runner.errors import WinnowError
+from runner.launcher.plugin import register_launcher
 from runner.schema.register import register
 
 CONF = Path(__file__).resolve().parents[2] / "conf"
@@ -82,6 +83,7 @@ def _program(name: str) -> tuple[str, ...]:
 
 
 def _run_hydra(task: Task) -> None:
+    register_launcher()
     hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")(task)()
 
 

@@ -13,6 +13,9 @@ from runner.schema.root import Settings
 from runner.schema.settings import beyond_limits
 from runner.schema.strategy import SubjectKind
 
+#: subjects that can do without a model, and the one that nothing is checked of
+_RECORDED = SubjectKind.recorded
+_SUBJECTS_WITHOUT_MODEL = frozenset({SubjectKind.command, _RECORDED})
 #: checkers that can do without a model
 _WITHOUT_MODEL = frozenset({"command", "interactive", "python"})
 
@@ -23,12 +26,14 @@ def check_given(settings: Settings) -> None:
     if wrong:
         raise UsageError(" ".join(wrong))
     if not settings.model:
-        if settings.strategy.subject is not SubjectKind.command:
+        subject = settings.strategy.subject
+        if subject not in _SUBJECTS_WITHOUT_MODEL:
             raise UsageError(
                 f"model=: which model? strategy={settings.strategy.name} needs one. "
                 f"Next: python -m runner strategy={settings.strategy.name} model=net.onnx"
             )
-        if settings.checker.name not in _WITHOUT_MODEL and settings.target.model is None:
+        checks = subject is not _RECORDED and settings.checker.name not in _WITHOUT_MODEL
+        if checks and settings.target.model is None:
             raise UsageError(
                 f"model=: which model? checker={settings.checker.name} runs one. Give model=net.onnx, or let a command "
                 "judge: checker=command checker.command='python check.py'"
@@ -88,6 +93,8 @@ def _read(settings: Settings) -> Iterator[tuple[str, str]]:
         "inputs.path": getattr(settings.inputs, "path", None),
         "inputs.file": getattr(settings.inputs, "file", None),
         "checker.file": getattr(settings.checker, "file", None),
+        "strategy.good": getattr(settings.strategy, "good", None),
+        "strategy.bad": getattr(settings.strategy, "bad", None),
     }
     for key, value in named.items():
         for path in value if isinstance(value, list) else [value]:

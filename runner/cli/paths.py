@@ -13,6 +13,8 @@ PATH_KEYS = frozenset(
         "model",
         "cwd",
         "resume",
+        "strategy.good",
+        "strategy.bad",
         "inputs.path",
         "inputs.file",
         "checker.file",
@@ -36,6 +38,7 @@ PATH_KEYS = frozenset(
         "result.path",
         "result.min_good",
         "log.file",
+        "workers.leases",
     }
 )
 

@@ -11,7 +11,7 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
@@ -27,10 +27,13 @@ from omegaconf import DictConfig, OmegaConf
 from rich.table import Column, Table
 from rich.text import Text
 
+from runner.cli import logs
 from runner.cli.terminal import say
+from runner.errors import UsageError
+from runner.launcher.earlier import ENDED_WELL
+from runner.launcher.ledger import NAME as LEDGER
+from runner.launcher.ledger import read_ledger, words
 
-#: exit codes with which a job ended well
-ENDED_WELL = frozenset({0, 4, 5, 6})
 NOTHING: Mapping[Path, int] = MappingProxyType({})
 
 
@@ -61,18 +64,21 @@ class Sweep:
     """The sweep that runs.
 
     ``folder``: where. ``before``: files of an earlier sweep there, with the times of their last change (ns).
-    ``planned``: the overrides of each job, as far as Hydra's own sweeper makes them.
+    ``planned``: the overrides of each job, as far as Hydra's own sweeper makes them. ``silent``: the table is written
+    and not shown.
     """
 
     folder: Path | None = None
     before: dict[Path, int] = field(default_factory=dict)
     planned: list[tuple[str, ...]] = field(default_factory=list)
+    silent: bool = False
 
     def begin(self, config: DictConfig) -> None:
         """Note where the sweep that starts now will write."""
         self.folder = Path(str(config.hydra.sweep.dir)).absolute()
         self.before = {path: path.stat().st_mtime_ns for path in _traces(self.folder)}
         self.planned = _planned(config)
+        self.silent = _silent(config)
 
     def finish(self) -> int:
         """Write sweep.md and sweep.json, print the table, return the exit code: 0, or 7 if a job has no answer."""
@@ -83,8 +89,9 @@ class Sweep:
             self.folder / "sweep.json", json.dumps([asdict(row) for row in table], indent=2, ensure_ascii=False) + "\n"
         )
         _write(self.folder / "sweep.md", markdown(table))
-        _show(table)
-        say(f"{sum(row.ended_well for row in table)} of {len(table)} jobs ended well: {self.folder / 'sweep.md'}")
+        if not self.silent:
+            _show(table)
+            say(f"{sum(row.ended_well for row in table)} of {len(table)} jobs ended well: {self.folder / 'sweep.md'}")
         return 0 if table and all(row.ended_well for row in table) else 7
 
 
@@ -111,6 +118,14 @@ class SweepCallback(Callback):
             sweep.begin(config)
 
 
+def _silent(config: DictConfig) -> bool:
+    value = OmegaConf.select(config, "verbosity")
+    try:
+        return logs.levels(OmegaConf.to_container(value) if OmegaConf.is_config(value) else value).silent
+    except UsageError:
+        return False  # each job says so
+
+
 def _planned(config: DictConfig) -> list[tuple[str, ...]]:
     """Return the overrides of each job as Hydra's basic sweeper will make them, or nothing for another sweeper."""
     sweeper = config.hydra.sweeper
@@ -128,7 +143,7 @@ def _planned(config: DictConfig) -> list[tuple[str, ...]]:
 
 def _traces(folder: Path) -> list[Path]:
     """Return what jobs leave behind below ``folder``: Hydra's record of each, and results."""
-    return [path for name in ("hydra.yaml", "result.json") for path in folder.rglob(name)]
+    return [path for name in ("hydra.yaml", "result.json", LEDGER) for path in folder.rglob(name)]
 
 
 def rows(folder: Path, planned: Sequence[tuple[str, ...]], before: Mapping[Path, int] = NOTHING) -> list[Row]:
@@ -139,7 +154,12 @@ def rows(folder: Path, planned: Sequence[tuple[str, ...]], before: Mapping[Path,
     fresh = {path for path in _traces(folder) if before.get(path) != path.stat().st_mtime_ns}
     found = _folders(fresh)
     numbers = range(len(planned)) if planned else sorted(found)
-    return [_row(n, found.get(n), planned[n] if planned else (), folder, fresh) for n in numbers]
+    told = read_ledger(folder) if folder / LEDGER in fresh else {}
+    table = [_row(n, found.get(n), planned[n] if planned else (), folder, fresh) for n in numbers]
+    return [
+        replace(row, message=words(told[n])) if row.status in _WITHOUT_RESULT and n in told else row
+        for n, row in zip(numbers, table, strict=True)
+    ]
 
 
 def _folders(fresh: Collection[Path]) -> dict[int, Path]:
@@ -154,6 +174,9 @@ def _folders(fresh: Collection[Path]) -> dict[int, Path]:
         except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
             continue
     return found
+
+
+_WITHOUT_RESULT = ("died", "not run")
 
 
 def _row(number: int, job: Path | None, overrides: tuple[str, ...], folder: Path, fresh: Collection[Path]) -> Row:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
@@ -21,6 +22,7 @@ from runner.cli.paths import rooted
 from runner.cli.signals import Terminated, terminable
 from runner.cli.terminal import say
 from runner.errors import UsageError, WinnowError
+from runner.launcher import earlier
 from runner.report.summary import Summary
 from runner.schema.register import register
 from runner.schema.root import Settings
@@ -48,6 +50,14 @@ class Task:
                 chosen = logs.levels(settings.verbosity)
                 silent = chosen.silent
                 logs.configure(settings.log, chosen, job)
+                before = earlier.earlier(folder, config) if job is not None and settings.resume else None
+                if before is not None:
+                    earlier.confirm(folder)
+                    self.ended.append(_again(before))
+                    if not silent:
+                        say(f"#{job} has ended before: {self.ended[-1].status} [{folder}]")
+                    return
+                earlier.forget(folder)
                 with standing_in(settings.cwd):
                     summary = _run(settings, folder, self.command)
                 written = (folder / "result.json").is_file()
@@ -61,6 +71,8 @@ class Task:
         self.ended.append(summary)
         if not written:
             ensure_result(summary, folder)
+        if job is not None and summary.exit_code in earlier.ENDED_WELL:
+            earlier.note(folder, config, summary.exit_code)
         if not silent:
             _say(summary, folder, job)
         if job is not None and summary.status == "interrupted":  # the rest of the sweep must not run
@@ -69,7 +81,8 @@ class Task:
 
 def _settings(config: DictConfig, folder: Path, job: int | None) -> Settings:
     settings = to_settings(config)
-    if job is not None and settings.resume is not None:  # a sweep goes on: each job in the folder it had
+    # a sweep goes on, or SLURM has put the job back into its queue: each job in the folder it had
+    if job is not None and (settings.resume is not None or os.environ.get("SLURM_RESTART_COUNT", "0") != "0"):
         settings = replace(settings, resume=str(folder))
     check_given(settings)
     return rooted(settings, Path.cwd())
@@ -81,6 +94,12 @@ def _run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     return run(settings, folder, command)
 
 
+def _again(result: Mapping[str, Any]) -> Summary:
+    """Return what is left to say of a job that is not run again."""
+    strategy = str(result.get("strategy", "?"))
+    return Summary(status=str(result.get("status", "?")), exit_code=int(result["exit_code"]), strategy=strategy)
+
+
 def _failed(error: BaseException, config: DictConfig, folder: Path) -> Summary:
     strategy = str(config.get("strategy", {}).get("name", "?"))
     if isinstance(error, WinnowError):
@@ -88,6 +107,9 @@ def _failed(error: BaseException, config: DictConfig, folder: Path) -> Summary:
     if isinstance(error, KeyboardInterrupt):
         code = error.exit_code if isinstance(error, Terminated) else 130
         return Summary(status="interrupted", exit_code=code, strategy=strategy)
+    if type(error).__module__.partition(".")[0] == "submitit":  # raised by its signal handler: the time is over
+        told = f"SLURM ended this job before it was done ({error})"
+        return Summary(status="interrupted", exit_code=Terminated.exit_code, strategy=strategy, message=told)
     if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
         told = f"{error.strerror}: {error.filename or folder}. Make room, then go on: resume={folder}"
         return Summary(status="internal_error", exit_code=1, strategy=strategy, message=told)

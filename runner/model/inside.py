@@ -28,15 +28,18 @@ class InsideCut:
     changed: frozenset[str]
 
 
-def cut_inside(inner: Inner, keep: Collection[int], known: Knowledge, expose: Expose = "sinks") -> InsideCut:
+def cut_inside(
+    inner: Inner, keep: Collection[int], known: Knowledge, expose: Expose = "sinks", *, emptied: bool = False
+) -> InsideCut:
     """Return the model in which of this body only the elements ``keep`` are left.
 
     ``expose``: which values of kept nodes the owner hands out besides: ``sinks``: those that removed nodes read and no
     kept one does; ``frontier``: all that removed nodes read; a node that nobody reads always hands out its first.
-    Raises CutError where nothing is kept, or a value that must come from outside has no known type.
+    ``emptied``: nothing need be kept; then the body hands out what comes from outside, and the owner all that it did.
+    Raises CutError where nothing is kept otherwise, or a value that must come from outside has no known type.
     """
     indices = sorted(set(keep))
-    if not indices:
+    if not indices and not emptied:
         raise CutError("no node is kept")
     rewritten = rewrite_owner(Part(inner, indices, known, expose))
     model = _replaced(inner, rewritten)

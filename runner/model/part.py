@@ -83,8 +83,11 @@ class Part:
         return self.known.inner[name]
 
     def is_read(self, name: str) -> bool:
-        """Whether a node of the model outside the owner reads one of the owner's outputs."""
-        return bool(name) and bool(self.inner.graph.readers.get(name))
+        """Whether a node of the model outside the owner reads one of the owner's outputs.
+
+        An owner whose body was emptied gives nothing else: all of its outputs count.
+        """
+        return bool(name) and (not self.keep or bool(self.inner.graph.readers.get(name)))
 
     def owner_outputs(self, count: int) -> list[str]:
         """Return the owner's outputs, each with a name where more are to follow."""

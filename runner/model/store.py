@@ -105,8 +105,12 @@ class Store:
         return pieces(model, self._region)
 
     def _region(self, tensor: TensorProto) -> tuple[int, Iterator[bytes]]:
-        _, offset, _ = storage.reference(tensor)
-        return _length(tensor), chunks(self.weights, offset, _length(tensor))
+        location, offset, _ = storage.reference(tensor)
+        return _length(tensor), chunks(self._file(location), offset, _length(tensor))
+
+    def _file(self, location: str) -> Path:
+        """A weights file of this store: the one that was read, or one made of it in another type."""
+        return self.folder / Path(location).name
 
     def _externalise(self, model: ModelProto, folder: Path, name: str, threshold: int, one_file: bool) -> list[Path]:
         """Write the large weights of a model beside it and make it refer to them."""
@@ -139,8 +143,8 @@ class Store:
     def _move(self, tensor: TensorProto, weights: WeightsWriter) -> tuple[TensorProto, int, int] | None:
         length = _length(tensor)
         if storage.is_external(tensor):
-            _, offset, _ = storage.reference(tensor)
-            region = (self.weights, offset, length)
+            location, offset, _ = storage.reference(tensor)
+            region = (self._file(location), offset, length)
             known = weights.known(region)
             if known is None:
                 known = weights.add(chunks(*region), length, None, region)

@@ -66,6 +66,7 @@ def report(
         text(summary.message),
         _failure(summary),
         _nodes(summary, model),
+        _suspects(summary),
         _statistics(summary),
         _fused(summary),
         _section("Versions", _table(("package", "version"), sorted(_versions(summary).items()))),
@@ -212,6 +213,21 @@ def _how(summary: Summary) -> str:
 
 def _statistics(summary: Summary) -> str:
     return _section("Statistics", _table(("", ""), list((summary.statistics or {}).items())))
+
+
+def _suspects(summary: Summary) -> str:
+    rows = [
+        (
+            one["layer"],
+            one["kernel"] or one["tactic"],
+            ", ".join(f"{tactic} ({times})" for tactic, times in one["good"].items()) or "(not there)",
+            f"{one['bad_builds']} of {one['of']}" if "of" in one else "pinned",
+            ", ".join(one["nodes"]),
+        )
+        for one in summary.suspects[:_MOST_ROWS]
+    ]
+    head = ("layer", "tactic of bad builds only", "good builds chose", "bad builds", "ONNX nodes")
+    return _section("Suspect tactics", _table(head, rows, names=2))
 
 
 def _section(title: str, body: str) -> str:

@@ -55,7 +55,9 @@ def result_json(summary: Summary) -> dict[str, Any]:
         "plan": summary.plan,
         "reliability": summary.reliability,
         "tried": summary.tried,
+        "suspects": summary.suspects,
         "fused": summary.fused,
+        "precision": summary.precision,
         "answers": [
             {
                 "culprits": answer.culprits,

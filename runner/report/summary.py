@@ -37,7 +37,9 @@ class Summary:
     ``min_good`` and ``model``: paths relative to the run folder, or None. ``statistics``: of a repeat (iterations, pass
     rate and its interval). ``reliability``: of a flaky check, its rates and repeats. ``tried``: what was tried beyond
     1-minimality. ``fused``: the engine's layers that the answer's nodes went into, and of which model the engine is.
+    ``precision``: of a mixed-precision model, why which nodes are raised, and what is gained.
     ``answers``: all of them, where several were wanted and found.
+    ``suspects``: tactics of bad builds only.
     """
 
     status: str
@@ -66,5 +68,7 @@ class Summary:
     plan: Mapping[str, Any] | None = None
     reliability: Mapping[str, Any] | None = None
     tried: str = ""
+    suspects: tuple[Mapping[str, Any], ...] = ()
     fused: Mapping[str, Any] | None = None
+    precision: Mapping[str, Any] | None = None
     answers: tuple[Summary, ...] = ()

@@ -38,6 +38,15 @@ class BackendSettings:
         return {key: value.value if isinstance(value, Enum) else value for key, value in plain.items()}
 
 
+class Rounding(str, Enum):
+    """Whether low precision is rounded after every operator, as on a GPU; the CPU provider computes in fp32."""
+
+    # where precision is what is searched, and only the CPU provider runs
+    auto = "auto"
+    on = "on"
+    off = "off"
+
+
 @settings
 class OnnxRuntimeBackend(BackendSettings):
     """ONNX Runtime, with any installed provider."""
@@ -55,6 +64,8 @@ class OnnxRuntimeBackend(BackendSettings):
     # custom-op libraries
     custom_ops: list[str] = field(default_factory=list)
     threads: int = limited(1, least=0)
+    # an emulation: fp16 and bf16 tensors are rounded as they are made, whatever computes them
+    rounding: Rounding = Rounding.auto
 
 
 @settings

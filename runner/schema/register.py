@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from runner.errors import UsageError
 from runner.schema import backend, checker, inputs, run
 from runner.schema.root import Settings
-from runner.schema.strategy import StrategySettings
+from runner.schema.strategy import PrecisionSettings, StrategySettings, TacticSettings
 
 _TARGETS = {
     "onnxruntime": backend.OnnxRuntimeBackend,
@@ -35,7 +35,13 @@ _REFERENCES = {
 #: group -> name of a schema -> settings class
 SCHEMAS: Mapping[str, Mapping[str, type]] = MappingProxyType(
     {
-        "strategy": {"strategy": StrategySettings},
+        "strategy": {
+            "strategy": StrategySettings,
+            "precision": PrecisionSettings,
+            "tactic_repeat": TacticSettings,
+            "tactic_isolate": TacticSettings,
+            "tactic_compare": TacticSettings,
+        },
         "checker": {
             "auto": checker.AutoChecker,
             "command": checker.CommandChecker,

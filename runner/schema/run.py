@@ -32,15 +32,34 @@ class ArtifactSettings:
     disk_budget_mb: int = limited(4096, least=0)
 
 
+class LeaseMode(str, Enum):
+    """Which processes get a GPU of their own."""
+
+    # those of Winnow that use one
+    auto = "auto"
+    # the user's commands and functions, too
+    gpu = "gpu"
+    # none; other jobs must not use the GPUs meanwhile
+    none = "none"
+
+
 @settings
 class WorkerSettings:
-    """How many checks run at once, and in what limits."""
+    """How many checks run at once, in what limits, and on which GPUs."""
 
     count: int = limited(1, least=1, most=1024)
     # resident MiB for a worker that records, infers shapes or reads a model; null: no limit
     memory_mb: int | None = limited(None, least=1)
     # seconds for the same
     timeout: float = limited(600.0, least=0.001)
+    # GPUs that may be used: nvidia-smi's numbers or UUIDs; null: all that CUDA_VISIBLE_DEVICES allows
+    gpus: list[str] | None = None
+    # which processes get a GPU of their own
+    lease: LeaseMode = LeaseMode.auto
+    # folder of the lock files; null: one that all users of the machine share
+    leases: str | None = None
+    # builds that may run on the CPU at once, all jobs together; null: as many as there are CPUs
+    cpu_slots: int | None = limited(None, least=1, most=4096)
 
 
 @settings

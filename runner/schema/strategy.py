@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import field
 from enum import Enum
 
 from runner.schema.settings import limited, settings
@@ -15,6 +16,12 @@ class SearchKind(str, Enum):
     linear = "linear"
     minimal = "minimal"
     repeat = "repeat"
+    # which nodes have to be in high precision: the fewest, a prefix or suffix by bisection, or one more at a time
+    precision = "precision"
+    precision_bisect = "precision_bisect"
+    precision_linear = "precision_linear"
+    # of recorded tactics; nothing is searched
+    compare = "compare"
 
 
 class SubjectKind(str, Enum):
@@ -22,6 +29,14 @@ class SubjectKind(str, Enum):
 
     subgraph = "subgraph"
     command = "command"
+    # nodes in high precision, the rest in low
+    precision = "precision"
+    # an engine built anew
+    engine = "engine"
+    # choices of a bad build that are pinned
+    tactics = "tactics"
+    # tactics recorded before
+    recorded = "recorded"
 
 
 class Find(str, Enum):
@@ -55,3 +70,55 @@ class StrategySettings:
     trim: bool = True
     # repeat only: good | bad | a number of iterations
     until: str = "bad"
+
+
+class FloatType(str, Enum):
+    """Element types of a precision search."""
+
+    float32 = "float32"
+    float16 = "float16"
+    bfloat16 = "bfloat16"
+
+
+class Direction(str, Enum):
+    """From which end of the model nodes are raised."""
+
+    forward = "forward"
+    reverse = "reverse"
+
+
+class Goal(str, Enum):
+    """What is wanted of a raised set."""
+
+    # few nodes
+    smallest = "smallest"
+    # cheap nodes: what costs most is left in low precision first
+    cheapest = "cheapest"
+
+
+@settings
+class PrecisionSettings(StrategySettings):
+    """A search for the nodes that must stay in high precision."""
+
+    high: FloatType = FloatType.float32
+    low: FloatType = FloatType.float16
+    # precision_bisect and precision_linear only: raise the first nodes, or the last
+    direction: Direction = Direction.forward
+    # graph inputs and outputs keep their types; false: they get the low one
+    keep_io: bool = True
+    goal: Goal = Goal.smallest
+    # what a node costs in high precision, by name; empty: its arithmetic (cheapest only)
+    costs: dict[str, float] = field(default_factory=dict)
+
+
+@settings
+class TacticSettings(StrategySettings):
+    """A strategy about tactics of TensorRT."""
+
+    # recorded builds: a file, or a folder of files; isolate: null builds until there is one of each
+    good: str | None = None
+    bad: str | None = None
+    # isolate only: builds to make at most until one good and one bad were seen
+    most_builds: int = limited(50, least=2)
+    # seconds that one build may take; null: no limit
+    build_timeout: float | None = limited(1800.0, least=0.001)

@@ -34,11 +34,15 @@ from typing import Any, Callable  # noqa: UP035 - the alias below is read when t
 OPERATIONS = {
     "run": ("runner.backends.run:run", "internal"),
     "build": ("runner.backends.trt.build:build", "internal"),
+    "tactics_support": ("runner.backends.tactics:tactics_support", "internal"),
     "versions": ("runner.backends.versions:versions", "internal"),
     "user_check": ("runner.backends.user:user_check", "check"),
     "user_inputs": ("runner.backends.user:user_inputs", "inputs"),
     "ingest": ("runner.model.ingest:ingest", "ingest"),
     "sanitize": ("runner.model.sanitize:sanitize", "sanitize"),
+    "prepare_cast": ("runner.model.cast.prepare:prepare", "cast"),
+    "convert_weights": ("runner.model.cast.weights:convert_weights", "cast"),
+    "introduced": ("runner.backends.introduced:introduced", "introduced"),
     "infer_shapes": ("runner.model.shapes:infer_shapes", "shapes"),
     "check_model": ("runner.model.check:check_model", "check_model"),
 }
@@ -163,14 +167,19 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     return {"value": value}
 
 
-def serve(parent: int, reader: int, writer: int) -> None:
-    """Answer requests until the pipe ``reader`` closes, on the pipe ``writer``."""
-    for fd in (reader, writer):
-        # programs that an operation starts get neither
+def serve(parent: int, reader: int, writer: int, lease: tuple[int, str] | None = None) -> None:
+    """Answer requests until the pipe ``reader`` closes, on the pipe ``writer``.
+
+    ``lease``: the descriptor that holds it, which stays open as long as this process lives, and its name.
+    """
+    for fd in (reader, writer, *(lease[:1] if lease else ())):
+        # programs that an operation starts get none of them
         os.set_inheritable(fd, False)
     threading.Thread(target=_watch, args=(parent,), daemon=True).start()
     _unbuffer()
     _own_packages()
+    if lease:
+        importlib.import_module("runner.workers.holders").begin(lease[1], os.getpid())
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     faulthandler.enable()
     _send(writer, {"hello": list(sys.version_info[:3])})
@@ -190,4 +199,5 @@ def serve(parent: int, reader: int, writer: int) -> None:
 
 
 if __name__ == "__main__":
-    serve(*map(int, sys.argv[1:4]))
+    numbers = [int(text) for text in sys.argv[1:4]]
+    serve(numbers[0], numbers[1], numbers[2], (int(sys.argv[4]), sys.argv[5]) if len(sys.argv) > 5 else None)

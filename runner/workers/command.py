@@ -11,6 +11,7 @@ from pathlib import Path
 
 from runner.workers.ending import death_of, has_ended, now, open_pidfd, pause
 from runner.workers.guardian import Guardian, kill_group
+from runner.workers.leases import Lease
 from runner.workers.log import BoundedLog
 from runner.workers.tree import ProcessTree
 
@@ -39,12 +40,14 @@ def run_command(
     memory_mb: int | None,
     log: Path,
     guardian: Guardian,
+    lease: Lease | None = None,
 ) -> CommandEnd:
     """Run ``argv`` (no shell) in ``cwd`` with the whole environment ``env`` and wait for its end.
 
     Stdout and stderr go to ``log`` (its middle is left out beyond some MiB), stdin is empty. ``timeout``: seconds.
     ``memory_mb``: resident MiB of the command and its descendants together. Its process group is killed when it ends,
-    and when it is stopped also those descendants that left the group. Raises OSError only if ``log`` cannot be written.
+    and when it is stopped also those descendants that left the group. ``lease``: goes over to the command and to all
+    that it starts; what is left of them at its end is killed. Raises OSError only if ``log`` cannot be written.
     """
     start = now()
     fd = os.open(log, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -53,16 +56,25 @@ def run_command(
             process = subprocess.Popen(
                 list(argv),
                 cwd=cwd,
-                env=guardian.marked(env),
+                env=guardian.marked({**env, **(lease.environment if lease else {})}),
                 stdin=subprocess.DEVNULL,
                 stdout=fd,
                 stderr=fd,
+                pass_fds=lease.fds if lease else (),
                 start_new_session=True,
             )
         except (OSError, ValueError, IndexError) as error:
+            if lease:
+                lease.close()
             return CommandEnd(None, None, _why(argv, cwd, error), now() - start, 0.0)
         guardian.add(process.pid)
-        return _supervise(process, start, timeout, memory_mb, BoundedLog(fd), guardian)
+        if lease:
+            lease.hand_over(process.pid, log_it=True)
+        try:
+            return _supervise(process, start, timeout, memory_mb, BoundedLog(fd), guardian)
+        finally:
+            if lease:
+                lease.settle()
     finally:
         os.close(fd)
 

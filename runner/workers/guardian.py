@@ -19,7 +19,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 
 _LOOK_SECONDS = 1.0
@@ -61,27 +61,32 @@ def _session(leader: int) -> list[int]:
     return members
 
 
-def _marked(mark: str) -> list[int]:
-    """Return the living processes that were started with ``mark`` in their environment (Linux; elsewhere none)."""
-    wanted = f"{_MARK}={mark}".encode()
+def bearing(name: str, matches: Callable[[bytes], bool]) -> list[int]:
+    """Return the living processes that were started with a variable ``name`` whose value ``matches``.
+
+    That is: Linux; elsewhere none are found.
+    """
+    wanted = f"{name}=".encode()
     found = []
     try:
         names = os.listdir("/proc")  # noqa: PTH208 - as above
     except OSError:
         return []
-    for name in names:
+    for pid in names:
         with contextlib.suppress(OSError):
-            if name.isdigit() and int(name) != os.getpid():
-                with open(f"/proc/{name}/environ", "rb") as environ:  # noqa: PTH123
-                    if wanted in environ.read().split(b"\0"):
-                        found.append(int(name))
+            if pid.isdigit() and int(pid) != os.getpid():
+                with open(f"/proc/{pid}/environ", "rb") as environ:  # noqa: PTH123
+                    entries = environ.read().split(b"\0")
+                if any(entry.startswith(wanted) and matches(entry[len(wanted) :]) for entry in entries):
+                    found.append(int(pid))
     return found
 
 
 class Guardian:
     """The job's side. Thread-safe; a context manager; starts its process before the first command.
 
-    ``mark``: what commands of this job carry in their environment, see ``marked``.
+    ``mark``: what commands of this job carry in their environment, see ``marked``. ``kills``: how often ``kill`` was
+    called, for those who wait to start something.
     """
 
     def __init__(self) -> None:
@@ -89,6 +94,7 @@ class Guardian:
         self._groups: set[int] = set()
         self._process: subprocess.Popen[bytes] | None = None
         self._closed = False
+        self.kills = 0
         self.mark = f"{os.getpid()}-{secrets.token_hex(8)}"
 
     def __enter__(self) -> Guardian:
@@ -122,6 +128,7 @@ class Guardian:
     def kill(self) -> None:
         """Kill all groups that are watched; whoever waits for one of them sees the death and reaps it."""
         with self._lock:  # so none of them is reaped, and its number another's, meanwhile
+            self.kills += 1
             for pgid in self._groups:
                 kill_group(pgid)
 
@@ -200,7 +207,7 @@ def watch(fd: int, job: int, mark: str) -> None:
     for pgid in groups:
         kill_group(pgid)
     for _ in range(0 if goodbye else 2):  # twice, for what was being started meanwhile
-        for pid in _marked(mark):
+        for pid in bearing(_MARK, mark.encode().__eq__):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
 

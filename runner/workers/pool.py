@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from runner.schema.run import LeaseMode
+from runner.workers.ending import now
 from runner.workers.guardian import Guardian
+from runner.workers.leases import Kind, Lease, Leases, Stopped, Wait
 from runner.workers.reply import Failure, Reply
 from runner.workers.worker import Exchange, Worker, find_python
 
@@ -16,6 +20,10 @@ from runner.workers.worker import Exchange, Worker, find_python
 _PREPARE_SECONDS = 300.0
 # a worker that has grown beyond this is not kept for the next call
 _KEPT_MB = 2048.0
+# an idle worker gives its lease up after so long, if some other job waits for one
+_LENT_SECONDS = 2.0
+
+_Key = tuple[str, "Kind | None"]
 
 
 class Pool:
@@ -23,15 +31,22 @@ class Pool:
 
     A worker that served before is a suspect: if it dies, runs out of time or memory, the call is made again in a fresh
     one, and only that answer counts.
+
+    ``leases``: hands out GPUs and CPU slots; None: calls that ask for a lease get none. A worker that has one keeps it
+    to its end. Who waits for a lease keeps none: idle workers of this pool are ended for it, so that neither two
+    interpreters on one GPU nor two jobs that need both a GPU and a CPU slot can block each other.
     """
 
-    def __init__(self, folder: Path, guardian: Guardian | None = None) -> None:
+    def __init__(self, folder: Path, guardian: Guardian | None = None, leases: Leases | None = None) -> None:
         self._folder = Path(folder)
         self._folder.mkdir(parents=True, exist_ok=True)
         self._own_guardian = guardian is None
         self._guardian = guardian or Guardian()
+        self._leases = leases
         self._lock = threading.Lock()
-        self._idle: dict[str, list[Worker]] = {}
+        self._changed = threading.Condition(self._lock)
+        self._lender: threading.Thread | None = None
+        self._idle: dict[_Key, list[Worker]] = {}
         self._busy: set[Worker] = set()
         self._versions: dict[str, dict[str, str]] = {}
         self._calls = 0
@@ -51,7 +66,7 @@ class Pool:
         """The most resident MiB that one call used so far."""
         return self._peak_mb
 
-    def call(
+    def call(  # noqa: PLR0913 - one call's own limits
         self,
         op: str,
         args: Mapping[str, Any],
@@ -62,21 +77,25 @@ class Pool:
         fresh: bool = False,
         keep_log: bool = False,
         confirm: bool = True,
+        lease: Kind | None = None,
     ) -> Reply:
         """Run the operation ``op`` (a name in ``child.OPERATIONS``) with JSON-able ``args`` and wait for its end.
 
         ``python``: the interpreter (a path, a program on PATH, a virtual environment's folder); None is this one.
         ``timeout``: seconds, not counting the interpreter's start and its imports. ``memory_mb``: resident MiB of the
         worker and its children. ``fresh``: use a new process. ``keep_log``: keep what was printed even if the call went
-        well. ``confirm=False``: the first answer counts, even that of a worker that served before. Raises
-        WorkerStartError if the interpreter cannot be started, and never for what the operation does.
+        well. ``confirm=False``: the first answer counts, even that of a worker that served before. ``lease``: what the
+        worker holds from its start to its end, a GPU of its own (it sees no other) or a CPU slot; waiting for it counts
+        in no time-out. Raises WorkerStartError if the interpreter cannot be started, NoGpuError where there is none,
+        Stopped if a wait for a lease is given up, and never for what the operation does.
         """
         interpreter = find_python(python)
-        worker = self._take(interpreter, fresh)
+        kind = self._leases.needed(lease) if self._leases else None
+        worker = self._take(interpreter, fresh, kind)
         warm = worker.served > 0
         reply = self._serve(worker, op, dict(args), timeout, memory_mb, keep_log)
         if warm and confirm and reply.death is not None:
-            worker = self._take(interpreter, fresh=True)
+            worker = self._take(interpreter, True, kind)
             reply = self._serve(worker, op, dict(args), timeout, memory_mb, keep_log)
         return reply
 
@@ -92,10 +111,39 @@ class Pool:
                 self._versions[interpreter] = known
         return dict(known)
 
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """The names of the GPUs that may be leased; ``no_gpu`` says why there are none. Raises UsageError."""
+        return self._leases.gpus.names if self._leases else ()
+
+    @property
+    def no_gpu(self) -> str:
+        """Why there is no GPU, in one line."""
+        return self._leases.gpus.why if self._leases else "this pool has no leases"
+
+    @property
+    def user_kind(self) -> Kind | None:
+        """The lease that commands and functions of the user's get."""
+        return "gpu" if self._leases and self._leases.mode is LeaseMode.gpu else None
+
+    @contextmanager
+    def user_lease(self) -> Iterator[Lease | None]:
+        """Take the lease for one command of the user's, to be handed over to it. Raises as `call` does."""
+        kind = self.user_kind
+        found = self._await(None, False, kind) if kind else None
+        assert not isinstance(found, Worker)
+        try:
+            yield found
+        finally:
+            if found:
+                found.close()
+            self._wake()
+
     def close(self) -> None:
         """End all workers, also those that are at work."""
         with self._lock:
             self._closed = True
+            self._changed.notify_all()
             idle = [worker for workers in self._idle.values() for worker in workers]
             self._idle.clear()
             busy = list(self._busy)
@@ -108,17 +156,15 @@ class Pool:
         if self._own_guardian:
             self._guardian.close()
 
-    def _take(self, python: str, fresh: bool) -> Worker:
+    def _take(self, python: str, fresh: bool, kind: Kind | None) -> Worker:
         while True:
-            with self._lock:
-                if self._closed:
-                    raise RuntimeError("the pool is closed")
-                idle = self._idle.get(python)
-                worker = idle.pop() if idle and not fresh else None
-            if worker is None:
-                worker = Worker(python, self._folder, self._guardian)
-            elif not worker.alive:
-                worker.discard()
+            found = self._await(python, fresh, kind)
+            if not isinstance(found, Worker):
+                worker = Worker(python, self._folder, self._guardian, found)
+            elif found.alive:
+                worker = found
+            else:
+                self._end(found)
                 continue
             with self._lock:
                 if not self._closed:
@@ -127,18 +173,93 @@ class Pool:
             # closed while the worker started
             worker.discard()
 
+    def _await(self, python: str | None, fresh: bool, kind: Kind | None) -> Worker | Lease | None:
+        """Return a warm worker for ``python``, or what a new process needs: a lease of this kind, if any."""
+        wait: Wait | None = None
+        kills = self._guardian.kills
+        try:
+            while True:
+                with self._lock:
+                    if self._closed:
+                        raise Stopped("the pool is closed")
+                    idle = self._idle.get((python, kind)) if python is not None else None
+                    if idle and not fresh:
+                        return idle.pop()
+                if kind is None or self._leases is None:
+                    return None
+                lease = self._leases.take(kind)
+                if lease is not None:
+                    return lease
+                if self._evict(kind, anyone=wait is not None):
+                    continue
+                wait = wait or Wait(self._leases, kind)
+                with self._changed:
+                    if not self._closed:
+                        self._changed.wait(wait.pause())
+                if self._guardian.kills != kills:
+                    raise Stopped("all checks were killed while this one waited for a lease")
+        finally:
+            if wait is not None:
+                wait.close()
+
+    def _evict(self, kind: Kind, anyone: bool) -> bool:
+        """End one idle worker that holds such a lease; with ``anyone`` also one that holds another kind."""
+        with self._lock:
+            for (_, held), idle in self._idle.items():
+                if idle and (held == kind or (anyone and held is not None)):
+                    worker = idle.pop(0)
+                    break
+            else:
+                return False
+        self._end(worker)
+        return True
+
+    def _end(self, worker: Worker) -> None:
+        if worker.alive:
+            worker.close()
+        worker.discard()
+        self._wake()
+
+    def _wake(self) -> None:
+        """Let those who wait for a lease look again."""
+        with self._changed:
+            self._changed.notify_all()
+
     def _give_back(self, worker: Worker, keep: bool) -> None:
         with self._lock:
             self._busy.discard(worker)
-            idle = self._idle.setdefault(worker.python, [])
+            idle = self._idle.setdefault((worker.python, worker.kind), [])
             # fresh workers that nobody asked to be warm must not pile up
             keep = keep and not self._closed and len(idle) <= len(self._busy)
             if keep:
+                worker.idle_since = now()
                 idle.append(worker)
+                self._changed.notify_all()
+                if worker.kind is not None and self._lender is None:
+                    self._lender = threading.Thread(target=self._lend, name="leases", daemon=True)
+                    self._lender.start()
         if not keep:
-            if worker.alive:
-                worker.close()
-            worker.discard()
+            self._end(worker)
+
+    def _lend(self) -> None:
+        """Have idle workers give up their leases to other jobs that wait for one."""
+        while True:
+            with self._changed:
+                if not any(idle for (_, kind), idle in self._idle.items() if kind) or self._closed:
+                    self._lender = None
+                    return
+                self._changed.wait(_LENT_SECONDS / 2)
+                for (_, kind), idle in self._idle.items():
+                    spare = idle[0] if kind and idle else None
+                    if spare and now() - spare.idle_since > _LENT_SECONDS and self._wanted(kind):
+                        worker = idle.pop(0)
+                        break
+                else:
+                    continue
+            self._end(worker)
+
+    def _wanted(self, kind: Kind | None) -> bool:
+        return self._leases is not None and kind is not None and self._leases.wanted(kind)
 
     def _serve(
         self,

@@ -17,6 +17,7 @@ from typing import Any
 
 from runner.workers.ending import death_of, has_ended, now, open_pidfd, pause
 from runner.workers.guardian import Guardian, kill_group
+from runner.workers.leases import Kind, Lease
 from runner.workers.log import BoundedLog
 from runner.workers.reply import WorkerStartError
 from runner.workers.tree import ProcessTree
@@ -58,11 +59,17 @@ def find_python(python: str | None) -> str:
 
 
 class Worker:
-    """A child process in a session of its own. Not thread-safe: the pool lends it to one thread at a time."""
+    """A child process in a session of its own. Not thread-safe: the pool lends it to one thread at a time.
 
-    def __init__(self, python: str, folder: Path, guardian: Guardian) -> None:
+    ``lease``: goes over to the process at its start and ends with it.
+    """
+
+    def __init__(self, python: str, folder: Path, guardian: Guardian, lease: Lease | None = None) -> None:
         self.python = python
+        self.kind: Kind | None = lease.kind if lease else None
         self.served = 0
+        self.idle_since = 0.0
+        self._lease = lease
         self.prepared: set[str] = set()
         self._guardian = guardian
         self._returncode: int | None = None
@@ -76,23 +83,28 @@ class Worker:
         # pipes of their own and not 0 and 1: whatever prints at its start must not be taken for a frame
         reader, self._requests = os.pipe()
         self._answers, writer = os.pipe()
+        leased = [str(lease.fds[0]), lease.name] if lease else []
         try:
             self._process = subprocess.Popen(
-                [python, str(_CHILD), str(os.getpid()), str(reader), str(writer)],
+                [python, str(_CHILD), str(os.getpid()), str(reader), str(writer), *leased],
                 stdin=subprocess.DEVNULL,
                 stdout=fd,
                 stderr=fd,
-                pass_fds=(reader, writer),
-                env=guardian.marked(_environment(python)),
+                pass_fds=(reader, writer, *(lease.fds if lease else ())),
+                env=guardian.marked(_environment(python) | (lease.environment if lease else {})),
                 start_new_session=True,
             )
         except OSError as error:
             for mine in (fd, self._requests, self._answers):
                 os.close(mine)
+            if lease:
+                lease.close()
             raise WorkerStartError(f"cannot start the interpreter {python}: {error.strerror or error}") from error
         finally:
             os.close(reader)
             os.close(writer)
+        if lease:
+            lease.hand_over(self._process.pid)
         os.set_blocking(self._answers, False)
         self._pidfd = open_pidfd(self._process.pid)
         guardian.add(self._process.pid)
@@ -153,6 +165,8 @@ class Worker:
         for fd in (self._requests, self._answers, self._pidfd):
             if fd >= 0:
                 os.close(fd)
+        if self._lease:
+            self._lease.settle()
 
     def interrupt(self) -> None:
         """Kill it and its descendants from another thread; the thread that waits for an answer reaps it."""

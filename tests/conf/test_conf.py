@@ -35,7 +35,10 @@ def test_there_are_the_options_that_are_promised() -> None:
     for file in GROUPS:
         options.setdefault(file.split("/")[0], set()).add(Path(file).stem)
     assert options == {
-        "strategy": {"reduce", "reduce_bisect", "reduce_linear", "reduce_minimal", "repeat"},
+        "strategy": {
+            *("reduce", "reduce_bisect", "reduce_linear", "reduce_minimal", "repeat"),
+            *("tactic_repeat", "tactic_isolate", "tactic_compare"),
+        },
         "checker": {"auto", "builds", "command", "interactive", "compare", "finite", "runs", "python"},
         "target": {"onnxruntime", "onnx_reference", "tensorrt"},
         "reference": {"onnxruntime", "onnx_reference", "tensorrt"},

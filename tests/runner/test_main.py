@@ -153,12 +153,12 @@ def test_the_users_folder_does_no_harm(tmp_path: Path) -> None:
     assert winnow(tmp_path, "model=net.onnx").returncode == 0
 
 
-@pytest.mark.parametrize("launcher", ["basic", "joblib"])
+@pytest.mark.parametrize("launcher", ["basic", "joblib", "winnow"])
 def test_a_sweep_ends_with_one_table(tmp_path: Path, launcher: str) -> None:
     models(tmp_path, ["net", "fine", "raises", "c[1]"])
     choices = "model=net.onnx,fine.onnx,raises.onnx,c[1].onnx,missing.onnx"
-    extra = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2"] if launcher == "joblib" else []
-    done = winnow(tmp_path, "-m", choices, "hydra.sweep.dir=sweep", *extra)
+    extra = ["hydra.launcher.n_jobs=2"] if launcher != "basic" else []
+    done = winnow(tmp_path, "-m", choices, "hydra.sweep.dir=sweep", f"hydra/launcher={launcher}", *extra)
     assert done.returncode == 7, done.stderr
     rows = json.loads((tmp_path / "sweep" / "sweep.json").read_text())
     assert [row["exit_code"] for row in rows] == [0, 4, 1, 0, 2]
@@ -185,7 +185,9 @@ def test_jobs_that_died_or_never_ran_are_in_the_table(tmp_path: Path) -> None:
 def test_sigterm_is_an_interruption(tmp_path: Path, sweep: bool) -> None:
     models(tmp_path, ["slow", "net"])
     arguments = (
-        ["-m", "model=slow.onnx,net.onnx", "hydra.sweep.dir=out"] if sweep else ["model=slow.onnx", "hydra.run.dir=out"]
+        ["-m", "model=slow.onnx,net.onnx", "hydra.sweep.dir=out", "hydra.launcher.n_jobs=1"]
+        if sweep
+        else ["model=slow.onnx", "hydra.run.dir=out"]
     )
     job = tmp_path / "out" / "0" if sweep else tmp_path / "out"
     with subprocess.Popen([sys.executable, "-m", "runner", *arguments], cwd=tmp_path, env=environment()) as process:

@@ -3,7 +3,7 @@
 Arguments: ``backend``: settings; ``model``: path; ``samples``: [{input: path of a TensorProto file}], of which shapes
 are taken; ``out``: a folder for ``model.engine``, ``build.log`` and ``layers.json``, or null; ``keep``: which of
 ``engine``, ``log`` and ``layers`` are written there; ``timing_cache``: {"load": path or null, "save": path or null}, or
-null; ``tactics``: what the room of tactics asks, or null.
+null; ``tactics``: see `runner.backends.tactics`, or null.
 """
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Sequence
 
 from runner.backends.errors import StageError
+from runner.backends.tactics import Tactics
 from runner.backends.trt import errors, options, profiles, timing
 from runner.backends.trt.library import Library, load
 from runner.backends.trt.said import Said, logger
@@ -103,7 +104,10 @@ def _engine(library: Library, settings: Mapping[str, Any], args: Mapping[str, An
     network = builder.create_network(options.network_flags(library, settings))
     config = builder.create_builder_config()
     options.configure(library, settings, config)
-    caching = timing.attach(library, args, config)
+    tactics = Tactics(library, args["tactics"], config) if args.get("tactics") else None
+    if tactics is not None:
+        said.listener = tactics.log.hear
+    caching = None if tactics else timing.attach(library, args, config)
     parser = api.OnnxParser(network, speaker)
     options.parser_flags(library, settings, parser)
     if not parser.parse_from_file(str(args["model"])):
@@ -118,7 +122,7 @@ def _engine(library: Library, settings: Mapping[str, Any], args: Mapping[str, An
         raise errors.building(said.errors, said.printed(), names)
     seconds = {"parse": parsed - start, "build": time.perf_counter() - parsed}
     timing.save(caching, args, config)
-    return Built(library, plan, outputs, fused(said.layers), seconds)
+    return Built(library, plan, outputs, fused(said.layers), seconds, tactics.finish() if tactics else None)
 
 
 def _not_parsed(parser: Any, said: Said, network: Any) -> StageError:

@@ -4,7 +4,7 @@ Needs a GPU and the package cuda-python. Not yet run on one: unverified.
 """
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
-# ruff: noqa: UP006, UP035, PLC0415
+# ruff: noqa: UP006, UP035, PLC0415, PTH123
 from __future__ import annotations
 
 from typing import Any, Dict, Iterator, List, Mapping, Tuple
@@ -60,11 +60,19 @@ class TensorRt:
 
     @classmethod
     def load(cls, path: str, settings: Dict[str, Any]) -> TensorRt:
-        """Build the engine and make it ready. Raises StageError: setup, load (the parser), build, or infer."""
+        """Build the engine (or take ``settings["engine"]``, a file) and make it ready.
+
+        Raises StageError: setup, load (the parser), build, or infer.
+        """
         load_library(settings.get("flavour", "auto"))
         _gpu(_cuda())
         args = {"backend": settings, "model": path, "samples": settings.get("samples") or []}
-        built = build.engine({**args, "timing_cache": settings.get("caching")}, None)
+        stored = settings.get("engine")
+        if stored:
+            with open(stored, "rb") as file:
+                built = build.Built(load_library(settings.get("flavour", "auto")), memoryview(file.read()), {}, [], {})
+        else:
+            built = build.engine({**args, "timing_cache": settings.get("caching")}, None)
         library = load_library(settings.get("flavour", "auto"))
         speaker = logger(library)
         speaker.said.start(None)

@@ -9,7 +9,7 @@ it anew. What Myelin (the compiler behind it) prints goes past the logger to des
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, List, TextIO
+from typing import Any, Callable, Dict, List, TextIO
 
 from runner.backends.trt.library import Library
 
@@ -28,6 +28,7 @@ class Said:
     def __init__(self) -> None:
         self.errors: List[str] = []
         self.layers: List[str] = []
+        self.listener: Callable[[str], None] | None = None
         self._file: TextIO | None = None
         self._written = 0
         self._stderr = 0
@@ -37,6 +38,7 @@ class Said:
         self.stop()
         self.errors.clear()
         self.layers.clear()
+        self.listener = None
         self._written = 0
         self._file = None if path is None else open(path, "w", encoding="utf-8", errors="replace")
         self._stderr = _size_of_stderr()
@@ -49,7 +51,9 @@ class Said:
             self._file = None
 
     def hear(self, severity: str, text: str) -> None:
-        """Take one message."""
+        """Take one message; ``listener`` hears it too."""
+        if self.listener is not None:
+            self.listener(text)
         if severity in _ERRORS and len(self.errors) < _MOST_ERRORS:
             self.errors.append(text)
         elif _METADATA in text and len(self.layers) < _MOST_LAYERS:

@@ -1,0 +1,149 @@
+"""Low precision as a GPU computes it, on a CPU: every tensor of a low type is rounded when it is made.
+
+ONNX Runtime's CPU provider computes most fp16 operators in fp32 and drops the casts between them, so that an overflow
+or a loss of digits never shows. Here a model is rewritten so that all its low-precision tensors are fp32 tensors holding
+low-precision values: each operator computes in fp32, and a pair of casts rounds what it makes. It is run without graph
+optimisations, which would drop those pairs. An emulation: on a GPU an operator may also accumulate in the low type, and
+operators that are fused round less often.
+"""
+
+# runs under Python 3.8 (and so without subscripted builtins)
+# ruff: noqa: UP006, UP035
+from __future__ import annotations
+
+from typing import Any, Dict, Iterator, List, Set
+
+LOW = (10, 16)  # float16, bfloat16
+_FLOAT = 1
+_TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
+
+
+def rounded(model: Any) -> Any:
+    """Rewrite an ``onnx.ModelProto`` in place and return it; its inputs and outputs keep their types.
+
+    Raises ValueError for a model with functions: what they compute cannot be seen from outside.
+    """
+    if model.functions:
+        raise ValueError("a model with functions cannot be rounded operator by operator: inline them first")
+    _Rounder(model).rewrite()
+    return model
+
+
+class _Rounder:
+    def __init__(self, model: Any) -> None:
+        import onnx  # noqa: PLC0415 - a runtime is imported when it is used
+
+        self._onnx = onnx
+        self._model = model
+
+    def rewrite(self) -> None:
+        """Rewrite the top-level graph and all below it."""
+        onnx = self._onnx
+        types = {
+            value.name: value.type.tensor_type.elem_type
+            for graph in _graphs(onnx.shape_inference.infer_shapes(self._model).graph)
+            for value in [*graph.value_info, *graph.output, *graph.input]
+            if value.type.HasField("tensor_type")
+        }
+        graph = self._model.graph
+        nodes: List[Any] = []
+        constant = {tensor.name for tensor in graph.initializer}
+        # fed in its own type, and wide from here on
+        widened = {v.name: f"{v.name}__wide" for v in graph.input if _low(v) and v.name not in constant}
+        nodes += [onnx.helper.make_node("Cast", [name], [wide], to=_FLOAT) for name, wide in widened.items()]
+        outward = {value.name: value.type.tensor_type.elem_type for value in graph.output}
+        self._graph(graph, types, nodes, widened, outward)
+
+    def _graph(
+        self, graph: Any, types: Dict[str, int], nodes: List[Any], renamed: Dict[str, str], outward: Dict[str, int]
+    ) -> None:
+        onnx = self._onnx
+        low: Set[str] = {name for name, dtype in types.items() if dtype in LOW}
+        for tensor in graph.initializer:
+            if tensor.data_type in LOW:
+                low.add(tensor.name)
+                renamed = {**renamed, tensor.name: f"{tensor.name}__wide"}
+                nodes.append(onnx.helper.make_node("Cast", [tensor.name], [f"{tensor.name}__wide"], to=_FLOAT))
+        del graph.value_info[:]
+        for node in graph.node:
+            self._node(node, types, low, nodes, renamed, outward)
+        del graph.node[:]
+        graph.node.extend(nodes)
+
+    def _node(
+        self,
+        node: Any,
+        types: Dict[str, int],
+        low: Set[str],
+        nodes: List[Any],
+        renamed: Dict[str, str],
+        outward: Dict[str, int],
+    ) -> None:
+        onnx = self._onnx
+        made = [name for name in node.output if name and types.get(name) in LOW]
+        node.input[:] = [renamed.get(name, name) for name in node.input]
+        for attribute in node.attribute:
+            for body in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
+                self._body(body, types, renamed)
+        if made:
+            _widen(node)
+        rounding = []
+        for place, name in enumerate(node.output):
+            if name not in made:
+                continue
+            dtype = types[name]
+            raw = f"{name}__raw"
+            node.output[place] = raw
+            handed = name in outward
+            narrow = name if handed else f"{name}__narrow"
+            rounding.append(onnx.helper.make_node("Cast", [raw], [narrow], to=dtype))
+            wide = f"{name}__wide"
+            rounding.append(onnx.helper.make_node("Cast", [narrow], [wide], to=_FLOAT))
+            renamed[name] = wide
+        nodes.append(node)
+        nodes.extend(rounding)
+
+    def _body(self, body: Any, types: Dict[str, int], renamed: Dict[str, str]) -> None:
+        """Rewrite a nested graph: what goes in and comes out of it is wide."""
+        inner = dict(renamed)
+        for value in body.input:
+            inner.pop(value.name, None)
+            if _low(value):
+                value.type.tensor_type.elem_type = _FLOAT
+        names = [value.name for value in body.output]
+        self._graph(body, types, [], inner, {})
+        # what the body defines was renamed in its own table
+        for value, name in zip(body.output, names):  # noqa: B905 - equally long; runs on older interpreters too
+            value.name = self._last(body, name, inner)
+            if _low(value):
+                value.type.tensor_type.elem_type = _FLOAT
+
+    @staticmethod
+    def _last(body: Any, name: str, renamed: Dict[str, str]) -> str:
+        made = {output for node in body.node for output in node.output}
+        wide = f"{name}__wide"
+        return wide if wide in made else renamed.get(name, name)
+
+
+def _low(value: Any) -> bool:
+    return value.type.tensor_type.elem_type in LOW
+
+
+def _graphs(graph: Any) -> Iterator[Any]:
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            for body in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
+                yield from _graphs(body)
+
+
+def _widen(node: Any) -> None:
+    """Make attributes that say that a low type comes out say fp32."""
+    from onnx import numpy_helper  # noqa: PLC0415 - a runtime is imported when it is used
+
+    for attribute in node.attribute:
+        if attribute.name in _TYPE_ATTRIBUTES and attribute.i in LOW:
+            attribute.i = _FLOAT
+        elif attribute.name == "value" and attribute.t.data_type in LOW:
+            array = numpy_helper.to_array(attribute.t).astype("float32")
+            attribute.t.CopyFrom(numpy_helper.from_array(array, attribute.t.name))

@@ -1,0 +1,110 @@
+"""What a mixed-precision model gains, and why its raised nodes are raised."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from onnx import NodeProto, TensorProto
+
+from runner.casting import LARGEST, Casting, Facts
+from runner.loading import Loaded
+from runner.model import storage
+from runner.schema.strategy import PrecisionSettings
+from strategies.trial import Trial
+
+_PRODUCTS = ("MatMul", "Gemm", "Conv", "ConvTranspose")
+
+
+def gain(strategy: PrecisionSettings, casting: Casting, known: Facts, loaded: Loaded, raised: Trial) -> dict[str, Any]:
+    """Return what ``precision`` in result.json holds."""
+    layers, work = casting.layers, arithmetic(casting, loaded)
+    names = [layers[index].path for index in sorted(raised.elements)]
+    weights = _weights(casting)
+    total_weights, total_work = sum(weights.values()), sum(work.values())
+    high_weights = sum(count for index, count in weights.items() if index in raised.elements)
+    high_work = sum(count for index, count in work.items() if index in raised.elements)
+    return {
+        "high": strategy.high.value,
+        "low": strategy.low.value,
+        "selected": [
+            {"node": layers[index].path, "op": layers[index].op_type, "reason": reason(casting, known, index)}
+            for index in sorted(raised.elements)
+        ],
+        "low_share": {
+            "nodes": _share(len(raised), len(layers)),
+            "flops": _share(high_work, total_work),
+            "weights": _share(high_weights, total_weights),
+        },
+        "nodes_to_exclude": names,
+        "layer_precisions": {
+            name: {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}[strategy.high.value] for name in names
+        },
+        "clamped": dict(casting.clamped),
+        "flushed": dict(casting.flushed),
+    }
+
+
+def reason(casting: Casting, known: Facts, index: int) -> str:
+    """Say what was measured of a layer: a range that the low type has not, or the error that it introduces."""
+    layer, largest = casting.layers[index], LARGEST[casting.pair.low]
+    for names, verb in ((layer.writes, "makes"), (layer.reads, "reads")):
+        for name in names:
+            most = known.ranges.get(name, (0.0, 0.0))[0]
+            if largest < most < math.inf:
+                return f"{verb} values up to {most:.3g}, beyond {largest:.3g}"
+    error = known.errors.get(index)
+    if error is None:
+        return "the check fails without it"
+    if math.isinf(error):
+        return "not finite when it alone is in low precision"
+    return f"introduces a relative error of {error:.2g}"
+
+
+def costs(strategy: PrecisionSettings, casting: Casting, loaded: Loaded) -> dict[int, float]:
+    """Return what each layer costs in high precision: the user's table, else its arithmetic."""
+    if strategy.costs:
+        return {index: float(strategy.costs.get(layer.path, 0.0)) for index, layer in enumerate(casting.layers)}
+    return arithmetic(casting, loaded)
+
+
+def arithmetic(casting: Casting, loaded: Loaded) -> dict[int, float]:
+    """Estimate the floating-point operations of each top-level layer from the shapes that were recorded."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for sample in loaded.recorded.values[:1]:
+        shapes = {name: tensor.shape for name, tensor in sample.items()}
+    shapes |= {tensor.name: tuple(tensor.dims) for tensor in casting.mixer.model.graph.initializer}
+    nodes = casting.mixer.model.graph.node
+    return {
+        index: 0.0 if layer.nested else _flops(nodes[layer.key[1]], shapes)
+        for index, layer in enumerate(casting.layers)
+    }
+
+
+def _flops(node: NodeProto, shapes: Mapping[str, tuple[int, ...]]) -> float:
+    made = float(sum(math.prod(shapes.get(name, ())) for name in node.output if name in shapes))
+    if node.op_type not in _PRODUCTS or len(node.input) < 2:
+        return made
+    first, second = (shapes.get(name, ()) for name in node.input[:2])
+    if not first or not second:
+        return made
+    if node.op_type in ("MatMul", "Gemm"):
+        turned = any(attribute.name == "transA" and attribute.i for attribute in node.attribute)
+        return 2.0 * made * (first[0] if turned else first[-1])
+    inner = math.prod(second[1:])  # of a weight: (M, C/group, k...), or (C, M/group, k...)
+    return 2.0 * (made if node.op_type == "Conv" else float(math.prod(first))) * inner
+
+
+def _weights(casting: Casting) -> dict[int, int]:
+    """Return the float weights that each layer reads."""
+    sizes = {
+        tensor.name: storage.elements(tensor.dims)
+        for tensor in casting.mixer.model.graph.initializer
+        if isinstance(tensor, TensorProto) and tensor.data_type in casting.pair
+    }
+    return {index: sum(sizes.get(name, 0) for name in layer.reads) for index, layer in enumerate(casting.layers)}
+
+
+def _share(high: float, total: float) -> float:
+    return round(1.0 - high / total, 6) if total else 1.0

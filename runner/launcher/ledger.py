@@ -1,0 +1,147 @@
+"""What is known of a sweep's jobs, line by line in a file that is whole after a kill at any moment."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from runner.errors import UsageError
+
+NAME = "jobs.jsonl"
+
+
+@dataclass(frozen=True)
+class End:
+    """How a job's process ended.
+
+    ``code``: its exit code, negative if it died by a signal; None where it never ran. ``last``: the last line that it
+    wrote to stderr, or why it could not be started. ``kept``: it had ended before and was not run again.
+    """
+
+    code: int | None
+    seconds: float = 0.0
+    last: str = ""
+    kept: bool = False
+
+    @property
+    def died_by(self) -> str | None:
+        """The name of the signal that ended it, as in ``SIGKILL``; None if it ended by itself."""
+        if self.code is None or self.code >= 0:
+            return None
+        try:
+            return signal.Signals(-self.code).name
+        except ValueError:
+            return f"signal {-self.code}"
+
+    def describe(self) -> str:
+        """Say it in some words."""
+        if self.code is None:
+            return f"could not be started: {self.last}" if self.last else "was not started"
+        if self.died_by:
+            return f"died by {self.died_by}"
+        if self.kept:
+            return f"had ended before with exit code {self.code}"
+        return f"ended with exit code {self.code}"
+
+
+class Ledger:
+    """The file's writer; one at a time for a sweep's folder. Thread-safe: each line is one write.
+
+    States of a job: ``queued``, ``running`` (with its process), ``ended``, ``died``, ``not_started``, ``lost`` (it ended
+    elsewhere and left nothing), and ``kept``: it had ended well before, in an earlier run of the sweep.
+
+    Raises UsageError if another launcher is at work there.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._descriptor = os.open(folder / NAME, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._descriptor)
+            raise UsageError(
+                f"another sweep is at work in {folder}. Wait for its end, or give this one its own: "
+                "hydra.sweep.dir=FOLDER"
+            ) from None
+        except OSError:  # a file system without locks
+            pass
+        size = os.fstat(self._descriptor).st_size
+        if size and os.pread(self._descriptor, 1, size - 1) != b"\n":  # cut in the middle of a line
+            os.write(self._descriptor, b"\n")
+
+    def __enter__(self) -> Ledger:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self._descriptor)
+
+    def queued(self, job: int, overrides: Sequence[str]) -> None:
+        """Note a job that waits for its turn."""
+        self._add(job, "queued", overrides=list(overrides))
+
+    def running(self, job: int, pid: int, folder: Path) -> None:
+        """Note a job whose process has been started."""
+        self._add(job, "running", pid=pid, folder=str(folder))
+
+    def ended(self, job: int, end: End) -> None:
+        """Note the end of a job."""
+        if end.code is None:
+            self._add(job, "not_started", message=end.last)
+        elif end.kept:
+            self._add(job, "kept", exit_code=end.code)
+        elif end.died_by:
+            self._add(job, "died", signal=end.died_by, seconds=round(end.seconds, 3), message=end.last)
+        else:
+            self._add(job, "ended", exit_code=end.code, seconds=round(end.seconds, 3), message=end.last)
+
+    def lost(self, job: int, message: str) -> None:
+        """Note a job that has ended on another machine and left no result."""
+        self._add(job, "lost", message=message)
+
+    def _add(self, job: int, state: str, **more: Any) -> None:
+        entry = {"job": job, "state": state, "time": round(time.time(), 3), **more}
+        os.write(self._descriptor, (json.dumps(entry) + "\n").encode())
+
+
+def read_ledger(folder: Path) -> dict[int, Mapping[str, Any]]:
+    """Return the last entry of each job; nothing where there is no ledger. Broken lines are passed over."""
+    try:
+        text = (folder / NAME).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return {}
+    entries = filter(None, map(_entry, text.splitlines()))
+    return {entry["job"]: entry for entry in entries}
+
+
+def _entry(line: str) -> Mapping[str, Any] | None:
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    return entry if isinstance(entry, dict) and isinstance(entry.get("job"), int) else None
+
+
+def words(entry: Mapping[str, Any]) -> str:
+    """Say what an entry means for a job that has no result."""
+    last = f": {entry['message']}" if entry.get("message") else ""
+    if entry.get("state") == "died":
+        return f"this job's process died by {entry.get('signal')}{last}"
+    if entry.get("state") == "ended":
+        return f"this job's process ended with exit code {entry.get('exit_code')} and without a result{last}"
+    if entry.get("state") == "not_started":
+        return f"this job could not be started{last}" if last else "this job was never started"
+    if entry.get("state") == "lost":
+        return str(entry.get("message"))
+    if entry.get("state") == "running":
+        return "this job's process was killed together with the sweep's"
+    return "this job was never started"

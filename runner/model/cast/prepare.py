@@ -1,0 +1,32 @@
+"""A model made ready for `layers`: its functions inlined, the types of all tensors inferred; in a worker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from onnx import ModelProto, inliner, shape_inference
+
+from runner.model import scopes
+
+
+def prepare(args: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the structure at ``args["model"]`` to ``args["out"]``, functions inlined, with the types of all tensors.
+
+    No weights are read. Returns ``warning``: what could not be done, empty if nothing failed.
+    """
+    model = ModelProto()
+    model.ParseFromString(Path(args["model"]).read_bytes())
+    warnings = []
+    if model.functions:
+        try:
+            model = inliner.inline_local_functions(model)
+        except Exception as error:  # noqa: BLE001 - whatever native code raises
+            warnings.append(f"functions could not be inlined ({error}): what calls them keeps its type")
+    try:
+        model = shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=False)
+    except Exception as error:  # noqa: BLE001 - whatever native inference raises
+        warnings.append(f"ONNX shape inference failed ({error}): nodes of unknown types keep theirs")
+    Path(args["out"]).write_bytes(model.SerializeToString())
+    return {"warning": "; ".join(warnings), "graphs": sum(1 for _ in scopes.graphs_below(model.graph))}

@@ -1,0 +1,76 @@
+"""Subject `precision`: the elements are nodes that can run in low precision, a trial is the nodes raised to high.
+
+The candidate is the whole model, strongly typed, with casts where raised and other nodes meet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import onnx
+
+from runner.candidate import Candidate, Sample
+from runner.model.cast.layers import Layer
+from runner.model.cast.mixed import Mixer
+from runner.model.store import Store
+from strategies.space import Space
+from strategies.trial import Trial
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """A mixed-precision model of a trial."""
+
+    model: onnx.ModelProto
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Makes mixed-precision models. ``samples``: what the model is fed, and what its outputs should be."""
+
+    mixer: Mixer
+    store: Store
+    samples: tuple[Sample, ...]
+    order: tuple[int, ...]
+    parents: tuple[tuple[int, ...], ...] = field(default=())
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """The elements."""
+        return self.mixer.layers
+
+    @property
+    def space(self) -> Space:
+        """The nodes that can run in either precision, nested ones included; any set of them may be raised."""
+        return Space(self.order, self.parents)
+
+    def names(self, trial: Trial) -> tuple[str, ...]:
+        """Return the paths of the raised nodes, in the model's order."""
+        return tuple(self.layers[index].path for index in sorted(trial.elements))
+
+    def cut(self, trial: Trial) -> Mixed:
+        """Return the model in which the nodes of ``trial`` are raised."""
+        return Mixed(self.mixer.mixed(trial.elements))
+
+    def make(self, trial: Trial, folder: Path, iteration: int, phase: str, label: str) -> Candidate:
+        """Write the model in which the nodes of ``trial`` are raised, all others low."""
+        path = self.store.write(self.mixer.mixed(trial.elements), folder)
+        return Candidate(path, folder, iteration, phase, label, trial, self.samples, nodes=self.names(trial))
+
+    def original(self, folder: Path, iteration: int) -> None:
+        """Return nothing: the user's file is in one precision."""
+
+    def discard(self, candidate: Candidate) -> None:
+        """Remove the candidate's model file."""
+        if candidate.model:
+            candidate.model.unlink(missing_ok=True)
+
+
+def parents_of(layers: tuple[Layer, ...]) -> tuple[tuple[int, ...], ...]:
+    """Return for each layer those that make what it reads: culprits of one failure lie together."""
+    makers = {name: index for index, layer in enumerate(layers) for name in layer.writes}
+    return tuple(
+        tuple(sorted({makers[name] for name in layer.reads if name in makers and makers[name] < index}))
+        for index, layer in enumerate(layers)
+    )

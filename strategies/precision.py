@@ -1,0 +1,162 @@
+"""Which few elements have to be raised to high precision so that the check passes. YES means that it does.
+
+With suspects (elements whose values leave the range of the low type) the first question is all of them, and each is
+then left out once: k + 1 questions where ranges tell the truth. Without, or where they do not suffice, ever more
+elements are raised in the order of the error that they introduce (galloping, after Bentley and Yao 1976), until the
+check passes; the shortest such prefix is found by bisection, and a minimal set in it by QuickXplain. Where error adds up
+over many elements no small set exists: halving then takes too many questions, and the prefix itself is the answer.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from strategies.bisect import bisect
+from strategies.minimal import SMALL, explain, shrink
+from strategies.outcome import Answer
+from strategies.search import Ask, Claim, Done, Step, limited
+from strategies.space import Closure, Space
+from strategies.sweep import claim, sweep
+from strategies.trial import Trial
+
+
+FASTER = 4
+"""By how much galloping grows: where rankings are bad, every step of it is lost."""
+
+
+@dataclass(frozen=True)
+class Prior:
+    """What is known before the first question.
+
+    ``suspects``: elements that ranges say have to be raised. ``ranking``: all elements, the likeliest first.
+    """
+
+    suspects: tuple[int, ...] = ()
+    ranking: tuple[int, ...] = ()
+
+
+def precision(space: Space, prior: Prior) -> Step:
+    """Return the first step of a search for a 1-minimal raised set; all raised is taken to pass, none to fail."""
+    ranking = tuple(element for element in prior.ranking if element in space.position)
+    ranking += tuple(element for element in space.order if element not in set(ranking))
+    if not prior.suspects:
+        return _gallop(space, (), ranking, 1)
+    suspects = Trial.of(prior.suspects)
+    rest = tuple(element for element in ranking if element not in suspects.elements)
+
+    def then(answer: Answer) -> Step:
+        if answer is Answer.YES:
+            by_rank = tuple(element for element in ranking if element in suspects.elements)
+            return _leave_out(space, suspects, tuple(reversed(by_rank)), 0)
+        return _gallop(space, prior.suspects, rest, 1)
+
+    return Ask(suspects, then, "ranges", f"{len(suspects)} beyond the range", 0.8, left=len(suspects) + 1)
+
+
+def prefix(space: Space, *, reverse: bool) -> Step:
+    """Return the first step of a bisection: the shortest prefix (or suffix) of the order that passes."""
+    closure = Closure.DESCENDANTS if reverse else Closure.ANCESTORS
+    return bisect(Space(space.order, (), closure))
+
+
+def scan(space: Space, *, reverse: bool) -> Step:
+    """Return the first step of a linear scan: one more element of the order at a time, until it passes."""
+    order = tuple(reversed(space.order)) if reverse else space.order
+
+    def at(count: int) -> Step:
+        trial = Trial.of(order[:count])
+        if count == len(order):
+            return Done(trial, Claim.WINDOW)
+
+        def then(answer: Answer) -> Step:
+            return Done(trial, Claim.WINDOW) if answer is Answer.YES else at(count + 1)
+
+        side = "last" if reverse else "first"
+        return Ask(trial, then, "one more", f"the {side} {count}", left=len(order) - count)
+
+    return at(1)
+
+
+def _leave_out(space: Space, keep: Trial, order: tuple[int, ...], at: int) -> Step:
+    """Leave out one suspect at a time; the first that can go says that ranges exaggerate, and halving takes over."""
+    if at == len(order) or len(keep) == 1:
+        return Done(keep, Claim.ONE_MINIMAL)
+    element = order[at]
+
+    def then(answer: Answer) -> Step:
+        if answer is Answer.YES:
+            return shrink(space, Trial(keep.elements - {element}), (), 0)
+        if answer is Answer.UNKNOWN:
+            return shrink(space, keep, (), 0)
+        return _leave_out(space, keep, order, at + 1)
+
+    smaller = Trial(keep.elements - {element})
+    return Ask(smaller, then, "one at a time", f"without {element}", 0.2, left=len(order) - at)
+
+
+def _gallop(space: Space, base: tuple[int, ...], ranking: tuple[int, ...], count: int) -> Step:
+    """Raise ``base`` and the first ``count`` of the ranking, then twice as many, until it passes."""
+    if count >= len(ranking):
+        return _boundary(space, base, ranking, count // FASTER, len(ranking))
+    trial = Trial.of((*base, *ranking[:count]))
+
+    def then(answer: Answer) -> Step:
+        if answer is Answer.YES:
+            return _boundary(space, base, ranking, count // FASTER, count)
+        return _gallop(space, base, ranking, count * FASTER)
+
+    return Ask(trial, then, "most error first", f"the first {count}", left=2 * len(ranking).bit_length())
+
+
+def _boundary(space: Space, base: tuple[int, ...], ranking: tuple[int, ...], no: int, yes: int) -> Step:
+    """Find the shortest prefix that passes: ``yes`` does, ``no`` does not."""
+    if yes - no <= 1:
+        return _minimal(space, base, ranking, yes)
+    middle = (no + yes) // 2
+
+    def then(answer: Answer) -> Step:
+        return (
+            _boundary(space, base, ranking, no, middle)
+            if answer is Answer.YES
+            else _boundary(space, base, ranking, middle, yes)
+        )
+
+    trial = Trial.of((*base, *ranking[:middle]))
+    return Ask(trial, then, "most error first", f"the first {middle}", left=(yes - no).bit_length())
+
+
+def _minimal(space: Space, base: tuple[int, ...], ranking: tuple[int, ...], count: int) -> Step:
+    """Find a minimal set in a prefix whose last element is needed; give up where error adds up."""
+    keep = Trial.of((*base, *ranking[:count]))
+    needed = (ranking[count - 1],) if count else ()
+    if len(keep) <= SMALL:
+        return shrink(space, keep, needed, 0)
+    # what halving takes for a few dozen elements among all of them
+    most = 22 * math.ceil(math.log2(len(space.order) + 1)) + 32
+
+    def then(_: int, done: Done | None) -> Step:
+        if done is not None:
+            return done
+        note = f"error adds up: no small set was found; the {len(keep)} that introduce most of it are raised"
+        return Done(keep, Claim.RANKED, note=note)
+
+    rest = tuple(element for element in (*base, *ranking[:count]) if element not in needed)
+    return limited(_alone(space, needed, rest), most, then)
+
+
+def _alone(space: Space, needed: tuple[int, ...], rest: tuple[int, ...]) -> Step:
+    """Try what is needed alone, then halve the rest, the likeliest of which come first."""
+
+    def proof(found: tuple[int, ...]) -> Step:
+        return sweep(space, Trial.of((*needed, *found)), claim, last=needed)
+
+    if not needed:
+        return explain(space, (), False, rest, proof)
+    return explain(space, needed, True, rest, proof)
+
+
+def cheapest(space: Space, cost: dict[int, float]) -> Space:
+    """Return the space in which searches try to leave out what costs most first."""
+    order = tuple(sorted(space.order, key=lambda element: (cost.get(element, 0.0), space.position[element])))
+    return replace(space, order=order)

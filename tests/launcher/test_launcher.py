@@ -1,0 +1,246 @@
+"""A sweep under Winnow's own launcher, with real processes that die, hang and are interrupted."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import psutil
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.harness import ROOT
+
+CULPRIT = "n5"
+#: judges in a worker; what it does with the culprit depends on the model's producer
+CHECK = f"""
+import os, pathlib, signal, time
+import onnx
+
+def check(model, inputs, expected):
+    graph = onnx.load(model)
+    kind, place = graph.producer_name, pathlib.Path(__file__).parent
+    with open(place / (kind + ".checks"), "a") as counted:
+        counted.write("x")
+    if kind == "waits":
+        (place / "waiting").touch()
+        time.sleep(120)
+    if {CULPRIT!r} not in [node.name for node in graph.graph.node]:
+        return True
+    if kind == "kills" and len(graph.graph.node) < 6 and not (place / "killed").exists():
+        (place / "killed").touch()
+        os.kill(os.getppid(), signal.SIGKILL)
+        time.sleep(60)
+    if kind == "dies":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if kind == "hangs":
+        time.sleep(60)
+    return False
+"""
+ASKED = ("strategy=reduce_bisect", "checker=python", "checker.file=check.py", "checker.flaky=never")
+
+
+def chain(path: Path, kind: str, nodes: int = 12) -> None:
+    """A chain of additions whose producer is ``kind``."""
+    one = numpy_helper.from_array(np.ones(2, np.float32), "one")
+    made = [helper.make_node("Add", [f"t{i}", "one"], [f"t{i + 1}"], f"n{i}") for i in range(nodes)]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("t0", f"t{nodes}")]
+    graph = helper.make_graph(made, "g", ends[:1], ends[1:], [one])
+    model = helper.make_model(graph, producer_name=kind, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, str(path))
+
+
+def prepared(folder: Path, kinds: Sequence[str]) -> str:
+    """Make a model of each kind and the check; return the choices of the sweep."""
+    (folder / "check.py").write_text(CHECK)
+    for kind in kinds:
+        chain(folder / f"{kind}.onnx", kind)
+    return f"model={','.join(f'{kind}.onnx' for kind in kinds)}"
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "runner", "-m", *arguments]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
+
+
+def sweep(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*arguments), cwd=folder, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        timeout=120, check=False,
+    )  # fmt: skip
+
+
+def table(folder: Path) -> list[dict[str, Any]]:
+    return json.loads((folder / "sweep.json").read_text())
+
+
+def states(folder: Path) -> dict[int, list[str]]:
+    found: dict[int, list[str]] = {}
+    for line in (folder / "jobs.jsonl").read_text().splitlines():
+        entry = json.loads(line)
+        found.setdefault(entry["job"], []).append(entry["state"])
+    return found
+
+
+def until(what: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_only_what_is_missing_runs_again(tmp_path: Path) -> None:
+    kinds = ["a", "kills", "b", "dies", "hangs", "c", "d", "e"]
+    choices = prepared(tmp_path, kinds)
+    arguments = [choices, *ASKED, "checker.timeout=1.5", "hydra.launcher.n_jobs=3"]
+    first = sweep(tmp_path, *arguments, "hydra.sweep.dir=out")
+    assert first.returncode == 7, first.stdout + first.stderr
+    rows = table(tmp_path / "out")
+    assert [row["exit_code"] for row in rows] == [0, None, 0, 0, 0, 0, 0, 0]
+    assert [row["culprits"] for row in rows] == [[] if row["job"] == "1" else [CULPRIT] for row in rows]
+    assert rows[1]["status"] == "died" and "SIGKILL" in rows[1]["message"]
+    assert "#1 died by SIGKILL" in first.stderr
+    results = {kind: json.loads((tmp_path / "out" / str(n) / "result.json").read_text())
+               for n, kind in enumerate(kinds) if kind != "kills"}  # fmt: skip
+    assert "MEMORY" in str(results["dies"]["signature"]) and "timeout" in str(results["hangs"]["signature"])
+    told = [line for line in first.stdout.splitlines() if "keep" in line]
+    assert told and all("#" in line for line in told), "each line says whose it is"
+
+    counted = {kind: (tmp_path / f"{kind}.checks").stat().st_size for kind in kinds}
+    again = sweep(tmp_path, *arguments, "resume=out")
+    assert again.returncode == 0, again.stdout + again.stderr
+    rows = table(tmp_path / "out")
+    assert [row["exit_code"] for row in rows] == [0] * 8 and rows[1]["culprits"] == [CULPRIT]
+    more = {kind: (tmp_path / f"{kind}.checks").stat().st_size - counted[kind] for kind in kinds}
+    assert [kind for kind in kinds if more[kind]] == ["kills"]
+    # and of that one, what it had paid for before it was killed is not paid for again
+    assert json.loads((tmp_path / "out" / "1" / "result.json").read_text())["checks"]["reused"] > 0
+    history = states(tmp_path / "out")
+    assert history[1] == ["queued", "running", "died", "queued", "running", "ended"]
+    assert history[0] == ["queued", "running", "ended", "queued", "kept"]
+
+
+def test_a_job_whose_settings_or_model_changed_runs_again(tmp_path: Path) -> None:
+    arguments = [prepared(tmp_path, ["a", "b"]), *ASKED]
+    assert sweep(tmp_path, *arguments, "hydra.sweep.dir=out").returncode == 0
+    os.utime(tmp_path / "b.onnx")
+    sweep(tmp_path, *arguments, "resume=out", "verbosity=warning")
+    assert {number: seen[-1] for number, seen in states(tmp_path / "out").items()} == {0: "kept", 1: "ended"}
+    sweep(tmp_path, *arguments, "resume=out", "result.find_min_good=false")
+    assert {number: seen[-1] for number, seen in states(tmp_path / "out").items()} == {0: "ended", 1: "ended"}
+
+
+@pytest.mark.parametrize("launcher", ["basic", "winnow"])
+def test_jobs_are_composed_as_by_hydras_own_launcher(tmp_path: Path, launcher: str) -> None:
+    prepared(tmp_path, ["a"])
+    mine = tmp_path / "mine" / "experiment"
+    mine.mkdir(parents=True)
+    (mine / "ours.yaml").write_text(
+        "# @package _global_\nchecker:\n  timeout: 7\nbudget:\n  seconds: ${oc.env:SECONDS}\n"
+    )
+    (tmp_path / "my bug.yaml").write_text(
+        "model: a.onnx\nstrategy: reduce_bisect\nchecker: {name: python, file: check.py}\ntarget: onnx_reference\n"
+        "plan: true\nresult: {path: 'r-${now:%f}.onnx'}\n"
+        "hydra: {job: {env_set: {SECONDS: '55', NOTE: 'a b'}}, sweep: {subdir: 'job-${hydra:job.num}'}}\n"
+    )
+    done = sweep(
+        tmp_path, "my bug.yaml", "--config-dir", "mine", "+experiment=ours", "budget.checks=1,2", "+recorded.x=off",
+        "hydra.sweep.dir=out/${now:%Y}", f"hydra/launcher={launcher}", "verbosity=warning",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    folder = next((tmp_path / "out").iterdir())
+    composed = [(folder / f"job-{n}" / ".hydra" / "config.yaml").read_text() for n in (0, 1)]
+    assert "checks: 1" in composed[0] and "checks: 2" in composed[1] and "${now:%f}" in composed[0]
+    assert "timeout: 7" in composed[0] and "x: 'off'" in composed[0]
+    for n in (0, 1):
+        hydra = (folder / f"job-{n}" / ".hydra" / "hydra.yaml").read_text()
+        assert f"num: {n}" in hydra and "NOTE: a b" in hydra and f"output_dir: {folder}/job-{n}" in hydra
+        replay = (folder / f"job-{n}" / "replay.yaml").read_text()
+        assert "seconds: 55" in replay
+    assert [row["folder"] for row in table(folder)] == ["job-0", "job-1"]
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_sweep_says_how_to_go_on(tmp_path: Path, number: int, code: int) -> None:
+    arguments = [prepared(tmp_path, ["a", "waits", "b"]), *ASKED, "hydra.launcher.n_jobs=1"]
+    with subprocess.Popen(
+        command(*arguments, "hydra.sweep.dir=out"), cwd=tmp_path, env=environment(), stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=_hears_interrupts,  # noqa: PLW1509
+    ) as process:  # fmt: skip
+        until(lambda: (tmp_path / "waiting").exists() or process.poll() is not None)
+        process.send_signal(number)
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == code, output
+    assert [row["status"] for row in table(tmp_path / "out")] == ["found", "interrupted", "not run"]
+    assert f"resume={tmp_path / 'out'}" in output and "Traceback" not in output
+    chain(tmp_path / "waits.onnx", "patient")
+    again = sweep(tmp_path, *arguments, "resume=out")
+    assert states(tmp_path / "out")[0][-1] == "kept", again.stdout
+
+
+def test_a_killed_launcher_leaves_nothing_behind(tmp_path: Path) -> None:
+    arguments = [prepared(tmp_path, ["waits", "a"]), *ASKED, "hydra.launcher.n_jobs=2"]
+    log = (tmp_path / "log").open("w")
+    with log, subprocess.Popen(
+        command(*arguments, "hydra.sweep.dir=out"), cwd=tmp_path, env=environment(), stdin=subprocess.DEVNULL,
+        stdout=log, stderr=log,
+    ) as process:  # fmt: skip
+        ended = tmp_path / "out" / "1" / "result.json"
+        until(lambda: ((tmp_path / "waiting").exists() and ended.exists()) or process.poll() is not None)
+        family = psutil.Process(process.pid).children(recursive=True)
+        assert len(family) >= 4, "a job, its worker, and a guardian of each"
+        process.kill()
+    _, alive = psutil.wait_procs(family, timeout=30)
+    assert not alive
+    assert states(tmp_path / "out")[0] == ["queued", "running"]
+    chain(tmp_path / "waits.onnx", "patient")
+    again = sweep(tmp_path, *arguments, "resume=out")
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert [row["status"] for row in table(tmp_path / "out")] == ["found", "found"]
+
+
+def test_two_sweeps_in_one_folder_are_refused(tmp_path: Path) -> None:
+    arguments = [prepared(tmp_path, ["waits", "a"]), *ASKED, "hydra.sweep.dir=out"]
+    with subprocess.Popen(
+        command(*arguments), cwd=tmp_path, env=environment(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    ) as process:
+        until(lambda: (tmp_path / "waiting").exists() or process.poll() is not None)
+        second = sweep(tmp_path, *arguments)
+        process.terminate()
+    assert second.returncode == 2 and "another sweep is at work" in second.stderr
+
+
+@pytest.mark.parametrize(
+    ("argument", "words"),
+    [
+        ("hydra.launcher.n_jobs=0", "hydra.launcher.n_jobs=0: give how many jobs run at once"),
+        ("hydra.launcher.n_jobs=many", "hydra.launcher.n_jobs=many"),
+        ("hydra.launcher.jobs=2", "hydra.launcher.jobs"),
+        ("hydra/launcher=winow", "did you mean winnow?"),
+    ],
+)
+def test_launcher_options_that_do_not_exist(tmp_path: Path, argument: str, words: str) -> None:
+    done = sweep(tmp_path, "model=a.onnx,b.onnx", argument, "hydra.sweep.dir=out")
+    assert done.returncode == 2 and words in done.stderr and "Traceback" not in done.stderr, done.stderr
+
+
+def test_a_silent_sweep_says_nothing(tmp_path: Path) -> None:
+    done = sweep(tmp_path, prepared(tmp_path, ["a", "b"]), *ASKED, "verbosity=silent", "hydra.sweep.dir=out")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (tmp_path / "out" / "sweep.md").read_text().count("| found |") == 2
+
+
+def _hears_interrupts() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

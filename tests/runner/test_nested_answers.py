@@ -1,0 +1,102 @@
+"""What is named inside a nested graph is where the failure is: not in a body that it does not need."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto
+from onnx.helper import make_graph, make_node, make_tensor_value_info
+
+from tests.harness import winnow
+from tests.model.models import model_of, tensor
+
+QUICK = ("strategy=reduce", "checker.flaky=never")
+
+
+def value(name: str, shape=(2, 4), kind=TensorProto.FLOAT):
+    return make_tensor_value_info(name, kind, shape)
+
+
+def branch(name: str, *nodes: onnx.NodeProto) -> onnx.GraphProto:
+    return make_graph(nodes, name, [], [value(nodes[-1].output[0])])
+
+
+def choice(path: Path, condition: list[onnx.NodeProto], bad: str, constants=()) -> Path:
+    """An If between two activations; its then branch holds an operator ``bad``, the else branch good ones only."""
+    then = branch(
+        "then", make_node("Relu", ["a"], ["t0"], name="T0"), make_node(bad, ["t0"], ["t1"], name="BAD"),
+        make_node("Neg", ["t1"], ["t2"], name="T2"),
+    )  # fmt: skip
+    other = branch(
+        "else", make_node("Identity", ["a"], ["e0"], name="E0"), make_node("Tanh", ["e0"], ["e1"], name="E1")
+    )
+    nodes = [
+        make_node("Relu", ["x"], ["a"], name="A"),
+        *condition,
+        make_node("If", ["taken"], ["b"], name="IF", then_branch=then, else_branch=other),
+        make_node("Neg", ["b"], ["y"], name="N"),
+    ]
+    onnx.save(model_of(nodes, [value("x")], [value("y")], list(constants)), str(path))
+    return path
+
+
+def loop(path: Path) -> Path:
+    body = make_graph(
+        [
+            make_node("Relu", ["v"], ["v1"], name="R"),
+            make_node("Tanh", ["v1"], ["v2"], name="T"),
+            make_node("Identity", ["go"], ["on"], name="I"),
+        ],
+        "body",
+        [value("at", [], TensorProto.INT64), value("go", [], TensorProto.BOOL), value("v")],
+        [value("on", [], TensorProto.BOOL), value("v2")],
+    )
+    nodes = [
+        make_node("Relu", ["x"], ["a"], name="A"),
+        make_node("Loop", ["count", "start", "a"], ["l"], name="LOOP", body=body),
+        make_node("Neg", ["l"], ["y"], name="N"),
+    ]
+    constants = [tensor("count", np.array(3, np.int64)), tensor("start", np.array(True))]
+    onnx.save(model_of(nodes, [value("x")], [value("y")], constants), str(path))
+    return path
+
+
+def holding(word: str) -> tuple[str, ...]:
+    """A check that fails for every model in whose bytes a word stands."""
+    return ("checker=command", f"checker.command={json.dumps(['sh', '-c', '! grep -q "$1" "$0"', '{model}', word])}")
+
+
+def never_taken(path: Path, bad: str) -> Path:
+    return choice(path, [], bad, [tensor("taken", np.array(False))])
+
+
+def wide(path: Path) -> Path:
+    """The If itself fails: its condition has eight elements."""
+    greater = make_node("Greater", ["x", "zero"], ["taken"], name="GT")
+    return choice(path, [greater], "Sigmoid", [tensor("zero", np.array(0, np.float32))])
+
+
+CASES = {
+    "the If itself": (wide, (), ["IF"], []),
+    "an operator that does not exist": (
+        lambda path: never_taken(path, "NoSuchOp"), (), ["IF"], ["IF.then_branch/BAD"]
+    ),
+    "the branch that is not taken": (
+        lambda path: never_taken(path, "Sinh"), holding("Sinh"), ["IF"], ["IF.then_branch/BAD"]
+    ),
+    "the Loop itself": (loop, holding("Loop"), ["LOOP"], []),
+    "a node of the Loop": (loop, holding("Tanh"), ["LOOP"], ["LOOP.body/T"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_body_is_named_only_if_the_failure_needs_it(tmp_path: Path, case: str) -> None:
+    make, check, culprits, nested = CASES[case]
+    run = winnow(*QUICK, f"model={make(tmp_path / 'model.onnx')}", *check, folder=tmp_path / "run")
+    assert run.code == 0, run.output
+    assert (run.result["culprits"], run.result["nested"]) == (culprits, nested), run.output
+    assert run.result["minimality"] == "1-minimal"

@@ -1,0 +1,68 @@
+"""Repeating until both kinds were seen, and searching sets without structure, as exact transcripts."""
+
+from __future__ import annotations
+
+import pytest
+
+from strategies.both import both
+from strategies.minimal import minimal
+from strategies.outcome import Answer
+from strategies.search import Claim, Search
+from strategies.space import Space
+from strategies.trial import Trial
+from tests.strategies.transcript import drive, transcript
+
+
+def told(most: int, answers: str) -> tuple[int, Claim]:
+    """Answer iteration by iteration: g(ood), b(ad), ? (no answer); return how many were asked for, and the end."""
+    search = Search(Space(()), both(most))
+    asked = 0
+    while not search.done:
+        (question,) = search.ask(1)
+        assert question.trial == Trial.of([asked])
+        search.tell(question.trial, {"g": Answer.NO, "b": Answer.YES, "?": Answer.UNKNOWN}[answers[asked]])
+        asked += 1
+    assert search.done.trial is None
+    return asked, search.done.claim
+
+
+@pytest.mark.parametrize(
+    ("most", "answers", "asked"),
+    [(9, "gb", 2), (9, "bg", 2), (9, "ggggb", 5), (4, "gggg", 4), (9, "b??g", 4), (3, "???", 3)],
+)
+def test_it_ends_as_soon_as_both_were_seen(most, answers, asked) -> None:
+    assert told(most, answers) == (asked, Claim.COUNTED)
+
+
+def test_one_build_is_the_least() -> None:
+    with pytest.raises(ValueError, match="most=0"):
+        both(0)
+
+
+def test_a_single_bad_choice_of_sixteen() -> None:
+    space = Space(tuple(range(16)))
+    lines, done = transcript(space, minimal(space), lambda kept: 11 in kept)
+    assert lines == ["0-7 no", "0-11 yes", "0-9 no", "0-10 no", "0-9,11 yes", "0-7,11 yes", "11 yes"]
+    assert (done.trial, done.claim) == (Trial.of([11]), Claim.ONE_MINIMAL)
+
+
+def test_few_choices_are_tried_one_by_one() -> None:
+    space = Space(tuple(range(4)))
+    lines, done = transcript(space, minimal(space), lambda kept: {1, 3} <= kept)
+    assert lines == ["0-2 no", "0-1,3 yes", "0,3 no", "1,3 yes", "1 no", "3 no"]
+    assert done.trial == Trial.of([1, 3])
+
+
+def test_a_choice_that_cannot_be_pinned_alone_stays() -> None:
+    """Pinning 2 without 1 is not honoured (no answer): the answer keeps both, and says that it is not proven."""
+    space = Space(tuple(range(4)))
+    _, done = transcript(space, minimal(space), lambda kept: None if 2 in kept and 1 not in kept else 2 in kept)
+    assert (done.trial, done.claim) == (Trial.of([1, 2]), Claim.UNPROVEN)
+
+
+@pytest.mark.parametrize("culprits", [{3}, {0, 63}, {7, 8, 40}])
+def test_any_subset_is_found_whatever_order_answers_come_in(culprits) -> None:
+    space = Space(tuple(range(64)))
+    done, checks = drive(space, minimal(space), lambda kept: culprits <= kept, workers=3)
+    assert done.trial == Trial.of(culprits)
+    assert checks < 64

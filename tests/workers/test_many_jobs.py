@@ -1,0 +1,217 @@
+"""Many jobs on two GPUs that do not exist: whatever dies, and however, no two share one, and none stays locked."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+import pytest
+
+from runner.schema.run import LeaseMode
+from runner.workers import holders
+from runner.workers.gpus import Gpus
+from runner.workers.leases import Leases
+from tests.harness import ROOT
+
+GPUS = tuple(f"GPU-0000000{number}-0000-0000-0000-000000000000" for number in (1, 2))
+FATES = ["passes"] * 110 + ["twice"] * 20 + ["crashes"] * 20 + ["hangs"] * 10 + ["raises"] * 10
+FATES += ["job killed"] * 18 + ["all killed"] * 12
+
+# what a worker does: it first binds a name that is the GPU's, which the kernel gives to one process at a time and frees
+# with it: a second witness, which knows nothing of locks
+CHECKS = """
+import ctypes, os, signal, socket, time
+
+def claim(model):
+    global MINE
+    if "MINE" not in globals():
+        MINE = socket.socket(socket.AF_UNIX)
+        try:
+            MINE.bind("\\0" + os.environ["WINNOW_TEST"] + os.environ["CUDA_VISIBLE_DEVICES"])
+        except OSError:
+            with open(os.environ["WINNOW_TEST"] + "/conflicts", "a") as file:
+                file.write(os.environ["CUDA_VISIBLE_DEVICES"] + "\\n")
+    with open(model + ".part", "w") as file:
+        file.write(str(os.getpid()))
+    os.rename(model + ".part", model)
+    time.sleep(0.01)
+
+def passes(model, inputs, expected):
+    claim(model)
+    return True
+
+def crashes(model, inputs, expected):
+    claim(model)
+    ctypes.string_at(1)
+
+def raises(model, inputs, expected):
+    claim(model)
+    raise ValueError("no")
+
+def hangs(model, inputs, expected):
+    claim(model)
+    time.sleep(600)
+
+def stuck(model, inputs, expected):
+    claim(model)
+    ctypes.PyDLL(None).sleep(600)
+"""
+
+JOB = """
+import os, sys
+from pathlib import Path
+from runner.schema.run import WorkerSettings
+from runner.workers import Guardian, Pool
+from runner.workers.leases import Leases
+folder, checks, fate, gpus = Path(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4:]
+function = {"twice": "passes", "job killed": "hangs", "all killed": "stuck"}.get(fate, fate)
+timeout = 0.3 if fate == "hangs" else 120.0
+settings = WorkerSettings(gpus=gpus or None, leases=os.environ["WINNOW_TEST"] + "/locks")
+with Guardian() as guardian, Pool(folder, guardian, Leases.of(settings, folder)) as pool:
+    for _ in range(2 if fate == "twice" else 1):
+        arguments = {"file": checks, "function": function, "model": str(folder / "pid"), "samples": []}
+        reply = pool.call("user_check", arguments, lease="gpu", timeout=timeout)
+print(reply.death or (reply.failure.type if reply.failure else "pass"))
+"""
+ANSWERS = {"passes": "pass", "twice": "pass", "crashes": "death MEMORY", "hangs": "timeout", "raises": "ValueError"}
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """A log of holders; and no NVML, so that the names stand also where there are GPUs."""
+    path = os.pathsep.join([str(folder / "without"), str(ROOT)])
+    return {**os.environ, "PYTHONPATH": path, "WINNOW_TEST": str(folder), holders.LOG: str(folder / "holders")}
+
+
+def work(folder: Path, number: int, fate: str) -> str:
+    """Run one job; kill it, or it and its guardian, while its worker has a GPU. Half are told of the GPUs by CUDA's
+    variable."""
+    place = folder / str(number)
+    place.mkdir()
+    env, told = environment(folder), list(GPUS)
+    random.Random(number).shuffle(told)
+    if number % 2:
+        env["CUDA_VISIBLE_DEVICES"], told = ",".join(told), []
+    argv = [sys.executable, "-c", JOB, str(place), str(folder / "checks.py"), fate, *told]
+    job = subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if not fate.endswith("killed"):
+        return job.communicate(timeout=240)[0].strip()
+    while not (place / "pid").exists():
+        assert job.poll() is None, job.communicate()[0]
+        time.sleep(0.01)
+    worker = int((place / "pid").read_text())
+    if fate == "all killed":
+        for child in psutil.Process(job.pid).children():
+            if child.pid != worker:
+                child.kill()
+    job.kill()
+    job.communicate()
+    if fate == "all killed":
+        time.sleep(0.5)  # the orphan goes on with its GPU, whatever happened to its job
+        answer = "orphan" if psutil.pid_exists(worker) else "no orphan"
+        with suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)
+        return answer
+    return "killed"
+
+
+class Witness:
+    """Looks at all processes again and again: the workers that see one GPU and run at the same time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.looks, self.seen, self.together = 0, 0, []
+
+    def look(self) -> None:
+        self.looks += 1
+        found: dict[str, list[psutil.Process]] = {}
+        for process in psutil.process_iter(["cmdline"]):
+            with suppress(psutil.Error):
+                if any(word.endswith("workers/child.py") for word in process.info["cmdline"] or ()):
+                    variables = process.environ()
+                    if variables.get("WINNOW_TEST") == str(self._folder):
+                        found.setdefault(variables["CUDA_VISIBLE_DEVICES"], []).append(process)
+        for gpu, processes in found.items():
+            self.seen += 1
+            # not all are looked at in the same moment: those that are still there now were there together
+            alive = [one for one in processes if len(processes) > 1 and _runs(one)]
+            if len(alive) > 1:
+                self.together.append((gpu, [one.pid for one in alive]))
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        over = threading.Event()
+
+        def watch() -> None:
+            while not over.wait(0.1):
+                self.look()
+
+        thread = threading.Thread(target=watch)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+
+def _runs(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return process.is_running() and bool(process.cmdline())
+    return False
+
+
+@pytest.mark.slow
+def test_200_jobs_on_two_gpus(tmp_path: Path) -> None:
+    assert len(FATES) == 200
+    (tmp_path / "checks.py").write_text(CHECKS)
+    (tmp_path / "without").mkdir()
+    (tmp_path / "without" / "pynvml.py").write_text("raise ImportError('as if it were not installed')\n")
+    fates = FATES.copy()
+    random.Random(4).shuffle(fates)
+    witness = Witness(tmp_path)
+    with witness.watching(), ThreadPoolExecutor(6) as threads:
+        answers = list(threads.map(work, [tmp_path] * 200, range(200), fates))
+
+    # each job came to its end
+    for fate, answer in zip(fates, answers, strict=True):
+        assert answer == ANSWERS.get(fate, {"job killed": "killed", "all killed": "orphan"}.get(fate)), fate
+    # no two holders of one GPU at any moment: whoever got one looked for those before, and none of them was running
+    log = holders.read(str(tmp_path / "holders"))
+    assert [line for line in log if line["beside"]] == []
+    assert {line["lease"] for line in log} == set(GPUS)
+    assert len({(line["pid"], line["start"]) for line in log}) == len(log) >= 200
+    # and so say two who know nothing of locks and logs
+    assert not (tmp_path / "conflicts").exists()
+    assert witness.together == [] and witness.seen > 20
+    # no GPU is left locked
+    after = Leases(lambda: Gpus(GPUS), 1, tmp_path / "locks", LeaseMode.auto, tmp_path)
+    end = time.monotonic() + 20
+    taken = [after.take("gpu"), after.take("gpu")]
+    while not all(taken) and time.monotonic() < end:
+        time.sleep(0.05)
+        taken = [one or after.take("gpu") for one in taken]
+    assert all(taken)
+
+
+def test_the_log_tells_of_two_holders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "holders"
+    monkeypatch.setenv(holders.LOG, str(path))
+    ended = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+    holders.begin(GPUS[0], ended.pid)
+    holders.begin(GPUS[0], os.getpid())
+    ended.communicate()
+    holders.begin(GPUS[0], os.getppid())
+    holders.begin(GPUS[1], os.getppid())
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["beside"] for line in lines] == [[], [ended.pid], [os.getpid()], []]
