@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from runner.further import Rest
 from runner.report.bundle import Answer as Handed
 from runner.report.summary import Summary
 from runner.session import Ending
@@ -44,9 +44,15 @@ def files_of(ending: Ending) -> Handed | None:
     return Handed(cut.model, subject.samples(cut))
 
 
-def several(first: Ending, others: Sequence[Summary]) -> str:
-    """Say how a search for all answers went."""
-    found = 1 + sum(summary.status == "found" for summary in others)
-    last = others[-1]
-    end = "" if last.status == "found" else f"; the last try ended otherwise: {last.message}"
-    return f"{first.message}; {found} answers in all, the others are in answers/{end}"
+def with_rest(summary: Summary, first: Summary, rest: Rest) -> Summary:
+    """Return the summary of a search for all answers.
+
+    ``summary``: the first answer, and what all of them cost; ``first``: what the first alone did. A search that broke
+    off ends as what broke it off does: some answers may not have been found.
+    """
+    found = (first, *rest.answers) if rest.answers else ()
+    counted = f"; {len(found)} answers in all, the others are in answers/" if found else ""
+    message = f"{summary.message}{counted}; {rest.said}"
+    if rest.broken is None:
+        return replace(summary, answers=found, message=message)
+    return replace(summary, answers=found, message=message, status=rest.broken.status, exit_code=rest.broken.exit_code)

@@ -28,7 +28,7 @@ class Candidate:
 
     ``model`` is None for a subject that has none (repeat without a model). ``folder`` is the trial's own folder, made
     anew: logs and whatever a check asks for (npz, test_data_set) go there. ``iteration`` is one running number over a
-    whole run.
+    whole run. ``draws``: it draws random numbers, of which a runtime may give the same in one process again and again.
     """
 
     model: Path | None
@@ -40,6 +40,7 @@ class Candidate:
     samples: tuple[Sample, ...] = ()
     engine: Path | None = None
     nodes: tuple[str, ...] = ()
+    draws: bool = False
 
 
 @dataclass(frozen=True)

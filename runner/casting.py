@@ -35,6 +35,8 @@ LARGEST = {TensorProto.FLOAT16: 65504.0, TensorProto.BFLOAT16: 3.39e38, TensorPr
 SMALLEST = {TensorProto.FLOAT16: 5.96e-8, TensorProto.BFLOAT16: 9.2e-41, TensorProto.FLOAT: 1.4e-45}
 SPREAD = 16.0
 """A layer whose error is so many times that of one rounding has it from what it reads: its producers are likely too."""
+SENTINEL = 1e30
+"""Values from here on stand for infinity; nobody computes with them."""
 _DIGITS = {TensorProto.FLOAT16: 11, TensorProto.BFLOAT16: 8, TensorProto.FLOAT: 24}
 
 
@@ -66,8 +68,8 @@ def pair_of(strategy: PrecisionSettings) -> Pair:
     """Return the two types. Raises UsageError if they are one, or the low one is the wider."""
     if strategy.low is strategy.high or strategy.low is FloatType.float32:
         raise UsageError(
-            f"strategy.low={strategy.low.value} strategy.high={strategy.high.value}: the low precision must be narrower "
-            "than the high one: low is float16 or bfloat16, high float32 (or the other of the two)"
+            f"strategy.low={strategy.low.value} strategy.high={strategy.high.value}: the low precision must be "
+            "narrower than the high one: low is float16 or bfloat16, high float32 (or the other of the two)"
         )
     return Pair(DTYPES[strategy.low], DTYPES[strategy.high])
 
@@ -79,9 +81,7 @@ def cast(settings: Settings, strategy: PrecisionSettings, loaded: Loaded, pool: 
     reply = _worked(pool, settings, "prepare_cast", {"model": str(store.structure), "out": str(typed)})
     model = onnx.ModelProto()
     model.ParseFromString(typed.read_bytes())
-    if model.ir_version < 4:
-        # initializers need not be inputs from there on
-        model.ir_version = 4
+    model.ir_version = max(model.ir_version, 4)  # initializers need not be inputs from there on
     types = {**loaded.types, **recorded_types(loaded.recorded.values)}
     found = layers(model, types, pair)
     if not found:
@@ -146,9 +146,14 @@ def facts(settings: Settings, casting: Casting, loaded: Loaded, pool: Pool) -> F
 
 
 def prior(casting: Casting, known: Facts, parents: Sequence[tuple[int, ...]]) -> Prior:
-    """Return what ranges and introduced errors say. A tensor beyond the range has to be high where it is made and read."""
+    """Return what ranges and introduced errors say.
+
+    A tensor beyond the range has to be high where it is made and where it is read.
+    """
     largest = LARGEST[casting.pair.low]
-    beyond = {name for name, (most, _) in known.ranges.items() if largest < most < math.inf}
+    # weights are clamped, and a mask that stands for minus infinity goes on doing so when it is
+    weights = {tensor.name for tensor in casting.mixer.model.graph.initializer}
+    beyond = {name for name, (most, _) in known.ranges.items() if largest < most < SENTINEL and name not in weights}
     suspects = tuple(index for index, layer in enumerate(casting.layers) if beyond & {*layer.reads, *layer.writes})
     scores = {index: known.errors.get(index, 0.0) for index in range(len(casting.layers))}
     one_rounding = 2.0 ** -_DIGITS[casting.pair.low]

@@ -43,6 +43,10 @@ class ContradictionError(Exception):
     """Two verdicts on one candidate differ: the check is flaky, and nothing that rests on single verdicts holds."""
 
 
+class IndistinctError(CannotJudge):
+    """A flaky check fails as often on a lone Identity as on what is searched."""
+
+
 @dataclass(frozen=True)
 class Ruling:
     """What a candidate is taken for, after one check or several; ``verdict``: one that says so."""
@@ -70,6 +74,10 @@ class Doubt:
         self._spent = 0.0
         self._lock = threading.Lock()
 
+    def renewed(self) -> Doubt:
+        """Return a doubt about another failure of the same check: a check that is flaky is measured anew."""
+        return Doubt(Flaky.always if self.rates else self.mode, self.max_wrong)
+
     # ---- one candidate
 
     def rule(
@@ -82,8 +90,9 @@ class Doubt:
         *,
         error: float = SEARCH_ERROR,
         given_up: threading.Event | None = None,
+        spent: Callable[[], bool] = lambda: False,
     ) -> Ruling | None:
-        """Decide on a trial; None: it was given up meanwhile."""
+        """Decide on a trial; None: it was given up meanwhile, or the budget was ``spent`` before it was sure."""
         verdicts = list(judge.counted(trial)) if self.rates else []
         if not verdicts:
             verdict = judge.verdict(trial, phase, label, purpose, given_up=given_up)
@@ -94,6 +103,8 @@ class Doubt:
             return Ruling(answer_of(verdicts[0].outcome), verdicts[0], _count(verdicts))
         error = min(error, self.max_wrong)
         while (answer := self.rates.decide(_count(verdicts), error)) is None and len(verdicts) < MOST_REPEATS:
+            if spent():
+                return None
             again = judge.verdict(trial, phase, label, purpose, attempt=len(verdicts), given_up=given_up)
             if again is None:
                 return None
@@ -147,11 +158,17 @@ class Doubt:
 
     # ---- knowing
 
-    def measure(self, judge: Judge, whole: Trial, each_time: Callable[[Verdict], None] = lambda verdict: None) -> None:
-        """Measure both rates, unless the whole model never fails. Raises CannotJudge where they are too much alike."""
+    def measure(
+        self,
+        judge: Judge,
+        whole: Trial,
+        each_time: Callable[[Verdict], None] = lambda verdict: None,
+        label: str = "the whole model",
+    ) -> None:
+        """Measure both rates, unless the whole never fails. Raises IndistinctError where they are too much alike."""
         repeats = MEASURED
         while True:
-            self.whole = self._measured(judge, whole, "the whole model", repeats, each_time)
+            self.whole = self._measured(judge, whole, label, repeats, each_time)
             if not self.whole.failed:
                 return
             self.control = self._measured(judge, CONTROL, "a lone Identity", repeats, lambda verdict: None)
@@ -160,7 +177,7 @@ class Doubt:
                 break
             repeats = MOST_MEASURED
         if not self.rates:
-            raise CannotJudge(
+            raise IndistinctError(
                 f"the check is flaky, and a model that fails cannot be told from one that does not: {self}.\n"
                 f"check: {judge.checker.describe()}"
             )

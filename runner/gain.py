@@ -8,7 +8,7 @@ from typing import Any
 
 from onnx import NodeProto, TensorProto
 
-from runner.casting import LARGEST, Casting, Facts
+from runner.casting import LARGEST, SENTINEL, Casting, Facts
 from runner.loading import Loaded
 from runner.model import storage
 from runner.schema.strategy import PrecisionSettings
@@ -52,7 +52,7 @@ def reason(casting: Casting, known: Facts, index: int) -> str:
     for names, verb in ((layer.writes, "makes"), (layer.reads, "reads")):
         for name in names:
             most = known.ranges.get(name, (0.0, 0.0))[0]
-            if largest < most < math.inf:
+            if largest < most < SENTINEL:
                 return f"{verb} values up to {most:.3g}, beyond {largest:.3g}"
     error = known.errors.get(index)
     if error is None:

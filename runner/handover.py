@@ -48,6 +48,10 @@ class HandOver:
             )
         return places[0]
 
+    def beside(self, folder: Path) -> HandOver:
+        """Return one for a further answer, in a folder of its own."""
+        return HandOver(self.settings, folder, self.at, self.store, first=False)
+
     def withdraw(self, name: str) -> None:
         """Remove what was written under this name: it did not stand the test."""
         for path in self._written.pop(name, []):

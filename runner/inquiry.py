@@ -111,7 +111,9 @@ class Inquiry:
 
     def _check(self, ask: Ask, given_up: threading.Event) -> Ruling | None:
         purpose = "refine" if ask.phase in REFINING else self.purpose
-        return self.doubt.rule(self.judge, ask.trial, ask.phase, ask.label, purpose, given_up=given_up)
+        return self.doubt.rule(
+            self.judge, ask.trial, ask.phase, ask.label, purpose, given_up=given_up, spent=lambda: self.exhausted
+        )
 
     def _take(self, ask: Ask, future: Future[Ruling | None]) -> None:
         try:

@@ -14,7 +14,7 @@ from typing import TypeVar
 from runner import context as contexts
 from runner import raising, tactic_bench, tactic_compare, tactic_runs
 from runner.account import account, pass_rate
-from runner.answers import answered, files_of, several
+from runner.answers import answered, files_of, with_rest
 from runner.artifacts import Artifacts
 from runner.candidate import Sample
 from runner.checkers.audited import Audited
@@ -25,6 +25,7 @@ from runner.checkers.runtime import RuntimeCheck
 from runner.descents import Descents
 from runner.doubt import Doubt
 from runner.errors import UsageError, WinnowError
+from runner.further import Further
 from runner.handover import REDUCED, HandOver
 from runner.inquiry import Budget, Means
 from runner.journal import Journal
@@ -32,7 +33,6 @@ from runner.journals import Journals
 from runner.judge import Judge
 from runner.loading import Loaded, clean_up, load, record_target
 from runner.model.graph import Graph
-from runner.recheck import Recheck
 from runner.refine import Refinements
 from runner.report.bundle import write_bundle
 from runner.report.progress import observer
@@ -50,6 +50,7 @@ from runner.subjects.subject import Subject
 from runner.subjects.taint import taint_of_all
 from runner.verdict import Verdict
 from runner.workers.guardian import Guardian
+from runner.workers.leases import Leases
 from runner.workers.pool import Pool
 from strategies.bisect import bisect
 from strategies.linear import linear
@@ -101,7 +102,8 @@ def run(settings: Settings, run_folder: Path, command: Sequence[str]) -> Summary
     settings = raising.rounding(settings)
     with ExitStack() as stack:
         guardian = stack.enter_context(Guardian())
-        pool = stack.enter_context(Pool(run_folder / "workers", guardian))
+        leases = Leases.of(settings.workers, run_folder)
+        pool = stack.enter_context(Pool(run_folder / "workers", guardian, leases))
         tools = Tools(pool, guardian, run_folder, Path.cwd())
         checker = build_checker(settings, tools)
         job = Job(settings, run_folder, tuple(command), pool, tools, checker, started)
@@ -159,36 +161,22 @@ def _reduce(job: Job) -> Summary:
                 handed.write(subject, ending.standing.trial, REDUCED)
         if audited:
             loaded = replace(loaded, warnings=(*loaded.warnings, audited.summary))
-        first = answered(_account(job, judge, ending, loaded, session.doubt), ending, subject, job.folder)
-        others = tuple(_others(job, session, handed, ending, subject, loaded))
-        if others:
-            final = answered(_account(job, judge, ending, loaded, session.doubt), ending, subject, job.folder)
-            first = replace(final, answers=(first, *others), message=several(ending, others))
-        write_bundle(job.settings, job.folder, first, job.tools.cwd, job.command, files_of(ending))
-    return first
 
+        def told(ending: Ending, doubt: Doubt, folder: Path = job.folder) -> Summary:
+            return answered(_account(job, judge, ending, loaded, doubt), ending, subject, folder)
 
-def _others(
-    job: Job, session: Session, handed: HandOver, first: Ending, subject: Subgraph, loaded: Loaded
-) -> Iterator[Summary]:
-    """Find the answers after the first, each with a bundle of its own; good values replace those found before."""
-    excluded: frozenset[int] = frozenset()
-    ending: Ending | None = first
-    number = 1
-    while job.settings.strategy.find is Find.all and ending and ending.status == "found" and ending.main:
-        if session.inquiry.exhausted:
-            return
-        excluded |= ending.main.elements
-        number += 1
-        folder = job.folder / "answers" / str(number)
-        session.recheck = Recheck(replace(handed, folder=folder, first=False), session.doubt)
-        ending = _ended(session, partial(session.beyond, excluded))
-        if ending is None:
-            return
-        folder.mkdir(parents=True, exist_ok=True)
-        summary = answered(_account(job, session.judge, ending, loaded, session.doubt), ending, subject, folder)
-        write_bundle(job.settings, folder, summary, job.tools.cwd, job.command, files_of(ending))
-        yield summary
+        def conclude(ending: Ending, folder: Path) -> Summary:
+            summary = told(ending, session.doubt, folder)
+            write_bundle(job.settings, folder, summary, job.tools.cwd, job.command, files_of(ending))
+            return summary
+
+        doubt = session.doubt
+        summary = told(ending, doubt)
+        if settings.strategy.find is Find.all and ending.status == "found":
+            rest = Further(session, handed, subject, partial(_ended, session), conclude).find(ending)
+            summary = with_rest(told(ending, doubt), summary, rest)
+        write_bundle(job.settings, job.folder, summary, job.tools.cwd, job.command, files_of(ending))
+    return summary
 
 
 def _question(job: Job, session: Session, judge: Judge, subject: Subgraph, loaded: Loaded) -> Ending:

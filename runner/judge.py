@@ -31,10 +31,12 @@ TRUST_PHASES = ("pre-flight", "control", "doubt", "re-check")
 class Tally:
     """What was paid for.
 
-    Checks of each purpose, verdicts reused, outcomes, seconds inside checks, peak memory in MiB.
+    Checks of each purpose, verdicts reused, outcomes, seconds inside checks, peak memory in MiB. ``seen``: the verdicts
+    that are counted, one way or the other: (journal, trial, attempt).
     """
 
     paid: Counter[str] = field(default_factory=Counter)
+    seen: set[tuple[Path, str, int]] = field(default_factory=set)
     reused: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
@@ -111,15 +113,9 @@ class Judge:
     def _verdict(
         self, trial: Trial, phase: str, label: str, purpose: str, attempt: int, given_up: threading.Event | None
     ) -> Verdict | None:
-        self.journal.refresh()
-        known = self.journal.get(trial, attempt)
+        known = self.recall(trial, attempt, phase, label)
         if known:
-            verdict = self._relative(known)
-            with self._lock:
-                self.tally.reused += 1
-                self.tally.outcomes[verdict.outcome.value] += 1
-            self._tell(0, phase, f"{label} (known)", trial, verdict)
-            return verdict
+            return known
         iteration, folder = self._next()
         made = self.subject.make(trial, folder, iteration, phase, label)
         if isinstance(made, Invalid):
@@ -130,6 +126,27 @@ class Judge:
             self._tell(iteration, phase, label, trial, verdict)
             return verdict
         return self.check(made, purpose, attempt, given_up=given_up)
+
+    def recall(self, trial: Trial, attempt: int, phase: str, label: str) -> Verdict | None:
+        """Return a recorded verdict; None: there is none."""
+        self.journal.refresh()
+        known = self.journal.get(trial, attempt)
+        if known is None:
+            return None
+        verdict = self._reused(trial, attempt, known)
+        self._tell(0, phase, f"{label} (known)", trial, verdict)
+        return verdict
+
+    def _reused(self, trial: Trial, attempt: int, known: Verdict) -> Verdict:
+        """Count a recorded verdict, once, unless this run paid for it."""
+        verdict = self._relative(known)
+        with self._lock:
+            place = (self.journal.path, trial.key, attempt)
+            if place not in self.tally.seen:
+                self.tally.seen.add(place)
+                self.tally.reused += 1
+                self.tally.outcomes[verdict.outcome.value] += 1
+        return verdict
 
     def check(
         self,
@@ -155,6 +172,7 @@ class Judge:
             raw = self.journal.put(candidate.trial, attempt, raw, candidate.phase, candidate.label, candidate.iteration)
         verdict = self._relative(raw)
         with self._lock:
+            self.tally.seen.add((self.journal.path, candidate.trial.key, attempt))
             self.tally.paid[purpose] += 1
             self.tally.outcomes[verdict.outcome.value] += 1
             self.tally.seconds += verdict.seconds
@@ -186,7 +204,7 @@ class Judge:
         self.journal.refresh()
         found: list[Verdict] = []
         while known := self.journal.get(trial, first + len(found)):
-            found.append(self._relative(known))
+            found.append(self._reused(trial, first + len(found), known))
         return tuple(found)
 
     def _tell(self, iteration: int, phase: str, label: str, trial: Trial, verdict: Verdict) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -61,6 +62,7 @@ class Raising(Doubt):
         *,
         error: float = SEARCH_ERROR,
         given_up: threading.Event | None = None,
+        spent: Callable[[], bool] = lambda: False,
     ) -> Ruling | None:
         """Decide on a trial; None: it was given up meanwhile."""
         verdict = judge.verdict(trial, phase, label, purpose, given_up=given_up)
@@ -75,8 +77,8 @@ def rounding(settings: Settings) -> Settings:
     if not isinstance(target, OnnxRuntimeBackend) or target.rounding is not Rounding.auto:
         if settings.strategy.subject is SubjectKind.precision and getattr(target, "rounding", None) is Rounding.off:
             log.warning(
-                "target.rounding=off: ONNX Runtime's CPU provider computes low precision in fp32 and drops casts, so it "
-                "does not show what a GPU does"
+                "target.rounding=off: ONNX Runtime's CPU provider computes low precision in fp32 and drops casts, so "
+                "it does not show what a GPU does"
             )
         return settings
     wanted = settings.strategy.subject is SubjectKind.precision and target.providers == [_CPU]

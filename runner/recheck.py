@@ -10,7 +10,8 @@ from pathlib import Path
 from runner.candidate import Invalid
 from runner.checkers.interactive import Undo
 from runner.doubt import SEARCH_ERROR, ContradictionError, Doubt, Ruling
-from runner.handover import REDUCED, HandOver
+from runner.handover import MIN_GOOD, REDUCED, HandOver
+from runner.inquiry import Inquiry
 from runner.judge import Judge
 from runner.schema.checker import Flaky
 from runner.verdict import Verdict
@@ -22,6 +23,8 @@ log = logging.getLogger(__name__)
 
 HANDED_OVER = 1000
 """Attempts from this number on are about the files as they are handed over."""
+MOST_MIN_GOOD = 3
+"""How many passing candidates are re-checked before min_good is given up."""
 
 
 class Recheck:
@@ -61,6 +64,21 @@ class Recheck:
             if answer is not wanted or self._doubt.mode is Flaky.never or enough:
                 break
         return Ruling(answer, verdict, count)
+
+    def min_good(self, inquiry: Inquiry, size: int) -> Trial | None:
+        """The largest passing trial smaller than an answer, else the smallest larger one; re-checked, never empty."""
+        place = sorted(inquiry.passed, key=lambda t: t.ranges)
+        smaller = sorted((t for t in place if 0 < len(t) < size), key=len, reverse=True)
+        larger = sorted((t for t in place if len(t) >= size), key=len)
+        for found in (*smaller, *larger)[:MOST_MIN_GOOD]:
+            try:
+                if self.rule(inquiry.judge, found, MIN_GOOD).verdict.outcome is Outcome.PASS:
+                    return found
+            except ContradictionError:
+                self.withdraw(MIN_GOOD)
+                raise
+            self.withdraw(MIN_GOOD)
+        return None
 
     def _handed_over(self, judge: Judge, trial: Trial, name: str, path: Path) -> Iterator[Verdict]:
         """Check a file again and again."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from runner.checkers.interactive import Undo
-from runner.doubt import ANSWER, CONTROL, HEALTHY, REMOVAL, WHOLE, ContradictionError, Doubt
+from runner.doubt import ANSWER, CONTROL, HEALTHY, REMOVAL, WHOLE, ContradictionError, Doubt, IndistinctError
 from runner.errors import CannotJudge
-from runner.handover import MIN_GOOD, REDUCED, HandOver
+from runner.handover import REDUCED, HandOver
 from runner.inquiry import Inquiry, Means
 from runner.judge import Judge
 from runner.recheck import Recheck
@@ -23,10 +23,10 @@ from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
 
-MOST_MIN_GOOD = 3
-"""How many passing candidates are re-checked before min_good is given up."""
 MOST_ROUNDS = 10
 """How often the search of a flaky check starts again from what is known by then."""
+ORIGINAL = 999
+"""The attempt that is about the user's file as it is."""
 MOST_REFUSALS, MOST_SURPRISES = 12, 3
 """How many refused removals, and passing sets around the answer, are checked again."""
 
@@ -84,24 +84,29 @@ class Session:
 
     def preflight(self) -> Ending | None:
         """Check the whole model; return an ending if there is nothing to search for. Raises CannotJudge."""
+        verdict = self._examine("the whole model")
+        if not self.judge.baseline:
+            return self._nothing_to_find(verdict.reason)
+        self.inquiry.note(self._space.whole, Answer.YES)
+        log.info("the whole model fails (%s); this is the failure under study", self.judge.baseline)
+        return None
+
+    def _examine(self, label: str) -> Verdict:
+        """Check all that is searched, as often as it takes; how it fails is what is studied. Raises CannotJudge."""
         whole = self._space.whole
         try:
-            verdict = self._trust(whole, "pre-flight", "the whole model")
+            verdict = self._trust(whole, "pre-flight", label)
             if verdict.outcome is Outcome.FAIL:
-                self._study(verdict)
+                self._study(verdict, label)
             elif verdict.outcome is not Outcome.PASS:
-                self._refuse(verdict)
+                self._refuse(verdict, label)
             if self.doubt.mode is Flaky.always:
                 raise ContradictionError("checker.flaky=always")
             failing = verdict.outcome is Outcome.FAIL
-            self.doubt.repeat(self.judge, whole, "the whole model", WHOLE if failing else HEALTHY, failing=failing)
+            self.doubt.repeat(self.judge, whole, label, WHOLE if failing else HEALTHY, failing=failing)
         except ContradictionError as surprise:
-            self._measure(surprise)
-        if not self.judge.baseline:
-            return self._nothing_to_find(verdict.reason)
-        self.inquiry.note(whole, Answer.YES)
-        log.info("the whole model fails (%s); this is the failure under study", self.judge.baseline)
-        return None
+            self._measure(surprise, label)
+        return verdict
 
     def reduce(self) -> Ending:
         """Search, then doubt: control, re-check of the answer, min_good; again where the check proves to be flaky."""
@@ -113,18 +118,26 @@ class Session:
                 self.recheck.withdraw(REDUCED)
                 self.inquiry.begin_again()
 
-    def beyond(self, excluded: frozenset[int]) -> Ending | None:
-        """Find another answer without these elements, which good values replace; None if the rest passes."""
+    def beyond(self, excluded: frozenset[int], hand_over: HandOver | None) -> Ending | None:
+        """Find another answer without these elements, which good values replace; None if the rest passes.
+
+        A flaky check is measured again: another failure has another rate. Raises CannotJudge, as the pre-flight does.
+        """
         order = tuple(element for element in self.judge.subject.space.order if element not in excluded)
         if not order:
             return None
         self._space = replace(self.judge.subject.space, order=order)
         self.judge.baseline = None
         self.judge.checker.reset()
-        verdict = self._trust(self._space.whole, "pre-flight", f"all but {len(excluded)} nodes")
-        if verdict.outcome is not Outcome.FAIL:
+        self.doubt = self.doubt.renewed()
+        self.recheck = Recheck(hand_over, self.doubt)
+        try:
+            self._examine(f"the model without {len(excluded)} of its nodes")
+        except IndistinctError as error:
+            log.info("%s", error)  # it fails as often as what nothing sane fails
             return None
-        self._study(verdict)
+        if not self.judge.baseline:
+            return None
         self.inquiry = self._inquiry()
         self.inquiry.note(self._space.whole, Answer.YES)
         return self.reduce()
@@ -152,8 +165,11 @@ class Session:
                 signature=signature,
                 main=main,
             )
-        min_good = self._min_good(size, reversed(searched)) if self.find_min_good else None
+        inquiry = next((one for one in reversed(searched) if one.passed), self.inquiry)
+        min_good = self.recheck.min_good(inquiry, size) if self.find_min_good else None
         message = f"{shown} still fail{'s' * (size == 1)} the same way"
+        if self.inquiry.stopped:
+            message += "; the budget was reached before the search ended"
         if self.doubt.rates:
             message += f"; the check is flaky: {self.doubt}"
         return Ending("found", 0, message, done, standing, min_good, again.verdict.signature or signature, main=main)
@@ -207,14 +223,18 @@ class Session:
         judge = stage.without
         if judge is None:
             return None
-        ruling = self.doubt.rule(judge, judge.subject.space.whole, stage.name, f"{stage.label}, emptied", stage.purpose)
+        whole, label = judge.subject.space.whole, f"{stage.label}, emptied"
+        ruling = self.doubt.rule(judge, whole, stage.name, label, stage.purpose, spent=self._spent)
         return ruling.answer if ruling else Answer.UNKNOWN
 
     def _fails(self, stage: Stage) -> bool:
         if stage.known:
             return True
-        ruling = self.doubt.rule(stage.judge, stage.whole, stage.name, stage.label, stage.purpose)
+        ruling = self.doubt.rule(stage.judge, stage.whole, stage.name, stage.label, stage.purpose, spent=self._spent)
         return ruling is not None and ruling.answer is Answer.YES
+
+    def _spent(self) -> bool:
+        return self.inquiry.exhausted
 
     # ---- repeat: no question asked beforehand
 
@@ -239,28 +259,28 @@ class Session:
         space = self._space
         return Inquiry(self.judge, self.doubt, lambda known: Search(space, self._step(space), known), self.means)
 
-    def _study(self, verdict: Verdict) -> None:
+    def _study(self, verdict: Verdict, label: str) -> None:
         if not verdict.signature:
-            self._refuse(verdict)
+            self._refuse(verdict, label)
         self.judge.baseline = verdict.signature
         self.judge.checker.settle(verdict)
 
-    def _refuse(self, verdict: Verdict) -> None:
+    def _refuse(self, verdict: Verdict, label: str) -> None:
         raise CannotJudge(
-            "the whole model does not fail in a way that can be studied: "
+            f"{label} does not fail in a way that can be studied: "
             f"{verdict.outcome.value}, {verdict.reason}\ncheck: {self.judge.checker.describe()}"
         )
 
-    def _measure(self, surprise: ContradictionError) -> None:
+    def _measure(self, surprise: ContradictionError, label: str = "the whole model") -> None:
         """The check is flaky: find out how much. Raises CannotJudge."""
         log.warning("%s: how reliable the check is will be measured", surprise)
 
         def each_time(verdict: Verdict) -> None:
             if verdict.outcome is Outcome.FAIL and not self.judge.baseline:
-                self._study(verdict)
+                self._study(verdict, label)
 
         if self.doubt.rates is None:
-            self.doubt.measure(self.judge, self._space.whole, each_time)
+            self.doubt.measure(self.judge, self._space.whole, each_time, label)
 
     def _trust(self, trial: Trial, phase: str, label: str) -> Verdict:
         while True:
@@ -277,9 +297,11 @@ class Session:
 
         If the user's own file fails all the same, it is our reading of it that hides the failure.
         """
-        iteration, folder = self.judge.folder_for()
-        original = self.judge.subject.original(folder, iteration)
-        verdict = self.judge.check(original, "trust", record=False, own=False) if original else None
+        verdict = self.judge.recall(self._space.whole, ORIGINAL, "pre-flight", "the file as it is")
+        if verdict is None:
+            iteration, folder = self.judge.folder_for()
+            original = self.judge.subject.original(folder, iteration)
+            verdict = self.judge.check(original, "trust", ORIGINAL, own=False) if original else None
         if verdict and verdict.outcome is Outcome.FAIL:
             raise CannotJudge(
                 f"the model file fails ({verdict.signature}), but not once its inputs have fixed shapes and the "
@@ -298,25 +320,6 @@ class Session:
                 f"({verdict.outcome.value}: {verdict.reason}): it cannot tell good from bad.\n"
                 f"check: {self.judge.checker.describe()}"
             )
-
-    def _min_good(self, size: int, searched: Iterable[Inquiry]) -> Trial | None:
-        """The largest passing trial smaller than the answer, else the smallest larger one; re-checked, never empty.
-
-        Of the last search that met one.
-        """
-        inquiry = next((one for one in searched if one.passed), self.inquiry)
-        place = sorted(inquiry.passed, key=lambda t: t.ranges)
-        smaller = sorted((t for t in place if 0 < len(t) < size), key=len, reverse=True)
-        larger = sorted((t for t in place if len(t) >= size), key=len)
-        for found in (*smaller, *larger)[:MOST_MIN_GOOD]:
-            try:
-                if self.recheck.rule(inquiry.judge, found, MIN_GOOD).verdict.outcome is Outcome.PASS:
-                    return found
-            except ContradictionError:
-                self.recheck.withdraw(MIN_GOOD)
-                raise
-            self.recheck.withdraw(MIN_GOOD)
-        return None
 
 
 def _nodes(trial: Trial) -> str:

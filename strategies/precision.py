@@ -3,8 +3,8 @@
 With suspects (elements whose values leave the range of the low type) the first question is all of them, and each is
 then left out once: k + 1 questions where ranges tell the truth. Without, or where they do not suffice, ever more
 elements are raised in the order of the error that they introduce (galloping, after Bentley and Yao 1976), until the
-check passes; the shortest such prefix is found by bisection, and a minimal set in it by QuickXplain. Where error adds up
-over many elements no small set exists: halving then takes too many questions, and the prefix itself is the answer.
+check passes; the shortest such prefix is found by bisection, and a minimal set in it by QuickXplain. Where error adds
+up over many elements no small set exists: halving then takes too many questions, and the prefix is the answer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from strategies.search import Ask, Claim, Done, Step, limited
 from strategies.space import Closure, Space
 from strategies.sweep import claim, sweep
 from strategies.trial import Trial
-
 
 FASTER = 4
 """By how much galloping grows: where rankings are bad, every step of it is lost."""

@@ -18,6 +18,7 @@ from runner.backends.arrays import to_array
 from runner.backends.errors import StageError
 
 _FLOAT = 1
+_LARGEST = {10: 65504.0, 16: 3.3895313892515355e38}
 
 
 def prepare(args: Dict[str, Any]) -> None:
@@ -115,7 +116,8 @@ class _Instrument:
             for value in group
             if value.type.tensor_type.elem_type == _FLOAT
         }
-        self._floats |= {tensor.name for tensor in model.graph.initializer if tensor.data_type == _FLOAT}
+        self._weights = {tensor.name for tensor in model.graph.initializer if tensor.data_type == _FLOAT}
+        self._floats |= self._weights
 
     def layer(self, index: int, node: Any) -> None:
         """Add a copy of a node that reads and makes rounded values, and the difference that this makes."""
@@ -128,7 +130,8 @@ class _Instrument:
         for at, name in enumerate(node.input):
             if name in self._floats:
                 if name not in self._rounded:
-                    self._rounded[name] = self._narrow(name, f"winnow__rounded_{len(self._rounded)}")
+                    stem = f"winnow__rounded_{len(self._rounded)}"
+                    self._rounded[name] = self._narrow(self._clamped(name, stem), stem)
                 copy.input[at] = self._rounded[name]
         copy.output[:] = [name and f"winnow__{index}_{at}" for at, name in enumerate(node.output)]
         self._added.append(copy)
@@ -157,7 +160,9 @@ class _Instrument:
     def finish(self) -> None:
         """Put what was added into the graph."""
         make = self._helper.make_tensor
-        for name, value in (("zero", 0.0), ("huge", 3.0e38), ("tiny", 1e-30)):
+        largest = _LARGEST[self._low]
+        named = {"zero": 0.0, "huge": 3.0e38, "tiny": 1e-30, "largest": largest, "least": -largest}
+        for name, value in named.items():
             self._graph.initializer.append(make(f"winnow__{name}", _FLOAT, [], [value]))
         self._graph.node.extend(self._added)
         for name in [*self.errors, *(name for pair in self.ranges.values() for name in pair)]:
@@ -166,6 +171,13 @@ class _Instrument:
     def _add(self, op: str, inputs: List[str], output: str, **attributes: Any) -> str:
         self._added.append(self._helper.make_node(op, inputs, [output], **attributes))
         return output
+
+    def _clamped(self, name: str, stem: str) -> str:
+        """Return a weight as it is converted: what is beyond the range becomes the largest value."""
+        if name not in self._weights:
+            return name
+        below = self._add("Min", [name, "winnow__largest"], f"{stem}__below")
+        return self._add("Max", [below, "winnow__least"], f"{stem}__clamped")
 
     def _narrow(self, name: str, to: str) -> str:
         self._add("Cast", [name], f"{to}__narrow", to=self._low)

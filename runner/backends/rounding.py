@@ -1,10 +1,10 @@
 """Low precision as a GPU computes it, on a CPU: every tensor of a low type is rounded when it is made.
 
 ONNX Runtime's CPU provider computes most fp16 operators in fp32 and drops the casts between them, so that an overflow
-or a loss of digits never shows. Here a model is rewritten so that all its low-precision tensors are fp32 tensors holding
-low-precision values: each operator computes in fp32, and a pair of casts rounds what it makes. It is run without graph
-optimisations, which would drop those pairs. An emulation: on a GPU an operator may also accumulate in the low type, and
-operators that are fused round less often.
+or a loss of digits never shows. Here a model is rewritten so that all its low-precision tensors are fp32 tensors that
+hold low-precision values: each operator computes in fp32, and a pair of casts rounds what it makes. It is run without
+graph optimisations, which would drop those pairs. An emulation: on a GPU an operator may also accumulate in the low
+type, and operators that are fused round less often.
 """
 
 # runs under Python 3.8 (and so without subscripted builtins)

@@ -49,7 +49,9 @@ def run(args: Dict[str, Any]) -> Dict[str, Any]:
     start = time.perf_counter()
     backend = _backend(args["backend"])
     backend.prepare()
-    model = backend.load(args["model"], args["backend"])
+    # what an engine is built for: shapes of the samples, timings of an earlier build
+    asked = {"samples": args["samples"], "caching": args.get("timing_cache")}
+    model = backend.load(args["model"], {**args["backend"], **asked})
     loaded = time.perf_counter()
     wanted = args.get("outputs")
     if wanted is not None:

@@ -115,7 +115,8 @@ class TacticsLog:
         """Take a message, of one line or several."""
         if "0x" not in text:
             return
-        for line in text.splitlines() if "\n" in text else (text,):
+        # not splitlines: it splits at what stands between two nodes, too
+        for line in text.split("\n"):
             self._line(line[:LONGEST_LINE])
 
     def _line(self, line: str) -> None:

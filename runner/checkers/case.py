@@ -75,6 +75,6 @@ class Case:
         # what a build of the target leaves may be kept
         out = self.candidate.folder if side.builds and side is self.target_side else self.work / name
         engine = self.candidate.engine if side is self.target_side else None
-        ran = side.run(own or self.model, feeds, out, engine=engine)
+        ran = side.run(own or self.model, feeds, out, engine=engine, fresh=self.candidate.draws)
         self.runs.append(ran)
         return ran

@@ -66,6 +66,7 @@ class PythonCheck:
             python=settings.python,
             timeout=settings.timeout,
             memory_mb=settings.memory_mb,
+            fresh=candidate.draws,
             keep_log=True,
             lease=self._tools.pool.user_kind,
         )

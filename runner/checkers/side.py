@@ -12,6 +12,7 @@ from runner.checkers.checker import Tools
 from runner.checkers.normalise import normalise
 from runner.checkers.template import digest
 from runner.errors import UsageError
+from runner.leasing import lease_of
 from runner.model.values import TensorFile
 from runner.schema.backend import BackendSettings, TensorRtBackend
 from runner.verdict import Signature
@@ -78,17 +79,20 @@ class Side:
         *,
         tactics: Mapping[str, Any] | None = None,
         engine: Path | None = None,
+        fresh: bool = False,
     ) -> Ran:
         """Run ``model`` on each sample, or build it for them; outputs are written into the folder ``out``.
 
         ``tactics``: what a build is asked about them. ``engine``: one that was built of ``model`` before, to be run.
+        ``fresh``: in a new process.
 
         Raises UsageError if the settings or the installation are at fault, WorkerStartError if the interpreter is;
         never for what the model does.
         """
         out.mkdir(parents=True, exist_ok=True)
+        settings = self._settings.to_json()
         arguments = {
-            "backend": self._settings.to_json() | ({"engine": str(engine)} if engine else {}),
+            "backend": settings | ({"engine": str(engine)} if engine else {}),
             "model": str(model),
             "tactics": tactics,
             "samples": [{name: str(feed.path) for name, feed in sample.items()} for sample in samples],
@@ -103,6 +107,8 @@ class Side:
             python=self._settings.python,
             timeout=self._timeout,
             memory_mb=self._memory_mb,
+            fresh=fresh and not self.builds,
+            lease=lease_of(settings, self._tools.pool, self._settings.python, builds=self.builds),
         )
         return self._ran(reply)
 

@@ -55,8 +55,8 @@ class End:
 class Ledger:
     """The file's writer; one at a time for a sweep's folder. Thread-safe: each line is one write.
 
-    States of a job: ``queued``, ``running`` (with its process), ``ended``, ``died``, ``not_started``, ``lost`` (it ended
-    elsewhere and left nothing), and ``kept``: it had ended well before, in an earlier run of the sweep.
+    States of a job: ``queued``, ``running`` (with its process), ``ended``, ``died``, ``not_started``, ``lost`` (it
+    ended elsewhere and left nothing), and ``kept``: it had ended well before, in an earlier run of the sweep.
 
     Raises UsageError if another launcher is at work there.
     """

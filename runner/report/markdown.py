@@ -104,6 +104,10 @@ def _title(summary: Summary) -> str:
         more = f" and {len(summary.culprits) - 3} more" if len(summary.culprits) > 3 else ""
         what = text((summary.signature or {}).get("kind", "failure"))
         return f"{what}: {shown}{more}"
+    if summary.status == "found" and summary.suspects:
+        return "tactics that only bad builds chose"
+    if summary.status == "found" and summary.statistics:
+        return "the same check, again and again"
     return text(_TITLES.get(summary.status, summary.status.replace("_", " ")))
 
 

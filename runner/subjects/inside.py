@@ -78,7 +78,8 @@ class Inside:
         if not trial:  # the control: what goes in should come out
             samples = tuple(Sample(s.feeds, dict(zip(made.outputs, s.feeds.values(), strict=False))) for s in samples)
         path = self.write(made, folder)
-        return Candidate(path, folder, iteration, phase, label, trial, samples, nodes=self.names(trial))
+        names, draws = self.names(trial), bool(Graph.of(made.model).drawing)
+        return Candidate(path, folder, iteration, phase, label, trial, samples, nodes=names, draws=draws)
 
     def cut(self, trial: Trial) -> Cut:
         """Keep ``trial`` in the body. Raises CutError where a value that must come from outside is not known."""

@@ -18,6 +18,7 @@ import onnx
 import psutil
 
 from runner.errors import UsageError
+from runner.leasing import lease_of
 from runner.model.cut import CutError, cut
 from runner.model.graph import Graph
 from runner.model.store import Store
@@ -150,6 +151,7 @@ class Recorder:
             # the halves of a larger piece are the second opinion
             fresh=len(piece) == 1,
             confirm=False,
+            lease=lease_of(self.backend, self.pool, self.python),
         )
         path.unlink(missing_ok=True)
         if reply.failure and reply.failure.stage == "setup":

@@ -80,7 +80,9 @@ class Subgraph:
         if not trial:  # the control: what goes in should come out
             samples = tuple(Sample(s.feeds, dict(zip(made.outputs, s.feeds.values(), strict=False))) for s in samples)
         path = self.write(made, folder)
-        return Candidate(path, folder, iteration, phase, label, trial, samples, nodes=self.names(trial))
+        names = self.names(trial)
+        draws = not self._drawing.isdisjoint(names)
+        return Candidate(path, folder, iteration, phase, label, trial, samples, nodes=names, draws=draws)
 
     def cut(self, trial: Trial) -> Cut:
         """Cut the nodes of ``trial`` out of the model. Raises CutError if an outside value has no known type."""
@@ -103,7 +105,10 @@ class Subgraph:
             for sample in self.recorded.values
         )
         everything = self.space.whole
-        return Candidate(self.file, folder, iteration, "pre-flight", "the file as it is", everything, samples)
+        draws = bool(self._drawing)
+        return Candidate(
+            self.file, folder, iteration, "pre-flight", "the file as it is", everything, samples, draws=draws
+        )
 
     def discard(self, candidate: Candidate) -> None:
         """Remove the candidate's model file, never the user's."""
@@ -145,23 +150,38 @@ class Subgraph:
         """Whether the good side says what a tensor holds; a reference model does so for those that have a partner."""
         return self.recorded.partners is None or name in self.recorded.partners
 
+    def spoilt(self, without: frozenset[int]) -> frozenset[int]:
+        """Return the elements that cannot be judged once these are gone: they get a NaN or Inf, from them or on.
+
+        Fed to a candidate, it would itself explain a failure.
+        """
+        gone = set(without)
+        constants = self._constants if self.cut_policy is not CutPolicy.input else {}
+        for node in self.graph.nodes:
+            for name in node.inputs if node.index not in gone else ():
+                if self.graph.producers.get(name) in gone and name not in constants and self._is_spoilt(name):
+                    gone.add(node.index)
+        return frozenset(gone) - without
+
+    def _is_spoilt(self, name: str) -> bool:
+        """Whether a value that is fed would itself explain a failure."""
+        held = [values[name] for values in self.recorded.values if name in values]
+        return any(not tensor.finite for tensor in held) and not self._meant(name)
+
     def _non_finite(self, made: Cut) -> str | None:
         """The first fed value that would itself explain a non-finite output.
 
         One that is meant would not: the -Inf of an attention's mask, a NaN that the model looks for and replaces.
         """
-        for name in made.inputs:
-            if name in self.graph.inputs:
-                continue
-            for values in self.recorded.values:
-                tensor = values.get(name)
-                if tensor and not tensor.finite and not self._meant(name):
-                    return name
-        return None
+        return next((name for name in made.inputs if name not in self.graph.inputs and self._is_spoilt(name)), None)
 
     def _meant(self, name: str) -> bool:
         """Whether a NaN or Inf is meant: it does not reach the failing outputs, or the reference run ended finite."""
         return name in self.taint.harmless if self.taint else self._healthy
+
+    @cached_property
+    def _drawing(self) -> frozenset[str]:
+        return frozenset(self.graph.drawing)
 
     @cached_property
     def _healthy(self) -> bool:

@@ -1,6 +1,6 @@
 """Subject `trimming`: the elements are outputs and inputs of an answer that its failure may not need.
 
-An output is left out only where its tensor is read by another kept node, or its node hands out another one: no node
+An output is left out only where another kept node reads what its node gives, or its node hands out another one: no node
 becomes dead by it. An input whose value nobody looks at (only its shape or type is read) can be a constant. The nodes
 stay as they are.
 """
@@ -19,6 +19,7 @@ from onnx import ModelProto
 from runner.candidate import Candidate, Invalid, Sample
 from runner.model import scopes
 from runner.model.cut import Cut
+from runner.model.graph import Graph
 from runner.model.values import TensorFile
 from runner.subjects.subject import Subject
 from strategies.outcome import Answer
@@ -78,7 +79,8 @@ class Trimming:
         for node in graph.node:
             handed = [name for name in node.output if name in self.whole.outputs]
             free = [name for name in handed if name not in read]
-            outputs += [name for name in handed if name in read] + free[1:]
+            needed = not read.intersection(node.output)  # else another node keeps it alive
+            outputs += [name for name in handed if name in read] + free[needed:]
         return (*outputs, *self._shape_only())
 
     def _shape_only(self) -> list[str]:
@@ -124,9 +126,8 @@ class Trimming:
             return self.base.make(trial, folder, iteration, phase, label)
         cut = self.cut(trial)
         path = self.base.write(cut, folder)
-        return Candidate(
-            path, folder, iteration, phase, label, trial, self.samples(cut), nodes=self.base.names(self.trial)
-        )
+        names, draws = self.base.names(self.trial), bool(Graph.of(cut.model).drawing)
+        return Candidate(path, folder, iteration, phase, label, trial, self.samples(cut), nodes=names, draws=draws)
 
     def cut(self, trial: Trial) -> Cut:
         """Return the cut without what ``trial`` leaves out."""

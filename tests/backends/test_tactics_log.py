@@ -155,6 +155,8 @@ def test_files_without_line_ends_and_with_bytes_that_are_no_text(tmp_path: Path)
     path = tmp_path / "build.log"
     path.write_bytes(b"\xff" * 300_000 + b"\n" + "\n".join(FIRST).encode() + b"\n\xfe\xff")
     assert [record.op for record in parse_file(str(path))] == ["matMul1"]
+    path.write_bytes("\r\n".join(NODES).encode())
+    assert [record.nodes for record in parse_file(str(path))] == [("/a/Mat[Mul]", "/a/Add")]
 
 
 # ---- with the cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import signal
@@ -29,7 +30,8 @@ start = time.time()
 shown = subprocess.run(["scontrol", "show", "job", "-d", job], capture_output=True, text=True).stdout
 nodes = [node.name for node in onnx.load(sys.argv[1]).graph.node]
 time.sleep(0.1)
-entry = {"job": job, "device": os.environ.get("CUDA_VISIBLE_DEVICES"), "shown": shown, "start": start, "end": time.time()}
+device = os.environ.get("CUDA_VISIBLE_DEVICES")
+entry = {"job": job, "device": device, "shown": shown, "start": start, "end": time.time()}
 with open(pathlib.Path(__file__).parent / "devices.jsonl", "a") as file:
     file.write(json.dumps(entry) + "\\n")
 sys.exit("n5" in nodes)
@@ -65,7 +67,7 @@ def test_each_job_is_on_the_device_that_slurm_gave_it(cluster: OneNode, tmp_path
     check = json.dumps([sys.executable, "devices.py", "{model}"])
     done = sweep(
         cluster, tmp_path, choices, "strategy=reduce_bisect", "checker=command", f"checker.command={check}",
-        "checker.flaky=never", "hydra.sweep.dir=out",
+        "checker.flaky=never", "hydra.sweep.dir=out", "workers.lease=gpu", f"workers.leases={tmp_path / 'leases'}",
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert [(row["exit_code"], row["culprits"]) for row in table(tmp_path / "out")] == [(0, ["n5"])] * 4
@@ -78,12 +80,13 @@ def test_each_job_is_on_the_device_that_slurm_gave_it(cluster: OneNode, tmp_path
         assert told is not None, entry["shown"]
         assert entry["device"] == told[1]
     assert {entry["device"] for entry in entries} == {"0", "1"}
+    assert list((tmp_path / "leases").iterdir()), "each check held a lease on that device"
     spans: dict[str, tuple[str, float, float]] = {}
     for entry in entries:
         device, start, end = spans.get(entry["job"], (entry["device"], entry["start"], entry["end"]))
         spans[entry["job"]] = (device, min(start, entry["start"]), max(end, entry["end"]))
     by_device = sorted(spans.values())
-    for (one, _, end), (other, start, _) in zip(by_device, by_device[1:], strict=False):
+    for (one, _, end), (other, start, _) in itertools.pairwise(by_device):
         assert one != other or end <= start, "two jobs at once on one device"
 
 

@@ -16,8 +16,10 @@ import numpy as np
 import onnx
 import psutil
 import pytest
+from hydra.errors import MissingConfigException
 from onnx import TensorProto, helper, numpy_helper
 
+from runner.cli.explain import explain
 from tests.harness import ROOT
 
 CULPRIT = "n5"
@@ -244,3 +246,8 @@ def test_a_silent_sweep_says_nothing(tmp_path: Path) -> None:
 
 def _hears_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def test_a_launcher_that_is_not_installed_says_what_to_install() -> None:
+    missing = MissingConfigException("no", "hydra/launcher/submitit_slurm", options=["basic", "joblib", "winnow"])
+    assert "pip install 'winnow-onnx[slurm]'" in explain(missing)

@@ -67,7 +67,8 @@ def loop(path: Path) -> Path:
 
 def holding(word: str) -> tuple[str, ...]:
     """A check that fails for every model in whose bytes a word stands."""
-    return ("checker=command", f"checker.command={json.dumps(['sh', '-c', '! grep -q "$1" "$0"', '{model}', word])}")
+    argv = ["sh", "-c", '! grep -q "$1" "$0"', "{model}", word]
+    return "checker=command", f"checker.command={json.dumps(argv)}"
 
 
 def never_taken(path: Path, bad: str) -> Path:
