@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from runner import context as contexts
-from runner import raising, tactic_bench, tactic_compare, tactic_runs
+from runner import raising, stale, tactic_bench, tactic_compare, tactic_runs
 from runner.account import account, pass_rate
 from runner.answers import answered, files_of, with_rest
 from runner.artifacts import Artifacts
@@ -33,12 +33,13 @@ from runner.journals import Journals
 from runner.judge import Judge
 from runner.loading import Loaded, clean_up, load, record_target
 from runner.model.graph import Graph
+from runner.parent import check_map
 from runner.refine import Refinements
 from runner.report.bundle import write_bundle
-from runner.report.progress import observer
+from runner.report.progress import LogObserver, observer
 from runner.report.summary import Summary
 from runner.schema.backend import TensorRtBackend
-from runner.schema.checker import Flaky
+from runner.schema.checker import AutoChecker, Flaky
 from runner.schema.root import Settings
 from runner.schema.strategy import Find, SearchKind, SubjectKind
 from runner.session import Ending, Session
@@ -71,6 +72,10 @@ SEARCHES: dict[SearchKind, Callable[[Space, int | None], Step]] = {
 
 
 INTERRUPTED = 130
+NON_FINITE = (
+    "; the reference's outputs hold NaN or Inf as well, and checker=auto lets the same ones pass: "
+    "checker=finite takes any for a failure"
+)
 
 E = TypeVar("E", bound="Ending | None")
 
@@ -97,6 +102,7 @@ def run(settings: Settings, run_folder: Path, command: Sequence[str]) -> Summary
     """Run one job and leave its result folder behind. Raises WinnowError where the question cannot be put at all."""
     started = time.monotonic()
     run_folder = run_folder.absolute()
+    check_map(settings)
     if settings.strategy.subject is SubjectKind.recorded:
         return tactic_compare.compare(settings, run_folder, command)
     settings = raising.rounding(settings)
@@ -145,6 +151,7 @@ def _reduce(job: Job) -> Summary:
         job = replace(job, checker=audited)
     handed = HandOver(settings.result, job.folder, job.tools.at, loaded.store)
     with _judge(job, subject, loaded) as judge:
+        stale.drop(job.folder, _used(job))
         session = Session(
             judge,
             search,
@@ -183,7 +190,9 @@ def _question(job: Job, session: Session, judge: Judge, subject: Subgraph, loade
     settings = job.settings
     ending = session.preflight()
     if ending:
-        return ending
+        held = [sample[name] for sample in loaded.recorded.values for name in loaded.graph.outputs if name in sample]
+        meant = isinstance(settings.checker, AutoChecker) and not all(value.finite for value in held)
+        return replace(ending, message=ending.message + NON_FINITE) if meant else ending
     checker = job.checker.checker if isinstance(job.checker, Audited) else job.checker
     non_finite = judge.baseline is not None and judge.baseline.kind in ("nan", "inf")
     # an engine has no values of inner tensors to look at
@@ -246,7 +255,9 @@ def _judge(job: Job, subject: Subject, loaded: Loaded | None) -> Iterator[Judge]
     journal = job.journals.main(context)
     artifacts = Artifacts(settings.artifacts, job.folder, job.tools.cwd)
     nouns = {SubjectKind.precision: "raised", SubjectKind.engine: "builds", SubjectKind.tactics: "tactics"}
-    watcher = observer(noun=nouns.get(settings.strategy.subject, "nodes" if loaded else "iterations"))
+    noun = nouns.get(settings.strategy.subject, "nodes" if loaded else "iterations")
+    # a live view would swallow the question that is put to a person
+    watcher = LogObserver(noun) if isinstance(job.checker, InteractiveCheck) else observer(noun=noun)
 
     def report(iteration: int, phase: str, label: str, trial: Trial, verdict: Verdict, left: int | None) -> None:
         watcher.checked(iteration, phase, label, verdict.outcome.value, verdict.seconds, len(trial), left)
@@ -277,6 +288,14 @@ def _refinements(job: Job, judge: Judge, loaded: Loaded, search: Callable[[Space
 
 def _account(job: Job, judge: Judge, ending: Ending, loaded: Loaded | None, doubt: Doubt | None = None) -> Summary:
     return account(job.settings, job.checker, job.pool, judge, ending, loaded, job.started, doubt)
+
+
+def _used(job: Job) -> list[Path]:
+    """The files that the run reads, which may be an earlier one's results."""
+    settings = job.settings
+    inputs = getattr(settings.inputs, "path", None)
+    named = (settings.model, settings.reference.model, *(inputs if isinstance(inputs, list) else [inputs]))
+    return [job.tools.at(path) for path in named if path]
 
 
 def _closure(settings: Settings) -> Closure:

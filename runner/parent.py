@@ -49,6 +49,15 @@ class Inherited:
     warnings: tuple[str, ...]
 
 
+def check_map(settings: Settings) -> None:
+    """Raise UsageError for a map of tensors to a parent that is not there."""
+    if map_of(settings.reference) and not settings.reference.model:
+        raise UsageError(
+            f"reference.map={map_of(settings.reference)} maps tensors of the model to those of its parent, and no "
+            "parent is given: add reference.model=PATH, or leave reference.map out"
+        )
+
+
 def inherit(
     settings: Settings,
     graph: Graph,

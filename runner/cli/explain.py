@@ -168,7 +168,8 @@ def _missing_option(error: MissingConfigException) -> str:
     source = re.match(r"In '([^']*)'", str(error))
     where = f" (in {source.group(1)})" if source and source.group(1) != "config" else ""
     extra = " It comes with an extra: pip install 'winnow-onnx[slurm]'." if name.startswith("submitit_") else ""
-    return f"{what}{where}: no such option{close(name, options)}.{extra}{listed} To see all groups: python -m runner --help"
+    said = f"{what}{where}: no such option{close(name, options)}.{extra}{listed}"
+    return f"{said} To see all groups: python -m runner --help"
 
 
 def _first_line(text: str) -> str:

@@ -43,7 +43,7 @@ class Task:
         folder = Path(HydraConfig.get().runtime.output_dir)
         job = int(HydraConfig.get().job.num) if HydraConfig.get().mode == RunMode.MULTIRUN else None
         os.environ.pop("HYDRA_FULL_ERROR", None)
-        silent = written = False
+        silent = written = refused = False
         try:
             with terminable() as signals, holding(folder):
                 settings = _settings(config, folder, job)
@@ -67,14 +67,14 @@ class Task:
             summary = _failed(error, config, folder)
             # a run that was refused leaves alone what an earlier one left in the folder (a sweep needs its row, though)
             refused = isinstance(error, UsageError) and job is None and (folder / "result.json").is_file()
-            written = refused or isinstance(error, FolderTakenError)
+            written = refused = refused or isinstance(error, FolderTakenError)
         self.ended.append(summary)
         if not written:
             ensure_result(summary, folder)
         if job is not None and summary.exit_code in earlier.ENDED_WELL:
             earlier.note(folder, config, summary.exit_code)
         if not silent:
-            _say(summary, folder, job)
+            _say(summary, folder, job, refused=refused)
         if job is not None and summary.status == "interrupted":  # the rest of the sweep must not run
             raise Terminated if summary.exit_code == Terminated.exit_code else KeyboardInterrupt
 
@@ -145,8 +145,11 @@ def ensure_result(summary: Summary, folder: Path) -> None:
         _log.error("result.json could not be written: %s", error)
 
 
-def _say(summary: Summary, folder: Path, job: int | None) -> None:
-    """Say in one last line how it ended; what went wrong goes to stderr."""
+def _say(summary: Summary, folder: Path, job: int | None, *, refused: bool = False) -> None:
+    """Say in one last line how it ended; what went wrong goes to stderr.
+
+    ``refused``: the result in the folder is an earlier run's.
+    """
     number = f"#{job} " if job is not None else ""
     answer = ", ".join(summary.culprits) if summary.status == "found" else ""
     nodes = f" ({summary.nodes_after} of {summary.nodes_before} nodes)" if summary.nodes_after is not None else ""
@@ -157,5 +160,8 @@ def _say(summary: Summary, folder: Path, job: int | None) -> None:
     names = ("REPORT.md", "result.json") if summary.exit_code != UsageError.exit_code else ("result.json",)
     report = next((path for name in names if (path := folder / name).exists()), folder)
     line = f"{number}{summary.status}: {what}" if what else f"{number}{summary.status}"
+    if refused:
+        say(line, error=True)
+        return
     text = f"{line}\n{number}{report}" if "\n" in line else f"{line} [{report}]"
     say(text, error=summary.exit_code not in {0, 4, 5, 6})

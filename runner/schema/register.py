@@ -38,6 +38,8 @@ SCHEMAS: Mapping[str, Mapping[str, type]] = MappingProxyType(
         "strategy": {
             "strategy": StrategySettings,
             "precision": PrecisionSettings,
+            "precision_bisect": PrecisionSettings,
+            "precision_linear": PrecisionSettings,
             "tactic_repeat": TacticSettings,
             "tactic_isolate": TacticSettings,
             "tactic_compare": TacticSettings,

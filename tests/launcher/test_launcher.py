@@ -103,10 +103,11 @@ def until(what: Callable[[], bool], seconds: float = 60) -> None:
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_only_what_is_missing_runs_again(tmp_path: Path) -> None:
     kinds = ["a", "kills", "b", "dies", "hangs", "c", "d", "e"]
     choices = prepared(tmp_path, kinds)
-    arguments = [choices, *ASKED, "checker.timeout=1.5", "hydra.launcher.n_jobs=3"]
+    arguments = [choices, *ASKED, "checker.timeout=1", "hydra.launcher.n_jobs=3"]
     first = sweep(tmp_path, *arguments, "hydra.sweep.dir=out")
     assert first.returncode == 7, first.stdout + first.stderr
     rows = table(tmp_path / "out")

@@ -9,6 +9,7 @@ import pytest
 
 from runner.doubt import Doubt
 from runner.errors import CannotJudge
+from runner.inquiry import Budget
 from runner.schema.checker import Flaky
 from strategies.outcome import Outcome
 from strategies.trial import Trial
@@ -106,3 +107,28 @@ def test_a_resumed_flaky_run_pays_nothing_twice(tmp_path):
     assert ending.trial == Trial.of([5, 6])
     assert sum(second.judge.tally.paid.values()) == 0
     assert paid > 40
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("checks", [0, 3, 10])
+def test_repeats_of_a_search_are_part_of_its_budget(tmp_path, checks, workers):
+    given = {"doubt": Doubt(Flaky.always, 0.01), "workers": workers, "budget": Budget(checks)}
+    one = session(tmp_path, flaky(0.5, 0.0, 7, 20, seed=5), **given)
+    assert one.preflight() is None
+    ending = one.reduce()
+    # what was under way when the budget was spent is paid for as well
+    assert checks <= one.judge.tally.paid["search"] <= checks + workers - 1
+    assert "the budget was reached before the search ended" in ending.message
+
+
+def test_what_is_reused_is_counted_once_and_all_of_it(tmp_path):
+    runs = []
+    for seed in (2, 9):
+        one = session(tmp_path, flaky(0.6, 0.0, 5, 6, seed=seed), doubt=Doubt(Flaky.always, 0.01))
+        one.preflight()
+        one.reduce()
+        runs.append(one.judge.tally)
+    paid = sum(runs[0].paid.values())
+    assert paid == sum(runs[0].outcomes.values()) == len(one.judge.journal.entries())
+    assert (runs[0].reused, runs[1].reused, runs[1].paid.total()) == (0, paid, 0)
+    assert runs[1].outcomes == runs[0].outcomes

@@ -297,3 +297,52 @@ def test_a_spent_budget_ends_the_search_for_more(tmp_path: Path) -> None:
     run = winnow(*given, folder=tmp_path / "run")
     assert (run.code, run.result["answers"]) == (0, [])
     assert not (run.folder / "answers").exists()
+
+
+def test_an_output_that_a_kept_node_shares_its_producer_with_is_left_out(tmp_path: Path) -> None:
+    """Nobody kept reads the second part of what is split; the first keeps the node alive."""
+    nodes = [
+        helper.make_node("Neg", ["x"], ["a"], name="a"),
+        helper.make_node("Split", ["a"], ["left", "right"], name="split", axis=0),
+        helper.make_node("Sinh", ["left"], ["b"], name="b"),
+        helper.make_node("Tanh", ["right"], ["c"], name="c"),
+        helper.make_node("Mul", ["b", "c"], ["y"], name="y"),
+    ]
+    given = saved(model_of(nodes, ["x"], [helper.make_tensor_value_info("y", 1, [1, 3])]), tmp_path, x=X)
+    check = by_command(check_script(tmp_path, "sys.exit(1 if 'b' in nodes else 0)"))
+    run = winnow(*given, *check, "strategy.reduce_inputs=false", folder=tmp_path / "run")
+    assert run.result["culprits"] == ["a", "split", "b"], run.output
+    assert [output.name for output in run.model().graph.output] == ["b"]
+
+
+def test_a_draw_is_another_one_in_each_check(tmp_path: Path) -> None:
+    """ONNX Runtime draws the same in every session of a process."""
+    nodes = [
+        helper.make_node("RandomNormal", [], ["drawn"], name="drawn", shape=[1]),
+        helper.make_node("Log", ["drawn"], ["log"], name="log"),
+        helper.make_node("Add", ["x", "log"], ["y"], name="sum"),
+    ]
+    given = saved(model_of(nodes, ["x"], ["y"]), tmp_path, x=X)
+    run = winnow(*given, "checker=finite", "checker.flaky=always", "plan=true", folder=tmp_path / "run")
+    assert 0 < run.result["reliability"]["whole_model"]["failed"] < 20, run.output
+
+
+def test_an_infinite_reference_is_named_where_auto_finds_nothing(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Sub", ["x", "x"], ["zero"], name="zero"),
+        helper.make_node("Div", ["x", "zero"], ["y"], name="y"),
+    ]
+    given = (*saved(model_of(nodes, ["x"], ["y"]), tmp_path, x=X), f"journal.reuse=[{tmp_path / 'one'}]")
+    run = winnow(*given[:-1], folder=tmp_path / "one")
+    assert run.code == 4
+    assert "checker=finite" in run.result["message"]
+    again = winnow(*given, folder=tmp_path / "two")
+    # the file as it is was checked as well: that is not paid for twice
+    paid = run.result["checks"]["trust"]
+    assert again.result["checks"] == {"search": 0, "trust": 0, "reused": paid, "refine": 0}
+
+
+def test_a_map_to_a_parent_that_is_not_there(tmp_path: Path) -> None:
+    run = winnow(*plain(tmp_path), "reference.map={t1: other}", folder=tmp_path / "run")
+    assert run.code == 2
+    assert "reference.model=PATH" in run.output

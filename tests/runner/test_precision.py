@@ -1,0 +1,174 @@
+"""`strategy=precision`, as a user runs it: low precision is rounded after every operator."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.harness import Run, winnow
+
+SIZE = 24
+
+
+def network(*planted: int, kind: str = "overflow", opset: int = 18) -> onnx.ModelProto:
+    """A chain of layers; at the ``planted`` ones a value leaves the range of fp16 and comes back, or digits are lost."""
+    random = np.random.default_rng(0)
+    nodes, weights, x = [], [], "x"
+
+    def constant(name: str, value: object) -> str:
+        weights.append(numpy_helper.from_array(np.asarray(value, np.float32), name))
+        return name
+
+    def add(op: str, inputs: list[str], name: str) -> str:
+        nodes.append(helper.make_node(op, inputs, [f"{name}_out"], name=name))
+        return f"{name}_out"
+
+    for number in range(10):
+        weight = constant(f"w{number}", random.normal(0, SIZE**-0.5, (SIZE, SIZE)))
+        x = add("Relu", [add("MatMul", [x, weight], f"product{number}")], f"relu{number}")
+        if number in planted and kind == "overflow":
+            x = add("Mul", [x, constant(f"more{number}", 3.0)], f"gain{number}")
+            x = add("Mul", [x, constant(f"big{number}", 60000.0)], f"up{number}")
+            x = add("Div", [x, f"big{number}"], f"down{number}")
+        elif number in planted:
+            x = add("Add", [x, constant(f"big{number}", 4096.0)], f"up{number}")
+            x = add("Sub", [x, f"big{number}"], f"down{number}")
+        x = add("Tanh", [x], f"tanh{number}")
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, SIZE])]
+    outputs = [helper.make_tensor_value_info(x, TensorProto.FLOAT, [4, SIZE])]
+    graph = helper.make_graph(nodes, "chain", inputs, outputs, weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    model.ir_version = 9
+    return model
+
+
+def search(folder: Path, model: onnx.ModelProto, *options: str, strategy: str = "precision") -> Run:
+    onnx.save(model, str(folder / "net.onnx"))
+    inputs = "inputs.ranges={x: [0.5, 3]}"
+    return winnow(f"strategy={strategy}", f"model={folder / 'net.onnx'}", inputs, *options, folder=folder / "run")
+
+
+def test_an_overflow_is_named_and_the_model_handed_over(tmp_path: Path) -> None:
+    run = search(tmp_path, network(3, 7))
+    assert run.code == 0, run.output
+    result = run.result
+    assert {name[:-1] for name in result["culprits"]} <= {"up", "down"}
+    assert result["minimality"] == "1-minimal"
+    assert result["checks"]["search"] <= len(result["culprits"]) + 3
+    told = result["precision"]
+    assert [one["node"] for one in told["selected"]] == told["nodes_to_exclude"] == result["culprits"]
+    assert all("beyond 6.55e+04" in one["reason"] for one in told["selected"])
+    assert 0.9 < told["low_share"]["flops"] < 1 and told["low_share"]["weights"] > 0.9
+    model = run.model("mixed.onnx")
+    onnx.checker.check_model(model, full_check=True)
+    halves = [tensor for tensor in model.graph.initializer if tensor.data_type == TensorProto.FLOAT16]
+    assert len(halves) >= 10
+
+
+def test_lost_digits_are_found_by_the_error_that_nodes_introduce(tmp_path: Path) -> None:
+    run = search(tmp_path, network(5, kind="cancellation"))
+    assert run.code == 0, run.output
+    assert run.result["culprits"] == ["up5", "down5"]
+    assert run.result["checks"]["search"] <= 6
+
+
+def test_bfloat16(tmp_path: Path) -> None:
+    run = search(tmp_path, network(5, kind="cancellation"), "strategy.low=bfloat16", "checker.rtol=0.05")
+    assert run.code == 0, run.output
+    assert set(run.result["culprits"]) >= {"up5", "down5"}
+    assert run.result["precision"]["low"] == "bfloat16"
+
+
+def test_nothing_has_to_be_raised(tmp_path: Path) -> None:
+    run = search(tmp_path, network())
+    assert run.code == 4, run.output
+    assert "everything passes in float16" in run.result["message"]
+    onnx.checker.check_model(run.model("mixed.onnx"), full_check=True)
+
+
+def test_no_set_suffices(tmp_path: Path) -> None:
+    command = f"checker.command={[sys.executable, '-c', 'raise SystemExit(1)', '{model}']}"
+    run = search(tmp_path, network(), "checker=command", command)
+    assert run.code == 5, run.output
+    assert "even with everything in float32" in run.result["message"]
+
+
+@pytest.mark.parametrize("search_kind", ["precision_bisect", "precision_linear"])
+@pytest.mark.parametrize(("direction", "edge"), [("forward", "down3"), ("reverse", "up3")])
+def test_from_one_end(tmp_path: Path, search_kind: str, direction: str, edge: str) -> None:
+    run = search(tmp_path, network(3), f"strategy.direction={direction}", strategy=search_kind)
+    assert run.code == 0, run.output
+    culprits = run.result["culprits"]
+    assert edge == (culprits[-1] if direction == "forward" else culprits[0])
+    assert run.result["minimality"] == "window"
+
+
+def test_a_model_that_is_fp16_already(tmp_path: Path) -> None:
+    """What was raised to fp32 is read back in fp16 where the rest of the model wants it."""
+    first = search(tmp_path, network(3))
+    everything = search_low(tmp_path / "low", tmp_path / "net.onnx")
+    again = winnow(
+        "strategy=precision",
+        f"model={everything}",
+        f"reference.model={tmp_path / 'net.onnx'}",
+        "inputs.ranges={x: [0.5, 3]}",
+        folder=tmp_path / "again",
+    )
+    assert again.code == 0, again.output
+    assert again.result["culprits"] == first.result["culprits"]
+
+
+def search_low(folder: Path, model: Path) -> Path:
+    """The model with everything in fp16: a check that always passes asks for nothing else."""
+    folder.mkdir()
+    command = f"checker.command={[sys.executable, '-c', 'pass', '{model}']}"
+    run = winnow("strategy=precision", f"model={model}", "checker=command", command, folder=folder / "run")
+    assert run.code == 4, run.output
+    return run.folder / "mixed.onnx"
+
+
+def test_types_that_are_no_pair(tmp_path: Path) -> None:
+    run = search(tmp_path, network(), "strategy.low=float32")
+    assert run.code == 2
+    assert "low is float16 or bfloat16" in run.output
+
+
+def test_a_model_without_floats(tmp_path: Path) -> None:
+    node = helper.make_node("Add", ["x", "x"], ["y"], name="sum")
+    values = [helper.make_tensor_value_info(name, TensorProto.INT64, [2]) for name in "xy"]
+    model = helper.make_model(helper.make_graph([node], "g", values[:1], values[1:]))
+    model.ir_version = 9
+    run = search(tmp_path, model)
+    assert run.code == 6, run.output
+    assert "no node of it can run in both" in run.result["message"]
+
+
+def test_a_large_model_shares_its_weights(tmp_path: Path) -> None:
+    """Beyond 32 MiB each trial writes its graph alone; both precisions lie in one file each."""
+    weight = np.random.default_rng(0).normal(0, 0.01, (3000, 3000)).astype(np.float32)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"], name="product"),
+        helper.make_node("Mul", ["a", "big"], ["b"], name="up"),
+        helper.make_node("Div", ["b", "big"], ["y"], name="down"),
+    ]
+    big = numpy_helper.from_array(np.array(60000, np.float32), "big")
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3000])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 3000])],
+        [numpy_helper.from_array(weight, "w"), big],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    model.ir_version = 9
+    run = search(tmp_path, model, "artifacts=all")
+    assert run.code == 0, run.output
+    assert run.result["culprits"] == ["up", "down"]
+    kept = list((run.folder / "store").glob("kept.*"))
+    assert kept and all(path.stat().st_size < 4096 for path in kept)
+    assert run.model("mixed.onnx").ByteSize() > 2 * weight.size
