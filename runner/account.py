@@ -12,12 +12,12 @@ from typing import Any
 from runner.checkers.checker import Checker
 from runner.context import drifted, versions
 from runner.doubt import ANSWER, SECONDS, Doubt
+from runner.ending import Ending
 from runner.judge import Judge
 from runner.loading import Loaded
 from runner.recheck import HANDED_OVER
 from runner.report.summary import Checks, Seconds, Summary
 from runner.schema.root import Settings
-from runner.session import Ending
 from runner.workers.pool import Pool
 from strategies.outcome import Outcome
 

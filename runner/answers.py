@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from runner.ending import Ending
 from runner.further import Rest
 from runner.report.bundle import Answer as Handed
 from runner.report.summary import Summary
-from runner.session import Ending
 from runner.subjects.subgraph import Subgraph
 from runner.subjects.trimming import cutting
 

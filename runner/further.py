@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from runner.ending import Ending
 from runner.handover import MIN_GOOD, REDUCED, HandOver
 from runner.report.summary import Summary
-from runner.session import Ending, Session
+from runner.session import Session
 from runner.subjects.subgraph import Subgraph
 
 SHOWN = 3

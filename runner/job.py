@@ -24,6 +24,7 @@ from runner.checkers.registry import build as build_checker
 from runner.checkers.runtime import RuntimeCheck
 from runner.descents import Descents
 from runner.doubt import Doubt
+from runner.ending import Ending
 from runner.errors import UsageError, WinnowError
 from runner.further import Further
 from runner.handover import REDUCED, HandOver
@@ -42,13 +43,14 @@ from runner.schema.backend import TensorRtBackend
 from runner.schema.checker import AutoChecker, Flaky
 from runner.schema.root import Settings
 from runner.schema.strategy import Find, SearchKind, SubjectKind
-from runner.session import Ending, Session
+from runner.session import Session
 from runner.sources import recorder, recording_backend
 from runner.subjects.command import Command
 from runner.subjects.recording import Recorder
 from runner.subjects.subgraph import Subgraph
 from runner.subjects.subject import Subject
 from runner.subjects.taint import taint_of_all
+from runner.terms import closure, used
 from runner.verdict import Verdict
 from runner.workers.guardian import Guardian
 from runner.workers.leases import Leases
@@ -128,7 +130,7 @@ def run(settings: Settings, run_folder: Path, command: Sequence[str]) -> Summary
 
 def _reduce(job: Job) -> Summary:
     settings = job.settings
-    closure = _closure(settings)
+    kept = closure(settings)
     loaded = load(settings, job.pool, job.folder)
     subject = Subgraph(
         loaded.graph,
@@ -137,7 +139,7 @@ def _reduce(job: Job) -> Summary:
         loaded.types,
         loaded.path,
         job.folder / "values",
-        closure,
+        kept,
         settings.inputs.cut,
         settings.inputs.outputs,
     )
@@ -151,7 +153,7 @@ def _reduce(job: Job) -> Summary:
         job = replace(job, checker=audited)
     handed = HandOver(settings.result, job.folder, job.tools.at, loaded.store)
     with _judge(job, subject, loaded) as judge:
-        stale.drop(job.folder, _used(job))
+        stale.drop(job.folder, used(settings, job.tools.at))
         session = Session(
             judge,
             search,
@@ -281,38 +283,13 @@ def _refinements(job: Job, judge: Judge, loaded: Loaded, search: Callable[[Space
     def record(graph: Graph, folder: Path) -> Recorder:
         return recorder(settings, recording_backend(settings), graph, loaded.store, job.pool, folder)
 
-    inside = settings.strategy.inside and _closure(settings) is Closure.FREE
+    inside = settings.strategy.inside and closure(settings) is Closure.FREE
     descents = Descents(journal, record, job.folder / "values" / "inside", search) if inside else None
     return Refinements(journal, settings.strategy.trim, descents)
 
 
 def _account(job: Job, judge: Judge, ending: Ending, loaded: Loaded | None, doubt: Doubt | None = None) -> Summary:
     return account(job.settings, job.checker, job.pool, judge, ending, loaded, job.started, doubt)
-
-
-def _used(job: Job) -> list[Path]:
-    """The files that the run reads, which may be an earlier one's results."""
-    settings = job.settings
-    inputs = getattr(settings.inputs, "path", None)
-    named = (settings.model, settings.reference.model, *(inputs if isinstance(inputs, list) else [inputs]))
-    return [job.tools.at(path) for path in named if path]
-
-
-def _closure(settings: Settings) -> Closure:
-    strategy = settings.strategy
-    if not strategy.reduce_inputs and not strategy.reduce_outputs:
-        raise UsageError(
-            "strategy.reduce_inputs=false strategy.reduce_outputs=false: nothing is left to reduce; "
-            "set one of them at most"
-        )
-    if strategy.find is Find.all and not (strategy.reduce_inputs and strategy.reduce_outputs):
-        raise UsageError(
-            "strategy.find=all leaves out the nodes of an answer wherever they are: neither inputs nor outputs can be "
-            "kept: leave out strategy.reduce_inputs=false and strategy.reduce_outputs=false"
-        )
-    if not strategy.reduce_inputs:
-        return Closure.ANCESTORS
-    return Closure.FREE if strategy.reduce_outputs else Closure.DESCENDANTS
 
 
 def _means(job: Job) -> Means:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from runner import casting as casts
 from runner.candidate import Candidate
 from runner.doubt import SEARCH_ERROR, Doubt, Ruling
+from runner.ending import Ending
 from runner.errors import CannotJudge
 from runner.gain import gain
 from runner.handover import HandOver
@@ -23,7 +24,6 @@ from runner.schema.backend import OnnxRuntimeBackend, Rounding
 from runner.schema.checker import Flaky
 from runner.schema.root import Settings
 from runner.schema.strategy import Direction, Goal, PrecisionSettings, SearchKind, SubjectKind
-from runner.session import Ending
 from runner.stage import Standing
 from runner.subjects.precision import Precision, parents_of
 from runner.verdict import Verdict

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from runner.checkers.interactive import Undo
 from runner.doubt import ANSWER, CONTROL, HEALTHY, REMOVAL, WHOLE, ContradictionError, Doubt, IndistinctError
+from runner.ending import Ending
 from runner.errors import CannotJudge
 from runner.handover import REDUCED, HandOver
 from runner.inquiry import Inquiry, Means
@@ -15,7 +16,7 @@ from runner.judge import Judge
 from runner.recheck import Recheck
 from runner.schema.checker import Flaky
 from runner.stage import Refiner, Stage, Standing
-from runner.verdict import Signature, Verdict
+from runner.verdict import Verdict
 from strategies.outcome import Answer, Outcome
 from strategies.search import Claim, Done, Search, Step
 from strategies.space import Space
@@ -29,30 +30,6 @@ ORIGINAL = 999
 """The attempt that is about the user's file as it is."""
 MOST_REFUSALS, MOST_SURPRISES = 12, 3
 """How many refused removals, and passing sets around the answer, are checked again."""
-
-
-@dataclass(frozen=True)
-class Ending:
-    """How a session ended.
-
-    ``standing``: the answer; ``main``: its trial before it was refined. ``min_good``: the trial nearest to it that
-    passes.
-    """
-
-    status: str
-    exit_code: int
-    message: str
-    done: Done | None = None
-    standing: Standing | None = None
-    min_good: Trial | None = None
-    signature: Signature | None = None
-    remaining: int = 0
-    main: Trial | None = None
-
-    @property
-    def trial(self) -> Trial | None:
-        """The trial of the answer."""
-        return self.standing.trial if self.standing else None
 
 
 class Session:

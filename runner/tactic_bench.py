@@ -15,6 +15,7 @@ from runner.checkers.building import ENGINE
 from runner.checkers.interactive import Undo
 from runner.checkers.side import Side
 from runner.doubt import CONTROL, Doubt
+from runner.ending import Ending
 from runner.errors import CannotJudge, UsageError, WinnowError
 from runner.handover import HandOver
 from runner.inquiry import Means
@@ -25,7 +26,7 @@ from runner.report.bundle import write_bundle
 from runner.report.summary import Summary
 from runner.schema.root import Settings
 from runner.schema.strategy import SearchKind
-from runner.session import Ending, Session
+from runner.session import Session
 from runner.subjects.engine import Engine
 from runner.subjects.subject import Subject
 from runner.subjects.tactics import Tactics, nearest

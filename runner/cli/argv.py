@@ -64,11 +64,9 @@ def _value(key: str, text: str, *, multirun: bool) -> str:
     if key in PATH_KEYS:
         return path_value(key, text, multirun=multirun)
     if key in _HYDRA_FOLDERS:
-        return (
-            text
-            if "${" in text or not text
-            else _literal(key, str(Path(text).expanduser()) if text[0] == "~" else text)
-        )
+        if "${" in text or not text or _is_quoted(key, text):
+            return text
+        return _literal(key, str(Path(text).expanduser()) if text[0] == "~" else text)
     if key in _TEXT_KEYS:
         return text_value(key, text, multirun=multirun)
     return text
@@ -105,6 +103,11 @@ def path_value(key: str, text: str, *, multirun: bool) -> str:
 
 def _literal(key: str, text: str) -> str:
     return text if means_itself(key, text) else quote(text)
+
+
+def _is_quoted(key: str, text: str) -> bool:
+    """Whether ``text`` is in Hydra's own quotes, and no folder of that very name is there."""
+    return text[0] == text[-1] and text[0] in "'\"" and not exists(text) and parse(f"{key}={text}") is not None
 
 
 def _names_files(key: str, text: str) -> bool:

@@ -11,6 +11,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import onnx
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto
@@ -19,6 +20,7 @@ from runner.report.atomic import write_text
 from runner.report.summary import Summary
 
 REPORT_NAME = "REPORT.md"
+_SHARES = {"nodes": "nodes", "flops": "arithmetic", "weights": "weights"}
 _MOST_ROWS = 200
 _LONGEST_CELL = 160
 # what Markdown or HTML could read as markup where it stands (an underscore inside a word, or a colon before a space,
@@ -124,6 +126,8 @@ def _failure(summary: Summary) -> str:
 def _nodes(summary: Summary, proto: ModelProto | None) -> str:
     if summary.nodes_after is None:
         return ""
+    if summary.precision:
+        return _raised(summary, summary.precision)
     size = f"{summary.nodes_after} of {summary.nodes_before} nodes are left."
     nested = "" if not summary.nested else "\n\nNested nodes kept:\n\n" + _list(code(path) for path in summary.nested)
     if proto is None:
@@ -137,6 +141,17 @@ def _nodes(summary: Summary, proto: ModelProto | None) -> str:
     return _section(
         "The reduced model", f"{size} Opsets: {text(opsets)}; IR version {proto.ir_version}.\n\n{table}{cut}{nested}"
     )
+
+
+def _raised(summary: Summary, told: Mapping[str, Any]) -> str:
+    selected = told["selected"]
+    rows = [(one["node"], one["op"], one["reason"]) for one in selected[:_MOST_ROWS]]
+    more = f"\n\n{len(selected) - len(rows)} more nodes are not listed." if len(selected) > len(rows) else ""
+    share = told["low_share"]
+    parts = ", ".join(f"{share[key]:.1%} of the {name}" for key, name in _SHARES.items())
+    raised = f"{summary.nodes_after} of {summary.nodes_before} nodes are in {text(told['high'])}."
+    said = f"{raised} In {text(told['low'])}: {parts}."
+    return _section("Raised nodes", f"{said}\n\n{_table(('node', 'op', 'why'), rows, names=2)}{more}")
 
 
 def _fused(summary: Summary) -> str:

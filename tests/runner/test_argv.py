@@ -107,6 +107,7 @@ def test_plain_values_are_left_alone() -> None:
 
 def test_interpolations_and_hydra_quotes_still_work() -> None:
     assert rewrite(["hydra.run.dir=out/${now:%Y}"]).argv == ("hydra.run.dir=out/${now:%Y}",)
+    assert rewrite(["hydra.run.dir='a b'"]).argv == ("hydra.run.dir='a b'",)
     assert seen(rewrite(["model='a b.onnx'"]).argv[0]) == ["a b.onnx"]
 
 

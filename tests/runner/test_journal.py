@@ -108,10 +108,29 @@ def test_another_context_is_refused_by_name_and_left_alone(tmp_path: Path) -> No
     put(Journal(path, CONTEXT), [1])
     path.write_bytes(path.read_bytes() + b'{"torn')
     before = path.read_bytes()
-    with pytest.raises(UsageError, match=r"check: def -> xyz; more: \(none\) -> 1") as caught:
+    with pytest.raises(UsageError, match=r"check changed: def -> xyz; more changed: \(none\) -> 1") as caught:
         Journal(path, {"model": "abc", "check": "xyz", "more": "1"})
     assert "model:" not in str(caught.value)
     assert path.read_bytes() == before
+
+
+def test_a_journal_of_another_context_without_verdicts_is_begun_anew(tmp_path: Path) -> None:
+    """A run that was refused at its first check leaves one: it must not bar the mended command."""
+    path = tmp_path / "j"
+    Journal(path, CONTEXT)
+    other = {"model": "abc", "check": "xyz"}
+    put(Journal(path, other), [1])
+    with pytest.raises(UsageError, match="check changed"):
+        Journal(path, CONTEXT)
+    with pytest.raises(UsageError, match="check changed"):
+        Journal(path, CONTEXT, shared=True)
+
+
+def test_of_a_part_that_is_a_configuration_only_what_changed_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    put(Journal(path, {"target": '{"name": "onnxruntime", "threads": 1}'}), [1])
+    with pytest.raises(UsageError, match=r"target threads changed: 1 -> 2\. "):
+        Journal(path, {"target": '{"name": "onnxruntime", "threads": 2}'})
 
 
 @pytest.mark.parametrize(
@@ -225,7 +244,7 @@ def test_reuse_refuses_another_context_and_a_folder_without_a_journal(tmp_path: 
     other = tmp_path / "old" / "journal.jsonl"
     Journal(other, {"model": "zzz", "check": "def"})
     journal = Journal(tmp_path / "j", CONTEXT)
-    with pytest.raises(UsageError, match="model: zzz -> abc"):
+    with pytest.raises(UsageError, match="model changed: zzz -> abc"):
         journal.reuse([other.parent])
     (tmp_path / "empty").mkdir()
     for path in (tmp_path / "empty", tmp_path / "absent"):

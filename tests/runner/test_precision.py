@@ -16,7 +16,7 @@ SIZE = 24
 
 
 def network(*planted: int, kind: str = "overflow", opset: int = 18) -> onnx.ModelProto:
-    """A chain of layers; at the ``planted`` ones a value leaves the range of fp16 and comes back, or digits are lost."""
+    """A chain of layers; at the ``planted`` ones a value leaves the range of fp16 and comes back, or loses digits."""
     random = np.random.default_rng(0)
     nodes, weights, x = [], [], "x"
 

@@ -25,9 +25,12 @@ g (float[2,3] x, bool c, int64 n) => (float[2,3] y, float[K,2,3] stack, float[2,
   a = Mul(x, w)
   [iff] b = If(c) <then_branch = t () => (float[2,3] tb) { t1 = Add(a, one)  tb = Mul(t1, w) },
                    else_branch = e () => (float[2,3] eb) { eb = Identity(a) }>
-  [loop] y0, stack = Loop(n, go, b) <body = bd (int64 i, bool ci, float[2,3] s) => (bool co, float[2,3] so, float[2,3] sc)
-     { co = Identity(ci)  fi = Cast<to=1>(i)  s1 = Add(s, fi)  so = Mul(s1, w)  sc = Sub(so, a) }>
-  [scan] fin, z0 = Scan(start, y0) <num_scan_inputs = 1, body = sb (float[3] st, float[3] el) => (float[3] st2, float[3] o)
+  [loop] y0, stack = Loop(n, go, b) <body = bd (int64 i, bool ci, float[2,3] s) =>
+     (bool co, float[2,3] so, float[2,3] sc)
+     { co = Identity(ci)  fi = Cast<to=1>(i)
+       s1 = Add(s, fi)  so = Mul(s1, w)  sc = Sub(so, a) }>
+  [scan] fin, z0 = Scan(start, y0) <num_scan_inputs = 1, body = sb (float[3] st, float[3] el) =>
+     (float[3] st2, float[3] o)
      { st2 = Add(st, el)  ab = Abs(st2)  o = Sqrt(ab) }>
   y = Softmax(y0)
   z = Relu(z0)
