@@ -23,7 +23,10 @@ def lease_of(backend: Mapping[str, Any], pool: Pool, python: str | None, *, buil
         return "gpu" if any(part in name for name in names for part in _ON_GPU) else None
     if backend.get("name") != "tensorrt":
         return None
-    if not builds or _flavour(backend, pool, python) == "tensorrt":
+    flavour = _flavour(backend, pool, python)
+    if not pool.gpus and flavour not in pool.versions(python):
+        return None  # the worker says what to install: no GPU would help
+    if not builds or flavour == "tensorrt":
         return "gpu"
     targets = [str(target).upper() for target in backend.get("compute_capabilities") or ()]
     if "CURRENT" in targets or (not targets and pool.gpus):

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import onnx
 
 from runner.errors import NotApplicable, UsageError
-from runner.inputs.source import samples as input_samples
 from runner.model.graph import Graph
 from runner.model.shapes import read_types
 from runner.model.store import Store
 from runner.model.values import TensorFile
 from runner.model.weights import WEIGHTS
 from runner.parent import Inherited, inherit, needs_values
+from runner.profiled import profiled_samples
 from runner.sanitized import remove as remove_sanitized
 from runner.sanitized import sanitized
-from runner.schema.backend import TensorRtBackend
-from runner.schema.inputs import InputsSettings, RandomInputs, Recording, ShapeInference
+from runner.schema.inputs import RandomInputs, Recording, ShapeInference
 from runner.schema.root import Settings
 from runner.sources import ingest, recorder, recording_backend
 from runner.subjects.endless import loop_types
@@ -106,44 +104,9 @@ def _samples(
     settings: Settings, graph: Graph, pool: Pool, folder: Path
 ) -> tuple[tuple[Mapping[str, TensorFile], ...], list[str]]:
     try:
-        found = input_samples(_optimal(settings), graph, pool, folder / "inputs")
-        for number, inputs in enumerate(_ends(settings), 1):
-            found += input_samples(inputs, graph, pool, folder / "inputs" / f"end_{number}")
-        return found, []
+        return profiled_samples(settings, graph, pool, folder / "inputs")
     except NotApplicable as error:
         return (), [f"no values for the model's inputs, so none are recorded: {error}"]
-
-
-def _ends(settings: Settings) -> Iterator[RandomInputs]:
-    """Yield inputs of the least and the largest shapes of the profiles: tensors at cuts then move as they would.
-
-    The first sample has the shapes to optimise for, unless they are given.
-    """
-    inputs, target = settings.inputs, settings.target
-    if isinstance(inputs, RandomInputs) and isinstance(target, TensorRtBackend) and target.profiles:
-        for end in ("min", "max"):
-            shapes = {name: _end(f"target.profiles.{name}", one, end) for name, one in target.profiles.items()}
-            yield replace(inputs, shapes={**inputs.shapes, **shapes}, samples=1)
-
-
-def _end(key: str, ranges: Any, end: str) -> list[int]:
-    """Return one end of a profile: a mapping's entry, or the one shape that holds for all."""
-    chosen = ranges.get(end) if isinstance(ranges, Mapping) else ranges
-    if not isinstance(chosen, list) or not all(isinstance(size, int) for size in chosen):
-        raise UsageError(
-            f"{key}={ranges}: give one shape, [1, 3], or {{min: [1, 3], opt: [4, 3], max: [8, 3]}}, "
-            "with min <= opt <= max"
-        )
-    return chosen
-
-
-def _optimal(settings: Settings) -> InputsSettings:
-    """Return the inputs with the shapes to optimise for where none are given."""
-    inputs, target = settings.inputs, settings.target
-    if not isinstance(inputs, RandomInputs) or not isinstance(target, TensorRtBackend):
-        return inputs
-    shapes = {name: _end(f"target.profiles.{name}", one, "opt") for name, one in target.profiles.items()}
-    return replace(inputs, shapes={**shapes, **inputs.shapes})
 
 
 def _doubts(settings: Settings, graph: Graph, recorded: Recorded) -> list[str]:

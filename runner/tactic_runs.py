@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -72,9 +73,10 @@ def _library(job: Job) -> str:
     if reply.value is None:
         raise UsageError(f"target=tensorrt: {reply.failure.message if reply.failure else reply.death}")
     if reply.value["why_not"]:
+        python = f" target.python={shlex.quote(target.python)}" if target.python else ""
         raise NotApplicable(
             f"target=tensorrt: {reply.value['why_not']}. To only build again and again: python -m runner "
-            f"strategy=repeat checker=builds target=tensorrt model={settings.model} strategy.until=20"
+            f"strategy=repeat checker=builds target=tensorrt{python} model={settings.model} strategy.until=20"
         )
     return f"{reply.value['flavour']} {reply.value['version']}"
 

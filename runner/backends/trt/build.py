@@ -21,7 +21,7 @@ from typing import Any, Dict, List, Mapping, Sequence
 from runner.backends.errors import StageError
 from runner.backends.tactics import Tactics
 from runner.backends.trt import errors, options, profiles, timing
-from runner.backends.trt.library import Library, load
+from runner.backends.trt.library import Library, has_gpu, load
 from runner.backends.trt.said import Said, logger
 
 _METADATA = re.compile(r"^\w+ (?P<layer>.*?) metadata: (?P<nodes>\[ONNX Layer: .*)$", re.DOTALL)
@@ -100,7 +100,7 @@ def _engine(library: Library, settings: Mapping[str, Any], args: Mapping[str, An
     builder = api.Builder(speaker)
     if builder is None:
         raise StageError("setup", "NoBuilder", f"{library} gives no builder: {' '.join(said.errors)[:300]}")
-    options.plugins(settings, library, builder)
+    options.plugins(settings, library, builder, said)
     network = builder.create_network(options.network_flags(library, settings))
     config = builder.create_builder_config()
     options.configure(library, settings, config)
@@ -119,7 +119,7 @@ def _engine(library: Library, settings: Mapping[str, Any], args: Mapping[str, An
     said.errors.clear()
     plan = builder.build_serialized_network(network, config)
     if plan is None:
-        raise errors.building(said.errors, said.printed(), names)
+        raise errors.building(said.errors, said.printed(), names, gpu=has_gpu())
     seconds = {"parse": parsed - start, "build": time.perf_counter() - parsed}
     timing.save(caching, args, config)
     return Built(library, plan, outputs, fused(said.layers), seconds, tactics.finish() if tactics else None)

@@ -34,15 +34,20 @@ _RULES: Tuple[Tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"[\s()]+"), " "),
 )
 # which layer: ITopKLayer node_of_v:
-_LAYER = re.compile(r"\bI[A-Z]\w*Layer (?:\(Unnamed [^:]*|\S+):")
+_LAYER = re.compile(r"\bI[A-Z]\w*Layer (?:\(Unnamed [^:]*:|\S+:|_ )")
 # (axis >= 0) && "message", or Assertion failed: mode == "linear": Message
 _ASSERTIONS = (re.compile(r'&&\s*"(.+)"\s*$'), re.compile(r"^\s*Assertion failed: .*?: (?=[A-Z])(.*)$"))
+# what is a word, or a number, and may be a name: value, zero-point, 16
+_WORD = re.compile(r"[A-Za-z]+(?:[ -][A-Za-z]+)*|\d+")
+# said where a flag makes the builder use a GPU that is not there
+_CUDA_CALL = re.compile(r"CHECK\(.*CUDA_SUCCESS")
 _LONGEST = 100
 
 
 def parsing(code: str, operator: str, description: str, names: Iterable[str]) -> StageError:
     """Return the failure (stage load) of the parser's first error: its code by name, the operator, its description."""
-    lines = [line for line in description.splitlines() if line.strip() and not _NOISE.search(line)]
+    names = list(names)
+    lines = _telling([description], names)
     # the first line of several repeats the code and names the node; the next one is the cause
     telling = [line for line in lines if not re.match(r"(Invalid|Unsupported) Node\b", line.strip())] or lines
     _, text = _code_and_words(telling, names)
@@ -51,22 +56,34 @@ def parsing(code: str, operator: str, description: str, names: Iterable[str]) ->
     )
 
 
-def building(errors: Sequence[str], printed: Sequence[str], names: Iterable[str]) -> StageError:
+def building(errors: Sequence[str], printed: Sequence[str], names: Iterable[str], *, gpu: bool = True) -> StageError:
     """Return the failure (stage build) told by the logger's errors, or by what was printed where there are none.
 
-    Where a missing GPU is all that was said the stage is setup: no model is at fault.
+    Where a missing GPU is all that was said, or without one (``gpu=False``) a call to CUDA is what failed, the stage is
+    setup: no model is at fault.
     """
-    lines = [line for text in errors for line in text.splitlines() if line.strip() and not _NOISE.search(line)]
-    lines = lines or [line for line in printed if not _NOISE.search(line)]
+    names = list(names)
+    lines = _telling(errors, names)
+    wanted = next((line for line in [*lines, *printed] if not gpu and _CUDA_CALL.search(line)), None)
+    lines = lines or _telling(printed, names)
     if not lines and any("udaError" in text or "CUDA" in text for text in errors):
+        wanted = errors[0]
+    if wanted:
         message = (
-            f"this build needs a GPU, and none is usable here ({errors[0].strip()[:200]}). TensorRT for RTX builds "
-            "without one for the GPUs that are named (compute_capabilities: [SM86]), unless flags want one"
+            f"this build needs a GPU, and none is usable here ({wanted.strip()[:200]}). TensorRT for RTX builds "
+            "without one for the GPUs that are named (compute_capabilities: [SM86]), unless flags want one, as REFIT "
+            "and STRIP_PLAN do"
         )
         return StageError("setup", "NoGpu", message)
     if not lines:
         return StageError("build", "Unexplained", "TensorRT built nothing and did not say why")
     return StageError("build", _joined(*_code_and_words(lines, names)), "\n".join(lines))
+
+
+def _telling(texts: Iterable[str], names: Sequence[str]) -> List[str]:
+    """Return the lines that are about the model, whatever its nodes are called."""
+    lines = [line for text in texts for line in text.splitlines() if line.strip()]
+    return [line for line in lines if not _NOISE.search(_without(line, names))]
 
 
 def _joined(code: str, words: str) -> str:
@@ -82,12 +99,10 @@ def _code_and_words(lines: Sequence[str], names: Iterable[str]) -> Tuple[str, st
 
 def essence(text: str, names: Iterable[str] = ()) -> str:
     """Return the first sentence of a message without ``names``, numbers, shapes and places; 100 characters at most."""
-    text = _LAYER.sub(" ", text)
+    text = _LAYER.sub(" ", _without(text, names))
     for assertion in _ASSERTIONS:
         found = assertion.search(text)
         text = found.group(1) if found else text
-    for name in _longest_first(names):
-        text = re.sub(rf"(?<![\w/.]){re.escape(name)}(?![\w/])(?: *: *)?", "_ ", text)
     for pattern, replacement in _RULES:
         text = pattern.sub(replacement, text)
     sentences = re.split(r"(?<=[^\s.#_])\. (?=[A-Z(])", text.strip())
@@ -97,6 +112,18 @@ def essence(text: str, names: Iterable[str] = ()) -> str:
     return re.sub(r"(?:_ )+", "_ ", telling[0]).strip(" _")[:_LONGEST].strip() if telling else ""
 
 
-def _longest_first(names: Iterable[str]) -> List[str]:
-    """Names that can be told from words: what is a plain short word stays."""
-    return sorted({name for name in names if len(name) > 1}, key=len, reverse=True)
+def _without(text: str, names: Iterable[str]) -> str:
+    """Return a message without names. One that could be a word is only taken for a name where a name stands.
+
+    A candidate that lacks the node would otherwise say something else than one that has it.
+    """
+    present = sorted({name for name in names if name and name in text}, key=len, reverse=True)
+    marked = [re.escape(name) for name in present if not _WORD.fullmatch(name)]
+    words = [re.escape(name) for name in present if _WORD.fullmatch(name)]
+    if marked:
+        text = re.sub(rf"(?<![\w/.-])(?:{'|'.join(marked)})(?![\w/-])(?: *: *)?", "_ ", text)
+    if words:
+        either = "|".join(words)
+        text = re.sub(rf"((?:^|[(:\]]|\bI[A-Z]\w*Layer)\s*)(?:(?:{either}) ?: )+", r"\1_ ", text)
+        text = re.sub(rf"\b((?:for|of|in|at) (?:node|layer|tensor|input|output) )(?:{either})(?![\w/-])", r"\1_ ", text)
+    return text

@@ -99,8 +99,18 @@ def _load(flavour: str) -> Library:
         "setup",
         "NotInstalled",
         f"TensorRT is not {'usable' if said else 'installed'} under this interpreter{why}. Install one ({ways}), "
-        "or name an interpreter that has it: target.python=PATH",
+        "or name an interpreter that has it: target.python=PATH (reference.python=PATH for a reference)",
     )
+
+
+def has_gpu() -> bool:
+    """Return whether the CUDA driver finds a GPU that this process may use."""
+    try:
+        driver = ctypes.CDLL("libcuda.so.1")
+        count = ctypes.c_int(0)
+        return driver.cuInit(0) == 0 and driver.cuDeviceGetCount(ctypes.byref(count)) == 0 and count.value > 0
+    except (OSError, AttributeError):
+        return False
 
 
 def _preload() -> None:

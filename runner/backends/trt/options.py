@@ -4,13 +4,16 @@
 # ruff: noqa: UP006, UP035, PTH100, PTH111, PTH113
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import math
 import os
 import re
-from typing import Any, Dict, List, Mapping
+from typing import Any, Dict, Iterator, List, Mapping
 
 from runner.backends.errors import StageError
 from runner.backends.trt.library import Library
+from runner.backends.trt.said import Said
 
 _UNITS = {"": 1, "B": 1, "K": 2**10, "KIB": 2**10, "M": 2**20, "MIB": 2**20, "G": 2**30, "GIB": 2**30}
 _STRONG = "STRONGLY_TYPED"
@@ -40,10 +43,12 @@ def network_flags(library: Library, settings: Mapping[str, Any]) -> int:
 def parser_flags(library: Library, settings: Mapping[str, Any], parser: Any) -> None:
     """Set the parser's flags."""
     for name in settings.get("parser_flags") or []:
-        parser.set_flag(library.member("OnnxParserFlag", "parser_flags", str(name)))
+        flag = library.member("OnnxParserFlag", "parser_flags", str(name))
+        with _naming(library, f"parser_flags={name}"):
+            parser.set_flag(flag)
 
 
-def plugins(settings: Mapping[str, Any], library: Library, builder: Any) -> None:
+def plugins(settings: Mapping[str, Any], library: Library, builder: Any, said: Said) -> None:
     """Load plugin libraries. Raises StageError (setup) for one that is not there or cannot be loaded."""
     for path in settings.get("plugins") or []:
         place = os.path.abspath(os.path.expanduser(str(path)))
@@ -54,11 +59,14 @@ def plugins(settings: Mapping[str, Any], library: Library, builder: Any) -> None
         try:
             registry = builder.get_plugin_registry() if hasattr(builder, "get_plugin_registry") else None
             if registry is not None and hasattr(registry, "load_library"):
-                registry.load_library(place)
+                said.errors.clear()
+                # what cannot be loaded gives no handle, and the reason goes to the logger
+                if registry.load_library(place) is None:
+                    raise OSError(said.errors[0].strip() if said.errors else "it is no plugin library")
             else:
                 ctypes.CDLL(place)
         except Exception as error:
-            raise StageError("setup", "BadLibrary", f"plugins={path}: {error}") from error
+            raise StageError("setup", "BadLibrary", f"plugins={path}: {' '.join(str(error).split())[:300]}") from error
     if settings.get("plugins") and hasattr(library.api, "init_libnvinfer_plugins"):
         library.api.init_libnvinfer_plugins(None, "")
 
@@ -69,22 +77,30 @@ def configure(library: Library, settings: Mapping[str, Any], config: Any) -> Non
         # the layers' metadata name the ONNX nodes they were made from
         config.profiling_verbosity = library.members("ProfilingVerbosity")["DETAILED"]
     for name in settings.get("flags") or []:
-        config.set_flag(library.member("BuilderFlag", "flags", str(name)))
+        flag = library.member("BuilderFlag", "flags", str(name))
+        with _naming(library, f"flags={name}"):
+            config.set_flag(flag)
     for name in settings.get("clear_flags") or []:
-        config.clear_flag(library.member("BuilderFlag", "clear_flags", str(name)))
+        flag = library.member("BuilderFlag", "clear_flags", str(name))
+        with _naming(library, f"clear_flags={name}"):
+            config.clear_flag(flag)
     for name, value in (settings.get("config") or {}).items():
         _attribute(library, config, str(name), value)
     for name, size in (settings.get("memory_pools") or {}).items():
-        config.set_memory_pool_limit(
-            library.member("MemoryPoolType", "memory_pools", str(name)), _bytes(f"memory_pools.{name}", size)
-        )
+        pool, limit = library.member("MemoryPoolType", "memory_pools", str(name)), _bytes(f"memory_pools.{name}", size)
+        with _naming(library, f"memory_pools.{name}={size}"):
+            config.set_memory_pool_limit(pool, limit)
     for name, wanted in (settings.get("preview_features") or {}).items():
-        config.set_preview_feature(library.member("PreviewFeature", "preview_features", str(name)), bool(wanted))
+        feature = library.member("PreviewFeature", "preview_features", str(name))
+        with _naming(library, f"preview_features.{name}={wanted}"):
+            config.set_preview_feature(feature, bool(wanted))
     if settings.get("tactic_sources") is not None:
         bits = 0
         for name in settings["tactic_sources"]:
             bits |= 1 << int(library.member("TacticSource", "tactic_sources", str(name)))
-        config.set_tactic_sources(bits)
+        with _naming(library, f"tactic_sources={settings['tactic_sources']}"):
+            if not config.set_tactic_sources(bits):
+                raise ValueError("these together are refused")
     _capabilities(library, settings.get("compute_capabilities") or [], config)
 
 
@@ -105,10 +121,23 @@ def _attribute(library: Library, config: Any, name: str, value: Any) -> None:
             raise library.lacks(key, str(value), ("true", "false"))
     elif isinstance(now, int) and (isinstance(value, bool) or not isinstance(value, int)):
         raise library.lacks(key, str(value), ("a whole number",))
-    try:
+    with _naming(library, f"{key}={value}"):
         setattr(config, name, value)
+        # what is out of range is brought into it without a word
+        if (kept := getattr(config, name)) != value and not (isinstance(kept, float) and math.isclose(kept, value)):
+            raise ValueError(f"out of range; {kept} is as near as it goes")
+
+
+@contextlib.contextmanager
+def _naming(library: Library, setting: str) -> Iterator[None]:
+    """Name the setting in whatever the library raises about it. Raises StageError (setup)."""
+    try:
+        yield
+    except StageError:
+        raise
     except Exception as error:
-        raise StageError("setup", "BadSetting", f"{key}={value}: {library}: {error}") from error
+        said = " ".join(str(error).split())[:300]
+        raise StageError("setup", "BadSetting", f"{setting}: {library}: {said}") from error
 
 
 def _capabilities(library: Library, wanted: List[Any], config: Any) -> None:
@@ -118,9 +147,10 @@ def _capabilities(library: Library, wanted: List[Any], config: Any) -> None:
     if not hasattr(config, "set_compute_capability"):
         raise library.lacks("compute_capabilities", str(wanted[0]), ("none: it builds for the GPU it runs on",))
     chosen = [library.member("ComputeCapability", "compute_capabilities", _capability(str(one))) for one in wanted]
-    config.num_compute_capabilities = len(chosen)
-    for number, capability in enumerate(chosen):
-        config.set_compute_capability(capability, number)
+    with _naming(library, f"compute_capabilities={wanted}"):
+        config.num_compute_capabilities = len(chosen)
+        for number, capability in enumerate(chosen):
+            config.set_compute_capability(capability, number)
 
 
 def _capability(text: str) -> str:

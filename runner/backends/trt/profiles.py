@@ -8,6 +8,7 @@ one to optimise for. An input that holds a shape needs *values* besides: the sam
 # ruff: noqa: UP006, UP035, B905
 from __future__ import annotations
 
+import operator
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from runner.backends import tensors
@@ -34,11 +35,14 @@ def add(
         declared = list(tensor.shape)
         if -1 in declared:
             chosen = _given(f"profiles.{name}", shapes[name]) if name in shapes else _shapes(name, samples)
+            if any(size < 0 for one in chosen for size in one):
+                raise _bad(f"profiles.{name}", list(chosen))
             _fits(f"profiles.{name}", chosen, declared)
             _set(library, profile.set_shape, name, chosen)
             needed = True
         if tensor.is_shape_tensor:
             chosen = _given(f"shape_values.{name}", values[name]) if name in values else _values(name, samples)
+            _counted(f"shape_values.{name}", chosen, declared)
             _set(library, profile.set_shape_input, name, chosen)
             needed = True
     if needed:
@@ -62,10 +66,12 @@ def _given(key: str, ranges: Any) -> Range:
         raise _bad(key, ranges)
     if not isinstance(ranges[0], (list, tuple)):
         ranges = [ranges] * 3
-    if len(ranges) != 3 or len({len(one) for one in ranges}) != 1:
+    if len(ranges) != 3 or not all(isinstance(one, (list, tuple)) for one in ranges):
+        raise _bad(key, ranges)
+    if len({len(one) for one in ranges}) != 1:
         raise _bad(key, ranges)
     try:
-        low, best, high = ([int(size) for size in one] for one in ranges)
+        low, best, high = ([operator.index(size) for size in one] for one in ranges)
     except (TypeError, ValueError):
         raise _bad(key, ranges) from None
     if any(not a <= b <= c for a, b, c in zip(low, best, high)):
@@ -84,6 +90,16 @@ def _fits(key: str, chosen: Range, declared: List[int]) -> None:
         if len(one) != len(fixed) or any(mine not in (size, -1) and mine != -1 for size, mine in zip(one, fixed)):
             shape = ", ".join("?" if size == -1 else str(size) for size in declared)
             raise StageError("setup", "BadSetting", f"{key}={list(chosen)} does not fit the input's shape [{shape}]")
+
+
+def _counted(key: str, chosen: Range, declared: List[int]) -> None:
+    """Refuse as many values as the input does not hold."""
+    held = 1
+    for size in declared:
+        held *= size
+    if held >= 0 and len(chosen[0]) != held:
+        message = f"{key}={list(chosen)}: the input holds {held} value{'s' * (held != 1)}, not {len(chosen[0])}"
+        raise StageError("setup", "BadSetting", message)
 
 
 def _shapes(name: str, samples: Sequence[Mapping[str, str]]) -> Range:

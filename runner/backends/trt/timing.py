@@ -11,12 +11,15 @@ from __future__ import annotations
 import os
 from typing import Any, Mapping
 
+from runner.backends.errors import StageError
 from runner.backends.trt.library import Library
 
 
 def attach(library: Library, args: Mapping[str, Any], config: Any) -> Any:
     """Give ``config`` the cache of ``args["timing_cache"]["load"]``, or an empty one; None where there is none."""
     wanted = args.get("timing_cache")
+    if own := args["backend"].get("timing_cache"):
+        _usable(library, str((wanted or {}).get("load") or own))
     if not wanted or library.flavour == "tensorrt_rtx" or not hasattr(config, "create_timing_cache"):
         return None
     path = wanted.get("load")
@@ -27,6 +30,19 @@ def attach(library: Library, args: Mapping[str, Any], config: Any) -> Any:
     cache = config.create_timing_cache(data)
     config.set_timing_cache(cache, ignore_mismatch=False)
     return cache
+
+
+def _usable(library: Library, path: str) -> None:
+    """Refuse a cache of the user's that could have no effect. Raises StageError (setup)."""
+    if library.flavour == "tensorrt_rtx":
+        message = f"timing_cache={path}: {library} times no tactics, so it has no such cache: leave timing_cache out"
+        raise StageError("setup", "BadSetting", message)
+    if not os.path.isfile(path):
+        message = (
+            f"timing_cache={path}: there is no such file; give one that trtexec --timingCacheFile or a build has "
+            "written, or leave timing_cache out: a run's builds then share that of its first"
+        )
+        raise StageError("setup", "BadSetting", message)
 
 
 def save(cache: Any, args: Mapping[str, Any], config: Any) -> None:

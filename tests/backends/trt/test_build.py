@@ -111,7 +111,10 @@ def test_a_failing_build_leaves_the_worker_fit_for_the_next(pool: Pool, rtx_pyth
         ({"network_flags": ["X"]}, "STRONGLY_TYPED"),
         ({"strongly_typed": False}, "always strongly typed"),
         ({"plugins": ["/nowhere/lib.so"]}, "there is no such file"),
+        ({"plugins": [__file__]}, "Unable to load library"),
         ({"flavour": "tensorrt_xtr"}, "flavour=tensorrt_xtr"),
+        ({"config": {"builder_optimization_level": 99}}, "5 is as near as it goes"),
+        ({"timing_cache": "/nowhere/cache"}, "times no tactics"),
     ],
 )
 def test_what_this_tensorrt_lacks(
@@ -164,6 +167,22 @@ def test_ranges_that_are_none(pool: Pool, rtx_python: str, tmp_path: Path, range
     ).failure
     assert failure and failure.stage == "setup"
     assert "profiles.x=" in failure.message
+
+
+@pytest.mark.parametrize("held", [[2, 3, 1], [2, 2.5], {"min": [1, 1], "opt": [0, 6], "max": [4, 6]}, ["2", "3"]])
+def test_shape_values_that_are_none(pool: Pool, rtx_python: str, tmp_path: Path, held: Any) -> None:
+    given = {"profiles": {"x": [1, 6]}, "shape_values": {"shape": held}}
+    failure = build(pool, rtx_python, reshaping(tmp_path), **given).failure
+    assert failure and failure.stage == "setup"
+    assert "shape_values.shape=" in failure.message
+
+
+def test_a_flag_that_wants_a_gpu_is_no_failure_of_the_model(pool: Pool, rtx_python: str, tmp_path: Path) -> None:
+    weights = np.ones((4, 3, 3, 3), np.float32)
+    node = helper.make_node("Conv", ["x", "w"], ["y"], name="conv")
+    model = save(tmp_path, [node], [info("x", [1, 3, 16, 16])], info("y", None), {"w": weights})
+    reply = build(pool, rtx_python, model, flags=["REFIT"])
+    assert reply.value or (reply.failure and reply.failure.type == "NoGpu"), reply
 
 
 def test_not_installed(pool: Pool, tmp_path: Path) -> None:

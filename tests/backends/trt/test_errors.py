@@ -53,6 +53,33 @@ def test_names_do_not_change_the_kind() -> None:
     assert len(kinds) == 1
 
 
+def test_a_name_that_is_a_word_does_not_change_the_kind() -> None:
+    """A candidate that has a tensor `value`, or one called `4`, must say the same as one that has not."""
+    expected = "4: K exceeds the maximum value allowed #"
+    for names in ([], ["value"], ["the"], ["K"], ["maximum value"], ["3840"], ["4"], ["exceeds", "allowed"]):
+        assert building([TOP_K.format("net/topk_3")], [], ["net/topk_3", *names]).kind == expected, names
+    kinds = {building([TOP_K.format(name)], [], [name]).kind for name in ("culprit", "the", "Top K", "value", "7")}
+    assert kinds == {expected}
+    reshape = "ErrorCode 4: reshape changes volume to multiple of original non-zero volume."
+    assert len({parsing("X", "Op", reshape, names).kind for names in ([], ["volume"], ["zero"], ["non"])}) == 1
+    lost = "Error Code 10: Could not find any implementation for node {0}. In computeCosts at /_src/x.cpp:1"
+    assert len({building([lost.format(name)], [], [name]).kind for name in ("culprit", "Conv_0", "b.c/d")}) == 1
+
+
+def test_a_name_that_looks_like_noise_hides_nothing() -> None:
+    for name in ("cudaError 35", "While parsing node number", "catchCudaError"):
+        assert building([TOP_K.format(name)], [], [name]).stage == "build", name
+
+
+def test_a_call_to_cuda_that_fails_for_want_of_a_gpu() -> None:
+    said = (
+        BUILDER
+        + "Error Code 1: Myelin ([a.h:1: f] MyelinCheckException: b.cpp:2: CHECK(status == CUDA_SUCCESS) failed."
+    )
+    assert building([NOISE, said], [], [], gpu=False).kind == "NoGpu"
+    assert building([NOISE, said], [], [], gpu=True).stage == "build"
+
+
 def test_what_only_the_compiler_printed_counts_where_the_logger_is_silent() -> None:
     failure = building([], ["Internal Error: MyelinCheckException: a.cpp:29: CHECK(x) failed. No kernel for this."], [])
     assert failure.stage == "build"
