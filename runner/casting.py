@@ -17,6 +17,7 @@ from runner.errors import NotApplicable, UsageError
 from runner.loading import Loaded
 from runner.model.cast.layers import Layer, Pair, layers
 from runner.model.cast.mixed import Mixer
+from runner.model.scopes import graphs_below
 from runner.model.values import TensorFile
 from runner.schema.root import Settings
 from runner.schema.strategy import FloatType, PrecisionSettings
@@ -42,10 +43,17 @@ _DIGITS = {TensorProto.FLOAT16: 11, TensorProto.BFLOAT16: 8, TensorProto.FLOAT: 
 
 @dataclass(frozen=True)
 class Facts:
-    """What one instrumented run told. ``errors``: of each layer (inf: not finite); ``ranges``: (largest, smallest)."""
+    """What one instrumented run told.
+
+    ``errors``: of each layer (inf: not finite). ``ranges``: (largest, smallest) magnitude by "GRAPH/TENSOR".
+    """
 
     errors: Mapping[int, float] = field(default_factory=dict)
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    def range_of(self, layer: Layer, name: str) -> tuple[float, float]:
+        """Return the largest and the smallest magnitude of a tensor that a layer reads or makes; zeros: not known."""
+        return self.ranges.get(f"{layer.key[0]}/{name}", (0.0, 0.0))
 
 
 @dataclass(frozen=True)
@@ -118,12 +126,12 @@ def facts(settings: Settings, casting: Casting, loaded: Loaded, pool: Pool) -> F
     everything = frozenset(range(len(casting.layers)))
     path = loaded.store.folder / "instrumented.onnx"
     path.write_bytes(mixer.mixed(everything).SerializeToString())
-    names = {name for layer in casting.layers if not layer.nested for name in (*layer.reads, *layer.writes)}
+    names = {(layer.key[0], name) for layer in casting.layers for name in (*layer.reads, *layer.writes)}
     args = {
         "model": str(path),
         "low": casting.pair.low,
         "layers": [
-            [index, layer.writes[0]] for index, layer in enumerate(casting.layers) if layer.writes and not layer.nested
+            [index, layer.key[0], layer.writes[0]] for index, layer in enumerate(casting.layers) if layer.writes
         ],
         "tensors": sorted(names),
         "samples": [
@@ -139,7 +147,7 @@ def facts(settings: Settings, casting: Casting, loaded: Loaded, pool: Pool) -> F
         return Facts()
     errors = {int(index): math.inf if error is None else float(error) for index, error in reply.value["layers"].items()}
     ranges = {
-        name: (math.inf if most is None else float(most), 0.0 if least is None else float(least))
+        str(name): (math.inf if most is None else float(most), 0.0 if least is None else float(least))
         for name, (most, least) in reply.value["ranges"].items()
     }
     return Facts(errors, ranges)
@@ -152,9 +160,16 @@ def prior(casting: Casting, known: Facts, parents: Sequence[tuple[int, ...]]) ->
     """
     largest = LARGEST[casting.pair.low]
     # weights are clamped, and a mask that stands for minus infinity goes on doing so when it is
-    weights = {tensor.name for tensor in casting.mixer.model.graph.initializer}
-    beyond = {name for name, (most, _) in known.ranges.items() if largest < most < SENTINEL and name not in weights}
-    suspects = tuple(index for index, layer in enumerate(casting.layers) if beyond & {*layer.reads, *layer.writes})
+    weights = {tensor.name for graph in graphs_below(casting.mixer.model.graph) for tensor in graph.initializer}
+    suspects = tuple(
+        index
+        for index, layer in enumerate(casting.layers)
+        if any(
+            largest < known.range_of(layer, name)[0] < SENTINEL
+            for name in (*layer.reads, *layer.writes)
+            if name not in weights
+        )
+    )
     scores = {index: known.errors.get(index, 0.0) for index in range(len(casting.layers))}
     one_rounding = 2.0 ** -_DIGITS[casting.pair.low]
     # downstream first: what a layer suffers from may come from far above

@@ -51,7 +51,7 @@ def reason(casting: Casting, known: Facts, index: int) -> str:
     layer, largest = casting.layers[index], LARGEST[casting.pair.low]
     for names, verb in ((layer.writes, "makes"), (layer.reads, "reads")):
         for name in names:
-            most = known.ranges.get(name, (0.0, 0.0))[0]
+            most = known.range_of(layer, name)[0]
             if largest < most < SENTINEL:
                 return f"{verb} values up to {most:.3g}, beyond {largest:.3g}"
     error = known.errors.get(index)

@@ -39,12 +39,10 @@ class _Rounder:
     def rewrite(self) -> None:
         """Rewrite the top-level graph and all below it."""
         onnx = self._onnx
-        types = {
-            value.name: value.type.tensor_type.elem_type
-            for graph in _graphs(onnx.shape_inference.infer_shapes(self._model).graph)
-            for value in [*graph.value_info, *graph.output, *graph.input]
-            if value.type.HasField("tensor_type")
-        }
+        inferred = onnx.shape_inference.infer_shapes(self._model)
+        for graph, known in zip(_graphs(self._model.graph), _graphs(inferred.graph)):  # noqa: B905 - see above
+            del graph.value_info[:]
+            graph.value_info.extend(known.value_info)
         graph = self._model.graph
         nodes: List[Any] = []
         constant = {tensor.name for tensor in graph.initializer}
@@ -52,12 +50,14 @@ class _Rounder:
         widened = {v.name: f"{v.name}__wide" for v in graph.input if _low(v) and v.name not in constant}
         nodes += [onnx.helper.make_node("Cast", [name], [wide], to=_FLOAT) for name, wide in widened.items()]
         outward = {value.name: value.type.tensor_type.elem_type for value in graph.output}
-        self._graph(graph, types, nodes, widened, outward)
+        self._graph(graph, {}, nodes, widened, outward)
 
     def _graph(
         self, graph: Any, types: Dict[str, int], nodes: List[Any], renamed: Dict[str, str], outward: Dict[str, int]
     ) -> None:
         onnx = self._onnx
+        # a name inside may be one outside again, of another type
+        types = {**types, **_types(graph)}
         low: Set[str] = {name for name, dtype in types.items() if dtype in LOW}
         for tensor in graph.initializer:
             if tensor.data_type in LOW:
@@ -108,9 +108,10 @@ class _Rounder:
         inner = dict(renamed)
         for value in body.input:
             inner.pop(value.name, None)
+        names = [value.name for value in body.output]
+        for value in body.input:
             if _low(value):
                 value.type.tensor_type.elem_type = _FLOAT
-        names = [value.name for value in body.output]
         self._graph(body, types, [], inner, {})
         # what the body defines was renamed in its own table
         for value, name in zip(body.output, names):  # noqa: B905 - equally long; runs on older interpreters too
@@ -127,6 +128,14 @@ class _Rounder:
 
 def _low(value: Any) -> bool:
     return value.type.tensor_type.elem_type in LOW
+
+
+def _types(graph: Any) -> Dict[str, int]:
+    return {
+        value.name: value.type.tensor_type.elem_type
+        for value in [*graph.value_info, *graph.output, *graph.input]
+        if value.type.HasField("tensor_type")
+    }
 
 
 def _graphs(graph: Any) -> Iterator[Any]:
