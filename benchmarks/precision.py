@@ -251,7 +251,7 @@ def main() -> int:
     parser.add_argument("--counts", default="1,2,5")
     parser.add_argument("--exits", nargs="*", type=Path, default=[], help="models whose second half goes into an If")
     parser.add_argument("--kinds", default=",".join(KINDS))
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     heads = (
         "model", "planted", "layers", "raised", "checks", "log2 C", "allowed", "seconds", "1-minimal", "valid trials",
         "redundant casts", "builds", "range rule", "auto_convert_mixed_precision",

@@ -44,6 +44,7 @@ MIXED = "mixed"
 """The name of the model that is handed over."""
 LOWEST = Trial.of([])
 _CPU = "CPUExecutionProvider"
+_OWN_WAYS = ("command", "interactive", "python")
 
 
 class Raising(Doubt):
@@ -74,6 +75,13 @@ class Raising(Doubt):
 def rounding(settings: Settings) -> Settings:
     """Return the settings with the target's rounding decided: on where precision is searched on ONNX Runtime's CPU."""
     target = settings.target
+    if settings.strategy.subject is SubjectKind.precision and settings.checker.name in _OWN_WAYS:
+        log.warning(
+            "checker=%s runs models in its own way: on ONNX Runtime's CPU provider that computes low precision in fp32 "
+            "and hides what a GPU shows, unless it uses runner.backends.rounding.session (docs/precision.md)",
+            settings.checker.name,
+        )
+        return settings
     if not isinstance(target, OnnxRuntimeBackend) or target.rounding is not Rounding.auto:
         if settings.strategy.subject is SubjectKind.precision and getattr(target, "rounding", None) is Rounding.off:
             log.warning(

@@ -8,9 +8,10 @@ type, and operators that are fused round less often.
 """
 
 # runs under Python 3.8 (and so without subscripted builtins)
-# ruff: noqa: UP006, UP035
+# ruff: noqa: UP006, UP035, PTH100, PTH120
 from __future__ import annotations
 
+import os
 from typing import Any, Dict, Iterator, List, Set
 
 LOW = (10, 16)  # float16, bfloat16
@@ -27,6 +28,24 @@ def rounded(model: Any) -> Any:
         raise ValueError("a model with functions cannot be rounded operator by operator: inline them first")
     _Rounder(model).rewrite()
     return model
+
+
+def session(path: str) -> Any:
+    """Return an ``onnxruntime.InferenceSession`` of a model file that rounds after every operator of a low precision.
+
+    For functions of the user's: ``from runner.backends.rounding import session``. Raises what the runtime raises, and
+    ValueError for a model with functions.
+    """
+    import onnx  # noqa: PLC0415 - a runtime is imported when it is used
+    import onnxruntime  # noqa: PLC0415
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 3
+    folder = os.path.dirname(os.path.abspath(path))
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+    model = rounded(onnx.load(path, load_external_data=False)).SerializeToString()
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 class _Rounder:

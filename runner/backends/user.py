@@ -76,7 +76,7 @@ def _value(path: str, structure: Any) -> Any:
 
 
 def user_check(args: Dict[str, Any]) -> Dict[str, Any]:
-    """Call ``function(model, inputs, expected)`` and return {"result": bool | str | dict}.
+    """Call ``function(model, inputs, expected)`` and return {"result": bool | str | number | dict}.
 
     ``inputs`` and ``expected``: a list with one {name: array} for each sample; ``args["structures"]`` says of what is
     no tensor what it is (a sequence is a list of arrays, an optional without a value None). What the function raises
@@ -93,11 +93,13 @@ def user_check(args: Dict[str, Any]) -> Dict[str, Any]:
 def _result(result: Any, name: str) -> Any:
     if type(result).__name__ in ("bool_", "bool"):
         return bool(result)
-    if isinstance(result, str):
+    if hasattr(result, "item") and getattr(result, "size", 0) == 1:
+        result = result.item()
+    if isinstance(result, (str, int, float)):
         return result
     if isinstance(result, dict):
         return _plain(result)
-    message = f"{name} returned {type(result).__name__}: it has to return True or False, a string or a dict"
+    message = f"{name} returned {type(result).__name__}: it has to return True or False, a number, a string or a dict"
     raise TypeError(message)
 
 

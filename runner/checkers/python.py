@@ -10,6 +10,7 @@ from runner.candidate import Candidate, Sample
 from runner.checkers.checker import Tools
 from runner.checkers.normalise import normalise
 from runner.checkers.template import digest
+from runner.checkers.threshold import VALUE, Threshold
 from runner.errors import UsageError
 from runner.schema.checker import PythonChecker
 from runner.verdict import Signature, Verdict
@@ -17,15 +18,19 @@ from runner.workers.reply import Reply
 from strategies.outcome import Outcome
 
 _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
-_RESULTS = f"True (pass), False (fail), one of {', '.join(_OUTCOMES)}, or a dict with 'outcome' and numbers"
+_RESULTS = (
+    f"True (pass), False (fail), one of {', '.join(_OUTCOMES)}, a dict with 'outcome' and numbers, or a number (or a "
+    "dict with 'value') where checker.max_drop or checker.max_rise says how good it has to be"
+)
 
 
 class PythonCheck:
     """``checker=python``: ``function(model, inputs, expected)`` returns a bool, the name of an outcome, or a dict.
 
-    True is PASS, False is FAIL. A dict holds ``outcome`` (one of the former), ``detail`` (the signature's) and numbers
-    (the verdict's metrics). A function that raises has not judged: UNRESOLVED. One that dies or runs out of time or
-    memory has: FAIL, with that signature. Raises UsageError for a file that does not exist.
+    True is PASS, False is FAIL. A number is held against ``max_drop`` or ``max_rise``. A dict holds ``outcome`` (a bool
+    or a name) or ``value`` (a number), ``detail`` (the signature's) and other numbers (the verdict's metrics). A
+    function that raises has not judged: UNRESOLVED. One that dies or runs out of time or memory has: FAIL, with that
+    signature. Raises UsageError for a file that does not exist.
     """
 
     name = "python"
@@ -42,6 +47,7 @@ class PythonCheck:
             raise UsageError(f"checker.file={settings.file}: no such file (seen from {tools.cwd})")
         self._settings = settings
         self._tools = tools
+        self.threshold = Threshold(settings)
 
     def check(self, candidate: Candidate) -> Verdict:
         """Call the function once, with all samples."""
@@ -76,7 +82,9 @@ class PythonCheck:
         )
 
     def settle(self, verdict: Verdict) -> None:
-        """Nothing to learn."""
+        """Learn the baseline."""
+        if verdict.outcome is Outcome.PASS:
+            self.threshold.settle(verdict.metrics)
 
     def reset(self) -> None:
         """Nothing to forget."""
@@ -84,7 +92,9 @@ class PythonCheck:
     def identity(self) -> dict[str, str]:
         """The file's digest, the function, the limits."""
         settings = self._settings
-        limits = [settings.function, settings.python, settings.timeout, settings.memory_mb]
+        limits: list[Any] = [settings.function, settings.python, settings.timeout, settings.memory_mb]
+        if self.threshold.is_given:
+            limits += [settings.max_drop, settings.max_rise, settings.baseline]
         return {"checker": self.name, "function": json.dumps(limits), f"file {settings.file}": digest(self._file)}
 
     def describe(self) -> str:
@@ -104,11 +114,17 @@ class PythonCheck:
 
     def _outcome(self, result: object) -> tuple[Outcome, Signature | None, str, Mapping[str, Any]]:
         detail, numbers, said = "", {}, result
-        if isinstance(result, dict):
+        if isinstance(result, int | float) and not isinstance(result, bool):
+            said, numbers = None, {VALUE: result}
+        elif isinstance(result, dict):
             said = result.get("outcome")
             detail = str(result.get("detail") or "")
             numbers = {str(key): value for key, value in result.items() if key not in {"outcome", "detail"}}
-        if isinstance(said, bool):
+        judged = self.threshold.judge(numbers) if said is None else None
+        if judged:
+            outcome, why = judged
+            detail = f"{why} {detail}".strip()
+        elif isinstance(said, bool):
             outcome = Outcome.PASS if said else Outcome.FAIL
         elif isinstance(said, str) and said.lower() in _OUTCOMES:
             outcome = _OUTCOMES[said.lower()]

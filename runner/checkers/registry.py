@@ -21,6 +21,7 @@ from runner.schema.checker import (
     RunsChecker,
 )
 from runner.schema.root import Settings
+from runner.schema.strategy import SubjectKind
 
 Builder = Callable[[Settings, Tools], Checker]
 
@@ -54,7 +55,14 @@ def _python(settings: Settings, tools: Tools) -> Checker:
     checker = settings.checker
     if not isinstance(checker, PythonChecker):
         raise _mixed("python", checker)
-    return PythonCheck(checker, tools)
+    check = PythonCheck(checker, tools)
+    if check.threshold.lacks_baseline and settings.strategy.subject is not SubjectKind.precision:
+        raise UsageError(
+            f"checker.max_drop={checker.max_drop} checker.max_rise={checker.max_rise} "
+            f"strategy={settings.strategy.name}: which number is good? Give it, checker.baseline=0.76 (only "
+            "strategy=precision measures it, on the model in high precision)"
+        )
+    return check
 
 
 def _runtime(settings: Settings, tools: Tools) -> Checker:

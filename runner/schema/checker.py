@@ -208,7 +208,7 @@ class AutoChecker(CheckerSettings):
 
 @settings
 class PythonChecker(CheckerSettings):
-    """A function of the user's: `check(model, inputs, expected) -> bool | str | dict`."""
+    """A function of the user's: `check(model, inputs, expected) -> bool | str | number | dict`."""
 
     name: str = "python"
     # path of a Python file
@@ -216,3 +216,9 @@ class PythonChecker(CheckerSettings):
     function: str = "check"
     # another interpreter to run it with; null: this one
     python: str | None = None
+    # how far the number that it returns may fall below the baseline (more is better): 0.01, or 1%
+    max_drop: Any = None
+    # the same for a number that may not rise (less is better)
+    max_rise: Any = None
+    # the number of a good model; null: that of the model in high precision (strategy=precision)
+    baseline: float | None = None

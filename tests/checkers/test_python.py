@@ -46,6 +46,43 @@ def test_what_a_function_can_say(
         assert "ValueError: what" in verdict.reason
 
 
+@pytest.mark.parametrize(
+    ("limit", "body", "outcome"),
+    [
+        ({"max_drop": 0.02}, "return 0.79", Outcome.PASS),
+        ({"max_drop": 0.02}, "return 0.77", Outcome.FAIL),
+        ({"max_drop": 0.02}, "return 0.9", Outcome.PASS),
+        ({"max_drop": "5%"}, "return 0.77", Outcome.PASS),
+        ({"max_drop": "5%"}, "return {'value': 0.75, 'images': 12}", Outcome.FAIL),
+        ({"max_rise": 0.1}, "return inputs[0]['x'].mean() - 0.65", Outcome.PASS),
+        ({"max_rise": "10%"}, "return 1", Outcome.FAIL),
+        ({"max_drop": 0.02}, "return float('nan')", Outcome.FAIL),
+        ({"max_drop": 0.02}, "return False", Outcome.FAIL),
+        ({"max_drop": 0.02}, "return {'images': 12}", Outcome.UNRESOLVED),
+    ],
+)
+def test_a_number_against_a_baseline(
+    tools: Tools, candidate: MakeCandidate, limit: dict[str, object], body: str, outcome: Outcome
+) -> None:
+    verdict = build(tools, body, baseline=0.8, **limit).check(candidate(None, X))
+    assert verdict.outcome is outcome, verdict
+
+
+def test_the_first_number_that_passes_is_the_baseline(tools: Tools, candidate: MakeCandidate) -> None:
+    check = build(tools, "return float(inputs[0]['x'].sum())", max_drop="10%")
+    first = check.check(candidate(None, X))
+    assert (first.outcome, first.metrics) == (Outcome.PASS, {"value": 3.0})
+    check.settle(first)
+    assert check.check(candidate(None, {"x": np.array([2.0], np.float32)})).outcome is Outcome.FAIL
+    assert check.check(candidate(None, {"x": np.array([2.8], np.float32)})).outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize("limits", [{"max_drop": "much"}, {"max_rise": -1}, {"max_drop": 1, "max_rise": 1}])
+def test_limits_that_are_none(tools: Tools, limits: dict[str, object]) -> None:
+    with pytest.raises(UsageError, match=r"checker\.max_(drop|rise)="):
+        build(tools, "return 1.0", **limits)
+
+
 def test_what_it_prints_is_kept(tools: Tools, candidate: MakeCandidate) -> None:
     verdict = build(tools, "print('spoken'); return True").check(candidate(None, X))
     assert verdict.log and "spoken" in (tools.run_folder / verdict.log).read_text()

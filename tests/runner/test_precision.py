@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -172,3 +173,46 @@ def test_a_large_model_shares_its_weights(tmp_path: Path) -> None:
     kept = list((run.folder / "store").glob("kept.*"))
     assert kept and all(path.stat().st_size < 4096 for path in kept)
     assert run.model("mixed.onnx").ByteSize() > 2 * weight.size
+
+
+METRIC = """
+import numpy as np
+from runner.backends.rounding import session
+
+def check(model, inputs, expected):
+    found = session(model).run(None, inputs[0])[0]
+    return {"value": 1 - float(np.abs(found - expected[0][session(model).get_outputs()[0].name]).mean())}
+"""
+
+
+def test_a_metric_of_the_users_against_that_in_high_precision(tmp_path: Path) -> None:
+    (tmp_path / "metric.py").write_text(METRIC)
+    options = ("checker=python", f"checker.file={tmp_path / 'metric.py'}", "checker.max_drop=1%")
+    run = search(tmp_path, network(5, kind="cancellation"), *options)
+    assert run.code == 0, run.output
+    assert run.result["culprits"] == ["up5", "down5"]
+    assert "docs/precision.md" in run.output
+    other = winnow("strategy=reduce", f"model={tmp_path / 'net.onnx'}", *options, folder=tmp_path / "reduce")
+    assert other.code == 2
+    assert "checker.baseline=" in other.output
+
+
+def test_a_branch_is_searched_too_and_its_ranges_are_known(tmp_path: Path) -> None:
+    text = """
+    <ir_version: 9, opset_import: ["": 18]>
+    g (float[2,3] x, bool c) => (float[2,3] y) <float up = {8192.0}, float down = {0.0001220703125}> {
+      a = Relu(x)
+      [gate] b = If(c) <then_branch = t () => (float[2,3] t4) {
+                          [u1] t1 = Mul(a, up) [u2] t2 = Mul(t1, up) [d1] t3 = Mul(t2, down) [d2] t4 = Mul(t3, down) },
+                        else_branch = e () => (float[2,3] eb) { eb = Identity(a) }>
+      y = Tanh(b)
+    }
+    """
+    np.savez(tmp_path / "given.npz", x=np.ones((2, 3), np.float32), c=np.array(True))
+    onnx.save(onnx.parser.parse_model(text), str(tmp_path / "net.onnx"))
+    given = ("inputs=files", f"inputs.path={tmp_path / 'given.npz'}")
+    run = winnow("strategy=precision", f"model={tmp_path / 'net.onnx'}", *given, folder=tmp_path / "run")
+    assert run.code == 0, run.output
+    assert run.result["culprits"] == ["gate.then_branch/u2", "gate.then_branch/d1"]
+    assert run.result["checks"]["search"] <= 3
+    assert "beyond 6.55e+04" in run.result["precision"]["selected"][0]["reason"]
