@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import onnx
-from onnx import TensorProto
+from onnx import TensorProto, numpy_helper
 
 from runner.candidate import Sample
 from runner.errors import NotApplicable, UsageError
 from runner.loading import Loaded
-from runner.model.cast.layers import Layer, Pair, layers
+from runner.model.cast.layers import Layer, Pair, layers, levels, quantized_layers
 from runner.model.cast.mixed import Mixer
-from runner.model.scopes import graphs_below
+from runner.model.cast.weights import convert as convert_values
+from runner.model.scopes import graphs_below, initializers
 from runner.model.values import TensorFile
+from runner.restoring import Restored, restore
 from runner.schema.root import Settings
 from runner.schema.strategy import FloatType, PrecisionSettings
+from runner.sources import recording_backend
+from runner.subjects.golden import cast as convert
 from runner.subjects.recording import recorded_types
 from runner.workers.pool import Pool
 from strategies.precision import Prior
@@ -45,26 +49,37 @@ _DIGITS = {TensorProto.FLOAT16: 11, TensorProto.BFLOAT16: 8, TensorProto.FLOAT: 
 class Facts:
     """What one instrumented run told.
 
-    ``errors``: of each layer (inf: not finite). ``ranges``: (largest, smallest) magnitude by "GRAPH/TENSOR".
+    ``errors``: of each layer (inf: not finite). ``ranges``: the largest magnitude by "GRAPH/TENSOR".
     """
 
     errors: Mapping[int, float] = field(default_factory=dict)
-    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    ranges: Mapping[str, float] = field(default_factory=dict)
 
-    def range_of(self, layer: Layer, name: str) -> tuple[float, float]:
-        """Return the largest and the smallest magnitude of a tensor that a layer reads or makes; zeros: not known."""
-        return self.ranges.get(f"{layer.key[0]}/{name}", (0.0, 0.0))
+    def range_of(self, layer: Layer, name: str) -> float:
+        """Return the largest magnitude of a tensor that a layer reads or makes; zero: not known."""
+        return self.ranges.get(f"{layer.key[0]}/{name}", 0.0)
 
 
 @dataclass(frozen=True)
 class Casting:
-    """``clamped`` / ``flushed``: initializers with values that the low type does not reach, and how many."""
+    """``clamped`` / ``flushed``: initializers with values that the low type does not reach, and how many.
+
+    ``quantized``: Q/DQ pairs are all that makes the difference.
+    """
 
     mixer: Mixer
     pair: Pair
     clamped: Mapping[str, int]
     flushed: Mapping[str, int]
     warnings: tuple[str, ...]
+    quantized: bool = False
+
+    @property
+    def is_lossy(self) -> bool:
+        """Whether the model itself, as it is, has less than the high precision."""
+        model = self.mixer.model
+        low = any(tensor.data_type == self.pair.low != self.pair.high for tensor in initializers(model))
+        return low or self.mixer.restored is not None
 
     @property
     def layers(self) -> tuple[Layer, ...]:
@@ -73,13 +88,17 @@ class Casting:
 
 
 def pair_of(strategy: PrecisionSettings) -> Pair:
-    """Return the two types. Raises UsageError if they are one, or the low one is the wider."""
-    if strategy.low is strategy.high or strategy.low is FloatType.float32:
+    """Return the two types, which are one where only Q/DQ pairs make the difference.
+
+    Raises UsageError if they are one otherwise, or the low one is the wider.
+    """
+    low, high = strategy.low, strategy.high
+    if low is high or low is FloatType.float32 or high is FloatType.quantized:
         raise UsageError(
-            f"strategy.low={strategy.low.value} strategy.high={strategy.high.value}: the low precision must be "
-            "narrower than the high one: low is float16 or bfloat16, high float32 (or the other of the two)"
+            f"strategy.low={low.value} strategy.high={high.value}: the low precision must be narrower than the high "
+            "one: low is float16, bfloat16 or quantized (Q/DQ pairs as they are), high float32 (or another float type)"
         )
-    return Pair(DTYPES[strategy.low], DTYPES[strategy.high])
+    return Pair(DTYPES[high if low is FloatType.quantized else low], DTYPES[high])
 
 
 def cast(settings: Settings, strategy: PrecisionSettings, loaded: Loaded, pool: Pool) -> Casting:
@@ -92,23 +111,71 @@ def cast(settings: Settings, strategy: PrecisionSettings, loaded: Loaded, pool: 
     model.ir_version = max(model.ir_version, 4)  # initializers need not be inputs from there on
     types = {**loaded.types, **recorded_types(loaded.recorded.values)}
     found = layers(model, types, pair)
+    restored = restore(lambda op, args: _worked(pool, settings, op, args), model, typed, loaded, pair)
+    quantized = strategy.low is FloatType.quantized
+    if quantized:
+        found = quantized_layers(model, found)
     if not found:
-        raise NotApplicable(
-            f"model={settings.model}: no node of it can run in both {strategy.low.value} and {strategy.high.value}: "
-            "other operators, other types, or an opset whose operators do not know them"
-        )
+        raise NotApplicable(_nothing(settings, strategy, quantized, model, types))
     warnings = [reply["warning"]] if reply["warning"] else []
-    weights, clamped, flushed = _weights(settings, pool, store.folder, typed, pair)
-    mixer = Mixer(model, types, found, pair, weights, keep_io=strategy.keep_io)
-    return Casting(mixer, pair, clamped, flushed, tuple(warnings))
+    weights, clamped, flushed = _weights(settings, pool, store.folder, typed, pair, restored)
+    pairs = restored.weight if restored.has_pairs else None
+    mixer = Mixer(model, types, found, pair, weights, keep_io=strategy.keep_io, restored=pairs)
+    warnings += [*_overridden(model, pair)]
+    return Casting(
+        mixer, pair, {**clamped, **_filled(model, pair)}, flushed, (*warnings, *restored.warnings), quantized
+    )
 
 
-def _weights(settings: Settings, pool: Pool, folder: Path, typed: Path, pair: Pair) -> tuple[Any, Any, Any]:
+def _overridden(model: onnx.ModelProto, pair: Pair) -> Iterator[str]:
+    """Say which inputs with a default are inputs no more."""
+    defaults = {tensor.name for tensor in model.graph.initializer if tensor.data_type in pair}
+    if names := [value.name for value in model.graph.input if value.name in defaults]:
+        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+        yield (
+            f"inputs with a default become weights, which nobody can override any more: {', '.join(names[:3])}{more}"
+        )
+
+
+def _filled(model: onnx.ModelProto, pair: Pair) -> dict[str, int]:
+    """Return the nodes that fill tensors with a value beyond the range of the low type, which is clamped."""
+    found = {}
+    for graph in graphs_below(model.graph):
+        for node in graph.node:
+            for attribute in node.attribute:
+                tensor = attribute.t
+                if attribute.name == "value" and tensor.data_type == pair.high != pair.low:
+                    _, (beyond, _) = convert_values(numpy_helper.to_array(tensor), pair.low)
+                    if beyond:
+                        found[node.output[0]] = beyond
+    return found
+
+
+def _nothing(
+    settings: Settings, strategy: PrecisionSettings, quantized: bool, model: onnx.ModelProto, types: Any
+) -> str:
+    if quantized:
+        return (
+            f"model={settings.model} strategy.low=quantized: no float node of it reads a QuantizeLinear - "
+            "DequantizeLinear pair, so there is nothing to raise; strategy.low=float16 converts a model without pairs"
+        )
+    names = {number: name.value for name, number in DTYPES.items()}
+    there = sorted({names[dtype] for level in levels(model, types) for dtype in level.types.values() if dtype in names})
+    return (
+        f"model={settings.model}: no node of it can run in both {strategy.low.value} and {strategy.high.value}. Its "
+        f"float tensors are {' and '.join(there) or 'none of these'}; nodes of other operators, or of an opset in "
+        "which they do not know both types, stay as they are"
+    )
+
+
+def _weights(
+    settings: Settings, pool: Pool, folder: Path, typed: Path, pair: Pair, restored: Restored
+) -> tuple[Any, Any, Any]:
     """Convert the initializers of each type of the pair to the other one; return what gives them, and the counts."""
     tables: dict[tuple[str, int], TensorProto] = {}
     clamped: dict[str, int] = {}
     flushed: dict[str, int] = {}
-    for source, target in ((pair.high, pair.low), (pair.low, pair.high)):
+    for source, target in ((pair.high, pair.low), (pair.low, pair.high)) if pair.low != pair.high else ():
         out = folder / f"weights-{target}.onnx"
         args = {"model": str(typed), "source": source, "target": target, "out": str(out)}
         counted = _worked(pool, settings, "convert_weights", args)
@@ -117,12 +184,15 @@ def _weights(settings: Settings, pool: Pool, folder: Path, typed: Path, pair: Pa
         tables |= {(tensor.name, target): tensor for tensor in made.graph.initializer}
         if target == pair.low:
             clamped, flushed = counted["clamped"], counted["flushed"]
+    # what the parent has is better than what is converted back
+    tables |= {(f"{number}/{name}", pair.high): tensor for (number, name), tensor in restored.table.items()}
     return (lambda number, name, dtype: tables[f"{number}/{name}", dtype]), clamped, flushed
 
 
 def facts(settings: Settings, casting: Casting, loaded: Loaded, pool: Pool) -> Facts:
     """Run the model once with a rounded copy of each layer beside it; nothing is known where that cannot be done."""
-    mixer = casting.mixer
+    # it is fed as the model was: inputs keep their types
+    mixer = replace(casting.mixer, keep_io=True)
     everything = frozenset(range(len(casting.layers)))
     path = loaded.store.folder / "instrumented.onnx"
     path.write_bytes(mixer.mixed(everything).SerializeToString())
@@ -134,6 +204,7 @@ def facts(settings: Settings, casting: Casting, loaded: Loaded, pool: Pool) -> F
             [index, layer.key[0], layer.writes[0]] for index, layer in enumerate(casting.layers) if layer.writes
         ],
         "tensors": sorted(names),
+        "clamped": sorted(casting.clamped),
         "samples": [
             {name: str(sample[name].path) for name in loaded.graph.inputs if name in sample}
             for sample in loaded.recorded.values
@@ -146,15 +217,14 @@ def facts(settings: Settings, casting: Casting, loaded: Loaded, pool: Pool) -> F
         log.warning("the error of each layer is not known (%s): nodes are tried in their order", why)
         return Facts()
     errors = {int(index): math.inf if error is None else float(error) for index, error in reply.value["layers"].items()}
-    ranges = {
-        str(name): (math.inf if most is None else float(most), 0.0 if least is None else float(least))
-        for name, (most, least) in reply.value["ranges"].items()
-    }
+    ranges = {str(name): math.inf if most is None else float(most) for name, most in reply.value["ranges"].items()}
     return Facts(errors, ranges)
 
 
-def prior(casting: Casting, known: Facts, parents: Sequence[tuple[int, ...]]) -> Prior:
-    """Return what ranges and introduced errors say.
+def prior(
+    casting: Casting, known: Facts, parents: Sequence[tuple[int, ...]], costs: Mapping[int, float] | None = None
+) -> Prior:
+    """Return what ranges and introduced errors say; where ``costs`` are given, what is cheap to raise comes first.
 
     A tensor beyond the range has to be high where it is made and where it is read.
     """
@@ -165,7 +235,7 @@ def prior(casting: Casting, known: Facts, parents: Sequence[tuple[int, ...]]) ->
         index
         for index, layer in enumerate(casting.layers)
         if any(
-            largest < known.range_of(layer, name)[0] < SENTINEL
+            largest < known.range_of(layer, name) < SENTINEL
             for name in (*layer.reads, *layer.writes)
             if name not in weights
         )
@@ -177,24 +247,62 @@ def prior(casting: Casting, known: Facts, parents: Sequence[tuple[int, ...]]) ->
         if scores[index] > SPREAD * one_rounding:
             for parent in parents[index]:
                 scores[parent] = max(scores[parent], scores[index] * 0.999)
-    ranking = tuple(sorted(scores, key=lambda index: (-scores[index], index)))
+    price = costs or {}
+    ranking = tuple(sorted(scores, key=lambda index: (price.get(index, 0.0), -scores[index], index)))
     return Prior(suspects, ranking)
 
 
-def samples_of(casting: Casting, loaded: Loaded) -> tuple[Sample, ...]:
-    """Return what the mixed models are fed, and what their outputs should be."""
-    outputs = tuple(value.name for value in casting.mixer.model.graph.output)
-    return tuple(
-        Sample(
-            {name: sample[name] for name in loaded.graph.inputs if name in sample},
-            {name: _expected(sample[name]) for name in outputs if name in sample},
-        )
-        for sample in loaded.recorded.values
+def samples_of(casting: Casting, loaded: Loaded, folder: Path) -> tuple[Sample, ...]:
+    """Return what the mixed models are fed, and what their outputs should be, in the types that they have then.
+
+    Files of values that have another type are written into ``folder``.
+    """
+    graph, found = casting.mixer.model.graph, []
+    outputs = {value.name: value.type.tensor_type.elem_type for value in graph.output}
+    for number, sample in enumerate(loaded.recorded.values):
+        inputs = {name: sample[name].dtype for name in loaded.graph.inputs if name in sample}
+        wanted = {name: dtype for name, dtype in outputs.items() if name in sample}
+        if not casting.mixer.keep_io:
+            inputs = {name: casting.pair.low if dtype in casting.pair else dtype for name, dtype in inputs.items()}
+            wanted = {name: casting.pair.low if dtype in casting.pair else dtype for name, dtype in wanted.items()}
+        place = folder / f"sample_{number}"
+        found.append(Sample(convert(sample, inputs, place / "inputs"), convert(sample, wanted, place / "outputs")))
+    return tuple(found)
+
+
+def raised_outputs(
+    settings: Settings, casting: Casting, loaded: Loaded, pool: Pool, samples: tuple[Sample, ...], folder: Path
+) -> tuple[Sample, ...]:
+    """Return the samples with the outputs of the model with everything raised: the file itself is not as good.
+
+    They are written into ``folder``. Raises UsageError where the reference cannot run it.
+    """
+    if not samples or settings.checker.name in ("command", "interactive", "python"):
+        return samples
+    backend = recording_backend(settings)
+    everything = casting.mixer.mixed(frozenset(range(len(casting.layers))))
+    path = loaded.store.write(everything, folder, "raised")
+    args = {
+        "backend": backend.to_json(),
+        "model": str(path),
+        "samples": [{name: str(feed.path) for name, feed in sample.feeds.items()} for sample in samples],
+        "outputs": None,
+        "inline": False,
+        "out": str(folder),
+    }
+    reply = pool.call(
+        "run", args, python=backend.python, timeout=settings.workers.timeout, memory_mb=settings.workers.memory_mb
     )
-
-
-def _expected(tensor: TensorFile) -> TensorFile:
-    return tensor
+    path.unlink(missing_ok=True)
+    if reply.value is None:
+        why = reply.failure.message if reply.failure else reply.death
+        raise UsageError(
+            f"model={settings.model}: with everything in high precision the reference cannot run it: {why}"
+        )
+    outputs = [
+        {name: TensorFile.from_json(tensor) for name, tensor in sample.items()} for sample in reply.value["samples"]
+    ]
+    return tuple(replace(sample, expected=good) for sample, good in zip(samples, outputs, strict=True))
 
 
 def _worked(pool: Pool, settings: Settings, op: str, args: Mapping[str, Any]) -> dict[str, Any]:

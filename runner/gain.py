@@ -9,6 +9,7 @@ from typing import Any
 from onnx import NodeProto, TensorProto
 
 from runner.casting import LARGEST, SENTINEL, Casting, Facts
+from runner.errors import UsageError
 from runner.loading import Loaded
 from runner.model import storage
 from runner.schema.strategy import PrecisionSettings
@@ -51,7 +52,7 @@ def reason(casting: Casting, known: Facts, index: int) -> str:
     layer, largest = casting.layers[index], LARGEST[casting.pair.low]
     for names, verb in ((layer.writes, "makes"), (layer.reads, "reads")):
         for name in names:
-            most = known.range_of(layer, name)[0]
+            most = known.range_of(layer, name)
             if largest < most < SENTINEL:
                 return f"{verb} values up to {most:.3g}, beyond {largest:.3g}"
     error = known.errors.get(index)
@@ -62,11 +63,24 @@ def reason(casting: Casting, known: Facts, index: int) -> str:
     return f"introduces a relative error of {error:.2g}"
 
 
-def costs(strategy: PrecisionSettings, casting: Casting, loaded: Loaded) -> dict[int, float]:
-    """Return what each layer costs in high precision: the user's table, else its arithmetic."""
-    if strategy.costs:
-        return {index: float(strategy.costs.get(layer.path, 0.0)) for index, layer in enumerate(casting.layers)}
-    return arithmetic(casting, loaded)
+def table(strategy: PrecisionSettings, casting: Casting, loaded: Loaded) -> dict[int, float]:
+    """Return what each layer costs in high precision: the user's table, else its arithmetic.
+
+    Raises UsageError for names that are none, and for costs that are no costs.
+    """
+    if not strategy.costs:
+        return arithmetic(casting, loaded)
+    known = {layer.path for layer in casting.layers}
+    if strangers := [name for name in strategy.costs if name not in known]:
+        shown = ", ".join(sorted(known)[:3])
+        raise UsageError(
+            f"strategy.costs: no node that can run in both precisions is called {strangers[0]!r}; they are {shown}"
+            f"{' and others' * (len(known) > 3)}"
+        )
+    for name, cost in strategy.costs.items():
+        if not 0 <= cost < math.inf:
+            raise UsageError(f"strategy.costs.{name}={cost}: a cost is a number that is not negative")
+    return {index: float(strategy.costs.get(layer.path, 0.0)) for index, layer in enumerate(casting.layers)}
 
 
 def arithmetic(casting: Casting, loaded: Loaded) -> dict[int, float]:

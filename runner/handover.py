@@ -14,11 +14,12 @@ from strategies.trial import Trial
 
 REDUCED = "reduced"
 MIN_GOOD = "min_good"
+MIXED = "mixed"
 
 
 @dataclass
 class HandOver:
-    """Writes the model of a trial under a name, ``reduced`` or ``min_good``, and takes it away again.
+    """Writes the model of a trial under a name, ``reduced``, ``mixed`` or ``min_good``, and takes it away again.
 
     ``first``: false for further answers, which the user named no places for. ``at`` gives a path of the configuration,
     from where the user stands.
@@ -34,7 +35,7 @@ class HandOver:
     def write(self, subject: Subject, trial: Trial, name: str) -> Path:
         """Write the model of a trial of ``subject`` to all its places; return the one in the run folder."""
         model = cutting(subject).cut(trial).model
-        wanted = self.settings.path if name == REDUCED else self.settings.min_good
+        wanted = self.settings.min_good if name == MIN_GOOD else self.settings.path
         places = [self.folder / f"{name}.onnx", *([self.at(wanted)] if wanted and self.first else [])]
         self._written[name] = []
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -60,4 +61,4 @@ class HandOver:
     def _weights_of(self, name: str) -> str | None:
         """The file for weights, if there is to be one; two models in one folder must not share it."""
         wanted = self.settings.external_data
-        return f"{name}.{wanted}" if wanted and name != REDUCED else wanted
+        return f"{name}.{wanted}" if wanted and name == MIN_GOOD else wanted

@@ -14,6 +14,7 @@ from runner.checkers.interactive import Undo
 from runner.crew import Crew
 from runner.doubt import Doubt, Ruling
 from runner.judge import Judge
+from runner.workers.leases import OutOfTime
 from strategies.beyond import REFINING
 from strategies.outcome import Answer, Outcome
 from strategies.search import Ask, Done, Search
@@ -120,6 +121,11 @@ class Inquiry:
             ruling = future.result()
         except Undo:
             self._undo()
+            return
+        except OutOfTime as error:  # as if the check had never been asked for
+            if not self._out_of_time():
+                raise
+            log.warning("%s", error)
             return
         if ruling is None:
             return

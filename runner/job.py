@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -111,7 +112,9 @@ def run(settings: Settings, run_folder: Path, command: Sequence[str]) -> Summary
     with ExitStack() as stack:
         guardian = stack.enter_context(Guardian())
         leases = Leases.of(settings.workers, run_folder)
-        pool = stack.enter_context(Pool(run_folder / "workers", guardian, leases))
+        seconds = settings.budget.seconds
+        deadline = math.inf if seconds is None else started + seconds
+        pool = stack.enter_context(Pool(run_folder / "workers", guardian, leases, deadline))
         tools = Tools(pool, guardian, run_folder, Path.cwd())
         checker = build_checker(settings, tools)
         job = Job(settings, run_folder, tuple(command), pool, tools, checker, started)

@@ -39,7 +39,7 @@ class Inherited:
 
     ``recorded``: good values for the child. ``digest``: of the parent and of what was matched with what. ``matched``:
     how many tensors were matched by map, name, value, position, and how many have no partner (``none``). ``origins``:
-    the name of the parent's node that makes what a node of the child makes, by its name.
+    the name of the parent's node that makes what a node of the child makes, by its name. ``store``: the parent's.
     """
 
     recorded: Recorded
@@ -47,6 +47,7 @@ class Inherited:
     matched: Mapping[str, int]
     origins: Mapping[str, str]
     warnings: tuple[str, ...]
+    store: Store
 
 
 def check_map(settings: Settings) -> None:
@@ -103,7 +104,9 @@ def inherit(
         seconds=parent.seconds + child.seconds,
     )
     said = _said(graph, found)
-    return Inherited(recorded, _digest(facts["sha256"], found), found.counted(), _origins(graph, other, found), said)
+    return Inherited(
+        recorded, _digest(facts["sha256"], found), found.counted(), _origins(graph, other, found), said, theirs
+    )
 
 
 def _run(

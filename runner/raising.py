@@ -3,36 +3,28 @@
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from runner import casting as casts
-from runner.candidate import Candidate
-from runner.doubt import SEARCH_ERROR, Doubt, Ruling
 from runner.ending import Ending
-from runner.errors import CannotJudge
-from runner.gain import gain
-from runner.handover import HandOver
+from runner.errors import CannotJudge, UsageError
+from runner.gain import gain, table
+from runner.handover import MIXED, HandOver
 from runner.inquiry import Inquiry
-from runner.judge import Judge
 from runner.loading import Loaded, load
+from runner.raised import Question
 from runner.report.bundle import write_bundle
 from runner.report.summary import Summary
 from runner.schema.backend import OnnxRuntimeBackend, Rounding
-from runner.schema.checker import Flaky
 from runner.schema.root import Settings
 from runner.schema.strategy import Direction, Goal, PrecisionSettings, SearchKind, SubjectKind
-from runner.stage import Standing
 from runner.subjects.precision import Precision, parents_of
-from runner.verdict import Verdict
-from strategies.outcome import Answer, Outcome, answer_of
+from runner.trust import Trust
 from strategies.precision import Prior, cheapest, precision, prefix, scan
 from strategies.search import Search, Step
-from strategies.sequential import Count
 from strategies.space import Space
-from strategies.trial import Trial
 
 if TYPE_CHECKING:
     from runner.job import Job
@@ -40,36 +32,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-MIXED = "mixed"
-"""The name of the model that is handed over."""
-LOWEST = Trial.of([])
 _CPU = "CPUExecutionProvider"
+_QUANTIZED = "Q/DQ"
+"""How a message calls what is quantised as it was."""
 _OWN_WAYS = ("command", "interactive", "python")
-
-
-class Raising(Doubt):
-    """Takes each candidate for what one check says; YES means that it passes."""
-
-    def __init__(self, max_wrong: float) -> None:
-        super().__init__(Flaky.never, max_wrong)
-
-    def rule(
-        self,
-        judge: Judge,
-        trial: Trial,
-        phase: str,
-        label: str,
-        purpose: str,
-        *,
-        error: float = SEARCH_ERROR,
-        given_up: threading.Event | None = None,
-        spent: Callable[[], bool] = lambda: False,
-    ) -> Ruling | None:
-        """Decide on a trial; None: it was given up meanwhile."""
-        verdict = judge.verdict(trial, phase, label, purpose, given_up=given_up)
-        if verdict is None:
-            return None
-        return Ruling(answer_of(verdict.outcome, Outcome.PASS), verdict, Count())
 
 
 def rounding(settings: Settings) -> Settings:
@@ -100,23 +66,37 @@ def run(job: Job, parts: Parts) -> Summary:
     settings = job.settings
     strategy = settings.strategy
     assert isinstance(strategy, PrecisionSettings)
+    _refuse(strategy)
     loaded = load(settings, job.pool, job.folder)
     casting = casts.cast(settings, strategy, loaded, job.pool)
     parents = parents_of(casting.layers)
-    known = casts.facts(settings, casting, loaded, job.pool) if _is_ranked(strategy) else casts.Facts()
+    ranked = _is_ranked(strategy) and not casting.quantized
+    known = casts.facts(settings, casting, loaded, job.pool) if ranked else casts.Facts()
     space = _space(strategy, casting, parents, loaded)
-    subject = Precision(casting.mixer, loaded.store, casts.samples_of(casting, loaded), space.order, parents)
+    samples = casts.samples_of(casting, loaded, job.folder / "values" / "cast")
+    if casting.is_lossy and not settings.reference.model:
+        samples = casts.raised_outputs(settings, casting, loaded, job.pool, samples, job.folder / "values" / "raised")
+    subject = Precision(casting.mixer, loaded.store, samples, space.order, parents)
     loaded = replace(loaded, warnings=(*loaded.warnings, *casting.warnings, *_out_of_range(casting)))
     for warning in (*casting.warnings, *_out_of_range(casting)):
         log.warning("%s", warning)
     handed = HandOver(settings.result, job.folder, job.tools.at, loaded.store)
     with parts.judge(job, subject, loaded) as judge:
-        doubt = Raising(settings.checker.max_wrong)
-        step = _step(strategy, space, casts.prior(casting, known, parents))
+        doubt = Trust(settings.checker.flaky, settings.checker.max_wrong)
+        costs = table(strategy, casting, loaded) if strategy.goal is Goal.cheapest else {}
+        step = _step(strategy, space, casts.prior(casting, known, parents, costs))
         inquiry = Inquiry(judge, doubt, lambda told: Search(space, step, told), parts.means(job))
-        question = Question(judge, inquiry, handed, strategy)
+        question = Question(
+            judge,
+            inquiry,
+            handed,
+            doubt,
+            (_QUANTIZED if casting.quantized else strategy.low.value, strategy.high.value),
+        )
         try:
-            ending = question.answer()
+            ending = question.preflight() or (_planned(inquiry) if settings.plan else question.answer())
+            if ending.standing and ending.exit_code != CannotJudge.exit_code:
+                _valid(job, loaded)
         except CannotJudge as error:
             ending = Ending(error.status, error.exit_code, str(error))
         except KeyboardInterrupt as error:
@@ -130,72 +110,6 @@ def run(job: Job, parts: Parts) -> Summary:
     return summary
 
 
-class Question:
-    """All high passes, all low fails: what is the least that has to be high?"""
-
-    def __init__(self, judge: Judge, inquiry: Inquiry, handed: HandOver, strategy: PrecisionSettings) -> None:
-        self.judge = judge
-        self.inquiry = inquiry
-        self.handed = handed
-        self.low, self.high = strategy.low.value, strategy.high.value
-
-    def answer(self) -> Ending:
-        """Check both ends, search, and check what is handed over. Raises CannotJudge."""
-        whole = self.judge.subject.space.whole
-        best = self._trust(whole, f"everything in {self.high}")
-        if best.outcome is Outcome.UNRESOLVED:
-            raise CannotJudge(f"everything in {self.high} cannot be judged: {best.reason}")
-        if best.outcome is not Outcome.PASS:
-            message = f"even with everything in {self.high} the check fails ({best.signature}): {best.reason}"
-            return Ending("no_set_suffices", 5, message, signature=best.signature)
-        self.judge.checker.settle(best)
-        worst = self._trust(LOWEST, f"everything in {self.low}")
-        if worst.outcome is Outcome.UNRESOLVED:
-            raise CannotJudge(f"everything in {self.low} cannot be judged: {worst.reason}")
-        if worst.outcome is Outcome.PASS:
-            self.handed.write(self.judge.subject, LOWEST, MIXED)
-            message = f"everything passes in {self.low}: no node has to be in {self.high}; the model is {MIXED}.onnx"
-            return Ending("nothing_to_find", 4, message, standing=Standing(self.judge, LOWEST))
-        log.info("everything in %s fails (%s)", self.low, worst.signature)
-        self.inquiry.note(whole, Answer.YES)
-        done = self.inquiry.run()
-        trial = done.trial if done.trial is not None else whole
-        path = self.handed.write(self.judge.subject, trial, MIXED)
-        verdict = self._handed_over(trial, path)
-        count = f"{len(trial)} node{'s' * (len(trial) != 1)}"
-        standing = Standing(self.judge, trial)
-        if verdict.outcome is not Outcome.PASS:
-            message = f"the answer ({count}) passed once and did not when checked again ({verdict.reason})"
-            return Ending("could_not_judge", CannotJudge.exit_code, message, done, standing, signature=worst.signature)
-        budget = " (the budget was reached: fewer may do)" if self.inquiry.stopped else ""
-        message = f"{count} in {self.high}, the rest in {self.low}, and the check passes{budget}"
-        message += f"; {done.note}" if done.note else ""
-        return Ending("found", 0, message, done, standing, signature=worst.signature)
-
-    def interrupted(self, exit_code: int) -> Ending:
-        """How it stands where somebody stops it."""
-        done = self.inquiry.search.stop()
-        standing = None
-        if done.trial is not None and done.trial != self.judge.subject.space.whole:
-            self.handed.write(self.judge.subject, done.trial, MIXED)
-            standing = Standing(self.judge, done.trial)
-        return Ending("interrupted", exit_code, "interrupted", done, standing)
-
-    def _trust(self, trial: Trial, label: str) -> Verdict:
-        verdict = self.judge.verdict(trial, "pre-flight", label, "trust")
-        assert verdict is not None, "only the search is stopped"
-        return verdict
-
-    def _handed_over(self, trial: Trial, path: object) -> Verdict:
-        iteration, folder = self.judge.folder_for()
-        made = self.judge.subject.make(trial, folder, iteration, "re-check", f"{MIXED}, as handed over")
-        assert isinstance(made, Candidate), "it was made before"
-        self.judge.subject.discard(made)
-        verdict = self.judge.check(replace(made, model=path), "trust", 1000, own=False)  # type: ignore[arg-type]
-        assert verdict is not None, "only the search is stopped"
-        return verdict
-
-
 def _is_ranked(strategy: PrecisionSettings) -> bool:
     return strategy.search is SearchKind.precision
 
@@ -204,11 +118,48 @@ def _space(
     strategy: PrecisionSettings, casting: casts.Casting, parents: tuple[tuple[int, ...], ...], loaded: Loaded
 ) -> Space:
     space = Space(tuple(range(len(casting.layers))), parents)
-    if strategy.goal is Goal.smallest:
-        return space
-    from runner.gain import costs  # noqa: PLC0415
+    return space if strategy.goal is Goal.smallest else cheapest(space, table(strategy, casting, loaded))
 
-    return cheapest(space, costs(strategy, casting, loaded))
+
+def _refuse(strategy: PrecisionSettings) -> None:
+    """Raise UsageError for options that would change nothing."""
+    ranked = strategy.search is SearchKind.precision
+    if strategy.goal is Goal.cheapest and not ranked:
+        raise UsageError(
+            f"strategy={strategy.name} strategy.goal=cheapest: a prefix is in the model's order, whatever it costs; "
+            "use strategy=precision strategy.goal=cheapest"
+        )
+    if strategy.direction is Direction.reverse and ranked:
+        raise UsageError(
+            f"strategy={strategy.name} strategy.direction=reverse: it follows the error of nodes and no direction; "
+            "use strategy=precision_bisect strategy.direction=reverse"
+        )
+    if strategy.costs and strategy.goal is Goal.smallest:
+        raise UsageError("strategy.costs without strategy.goal=cheapest counts for nothing: set strategy.goal=cheapest")
+
+
+def _planned(inquiry: Inquiry) -> Ending:
+    return Ending("planned", 0, "stopped after the pre-flight, as asked", remaining=inquiry.search.remaining)
+
+
+def _valid(job: Job, loaded: Loaded) -> None:
+    """Raise CannotJudge if what is handed over is no valid model, and the user's was one.
+
+    Where low precision is emulated, checks do not see the types that clash.
+    """
+    limits = job.settings.workers
+    told: list[Mapping[str, Any]] = []
+    for path in (job.folder / f"{MIXED}.onnx", loaded.path):
+        args = {"model": str(path), "full": True}
+        reply = job.pool.call("check_model", args, timeout=limits.timeout, memory_mb=limits.memory_mb)
+        told.append({"ok": True, "message": ""} if reply.value is None else reply.value)
+        if told[0]["ok"]:
+            return
+    if told[1]["ok"]:
+        raise CannotJudge(
+            f"{MIXED}.onnx is no valid model, which is a defect of Winnow: {told[0]['message'][:400]}. Please report "
+            "it with the model; another strategy.low or strategy.keep_io may help"
+        )
 
 
 def _step(strategy: PrecisionSettings, space: Space, known: Prior) -> Step:
@@ -222,13 +173,13 @@ def _step(strategy: PrecisionSettings, space: Space, known: Prior) -> Step:
 
 def _out_of_range(casting: casts.Casting) -> tuple[str, ...]:
     found = []
-    for table, what in (
+    for counts, what in (
         (casting.clamped, "beyond the range; the largest value it has is taken"),
         (casting.flushed, "too small for it and become zero"),
     ):
-        if table:
-            names = ", ".join(list(table)[:3]) + (f" and {len(table) - 3} more" if len(table) > 3 else "")
-            found.append(f"weights in low precision: {sum(table.values())} values of {names} are {what}")
+        if counts:
+            names = ", ".join(list(counts)[:3]) + (f" and {len(counts) - 3} more" if len(counts) > 3 else "")
+            found.append(f"weights in low precision: {sum(counts.values())} values of {names} are {what}")
     return tuple(found)
 
 

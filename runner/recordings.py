@@ -9,6 +9,8 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,6 +130,8 @@ def write(path: Path, recording: Recording) -> None:
 
 def read(path: Path) -> Recording:
     """Read a file of any of the three kinds. Raises OSError, and ValueError saying what is wrong with it."""
+    if not stat.S_ISREG(path.stat().st_mode):  # a pipe would be waited for, a device never ends
+        raise ValueError("it is no plain file")
     if path.suffix.lower() in _LOGS:
         choices = from_log(path)
         if not choices:
@@ -154,18 +158,39 @@ def read(path: Path) -> Recording:
 def collect(place: Path) -> tuple[list[Recording], dict[Path, str]]:
     """Return the recordings of a file, or of all files below a folder in the order of their names.
 
-    Files that are none come beside them, with the reason. Raises OSError for a place that is not there.
+    In a folder only names that end in .json, .log or .txt count. What holds no tactics or cannot be read comes beside
+    them, with the reason. Raises OSError for a place that is not there or cannot be read.
     """
-    paths = sorted(path for path in place.rglob("*") if path.is_file()) if place.is_dir() else [place]
-    found, skipped = [], {}
-    for path in paths:
-        if place.is_dir() and path.suffix.lower() not in {".json", *_LOGS}:
-            continue
-        try:
-            found.append(read(path))
-        except ValueError as error:
-            skipped[path] = str(error)
-    return found, skipped
+    skipped: dict[Path, str] = {}
+    is_folder = place.is_dir()
+    tried = {path: _tried(path, is_folder) for path in (_below(place, skipped) if is_folder else [place])}
+    skipped |= {path: why for path, why in tried.items() if isinstance(why, str)}
+    return [one for one in tried.values() if isinstance(one, Recording)], skipped
+
+
+def _tried(path: Path, one_of_many: bool) -> Recording | str:
+    """The recording, or why there is none. Raises OSError, unless it is one of many."""
+    try:
+        recording = read(path)
+    except ValueError as error:
+        return str(error)
+    except OSError as error:
+        if not one_of_many:
+            raise
+        return error.strerror or str(error)
+    return recording if recording.choices else "no tactics stand in it"
+
+
+def _below(folder: Path, skipped: dict[Path, str]) -> list[Path]:
+    """The files below ``folder`` that may be recordings; folders that cannot be read are ``skipped``."""
+
+    def refused(error: OSError) -> None:
+        if Path(error.filename) == folder:
+            raise error
+        skipped[Path(error.filename)] = error.strerror or str(error)
+
+    paths = (Path(at, name) for at, _, names in os.walk(folder, onerror=refused) for name in names)
+    return sorted(path for path in paths if path.suffix.lower() in {".json", *_LOGS})
 
 
 def _own(content: Mapping[str, Any], path: Path) -> Recording:
@@ -175,7 +200,7 @@ def _own(content: Mapping[str, Any], path: Path) -> Recording:
         choices_of(content),
         "winnow",
         str(path),
-        content.get("model"),
+        str(content["model"]) if content.get("model") else None,
         str(content.get("library") or ""),
         content.get("iteration"),
         base64.b64decode(content.get("cache") or "", validate=True),

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runner.recordings import Choice, Recording
+
+# an operator's layer and key: several operators may bear one layer's name
+_Operator = tuple[str, str]
 
 
 @dataclass(frozen=True)
@@ -39,35 +42,60 @@ class Suspect:
 def suspects(good: Sequence[Recording], bad: Sequence[Recording]) -> tuple[Suspect, ...]:
     """Return the suspects, those of most bad builds first; among equals in the order of the builds.
 
-    Layers are told by their names. Raises ValueError where the two sides name tactics in different ways.
+    Operators are told by the layer's name and the key. Raises ValueError where the builds cannot be compared.
     """
-    if len({one.kind == "polygraphy" for one in (*good, *bad)}) > 1:
-        raise ValueError("tactic replays of Polygraphy beside other recordings: they name tactics in different ways")
-    seen: dict[str, Counter[str]] = defaultdict(Counter)
-    shown: dict[tuple[str, str], str] = {}
+    comparable(good, bad)
+    choices = [choice for one in (*good, *bad) for choice in one.choices]
+    names = {one.key: one.layer for one in choices if one.key and one.layer != one.key}
+    seen: dict[_Operator, Counter[str]] = defaultdict(Counter)
+    shown: dict[tuple[_Operator, str], str] = {}
     for recording in good:
-        for choice in _distinct(recording):
-            seen[choice.layer][choice.tactic] += 1
-            shown[choice.layer, choice.tactic] = choice.shown
-    counts: Counter[tuple[str, str]] = Counter()
-    first: dict[tuple[str, str], Choice] = {}
+        for (operator, tactic), choice in _distinct(recording, names).items():
+            seen[operator][tactic] += 1
+            shown[operator, tactic] = choice.shown
+    counts: Counter[tuple[_Operator, str]] = Counter()
+    first: dict[tuple[_Operator, str], Choice] = {}
     for recording in bad:
-        for choice in _distinct(recording):
-            if choice.tactic not in seen.get(choice.layer, ()):
-                place = choice.layer, choice.tactic
+        for place, choice in _distinct(recording, names).items():
+            operator, tactic = place
+            if tactic not in seen.get(operator, ()):
                 counts[place] += 1
-                first.setdefault(place, choice)
+                first.setdefault(place, replace(choice, layer=operator[0]))
     return tuple(
         Suspect(
-            first[place],
+            first[operator, tactic],
             count,
             len(bad),
-            {shown[place[0], tactic]: times for tactic, times in seen.get(place[0], Counter()).most_common()},
+            {shown[operator, other]: times for other, times in seen.get(operator, Counter()).most_common()},
         )
-        for place, count in counts.most_common()
+        for (operator, tactic), count in counts.most_common()
     )
 
 
-def _distinct(recording: Recording) -> Sequence[Choice]:
-    """The choices of a build, each once: an operator may be decided several times."""
-    return list({(choice.layer, choice.tactic): choice for choice in recording.choices}.values())
+def comparable(good: Sequence[Recording], bad: Sequence[Recording]) -> None:
+    """Raise ValueError where recordings name tactics in different ways, or are of two models or two libraries.
+
+    A recording that does not tell its model or its library is taken to be of the others'.
+    """
+    every = (*good, *bad)
+    if len({one.kind == "polygraphy" for one in every}) > 1:
+        raise ValueError("tactic replays of Polygraphy beside other recordings: they name tactics in different ways")
+    for noun, told in (("model", [one.model for one in every]), ("library", [one.library for one in every])):
+        known = [(text, one.source) for text, one in zip(told, every, strict=True) if text]
+        for text, source in known:
+            if text != known[0][0]:
+                raise ValueError(
+                    f"{known[0][1]} is of {noun} {known[0][0]}, {source} of {noun} {text}: their tactics cannot be "
+                    f"compared. Give builds of one {noun}"
+                )
+
+
+def _distinct(recording: Recording, names: Mapping[str, str]) -> Mapping[tuple[_Operator, str], Choice]:
+    """The choices of a build, each once: an operator may be decided several times.
+
+    ``names``: {key: layer} for a build that does not tell the names itself.
+    """
+    return {
+        ((names.get(one.key, one.layer) if one.layer == one.key else one.layer, one.key), one.tactic): one
+        for one in recording.choices
+    }

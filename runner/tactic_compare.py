@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 def compare(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     """Compare two sets of recordings; neither a model nor TensorRT is needed. Raises UsageError."""
     started = time.monotonic()
-    good, bad = given(settings, "good"), given(settings, "bad")
+    good, bad = (_chosen(given(settings, key), settings, key) for key in ("good", "bad"))
     found = suspected(good, bad)
     builds = f"{count(len(good), 'good build')} and {count(len(bad), 'bad build')} compared"
     summary = Summary(
@@ -58,6 +58,20 @@ def given(settings: Settings, key: str) -> list[Recording]:
             f"strategy.{key}={path}: no recorded tactics there{first}. What can be read: {SUFFIX} of a run of "
             "strategy=tactic_repeat, tactic replays of Polygraphy (.json), verbose logs of builds with an editable "
             "timing cache (.log, .txt)"
+        )
+    return found
+
+
+def _chosen(recordings: Sequence[Recording], settings: Settings, key: str) -> list[Recording]:
+    """Leave out builds whose tactics were prescribed: what TensorRT did not choose tells nothing here."""
+    for one in recordings:
+        if one.pinned:
+            log.warning("%s: left out: its tactics were pinned", one.source)
+    found = [one for one in recordings if not one.pinned]
+    if not found:
+        raise UsageError(
+            f"strategy.{key}={getattr(tactic_settings(settings), key)}: the tactics of all builds there were pinned, "
+            "not chosen. Give builds that chose theirs: RUN/artifacts of strategy=tactic_repeat"
         )
     return found
 

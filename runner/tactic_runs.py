@@ -17,6 +17,7 @@ from runner.report.summary import Summary
 from runner.schema.backend import TensorRtBackend
 from runner.schema.root import Settings
 from runner.schema.strategy import SubjectKind
+from runner.suspects import comparable
 from runner.tactic_bench import Bench, Parts, pair_of, search_of
 from runner.tactic_compare import given, tactic_settings
 from strategies.repeat import repeat
@@ -90,6 +91,10 @@ def _pair(settings: Settings) -> tuple[Recording, Recording]:
                 f"strategy.{key}={getattr(settings.strategy, key)}: tactic replays of Polygraphy hold no keys of the "
                 "timing cache, so they cannot be pinned. Record builds anew: strategy=tactic_repeat"
             )
+    try:
+        comparable(good, bad)
+    except ValueError as error:
+        raise UsageError(f"strategy.good, strategy.bad: {error}") from None
     return pair_of(good, bad)
 
 

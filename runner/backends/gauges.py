@@ -17,12 +17,14 @@ UNMEASURED = -1.0
 class Wanted:
     """``low``: an element type. ``layers``: number of a graph -> (index of a layer, an output of its node).
 
-    ``tensors``: number of a graph -> names of which the range is wanted.
+    ``tensors``: number of a graph -> names of which the range is wanted. ``clamped``: weights with values beyond the
+    range of the low type.
     """
 
     low: int
     layers: Dict[int, List[Tuple[int, str]]]
     tensors: Dict[int, List[str]]
+    clamped: FrozenSet[str]
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Seen:
 
 @dataclass(frozen=True)
 class Gauge:
-    """An output ``name`` of kind error, largest or smallest. ``of``: the layer's index, or "GRAPH/TENSOR"."""
+    """An output ``name`` of kind error or largest. ``of``: the layer's index, or "GRAPH/TENSOR"."""
 
     name: str
     kind: str
@@ -52,7 +54,7 @@ def instrumented(model: Any, wanted: Wanted) -> List[Gauge]:
     numbers = iter(range(1 << 30))
     gauges = _instrument(model.graph, wanted, numbers, Seen(frozenset(), frozenset()))
     largest = _LARGEST[wanted.low]
-    constants = {"zero": 0.0, "huge": 3.0e38, "tiny": 1e-30, "largest": largest, "least": -largest}
+    constants = {"tiny": 1e-30, "largest": largest, "least": -largest}
     for name, value in constants.items():
         model.graph.initializer.append(helper.make_tensor(f"winnow__{name}", _FLOAT, [], [value]))
     model.graph.initializer.append(helper.make_tensor("winnow__one", _INT64, [1], [1]))
@@ -66,7 +68,7 @@ def _instrument(graph: Any, wanted: Wanted, numbers: Iterator[int], outer: Seen)
     from onnx import helper
 
     number = next(numbers)
-    one = _Instrument(graph, wanted.low, number, outer)
+    one = _Instrument(graph, wanted, number, outer)
     makers = {name: node for node in graph.node for name in node.output if name}
     for index, name in wanted.layers.get(number, ()):
         if name in makers:
@@ -114,11 +116,12 @@ def _led_out(node: Any, name: str, body: Any, gauges: List[Gauge]) -> List[Gauge
 class _Instrument:
     """Collects what is to be added to one graph. ``outer``: what is seen from outside."""
 
-    def __init__(self, graph: Any, low: int, number: int, outer: Seen) -> None:
+    def __init__(self, graph: Any, wanted: Wanted, number: int, outer: Seen) -> None:
         from onnx import helper
 
         self._helper = helper
-        self._low = low
+        self._low = wanted.low
+        self._beyond = wanted.clamped
         self._number = number
         self._stem = f"winnow__{number}"
         self._rounded: Dict[str, str] = {}
@@ -159,17 +162,12 @@ class _Instrument:
                 self._gauge(self._add("Div", [worst, divisor], f"{stem}__quotient"), "error", index)
 
     def range(self, name: str) -> None:
-        """Add the largest magnitude of a tensor, and the smallest that is not zero."""
+        """Add the largest magnitude of a tensor."""
         if name not in self.seen.floats or name in self._known:
             return
         stem = self._known[name] = f"{self._stem}_range_{len(self._known)}"
         size = self._add("Abs", [name], f"{stem}__size")
-        is_zero = self._add("Equal", [size, "winnow__zero"], f"{stem}__is_zero")
-        rest = self._add("Where", [is_zero, "winnow__huge", size], f"{stem}__rest")
-        largest = self._add("ReduceMax", [size], f"{stem}__most", keepdims=0)
-        smallest = self._add("ReduceMin", [rest], f"{stem}__least", keepdims=0)
-        self._gauge(largest, "largest", f"{self._number}/{name}")
-        self._gauge(smallest, "smallest", f"{self._number}/{name}")
+        self._gauge(self._add("ReduceMax", [size], f"{stem}__most", keepdims=0), "largest", f"{self._number}/{name}")
 
     def _gauge(self, scalar: str, kind: str, of: int | str) -> None:
         self.gauges.append(Gauge(self._add("Reshape", [scalar, "winnow__one"], f"{scalar}__gauge"), kind, of))
@@ -180,7 +178,7 @@ class _Instrument:
 
     def _clamped(self, name: str, stem: str) -> str:
         """Return a weight as it is converted: what is beyond the range becomes the largest value."""
-        if name not in self.seen.weights:
+        if name not in self.seen.weights or name not in self._beyond:
             return name
         below = self._add("Min", [name, "winnow__largest"], f"{stem}__below")
         return self._add("Max", [below, "winnow__least"], f"{stem}__clamped")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Any, Dict, List, Mapping, Sequence
+from typing import Any, Dict, Mapping, Sequence
 
 from runner.backends import tensors
 from runner.backends.arrays import to_array
@@ -26,18 +26,18 @@ def prepare(args: Dict[str, Any]) -> None:
 
 
 def introduced(args: Dict[str, Any]) -> Dict[str, Any]:
-    """Return ``layers``: {index: relative error} (null: not finite), ``ranges``: {"GRAPH/TENSOR": [largest, smallest]}.
+    """Return ``layers``: {index: relative error} (null: not finite), ``ranges``: {"GRAPH/TENSOR": largest magnitude}.
 
     ``args``: ``model`` (in its high precision), ``low`` (element type), ``layers``: [[index, number of the graph, an
-    output of the node]], ``tensors``: [[number of the graph, name]] of which the range is wanted, ``samples``:
-    [{input: path}]. Graphs are numbered in reading order, outer ones first. ``smallest`` is the smallest magnitude that
-    is not zero. Raises StageError (load, infer) where the model cannot be run so.
+    output of the node]], ``tensors``: [[number of the graph, name]] of which the range is wanted, ``clamped``: weights
+    with values that the low type does not reach, ``samples``: [{input: path}]. Graphs are numbered in reading order,
+    outer ones first. Raises StageError (load, infer) where the model cannot be run so.
     """
     import onnx
 
     path = args["model"]
     model = onnx.shape_inference.infer_shapes(onnx.load(path, load_external_data=False))
-    wanted = Wanted(int(args["low"]), {}, {})
+    wanted = Wanted(int(args["low"]), {}, {}, frozenset(args["clamped"]))
     for index, number, name in args["layers"]:
         wanted.layers.setdefault(int(number), []).append((int(index), str(name)))
     for number, name in args["tensors"]:
@@ -45,7 +45,7 @@ def introduced(args: Dict[str, Any]) -> Dict[str, Any]:
     gauges = instrumented(model, wanted)
     found = _measured(_session(model, path), gauges, args["samples"])
     layers: Dict[str, Any] = {}
-    ranges: Dict[str, List[Any]] = {}
+    ranges: Dict[str, Any] = {}
     for gauge in gauges:
         if gauge.name not in found:
             continue
@@ -54,7 +54,7 @@ def introduced(args: Dict[str, Any]) -> Dict[str, Any]:
             before = layers.get(known, 0.0)
             layers[known] = None if before is None or not math.isfinite(number) else max(before, number)
         else:
-            ranges.setdefault(known, [None, None])[gauge.kind == "smallest"] = _plain(number)
+            ranges[known] = _plain(number)
     return {"layers": layers, "ranges": ranges}
 
 
@@ -87,8 +87,7 @@ def _measured(session: Any, gauges: Sequence[Gauge], samples: Sequence[Mapping[s
         for gauge, value in zip(gauges, values):  # noqa: B905 - equally long; runs on older interpreters too
             numbers = [float(number) for number in value.reshape(-1) if number != UNMEASURED]
             for number in numbers:
-                worst = min if gauge.kind == "smallest" else _worst
-                found[gauge.name] = worst(found[gauge.name], number) if gauge.name in found else number
+                found[gauge.name] = _worst(found[gauge.name], number) if gauge.name in found else number
     return found
 
 

@@ -11,10 +11,10 @@ import onnx
 def check_model(args: Mapping[str, Any]) -> dict[str, Any]:
     """Check the model at ``args["model"]``; return ``ok`` and ``message``.
 
-    Weights beside it are looked for; shapes are not inferred.
+    Weights beside it are looked for; shapes and types are inferred where ``full`` is true.
     """
     try:
-        onnx.checker.check_model(str(args["model"]), full_check=False)
+        onnx.checker.check_model(str(args["model"]), full_check=bool(args.get("full")))
     except Exception as error:  # noqa: BLE001 - an invalid model is the answer, whatever class it comes in
         return {"ok": False, "message": f"{type(error).__name__}: {error}".strip()}
     return {"ok": True, "message": ""}

@@ -23,6 +23,8 @@ REPORT_NAME = "REPORT.md"
 _SHARES = {"nodes": "nodes", "flops": "arithmetic", "weights": "weights"}
 _MOST_ROWS = 200
 _LONGEST_CELL = 160
+# so that the tactic's hash after it is never cut off
+_LONGEST_KERNEL = 130
 # what Markdown or HTML could read as markup where it stands (an underscore inside a word, or a colon before a space,
 # is none); @ and # would notify people and link issues on a forge
 _MARKUP = re.compile(r"[\\`*{}\[\]<>#!|~&@$]|^[-+=]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|:(?! |$)")
@@ -235,10 +237,13 @@ def _statistics(summary: Summary) -> str:
 
 
 def _suspects(summary: Summary) -> str:
+    keys: dict[str, set[str | None]] = {}
+    for one in summary.suspects:
+        keys.setdefault(one["layer"], set()).add(one["key"])
     rows = [
         (
-            one["layer"],
-            one["kernel"] or one["tactic"],
+            f"{one['layer']} ({one['key']})" if len(keys[one["layer"]]) > 1 else one["layer"],
+            f"{_cut(one['kernel'], _LONGEST_KERNEL)} ({one['tactic']})" if one["kernel"] else one["tactic"],
             ", ".join(f"{tactic} ({times})" for tactic, times in one["good"].items()) or "(not there)",
             f"{one['bad_builds']} of {one['of']}" if "of" in one else "pinned",
             ", ".join(one["nodes"]),

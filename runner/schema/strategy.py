@@ -78,6 +78,8 @@ class FloatType(str, Enum):
     float32 = "float32"
     float16 = "float16"
     bfloat16 = "bfloat16"
+    # low only: a model with Q/DQ pairs as it is; a raised node is without its pairs
+    quantized = "quantized"
 
 
 class Direction(str, Enum):

@@ -26,7 +26,7 @@ def begin(name: str, pid: int) -> None:
         return
     try:
         beside = [one["pid"] for one in read(path) if one["lease"] == name and runs(one["pid"], one["start"])]
-        line = {"lease": name, "pid": pid, "start": _start(pid), "time": time.monotonic(), "beside": beside}
+        line = {"lease": name, "pid": pid, "start": start_of(pid), "time": time.monotonic(), "beside": beside}
         fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             os.write(fd, json.dumps(line).encode() + b"\n")  # in one piece: lines of several writers stay whole
@@ -50,7 +50,7 @@ def runs(pid: int, start: int | None) -> bool:
 
     A lock is freed while its holder exits: it may be listed then, but its memory is gone.
     """
-    if start is None or _start(pid) != start:
+    if start is None or start_of(pid) != start:
         return False
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
@@ -59,7 +59,7 @@ def runs(pid: int, start: int | None) -> bool:
         return False
 
 
-def _start(pid: int) -> int | None:
+def start_of(pid: int) -> int | None:
     """Return when a process began, in clock ticks since the machine did; None if it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import logging
+import math
 import os
 import secrets
 import signal
@@ -19,7 +20,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
-from runner.errors import UsageError
+from runner.errors import CannotJudge, UsageError
 from runner.schema.run import LeaseMode, WorkerSettings
 from runner.workers import holders
 from runner.workers.ending import now
@@ -43,6 +44,10 @@ class NoGpuError(UsageError):
 
 class Stopped(RuntimeError):  # noqa: N818 - it is no error
     """A wait was given up: the pool was closed, or all checks were killed."""
+
+
+class OutOfTime(CannotJudge):
+    """The run's time (``budget.seconds``) was over while it still waited for a lease."""
 
 
 class Lease:
@@ -101,10 +106,11 @@ class Lease:
                     os.kill(pid, signal.SIGKILL)
 
     def _say(self, pid: int) -> None:
-        self._folder.write(self.fds[0], {**self._said, "pid": pid, "since": time.time(), "mark": self._mark})
+        said = {**self._said, "pid": pid, "start": holders.start_of(pid), "since": time.time(), "mark": self._mark}
+        self._folder.write(self.fds[0], said)
 
 
-Said = Mapping[str, "str | int | float"]
+Said = Mapping[str, "str | int | float | None"]
 
 
 class Leases:
@@ -123,7 +129,7 @@ class Leases:
         self._found: Gpus | None = None
         self._cpu_slots = cpu_slots
         self._folder = LockFolder(folder)
-        self._said: Said = {"host": socket.gethostname(), "user": _user(), "folder": str(owner)}
+        self._said: Said = {"host": socket.gethostname(), "pids": _pids(), "user": _user(), "folder": str(owner)}
         self._marks = tuple(mark.split(":") for mark in os.environ.get(_CHAIN, "").split(",") if ":" in mark)
 
     @classmethod
@@ -206,26 +212,36 @@ class Leases:
 
 
 class Wait:
-    """One wait for a lease: how long until the next look, and who holds it, said now and then."""
+    """One wait for a lease: how long until the next look, and who holds it, said now and then.
 
-    def __init__(self, leases: Leases, kind: Kind) -> None:
+    ``deadline``: when it ends at the latest, on the clock of `ending.now`.
+    """
+
+    def __init__(self, leases: Leases, kind: Kind, deadline: float = math.inf) -> None:
         self._leases = leases
         self._kind: Kind = kind
         self._start = now()
+        self._deadline = deadline
+        self._what = "a GPU" if kind == "gpu" else "a CPU slot"
         self._pause = _FIRST_PAUSE
         self._word = _FIRST_WORD
         self._wanted = leases.want(kind)
 
     def pause(self) -> float:
-        """Return the seconds until the next look."""
-        waited = now() - self._start
+        """Return the seconds until the next look. Raises OutOfTime where there is to be none."""
+        at = now()
+        waited, left = at - self._start, self._deadline - at
+        if left <= 0:
+            raise OutOfTime(
+                f"budget.seconds is over, after {waited:.0f} s of waiting for {self._what}: "
+                f"{self._leases.held_by(self._kind)}"
+            )
         if waited >= self._word:
             self._word *= _RARER
-            what = "a GPU" if self._kind == "gpu" else "a CPU slot"
-            log.info("waiting for %s for %.0f s: %s", what, waited, self._leases.held_by(self._kind))
+            log.info("waiting for %s for %.0f s: %s", self._what, waited, self._leases.held_by(self._kind))
         pause = self._pause
         self._pause = min(pause * 1.5, _LONGEST_PAUSE)
-        return pause
+        return min(pause, left)
 
     def close(self) -> None:
         """Say that nobody waits here any more."""
@@ -257,7 +273,20 @@ def _holder(said: Mapping[str, object]) -> str:
         "".join(letter for letter in str(said.get(key, "?"))[:200] if letter.isprintable())
         for key in ("user", "host", "folder")
     )
-    return f"process {pid} of {user} on {host}{when} ({folder})"
+    told = f"process {pid} of {user} on {host}{when} ({folder})"
+    start = said.get("start")
+    here = (said.get("host"), said.get("pids")) == (socket.gethostname(), _pids())
+    if here and isinstance(start, int) and not holders.runs(pid, start):
+        return f"a process that does not say who it is, after {told}, which has ended"
+    return told
+
+
+def _pids() -> int | None:
+    """Return what tells the space of process numbers: containers may share a host's name. None where it is unknown."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino  # noqa: PTH116 - as in holders
+    except OSError:
+        return None
 
 
 def _user() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -35,14 +36,24 @@ class Pool:
     ``leases``: hands out GPUs and CPU slots; None: calls that ask for a lease get none. A worker that has one keeps it
     to its end. Who waits for a lease keeps none: idle workers of this pool are ended for it, so that neither two
     interpreters on one GPU nor two jobs that need both a GPU and a CPU slot can block each other.
+
+    ``deadline``: when waits for a lease end at the latest, on the clock of `ending.now` (`time.monotonic`). What is
+    free at once is taken after that, too: an answer may still be checked again.
     """
 
-    def __init__(self, folder: Path, guardian: Guardian | None = None, leases: Leases | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        guardian: Guardian | None = None,
+        leases: Leases | None = None,
+        deadline: float = math.inf,
+    ) -> None:
         self._folder = Path(folder)
         self._folder.mkdir(parents=True, exist_ok=True)
         self._own_guardian = guardian is None
         self._guardian = guardian or Guardian()
         self._leases = leases
+        self._deadline = deadline
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._lender: threading.Thread | None = None
@@ -87,7 +98,8 @@ class Pool:
         well. ``confirm=False``: the first answer counts, even that of a worker that served before. ``lease``: what the
         worker holds from its start to its end, a GPU of its own (it sees no other) or a CPU slot; waiting for it counts
         in no time-out. Raises WorkerStartError if the interpreter cannot be started, NoGpuError where there is none,
-        Stopped if a wait for a lease is given up, and never for what the operation does.
+        Stopped if a wait for a lease is given up, OutOfTime if the deadline ends it, and never for what the operation
+        does.
         """
         interpreter = find_python(python)
         kind = self._leases.needed(lease) if self._leases else None
@@ -192,7 +204,7 @@ class Pool:
                     return lease
                 if self._evict(kind, anyone=wait is not None):
                     continue
-                wait = wait or Wait(self._leases, kind)
+                wait = wait or Wait(self._leases, kind, self._deadline)
                 with self._changed:
                     if not self._closed:
                         self._changed.wait(wait.pause())

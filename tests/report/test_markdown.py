@@ -153,3 +153,12 @@ def test_many_nodes_are_cut_short() -> None:
     markdown = report(summary(tuple(names)), model=model_of(names))
     assert "101 more nodes are not listed." in markdown
     assert "and 297 more" in markdown
+
+
+def test_suspects_keep_the_hash_and_operators_of_one_layer_their_keys() -> None:
+    one = {"layer": "a", "key": "0x1", "tactic": "0x7", "kernel": "k" * 300, "nodes": [], "bad_builds": 1, "of": 2}
+    found = [one | {"good": {}}, one | {"key": "0x2", "kernel": None, "good": {"kernel (0x8)": 3}}]
+    table = rows(report(Summary(status="found", exit_code=0, strategy="tactic_compare", suspects=tuple(found))))
+    shown = [row[:3] for row in table if row[0].startswith("`a")]
+    assert shown[0][0] == "`a (0x1)`" and shown[0][1].endswith("... (0x7)`") and len(shown[0][1]) < 160
+    assert shown[1] == ["`a (0x2)`", "`0x7`", "kernel (0x8) (3)"]

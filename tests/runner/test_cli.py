@@ -12,7 +12,7 @@ import pytest
 from runner.cli import logs
 from runner.cli.given import check_given
 from runner.cli.paths import PATH_KEYS, expand_home
-from runner.cli.sweep import Row, markdown, rows
+from runner.cli.table import Row, markdown, rows
 from runner.cli.userfile import read_user_file, with_defaults
 from runner.errors import UsageError
 from runner.schema.backend import OnnxRuntimeBackend
@@ -124,6 +124,11 @@ def test_what_is_not_there(tmp_path: Path) -> None:
     check_given(settings(strategy=StrategySettings(subject=SubjectKind.command), checker=CommandChecker()))
     with pytest.raises(UsageError, match=r"model=.*nett\.onnx.*There is: .*net\.onnx"):
         check_given(settings(model=str(tmp_path / "nett.onnx")))
+    (tmp_path / "more").mkdir()
+    for number in range(7):
+        (tmp_path / "more" / f"{number}.onnx").touch()
+    with pytest.raises(UsageError, match=r"There is: .*0\.onnx, .*4\.onnx and 2 more\."):
+        check_given(settings(model=str(tmp_path / "more" / "completely.different")))
     with pytest.raises(UsageError, match="a folder"):
         check_given(settings(model=str(tmp_path)))
     here = str(tmp_path / "net.onnx")
@@ -142,6 +147,7 @@ def test_rows_of_a_sweep(tmp_path: Path) -> None:
         (hydra / "overrides.yaml").write_text(f"- model={number}.onnx\n")
         if content:
             (hydra.parent / "result.json").write_text(content if isinstance(content, str) else json.dumps(content))
+    (tmp_path / "job=0" / "ended.json").write_text('{"overrides": ["a|b", "hydra.verbose=true", "x=1"]}')
     table = rows(tmp_path, [("a|b", "x=1"), ("c", "x=1"), ("d", "x=1"), ("e", "x=1")])
     assert [(row.job, row.status) for row in table] == [("0", "found"), ("1", "died"), ("2", "not run"), ("3", "died")]
     text = markdown(table)
@@ -155,12 +161,17 @@ def test_a_result_of_an_earlier_sweep_is_none_of_this_one(tmp_path: Path) -> Non
     hydra.write_text("hydra: {job: {num: 0}}\n")
     result = tmp_path / "0" / "result.json"
     result.write_text('{"exit_code": 0, "status": "found"}')
-    before = {path: path.stat().st_mtime_ns for path in (hydra, result)}
+    ended = tmp_path / "0" / "ended.json"
+    ended.write_text('{"overrides": ["a"]}')
+    before = {path: path.stat().st_mtime_ns for path in (hydra, result, ended)}
     assert rows(tmp_path, [("a",)], before)[0].status == "not run"
     os.utime(hydra, (1.0, 1.0))
     assert rows(tmp_path, [("a",)], before)[0].status == "died"
     os.utime(result, (1.0, 1.0))
+    assert rows(tmp_path, [("a",)], before)[0].status == "died"
+    os.utime(ended, (1.0, 1.0))
     assert rows(tmp_path, [("a",)], before)[0].status == "found"
+    assert rows(tmp_path, [("b",)], before)[0].status == "died", "this is another job's result"
 
 
 def test_a_message_of_several_lines_stays_one_item_of_the_list() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from runner.workers import holders
+from runner.workers.lockfolder import LockFolder
 from tests.harness import ROOT, command, winnow
 from tests.workers.test_pool import gone
 
@@ -77,6 +78,23 @@ def test_two_runs_share_a_gpu(tmp_path: Path) -> None:
     assert all(line["beside"] == [] for line in lines)
     assert gone(lines[0]["pid"])
     assert (tmp_path / f"{GPU}.seen").read_text().split() == [GPU] * 8
+
+
+@pytest.mark.parametrize(
+    ("strategy", "code", "words"),
+    [
+        (("strategy=repeat", "strategy.until=4"), 0, "(budget reached)"),
+        (("strategy=reduce", f"model={ROOT / 'examples' / 'overflow.onnx'}"), 3, "budget.seconds is over, after"),
+    ],
+)
+def test_the_budget_ends_a_wait(tmp_path: Path, strategy: tuple[str, ...], code: int, words: str) -> None:
+    (tmp_path / "check.py").write_text(CHECK)
+    held = LockFolder(tmp_path / "locks").lock(GPU)
+    assert held is not None
+    argv = repeated(tmp_path, f"workers.gpus=[{GPU}]", "budget.seconds=2")[2:]
+    run = winnow(*strategy, *argv, folder=tmp_path / "run", timeout=60)
+    os.close(held)
+    assert run.code == code and words in run.output and "Traceback" not in run.output, run.output
 
 
 def test_functions_get_one_too(tmp_path: Path) -> None:

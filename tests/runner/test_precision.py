@@ -136,7 +136,7 @@ def search_low(folder: Path, model: Path) -> Path:
 def test_types_that_are_no_pair(tmp_path: Path) -> None:
     run = search(tmp_path, network(), "strategy.low=float32")
     assert run.code == 2
-    assert "low is float16 or bfloat16" in run.output
+    assert "low is float16, bfloat16 or quantized" in run.output
 
 
 def test_a_model_without_floats(tmp_path: Path) -> None:
@@ -216,3 +216,63 @@ def test_a_branch_is_searched_too_and_its_ranges_are_known(tmp_path: Path) -> No
     assert run.result["culprits"] == ["gate.then_branch/u2", "gate.then_branch/d1"]
     assert run.result["checks"]["search"] <= 3
     assert "beyond 6.55e+04" in run.result["precision"]["selected"][0]["reason"]
+
+
+def quantized(folder: Path) -> tuple[Path, Path]:
+    """A chain and its quantised child, in which the weights of one layer are stored far too coarsely."""
+    random = np.random.default_rng(1)
+    parent, child, floats, stored = [], [], [], []
+    x = mine = "x"
+    scale = numpy_helper.from_array(np.array(0.01, np.float32), "scale")
+    zero = numpy_helper.from_array(np.array(0, np.int8), "zero")
+    for number in range(6):
+        values = random.normal(0, 0.3, (SIZE, SIZE)).astype(np.float32)
+        step = np.float32(0.4 if number == 3 else 0.01)
+        floats.append(numpy_helper.from_array(values, f"w{number}"))
+        stored.append(numpy_helper.from_array(np.clip(np.rint(values / step), -127, 127).astype(np.int8), f"q{number}"))
+        stored.append(numpy_helper.from_array(step, f"step{number}"))
+        parent.append(helper.make_node("MatMul", [x, f"w{number}"], [f"m{number}"], name=f"product{number}"))
+        parent.append(helper.make_node("Tanh", [f"m{number}"], [f"t{number}"], name=f"tanh{number}"))
+        child += [
+            helper.make_node("QuantizeLinear", [mine, "scale", "zero"], [f"i{number}"]),
+            helper.make_node("DequantizeLinear", [f"i{number}", "scale", "zero"], [f"d{number}"]),
+            helper.make_node("DequantizeLinear", [f"q{number}", f"step{number}"], [f"v{number}"]),
+            helper.make_node("MatMul", [f"d{number}", f"v{number}"], [f"m{number}"], name=f"product{number}"),
+            helper.make_node("Tanh", [f"m{number}"], [f"t{number}"], name=f"tanh{number}"),
+        ]
+        x = mine = f"t{number}"
+    ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, SIZE])] for name in ("x", x)]
+    for name, nodes, weights in (("fp32", parent, floats), ("int8", child, [*stored, scale, zero])):
+        model = helper.make_model(
+            helper.make_graph(nodes, "g", *ends, weights), opset_imports=[helper.make_opsetid("", 17)]
+        )
+        model.ir_version = 9
+        onnx.save(model, str(folder / f"{name}.onnx"))
+    return folder / "fp32.onnx", folder / "int8.onnx"
+
+
+@pytest.mark.parametrize("with_parent", [True, False])
+def test_a_quantised_model_gets_back_what_one_layer_had(tmp_path: Path, with_parent: bool) -> None:
+    fp32, int8 = quantized(tmp_path)
+    parent = [f"reference.model={fp32}"] if with_parent else []
+    options = ("checker=compare", "checker.metric=scale", "checker.rtol=0.1", "strategy.low=quantized", *parent)
+    run = winnow("strategy=precision", f"model={int8}", *options, folder=tmp_path / "run")
+    if not with_parent:
+        # nothing is better than the stored weights themselves: only activations gain
+        assert run.code == 4, run.output
+        assert "6 quantised weights" in run.output and "give the original as reference.model=" in run.output
+        return
+    assert run.code == 0, run.output
+    assert run.result["culprits"] == ["product3"]
+    model = run.model("mixed.onnx")
+    restored = [tensor for tensor in model.graph.initializer if tensor.data_type == TensorProto.FLOAT and tensor.dims]
+    (good,) = [tensor for tensor in onnx.load(str(fp32)).graph.initializer if tensor.name == "w3"]
+    assert len(restored) == 1
+    np.testing.assert_array_equal(numpy_helper.to_array(restored[0]), numpy_helper.to_array(good))
+    assert sum(node.op_type == "DequantizeLinear" for node in model.graph.node) == 10
+
+
+def test_what_is_no_quantised_model(tmp_path: Path) -> None:
+    run = search(tmp_path, network(), "strategy.low=quantized")
+    assert run.code == 6, run.output
+    assert "strategy.low=float16" in run.output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,12 +17,16 @@ from runner.handover import HandOver
 from runner.inquiry import Budget, Means
 from runner.journal import Journal
 from runner.judge import Judge
-from runner.schema.run import ArtifactSettings, Keep
+from runner.schema.run import ArtifactSettings, Keep, LeaseMode
 from runner.session import Session
 from runner.verdict import Signature, Verdict
+from runner.workers.gpus import Gpus
+from runner.workers.leases import Leases
+from runner.workers.pool import Pool
 from strategies.linear import linear
 from strategies.minimal import reduce
 from strategies.outcome import Answer, Outcome
+from strategies.repeat import repeat
 from strategies.search import Ask, Claim, Done
 from strategies.space import Space
 from strategies.trial import Trial
@@ -191,6 +196,32 @@ def test_a_budget_is_not_overdrawn(tmp_path, workers, checks):
     assert one.judge.tally.paid["search"] == checks
     assert ending.status == "found"
     assert ending.done.claim.value == "budget reached"
+
+
+def test_a_wait_for_a_gpu_ends_with_the_budget(tmp_path):
+    """Somebody takes the GPU after two checks and keeps it."""
+    started, seconds = time.monotonic(), 3.0
+    taken = []
+
+    def leases():
+        return Leases(lambda: Gpus(("GPU-one",)), 1, tmp_path / "locks", LeaseMode.gpu, tmp_path)
+
+    with Pool(tmp_path / "workers", None, leases(), started + seconds) as pool:
+
+        def passes(candidate):
+            with pool.user_lease():
+                pass
+            if len(one.judge.journal.entries()) == 1:
+                taken.append(leases().take("gpu"))
+            return PASS
+
+        budget = Budget(seconds=seconds, started=started)
+        one = session(tmp_path, passes, search=lambda space: repeat("100"), budget=budget)
+        ending = one.repeat()
+        assert one.inquiry.stopped and ending.message == "2 pass (budget reached)"
+        with pytest.raises(CannotJudge, match=r"budget\.seconds is over, .*GPU-one is held by process"):
+            one.preflight()
+        assert all(taken)
 
 
 def test_an_answer_that_does_not_fail_again(tmp_path):

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +56,28 @@ def test_a_layer_that_no_good_build_has_is_suspect() -> None:
 def test_a_layer_decided_twice_in_a_build_counts_once() -> None:
     twice = Recording((*build(2).choices, *build(2).choices))
     assert [one.bad for one in suspects([build(1)], [twice])] == [1]
+
+
+def test_two_operators_under_one_layer_name_are_told_apart_by_their_keys() -> None:
+    """They swap their tactics, which no good build has done."""
+    good, bad = build(1, 2, names="aa"), build(2, 1, names="aa")
+    found = suspects([good], [bad])
+    assert told(found) == [("a", "0x2", 1, {"kernel1 (0x1)": 1}), ("a", "0x1", 1, {"kernel2 (0x2)": 1})]
+    assert [one.choice.key for one in found] == [key(0), key(1)]
+
+
+def test_a_build_that_does_not_tell_the_names_gets_those_of_the_others() -> None:
+    unnamed = Recording((Choice(key(0), key(0), "0x1"), Choice(key(1), key(1), "0x7")))
+    assert told(suspects([build(1, 2)], [unnamed])) == [("b", "0x7", 1, {"kernel2 (0x2)": 1})]
+
+
+@pytest.mark.parametrize("key", ["model", "library"])
+def test_builds_of_two_models_or_two_libraries_are_not_compared(key: str) -> None:
+    one, other = build(1, **{key: "one"}, source="x.json"), build(2, **{key: "other"}, source="y.json")
+    for good, bad in (([one], [other]), ([one, other], [one])):
+        with pytest.raises(ValueError, match=rf"x.json is of {key} one, y.json of {key} other"):
+            suspects(good, bad)
+    assert len(suspects([one, build(1)], [build(2)])) == 1, "one that does not tell is taken to be of the others'"
 
 
 def test_the_pair_with_the_fewest_differences() -> None:
@@ -168,6 +193,61 @@ def test_a_folder_is_read_in_the_order_of_its_names(tmp_path: Path) -> None:
         collect(tmp_path / "none.json")
 
 
+def test_what_cannot_be_read_or_holds_no_tactics_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "good"
+    folder.mkdir()
+    write(folder / "a.json", build(1))
+    write(folder / "empty.json", build())
+    (folder / "replay.json").write_text('{"replay": {}}')
+    os.mkfifo(folder / "pipe.log")
+    (folder / "gone.json").symlink_to(tmp_path / "nowhere")
+    (folder / "folder.json").mkdir()
+    found, skipped = collect(folder)
+    assert [Path(one.source).name for one in found] == ["a.json"]
+    assert {path.name: why for path, why in skipped.items()} == {
+        "empty.json": "no tactics stand in it",
+        "replay.json": "no tactics stand in it",
+        "pipe.log": "it is no plain file",
+        "gone.json": "No such file or directory",
+    }
+
+
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="no file that nobody can read from its beginning")
+@pytest.mark.parametrize("name", ["x.json", "x.log"])
+def test_a_file_that_cannot_be_read_costs_the_others_nothing(tmp_path: Path, name: str) -> None:
+    write(tmp_path / "a.json", build(1))
+    (tmp_path / name).symlink_to("/proc/self/mem")
+    found, skipped = collect(tmp_path)
+    assert len(found) == 1 and skipped == {tmp_path / name: "Input/output error"}
+    with pytest.raises(OSError, match="Input/output"):
+        collect(tmp_path / name)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork") or os.geteuid() != 0, reason="needs root, to be somebody else")
+def test_a_folder_that_may_not_be_read_is_named() -> None:
+    with tempfile.TemporaryDirectory() as place:
+        top = Path(place)
+        (top / "locked").mkdir()
+        write(top / "a.json", build(1))
+        top.chmod(0o755)
+        (top / "locked").chmod(0)
+
+        def as_nobody(what: Callable[[], bool]) -> bool:
+            pid = os.fork()
+            if pid == 0:
+                os.setuid(65534)
+                os._exit(0 if what() else 1)
+            return os.waitpid(pid, 0)[1] == 0
+
+        def refused() -> bool:
+            with pytest.raises(PermissionError):
+                collect(top / "locked")
+            return True
+
+        assert as_nobody(lambda: collect(top)[1] == {top / "locked": "Permission denied"})
+        assert as_nobody(refused)
+
+
 # ---- as a user runs it
 
 
@@ -198,6 +278,7 @@ def test_logs_are_compared_without_tensorrt(tmp_path: Path) -> None:
     ]
     report = (run.folder / "REPORT.md").read_text()
     assert "Suspect tactics" in report and "`matMul1`" in report
+    assert f"`{SLOW} (0x393e4ef8ad243)`" in report
     assert "1 tactic of 1 layer seen in bad builds only" in run.output.splitlines()[-1]
 
 
@@ -223,3 +304,28 @@ def test_what_cannot_be_compared_is_one_line(tmp_path: Path) -> None:
     assert missing.code == 2 and "strategy.good=" in missing.output
     nowhere = compared(tmp_path, tmp_path / "none", tmp_path / "bad.log")
     assert nowhere.code == 2 and "No such file" in nowhere.output
+
+
+def test_builds_that_were_pinned_are_left_out_and_those_of_another_library_refused(tmp_path: Path) -> None:
+    for name, recording in (
+        ("good/a", build(1, 2, library="tensorrt 10.9")),
+        ("bad/a", build(1, 3)),
+        ("bad/pinned", build(9, 2, pinned=True)),
+        ("pinned/a", build(9, 2, pinned=True)),
+        ("other/a", build(1, 3, library="tensorrt 10.13")),
+    ):
+        path = tmp_path / f"{name}.json"
+        path.parent.mkdir(exist_ok=True)
+        write(path, recording)
+    os.mkfifo(tmp_path / "pipe")
+    run = compared(tmp_path, tmp_path / "good", tmp_path / "bad")
+    assert run.code == 0, run.output
+    assert [(one["layer"], one["bad_builds"], one["of"]) for one in run.result["suspects"]] == [("b", 1, 1)]
+    assert "pinned.json: left out: its tactics were pinned" in " ".join(run.output.split())
+    for bad, words in (
+        ("pinned", "the tactics of all builds there were pinned"),
+        ("other", "of library tensorrt 10.9"),
+        ("pipe", "pipe: it is no plain file"),
+    ):
+        refused = compared(tmp_path, tmp_path / "good", tmp_path / bad)
+        assert refused.code == 2 and words in refused.output, refused.output

@@ -20,7 +20,7 @@ from runner.errors import UsageError
 from runner.schema.run import LeaseMode, WorkerSettings
 from runner.workers import Guardian, Pool, run_command
 from runner.workers.gpus import Gpus
-from runner.workers.leases import Leases, NoGpuError, Stopped
+from runner.workers.leases import Leases, NoGpuError, OutOfTime, Stopped
 from runner.workers.lockfolder import LockFolder
 from tests.workers.test_pool import gone
 
@@ -275,6 +275,35 @@ def test_what_a_file_says_cannot_trouble_a_terminal(tmp_path: Path) -> None:
     assert held
 
 
+def test_a_holder_that_has_ended_is_not_blamed(tmp_path: Path) -> None:
+    """What a process left running holds its GPU; the file names the process still."""
+    made = leases(tmp_path, ONE)
+    held = made.take("gpu")
+    assert held
+    code = "import subprocess as s; print(s.Popen(['sleep', '600'], close_fds=False, stdout=s.DEVNULL).pid, flush=True)"
+    command = [sys.executable, "-c", f"{code}; input()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=held.fds) as process:
+        assert process.stdout
+        orphan = int(process.stdout.readline())
+        held.hand_over(process.pid)
+        try:
+            assert made.held_by("gpu").startswith(f"{ONE} is held by process {process.pid} of ")
+            process.communicate(b"\n")
+            assert made.take("gpu") is None
+            told = made.held_by("gpu")
+            assert told.startswith(
+                f"{ONE} is held by a process that does not say who it is, after process {process.pid} "
+            )
+            assert told.endswith(", which has ended")
+        finally:
+            os.kill(orphan, signal.SIGKILL)
+    path = tmp_path / LOCKS / f"{ONE}.lock"
+    said = json.loads(path.read_text())
+    for key, value in (("host", "elsewhere"), ("pids", -1)):  # whose processes are not seen from here
+        path.write_text(json.dumps({**said, key: value}))
+        assert made.held_by("gpu").startswith(f"{ONE} is held by process {process.pid} of ")
+
+
 # ---- workers
 
 
@@ -396,6 +425,23 @@ def test_a_wait_can_be_given_up(house: Make, tmp_path: Path, end: str) -> None:
     (here.pool.close if end == "close" else here.guardian.kill)()
     thread.join(20)
     assert len(raised) == 1 and held
+
+
+def test_a_wait_ends_at_the_deadline(tmp_path: Path, checks: Path) -> None:
+    """What is free at once is taken after it, too."""
+    checks.write_text(checks.read_text() + ENVIRONMENT)
+    held = leases(tmp_path, ONE).take("gpu")
+    assert held
+    with Pool(tmp_path / "workers", None, leases(tmp_path, ONE), time.monotonic() + 0.5) as pool:
+        arguments = {"file": str(checks), "function": "environment", "model": "", "samples": [], "expected": []}
+        words = rf"budget\.seconds is over, after \d+ s of waiting for a GPU: {ONE} is held by process {os.getpid()}"
+        for _ in range(2):
+            with pytest.raises(OutOfTime, match=words):
+                pool.call("user_check", arguments, lease="gpu")
+        assert not leases(tmp_path, ONE).wanted("gpu")
+        held.close()
+        reply = pool.call("user_check", arguments, lease="gpu")
+        assert reply.value is not None
 
 
 def test_an_idle_worker_gives_its_gpu_to_another_job(house: Make) -> None:

@@ -19,6 +19,10 @@ _NAMES = {
 }
 # operators that look at a tensor's shape or turn it into something else: the type it comes in costs no accuracy
 AGNOSTIC = frozenset({"Shape", "Size"})
+# operators that make a table of what no activation says; runtimes make it in fp32, whatever the schema allows
+TABLES = frozenset({"MelWeightMatrix"})
+# operators whose further outputs (a mean, a deviation) have the type that `stash_type` says, whatever comes in
+STASHING = frozenset({"LayerNormalization", "RMSNormalization", "GroupNormalization"})
 
 
 @dataclass(frozen=True)

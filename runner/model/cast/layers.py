@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
 from runner.model import scopes
-from runner.model.cast.formals import AGNOSTIC, Formal, formals_of
+from runner.model.cast.formals import AGNOSTIC, TABLES, Formal, formals_of
+from runner.model.cast.quantized import is_quantization, pairs_of
 from runner.model.graph import initializers_of
 
 Types = Mapping[str, int]
@@ -93,20 +94,28 @@ def shown(node: NodeProto, place: int) -> str:
 def layers(model: ModelProto, types: Mapping[str, TypeProto], pair: Pair) -> tuple[Layer, ...]:
     """Return the nodes that can run in either type, in executable order.
 
-    In a model that has tensors of the low type already, what is in the high one stays there: somebody chose it.
+    In a model most of whose nodes run in the low type already, what is in the high one stays there: somebody chose it.
     """
     every, opsets = levels(model, types), opsets_of(model)
-    mixed = any(dtype == pair.low for level in every for dtype in level.types.values())
-    native = pair.low if mixed else pair.high
+    counts = {
+        native: sum(
+            is_layer(node, level.types, opsets, pair, native)
+            for level in every
+            for node in level.graph.node
+            if node.op_type not in ("Cast", "CastLike")
+        )
+        for native in {pair.low, pair.high}
+    }
+    native = pair.low if counts[pair.low] > counts[pair.high] else pair.high
     found: list[Layer] = []
 
     def visit(number: int) -> None:
         level = every[number]
         inner = iter([other for other in every if other.parent == number])
+        floats = {name for name, dtype in level.types.items() if dtype in pair}
         for place, node in enumerate(level.graph.node):
             path = level.prefix + shown(node, place)
             if is_layer(node, level.types, opsets, pair, native):
-                floats = {name for name, dtype in level.types.items() if dtype in pair}
                 reads = tuple(name for name in dict.fromkeys(node.input) if name in floats)
                 writes = tuple(name for name in node.output if name in floats)
                 found.append(Layer(path, (number, place), node.op_type, reads, writes, bool(level.prefix)))
@@ -117,11 +126,19 @@ def layers(model: ModelProto, types: Mapping[str, TypeProto], pair: Pair) -> tup
     return tuple(found)
 
 
+def quantized_layers(model: ModelProto, found: tuple[Layer, ...]) -> tuple[Layer, ...]:
+    """Return those of the layers that read, or are quantised into a graph output through, a Q/DQ pair."""
+    pairs = [pairs_of(graph) for graph in scopes.graphs_below(model.graph)]
+    outer = {name for one in pairs for name in one}
+    ends = {pair.source for name, pair in pairs[0].items() if name in {value.name for value in model.graph.output}}
+    return tuple(layer for layer in found if outer & set(layer.reads) or ends & set(layer.writes))
+
+
 def is_layer(node: NodeProto, types: Types, opsets: Mapping[str, int], pair: Pair, native: int) -> bool:
     """Whether a node, now in the ``native`` type of the pair, can run in both."""
-    if node.op_type in AGNOSTIC and not scopes.domain_of(node.domain):
+    if node.op_type in (*AGNOSTIC, *TABLES) and not scopes.domain_of(node.domain):
         return False
-    if is_plumbing(node, types, pair):
+    if is_plumbing(node, types, pair) or is_quantization(node):
         return False
     if node.op_type == "Cast" and types.get(node.output[0]) not in pair:
         return False  # what comes in is looked at in whatever type it has

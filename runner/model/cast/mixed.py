@@ -2,20 +2,24 @@
 
 Every tensor of a float type of the pair has the type that its producer makes; whoever reads it in the other gets one
 Cast, right behind the producer, that all such readers share. Initializers are never cast: they come in both types,
-made once (see `weights`). What a graph takes in and hands out keeps its type unless that is to be converted too. Casts
+made once (see `weights`). A raised layer reads what its Q/DQ pairs quantise, not what they make of it, and pairs that
+nobody reads any more go. What a graph takes in and hands out keeps its type unless that is to be converted too. Casts
 of the original from one type of the pair to the other are plumbing: they go, and are put back where a boundary is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
 
 from runner.model import scopes
-from runner.model.cast.formals import Formals, formals_of
-from runner.model.cast.layers import Layer, Level, Pair, Types, bodies, is_plumbing, levels, opsets_of
+from runner.model.cast.formals import formals_of
+from runner.model.cast.layers import Layer, Level, Pair, bodies, is_plumbing, levels, opsets_of
+from runner.model.cast.quantized import constants_dropped, pairs_of, without_unused
+from runner.model.cast.retype import made_in, retype, typed
+from runner.model.graph import initializers_of
 
 Weights = Callable[[int, str, int], TensorProto]
 """Returns an initializer (by the number of its graph and its name) in another type, under any name."""
@@ -26,10 +30,6 @@ _SUFFIX = {
     TensorProto.BFLOAT16: "bf16",
     TensorProto.DOUBLE: "fp64",
 }
-# attributes that say which type comes out
-_TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
-# operators whose `dtype` is float where it is not said
-_FLOAT_BY_DEFAULT = ("RandomNormal", "RandomUniform", "HannWindow", "HammingWindow", "BlackmanWindow")
 
 
 @dataclass
@@ -37,7 +37,7 @@ class _Scope:
     """One graph while it is rewritten.
 
     ``native``: the type that a float tensor of this graph has now; ``versions``: (tensor, type) -> its name in that
-    type; ``same``: plumbing that went: output -> what it was made of.
+    type; ``same``: plumbing that went: output -> what it was made of; ``lifted``: what raised layers make.
     """
 
     level: Level
@@ -47,6 +47,7 @@ class _Scope:
     versions: dict[tuple[str, int], str] = field(default_factory=dict)
     weights: dict[str, TensorProto] = field(default_factory=dict)
     added: dict[str, TensorProto] = field(default_factory=dict)
+    lifted: set[str] = field(default_factory=set)
     same: dict[str, str] = field(default_factory=dict)
 
     def home(self, name: str) -> tuple[_Scope, str] | None:
@@ -67,7 +68,8 @@ class Mixer:
 
     ``types``: what is known of top-level tensors besides the file's own value_info. ``layers``: see `layers`.
     ``weights``: gives initializers in the other type. ``keep_io``: graph inputs and outputs keep their types; else they
-    get the low one.
+    get the low one. ``restored``: gives what the DequantizeLinear of a constant makes, by the name of its output; None:
+    Q/DQ pairs stay.
     """
 
     model: ModelProto
@@ -76,14 +78,14 @@ class Mixer:
     pair: Pair
     weights: Weights
     keep_io: bool = True
+    restored: Weights | None = None
 
     def __post_init__(self) -> None:
         self._levels = levels(self.model, self.types)
+        self._pairs = [pairs_of(level.graph) if self.restored else {} for level in self._levels]
         self._opsets = opsets_of(self.model)
         self._numbers = {layer.key: index for index, layer in enumerate(self.layers)}
-        self._names = {
-            name for level in self._levels for node in level.graph.node for name in (*node.input, *node.output)
-        }
+        self._names = {name for level in self._levels for name in _names(level.graph)}
 
     def mixed(self, raised: frozenset[int]) -> ModelProto:
         """Return the model in which the layers with these indices are in the high type, all others in the low one."""
@@ -91,6 +93,12 @@ class Mixer:
         made.CopyFrom(_without_graph(self.model))
         scope = self._rewritten(0, None, raised)
         _assemble(made.graph, self._levels[0].graph, scope)
+        # a default that is another tensor now would be overridden without effect
+        inputs = [value for value in made.graph.input if value.name not in scope.weights]
+        if len(inputs) < len(made.graph.input):
+            kept = [ValueInfoProto.FromString(value.SerializeToString()) for value in inputs]
+            del made.graph.input[:]
+            made.graph.input.extend(kept)
         self._hand_over(made.graph, scope)
         return made
 
@@ -107,10 +115,15 @@ class Mixer:
             if dtype in self.pair and value.name not in scope.weights:
                 converted = self.pair.low if outer is None and not self.keep_io else dtype
                 scope.native[value.name] = boundary or converted
+        for sparse in graph.sparse_initializer:
+            if sparse.values.data_type in self.pair:
+                scope.native[sparse.values.name] = sparse.values.data_type
         inner = iter([other for other in self._levels if other.parent == number])
         declared = {value.name for value in graph.output} if outer is None else set()
         for place, node in enumerate(graph.node):
             nested = [next(inner).number for _ in bodies(node)]
+            if self._numbers.get((number, place)) in raised:
+                scope.lifted.update(node.output)
             self._add(scope, node, self._type_of(number, place, raised), nested, raised, declared)
         return scope
 
@@ -136,23 +149,26 @@ class Mixer:
             if node.output[0] in declared:
                 self._declare(scope, node.output[0])
             return
+        if self._ends_a_pair(scope, node, declared):
+            return
         formals = formals_of(node, self._opsets)
+        fetch = self._raw if self.restored and scope.lifted & set(node.output) else self._fetch
         copy = NodeProto()
         copy.CopyFrom(node)
         for place, name in enumerate(node.input):
             if name and types.get(name) in self.pair:
-                copy.input[place] = self._fetch(
-                    scope, name, None if self._is_agnostic(node) else _typed(formals, place, wanted, types[name])
+                copy.input[place] = fetch(
+                    scope, name, None if self._is_agnostic(node) else typed(formals, place, wanted, types[name])
                 )
         for (_, body), number in zip(bodies(copy), nested, strict=True):
             self._body(body, number, scope, wanted, raised)
         made = {
-            name: _made(formals, place, wanted, types[name])
+            name: made_in(node, formals, place, wanted, types[name])
             for place, name in enumerate(node.output)
             if name and types.get(name) in self.pair
         }
         if wanted:
-            _retype(copy, types, self.pair, wanted)
+            retype(copy, types, self.pair, wanted)
         scope.nodes.append(copy)
         for place, name in enumerate(node.output):
             if name in made:
@@ -180,7 +196,7 @@ class Mixer:
         for value in original.graph.output:
             dtype = original.types.get(value.name)
             if dtype is not None and dtype in self.pair:
-                handed[value.name] = self._fetch(scope, value.name, owner_type or dtype), owner_type or dtype
+                handed[value.name] = self._own(scope, value.name, owner_type or dtype), owner_type or dtype
         _assemble(body, original.graph, scope, {name for name, _ in handed.values()})
         for value in body.output:
             if value.name in handed:
@@ -189,12 +205,25 @@ class Mixer:
             if value.name in scope.native:
                 value.type.tensor_type.elem_type = scope.native[value.name]
 
+    def _own(self, scope: _Scope, name: str, wanted: int) -> str:
+        """Return the name of a body's output, which must be made in the body itself."""
+        found = scope.home(name)
+        given = self._fetch(scope, name, wanted)
+        if found is None or found[0] is scope:
+            return given
+        made = self._fresh(f"{name}__inside", wanted)
+        scope.nodes.append(helper.make_node("Identity", [given], [made], name=f"{made}__identity"))
+        return made
+
     def _declare(self, scope: _Scope, name: str) -> None:
         """Make a graph output of what plumbing handed through."""
         outward = scope.level.types[name] if self.keep_io else self.pair.low
-        source = self._fetch(scope, scope.same.pop(name), outward)
-        scope.nodes.append(helper.make_node("Identity", [source], [name], name=f"{name}__identity"))
-        scope.native[name] = outward
+        self._hand(scope, self._fetch(scope, scope.same.pop(name), outward), name, outward)
+
+    @staticmethod
+    def _hand(scope: _Scope, given: str, name: str, dtype: int) -> None:
+        scope.nodes.append(helper.make_node("Identity", [given], [name], name=f"{name}__identity"))
+        scope.native[name] = dtype
 
     # ---- tensors in a type
 
@@ -219,6 +248,48 @@ class Mixer:
             helper.make_node("Cast", [home.versions.get((name, native), name)], [made], name=f"{made}__cast", to=wanted)
         )
         return made
+
+    def _raw(self, scope: _Scope, name: str, wanted: int | None) -> str:
+        """Return the name of what a tensor was before it was quantised, in the type that is wanted."""
+        at: _Scope | None = scope
+        while at is not None and name not in self._pairs[at.level.number] and name not in at.native:
+            at = at.outer
+        pair = self._pairs[at.level.number].get(name) if at else None
+        if at is None or pair is None:
+            return self._fetch(scope, name, wanted)
+        if pair.source is not None:
+            if at.level.types.get(pair.source) not in self.pair:
+                return self._fetch(at, name, wanted)
+            given = self._fetch(at, pair.source, wanted)
+            return self._floored(at, given, wanted or self.pair.high) if pair.floored else given
+        assert self.restored
+        dtype = wanted or self.pair.high
+        key = f"{name} before", dtype
+        if key not in at.versions:
+            other = TensorProto()
+            other.CopyFrom(self.restored(at.level.number, name, dtype))
+            other.name = at.versions[key] = self._fresh(f"{name}__raw", dtype)
+            at.added[other.name] = other
+        return at.versions[key]
+
+    def _floored(self, home: _Scope, name: str, dtype: int) -> str:
+        """Return the name of a tensor without what is below zero, which the pair that went had cut off."""
+        key = f"{name} floored", dtype
+        if key not in home.versions:
+            made = home.versions[key] = self._fresh(f"{name}__floored", dtype)
+            home.nodes.append(helper.make_node("Relu", [name], [made], name=f"{made}__relu"))
+        return home.versions[key]
+
+    def _ends_a_pair(self, scope: _Scope, node: NodeProto, declared: set[str]) -> bool:
+        """Hand out what a raised layer makes as it is, where a pair would quantise it for a graph output."""
+        pair = self._pairs[scope.level.number].get(node.output[0]) if node.output else None
+        if pair is None or pair.source not in scope.lifted or node.output[0] not in declared:
+            return False
+        assert pair.source
+        outward = scope.level.types[node.output[0]] if self.keep_io else self.pair.low
+        given = self._fetch(scope, pair.source, outward)
+        self._hand(scope, self._floored(scope, given, outward) if pair.floored else given, node.output[0], outward)
+        return True
 
     def _weight(self, home: _Scope, name: str, wanted: int) -> str:
         if wanted == home.weights[name].data_type:
@@ -246,40 +317,13 @@ class Mixer:
                 value.type.tensor_type.elem_type = self.pair.low
 
 
-def _typed(formals: Formals | None, place: int, wanted: int, native: int) -> int:
-    """Return the type in which a node reads an input."""
-    formal = formals.of_input(place) if formals else None
-    return wanted if formal and wanted in formal.floats else native
-
-
-def _made(formals: Formals | None, place: int, wanted: int, native: int) -> int:
-    """Return the type in which a node makes an output."""
-    formal = formals.of_output(place) if formals else None
-    return wanted if formal and wanted in formal.floats else native
-
-
-def _retype(node: NodeProto, types: Types, pair: Pair, wanted: int) -> None:
-    """Make attributes that say which type comes out say the wanted one."""
-    if types.get(node.output[0] if node.output else "") not in pair:
-        return
-    seen = False
-    for attribute in node.attribute:
-        if attribute.name in _TYPE_ATTRIBUTES and attribute.type == AttributeProto.INT and attribute.i in pair:
-            attribute.i, seen = wanted, True
-        elif attribute.name == "value" and attribute.type == AttributeProto.TENSOR and attribute.t.data_type in pair:
-            array = numpy_helper.to_array(attribute.t)
-            attribute.t.CopyFrom(
-                numpy_helper.from_array(array.astype(helper.tensor_dtype_to_np_dtype(wanted)), attribute.t.name)
-            )
-            seen = True
-    if seen:
-        return
-    if node.op_type in _FLOAT_BY_DEFAULT:
-        key = "output_datatype" if node.op_type.endswith("Window") else "dtype"
-        node.attribute.append(helper.make_attribute(key, wanted))
-    elif node.op_type == "ConstantOfShape":
-        zero = helper.make_tensor("value", wanted, [1], [0.0])
-        node.attribute.append(helper.make_attribute("value", zero))
+def _names(graph: GraphProto) -> Iterator[str]:
+    """Yield all names of tensors in a graph."""
+    for node in graph.node:
+        yield from (*node.input, *node.output)
+    for value in (*graph.input, *graph.output):
+        yield value.name
+    yield from initializers_of(graph)
 
 
 def _without_graph(model: ModelProto) -> ModelProto:
@@ -295,7 +339,7 @@ def _without_graph(model: ModelProto) -> ModelProto:
     return found
 
 
-def _assemble(graph: GraphProto, original: GraphProto, scope: _Scope, handed: Collection[str] = ()) -> None:
+def _assemble(graph: GraphProto, original: GraphProto, scope: _Scope, handed: Collection[str] | None = None) -> None:
     """Put a graph together: its nodes, and of its float initializers those that are read."""
     del graph.node[:]
     del graph.initializer[:]
@@ -305,8 +349,17 @@ def _assemble(graph: GraphProto, original: GraphProto, scope: _Scope, handed: Co
         graph.input.extend(original.input)
         graph.output.extend(original.output)
         graph.sparse_initializer.extend(original.sparse_initializer)
-    used = {name for node in scope.nodes for name in scopes.reads(node)}
-    used |= {value.name for value in (*original.output, *original.input)} | {*handed}
-    graph.initializer.extend(t for t in original.initializer if t.name in used or t.name not in scope.weights)
+    fed = {value.name for value in original.input} - scope.weights.keys()
+    outputs = {value.name for value in original.output}
+    # a body may hand out a weight in another type
+    outward = fed | (outputs if handed is None else {*handed} | (outputs - scope.weights.keys()))
+    nodes = without_unused(scope.nodes, outward)
+    used = {name for node in nodes for name in scopes.reads(node)} | outward
+    dropped = constants_dropped(original, nodes) if len(nodes) < len(scope.nodes) else set()
+    graph.initializer.extend(
+        tensor
+        for tensor in original.initializer
+        if tensor.name in used or (tensor.name not in scope.weights and tensor.name not in dropped)
+    )
     graph.initializer.extend(tensor for name, tensor in scope.added.items() if name in used)
-    graph.node.extend(scope.nodes)
+    graph.node.extend(nodes)

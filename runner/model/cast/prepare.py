@@ -1,4 +1,4 @@
-"""A model made ready for `layers`: its functions inlined, the types of all tensors inferred; in a worker."""
+"""A model made ready for `layers`: functions inlined, constants stored as such, all types inferred; in a worker."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from onnx import ModelProto, inliner, shape_inference
 
 from runner.model import scopes
+from runner.model.constants import lower_constants
 
 
 def prepare(args: Mapping[str, Any]) -> dict[str, Any]:
@@ -24,6 +25,8 @@ def prepare(args: Mapping[str, Any]) -> dict[str, Any]:
             model = inliner.inline_local_functions(model)
         except Exception as error:  # noqa: BLE001 - whatever native code raises
             warnings.append(f"functions could not be inlined ({error}): what calls them keeps its type")
+    for graph in scopes.graphs_below(model.graph):
+        lower_constants(graph, max(model.ir_version, 4))
     try:
         model = shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=False)
     except Exception as error:  # noqa: BLE001 - whatever native inference raises

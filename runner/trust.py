@@ -1,0 +1,81 @@
+"""Trust: whether a raised set passes, by one check or by many; a doubt turned round, where YES means that it passes."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from runner.doubt import MEASURED, MOST_MEASURED, SEARCH_ERROR, Doubt, IndistinctError, Ruling
+from runner.judge import Judge
+from runner.verdict import Verdict
+from strategies.outcome import Answer, Outcome, answer_of
+from strategies.sequential import Count, Rates
+from strategies.trial import Trial
+
+log = logging.getLogger(__name__)
+
+LOWEST = Trial.of([])
+"""Nothing is raised."""
+_OPPOSITE = {Answer.YES: Answer.NO, Answer.NO: Answer.YES}
+
+
+class Trust(Doubt):
+    """Decides on raised sets. ``whole``: failures with nothing raised; ``control``: those with everything raised."""
+
+    def rule(
+        self,
+        judge: Judge,
+        trial: Trial,
+        phase: str,
+        label: str,
+        purpose: str,
+        *,
+        error: float = SEARCH_ERROR,
+        given_up: threading.Event | None = None,
+        spent: Callable[[], bool] = lambda: False,
+    ) -> Ruling | None:
+        """Decide on a trial; None: it was given up meanwhile, or the budget was ``spent`` before it was sure."""
+        if self.rates is None:
+            verdict = judge.verdict(trial, phase, label, purpose, given_up=given_up)
+            return Ruling(answer_of(verdict.outcome, Outcome.PASS), verdict, Count()) if verdict else None
+        ruling = super().rule(judge, trial, phase, label, purpose, error=error, given_up=given_up, spent=spent)
+        return Ruling(_opposite(ruling.answer), ruling.verdict, ruling.count) if ruling else None
+
+    def known(self, judge: Judge, trial: Trial, error: float = SEARCH_ERROR) -> Answer | None:
+        """Return what the recorded verdicts on a trial amount to, if they suffice."""
+        verdicts = judge.counted(trial)
+        if verdicts and self.rates is None:
+            return answer_of(verdicts[0].outcome, Outcome.PASS)
+        known = super().known(judge, trial, error)
+        return known and _opposite(known)
+
+    def measure(
+        self,
+        judge: Judge,
+        whole: Trial,
+        each_time: Callable[[Verdict], None] = lambda verdict: None,
+        label: str = "everything raised",
+    ) -> None:
+        """Measure how often both ends fail. Raises IndistinctError where they are too much alike."""
+        for repeats in (MEASURED, MOST_MEASURED):
+            self.whole = self._measured(judge, LOWEST, "nothing raised", repeats, each_time)
+            self.control = self._measured(judge, whole, label, repeats, each_time)
+            self.rates = Rates.measured(self.whole, self.control)
+            if self.rates:
+                log.warning("the check is flaky: %s; each answer is tested until it is sure enough", self)
+                return
+        raise IndistinctError(
+            f"the check is flaky, and high precision cannot be told from low: {self}.\n"
+            f"check: {judge.checker.describe()}"
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"in low precision it fails {self.whole.rate:.0%} of the time ({self.whole.failed} of {self.whole.total}), "
+            f"in high {self.control.rate:.0%} ({self.control.failed} of {self.control.total})"
+        )
+
+
+def _opposite(answer: Answer) -> Answer:
+    return _OPPOSITE.get(answer, answer)
