@@ -31,11 +31,19 @@ CONF = Path(__file__).resolve().parents[2] / "conf"
 
 def run(program: str, typed: Sequence[str]) -> int:
     """Run what was ``typed`` after the ``program``'s name; return the exit code (docs: exit codes)."""
+    sweep = Sweep()
+    try:
+        return _run(program, typed, sweep)
+    finally:
+        sweep.release()
+
+
+def _run(program: str, typed: Sequence[str], sweep: Sweep) -> int:
     register()
     if list(typed) == ["--version"]:
         return _version()
     full_error = os.environ.get("HYDRA_FULL_ERROR") == "1"
-    file, sweep = "", Sweep()
+    file = ""
     try:
         given = arguments.rewrite(typed)
         rewritten = list(given.argv)
@@ -55,7 +63,7 @@ def run(program: str, typed: Sequence[str]) -> int:
     except (HydraException, OmegaConfBaseException, OSError, ValueError) as error:
         if full_error:
             traceback.print_exc()
-        return _complain(re.sub(rf"(\w+/)?{NAME}", lambda _: file, explain(error)), 2)
+        return _complain(re.sub(rf"(\w+/)?{NAME}", lambda _: file, explain(error, sweep=sweep.asked)), 2)
     except Exception as error:  # noqa: BLE001 - a launcher's error may be of any kind
         if full_error or sweep.folder is None:
             traceback.print_exc()

@@ -4,18 +4,20 @@
 - A value of a path key that names an existing file means this file, whatever characters are in its name; one that no
   grammar can read means itself too, so that the error is about a missing file and not about a bracket.
 - In a sweep a comma list stays a list of choices, each of which may be such a name.
+- In a sweep over a group a key that only some of its options have is forced in.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from runner.cli.paths import PATH_KEYS, exists
 from runner.cli.quoting import means_itself, parse, quote
 from runner.errors import UsageError
+from runner.schema.register import SCHEMAS
 
 _OPTIONS_WITH_VALUE = frozenset(
     {"--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd", "--experimental-rerun"}
@@ -57,7 +59,27 @@ def rewrite(typed: Sequence[str]) -> Arguments:
         else:
             argv.append(argument)
         previous = argument
-    return Arguments(tuple(argv), file, tuple(typed))
+    return Arguments(tuple(_for_some_choices(argv)), file, tuple(typed))
+
+
+def _for_some_choices(argv: Sequence[str]) -> list[str]:
+    """Return ``argv`` with ``++`` before a key that only some options of a group have which the sweep chooses from.
+
+    Hydra composes a sweep with the group's default before it composes the jobs, and refuses the key there. A job whose
+    choice does not have it is refused by `to_settings`.
+    """
+    parsed = (parse(argument) for argument in argv if argument.partition("=")[0] in SCHEMAS)
+    swept = {override.key_or_group for override in parsed if override is not None and override.is_sweep_override()}
+
+    def partial(argument: str) -> bool:
+        group, _, key = argument.partition("=")[0].partition(".")
+        name = key.partition(".")[0]
+        if group not in swept or not name:
+            return False
+        have = [name in {item.name for item in fields(schema)} for schema in SCHEMAS[group].values()]
+        return any(have) and not all(have)
+
+    return [f"++{argument}" if partial(argument) else argument for argument in argv]
 
 
 def _value(key: str, text: str, *, multirun: bool) -> str:

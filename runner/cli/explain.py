@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass
@@ -19,8 +20,8 @@ from runner.schema.register import SCHEMAS
 _NEXT = "To see what there is: python -m runner --cfg job"
 
 
-def explain(error: BaseException) -> str:
-    """Return the message for ``error``, without a traceback."""
+def explain(error: BaseException, *, sweep: bool = False) -> str:
+    """Return the message for ``error``, without a traceback. ``sweep``: the folder that may be meant is a sweep's."""
     if isinstance(error, MissingConfigException):
         return _missing_option(error)
     if isinstance(error, OverrideParseException):
@@ -32,10 +33,11 @@ def explain(error: BaseException) -> str:
             else f"Quote the value: {_quoted_for_shell(error.override)}"
         )
         return f"{error.override}: not a valid override ({_first_line(error.message)}). {advice}"
-    if isinstance(error, OSError):  # Hydra makes the folder of a run
-        what = f"{error.filename}: " if error.filename else ""
-        return f"{what}{error.strerror or error}. Give a folder that can be written: hydra.run.dir=FOLDER"
-    chain = list(_chain(error))
+    chain = list(chain_of(error))
+    if isinstance(error, (OSError, ValueError)):  # Hydra makes the folder of a run, and opens the log there
+        for link in chain:
+            if isinstance(link, OSError):
+                return _folder(link, sweep=sweep)
     for link in chain:
         if isinstance(link, WinnowError):
             return str(link)
@@ -52,9 +54,22 @@ def explain(error: BaseException) -> str:
     return f"{text}. {_NEXT}"
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
+def _folder(error: OSError, *, sweep: bool) -> str:
+    what = f"{error.filename}: " if error.filename else ""
+    key = "hydra.sweep.dir" if sweep else "hydra.run.dir"
+    full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+    advice = f"Make room, or give a folder elsewhere: {key}=FOLDER" if full else (
+        f"Give a folder that can be written: {key}=FOLDER"
+    )  # fmt: skip
+    return f"{what}{error.strerror or error}. {advice}"
+
+
+def chain_of(error: BaseException) -> Iterator[BaseException]:
+    """Yield ``error`` and what it came from."""
     link: BaseException | None = error
-    while link is not None:
+    seen: list[BaseException] = []
+    while link is not None and all(link is not other for other in seen):
+        seen.append(link)
         yield link
         link = link.__cause__ or link.__context__
 

@@ -20,37 +20,41 @@ _LASTING = (
 )
 
 
+#: what names the folder: of a run, of a sweep's job
+_KEYS = ("hydra.run.dir", "hydra.sweep.dir")
+
+
 class FolderTakenError(UsageError):
     """The run's folder is not free; nothing may be written there, not even a result."""
 
 
 @contextmanager
-def holding(folder: Path) -> Iterator[None]:
-    """Have ``folder`` for this run alone; the lock goes with the process, however that ends.
+def holding(folder: Path, *, sweep: bool = False) -> Iterator[None]:
+    """Have ``folder`` for this run alone; the lock goes with the process, however that ends. ``sweep``: it is a job.
 
     Raises FolderTakenError if another run is at work in it, or if it holds files that are no run's.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        _lock(descriptor, folder)
-        _refuse_foreign(folder)
+        _lock(descriptor, folder, _KEYS[sweep])
+        _refuse_foreign(folder, _KEYS[sweep])
         yield
     finally:
         os.close(descriptor)
 
 
-def _lock(descriptor: int, folder: Path) -> None:
+def _lock(descriptor: int, folder: Path, key: str) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise FolderTakenError(
-            f"another run is at work in {folder}. Wait for its end, or give this one its own: hydra.run.dir=FOLDER"
+            f"another run is at work in {folder}. Wait for its end, or give this one its own: {key}=FOLDER"
         ) from None
     except OSError:  # a file system that locks no folders
         return
 
 
-def _refuse_foreign(folder: Path) -> None:
+def _refuse_foreign(folder: Path, key: str) -> None:
     """``hydra.run.dir=.`` is all it takes to lose data, where somebody keeps it in a folder called inputs."""
     running = (folder / "workers").is_dir()
     ended = "exit_code" in (read_result(folder) or {}) or (folder / "journal.jsonl").is_file()
@@ -59,7 +63,7 @@ def _refuse_foreign(folder: Path) -> None:
     if found:
         raise FolderTakenError(
             f"{folder} holds files that are no run's and that this run would write over: {', '.join(found)}. "
-            "Give it a folder of its own: hydra.run.dir=FOLDER (a sweep: hydra.sweep.dir=FOLDER)"
+            f"Give it a folder of its own: {key}=FOLDER"
         )
 
 

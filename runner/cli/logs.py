@@ -147,7 +147,7 @@ def _second_file(name: str, chosen: Levels) -> logging.Handler:
     path = Path(name).expanduser()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handler = logging.FileHandler(path, encoding="utf-8")
+        handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise UsageError(
             f"log.file={name}: cannot be written ({error.strerror}). Give a path in a folder of yours."

@@ -1,121 +1,153 @@
-"""The table at the end of a sweep: every job, also one that died without a word or never ran.
-
-Rows come from the jobs' result.json, read after Hydra has returned (or raised): Hydra calls no end-of-sweep hook when a
-job's process died, and what a job returns does not reach the caller from another process.
-"""
+"""The sweep that runs: what is refused before anything starts, and the table at its end."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, cast
+from typing import Any
 
-import rich
-import yaml
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.utils import filter_overrides
-from hydra.errors import HydraException
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig, OmegaConf
-from rich.table import Column, Table
-from rich.text import Text
 
-from runner.cli import logs
+from runner.cli import logs, plan
+from runner.cli.explain import chain_of
+from runner.cli.table import markdown, rows, show, traces
 from runner.cli.terminal import say
-from runner.errors import UsageError
-from runner.launcher.earlier import ENDED_WELL
-from runner.launcher.ledger import NAME as LEDGER
-from runner.launcher.ledger import read_ledger, words
+from runner.errors import UsageError, WinnowError
+from runner.report.atomic import write_text
 
-NOTHING: Mapping[Path, int] = MappingProxyType({})
-
-
-@dataclass(frozen=True)
-class Row:
-    """One job of a sweep. ``exit_code`` is None where the job left no result.json."""
-
-    job: str
-    overrides: tuple[str, ...]
-    status: str
-    exit_code: int | None = None
-    before: int | None = None
-    after: int | None = None
-    culprits: tuple[str, ...] = ()
-    checks: int | None = None
-    seconds: float | None = None
-    message: str = ""
-    folder: str = ""
-
-    @property
-    def ended_well(self) -> bool:
-        """Whether this job has an answer."""
-        return self.exit_code in ENDED_WELL
+_FAILED_JOBS = 7
 
 
 @dataclass
 class Sweep:
     """The sweep that runs.
 
-    ``folder``: where. ``before``: files of an earlier sweep there, with the times of their last change (ns).
-    ``planned``: the overrides of each job, as far as Hydra's own sweeper makes them. ``silent``: the table is written
-    and not shown.
+    ``asked``: whether one was asked for. ``folder``: where, once it has begun. ``before``: files of an earlier sweep
+    there, with the times of their last change (ns). ``planned``: the overrides of each job, as far as Hydra's own
+    sweeper makes them. ``silent``: the table is written and not shown.
     """
 
+    asked: bool = False
     folder: Path | None = None
     before: dict[Path, int] = field(default_factory=dict)
     planned: list[tuple[str, ...]] = field(default_factory=list)
     silent: bool = False
+    _lock: int | None = None
 
     def begin(self, config: DictConfig) -> None:
-        """Note where the sweep that starts now will write."""
-        self.folder = Path(str(config.hydra.sweep.dir)).absolute()
-        self.before = {path: path.stat().st_mtime_ns for path in _traces(self.folder)}
-        self.planned = _planned(config)
+        """Have the folder where the sweep that starts now will write.
+
+        Raises UsageError for a sweep that would lose or mix up results, OSError where nothing can be written.
+        """
+        self.asked = True
+        folder = plan.sweep_folder(config)
+        self.planned = plan.planned(config)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._lock = _locked(folder)
+        self.before = {path: path.stat().st_mtime_ns for path in traces(folder)}
         self.silent = _silent(config)
+        self.folder = folder
 
     def finish(self) -> int:
-        """Write sweep.md and sweep.json, print the table, return the exit code: 0, or 7 if a job has no answer."""
+        """Print the table, write sweep.md and sweep.json; return the exit code.
+
+        0; 7 if a job has no answer; 2 if all have one, and the table cannot be written.
+        """
         if self.folder is None:
             return 0
         table = rows(self.folder, self.planned, self.before)
-        _write(
-            self.folder / "sweep.json", json.dumps([asdict(row) for row in table], indent=2, ensure_ascii=False) + "\n"
-        )
-        _write(self.folder / "sweep.md", markdown(table))
+        code = 0 if table and all(row.ended_well for row in table) else _FAILED_JOBS
         if not self.silent:
-            _show(table)
+            show(table)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            content = json.dumps([asdict(row) for row in table], indent=2, ensure_ascii=False)
+            write_text(self.folder / "sweep.json", content + "\n")
+            write_text(self.folder / "sweep.md", markdown(table))
+        except OSError as error:
+            say(f"winnow: sweep.json and sweep.md: {error.strerror or error} (in {self.folder})", error=True)
+            return code or UsageError.exit_code
+        if not self.silent:
             say(f"{sum(row.ended_well for row in table)} of {len(table)} jobs ended well: {self.folder / 'sweep.md'}")
-        return 0 if table and all(row.ended_well for row in table) else 7
+        return code
+
+    def release(self) -> None:
+        """Let another sweep have the folder."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
 
 _current: ContextVar[Sweep] = ContextVar("sweep")
 
 
+class _Refusal(BaseException):
+    """Carries an error out of a callback: Hydra makes a warning of every ``Exception`` there, and goes on."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 @contextmanager
 def watching(sweep: Sweep) -> Iterator[None]:
-    """Let a sweep that Hydra starts inside report to ``sweep``."""
+    """Let a sweep that Hydra starts inside report to ``sweep``. Raises what it was refused for."""
     token = _current.set(sweep)
     try:
         yield
+    except _Refusal as refusal:
+        raise refusal.error from None
     finally:
         _current.reset(token)
 
 
 class SweepCallback(Callback):
-    """Named in ``conf/config.yaml``: Hydra tells it when a sweep begins."""
+    """Named in ``conf/config.yaml``: Hydra tells it when a run or a sweep begins."""
+
+    def on_run_start(self, config: DictConfig, **_: Any) -> None:
+        """Refuse a run that would lie in a sweep's own folder."""
+        if _current.get(None) is not None:
+            with _refusing():
+                plan.check_run_folder(config)
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         """Pass it on to whoever watches."""
         sweep = _current.get(None)
         if sweep is not None:
-            sweep.begin(config)
+            with _refusing():
+                sweep.begin(config)
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - it is raised again outside Hydra
+        # what it came from would be lost on the way: an error of ours, where a resolver raised it
+        told = next((link for link in chain_of(error) if isinstance(link, WinnowError)), error)
+        raise _Refusal(told) from None
+
+
+def _locked(folder: Path) -> int:
+    """Return the descriptor of the locked folder. The lock is for every launcher, and goes with the process."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise UsageError(
+            f"another sweep is at work in {folder}. Wait for its end, or give this one its own: hydra.sweep.dir=FOLDER"
+        ) from None
+    except OSError:  # a file system that locks no folders
+        pass
+    return descriptor
 
 
 def _silent(config: DictConfig) -> bool:
@@ -124,153 +156,3 @@ def _silent(config: DictConfig) -> bool:
         return logs.levels(OmegaConf.to_container(value) if OmegaConf.is_config(value) else value).silent
     except UsageError:
         return False  # each job says so
-
-
-def _planned(config: DictConfig) -> list[tuple[str, ...]]:
-    """Return the overrides of each job as Hydra's basic sweeper will make them, or nothing for another sweeper."""
-    sweeper = config.hydra.sweeper
-    if sweeper.get("_target_") != f"{BasicSweeper.__module__}.{BasicSweeper.__name__}":
-        return []
-    given = [f"{key}={value}" for key, value in (sweeper.get("params") or {}).items()]
-    given += [str(override) for override in cast("list[str]", OmegaConf.to_container(config.hydra.overrides.task))]
-    try:
-        parsed = OverridesParser.create().parse_overrides(given)
-        batches = BasicSweeper.split_arguments(parsed, None)
-    except (HydraException, ValueError):
-        return []
-    return [tuple(filter_overrides(job)) for job in batches[0]]
-
-
-def _traces(folder: Path) -> list[Path]:
-    """Return what jobs leave behind below ``folder``: Hydra's record of each, and results."""
-    return [path for name in ("hydra.yaml", "result.json", LEDGER) for path in folder.rglob(name)]
-
-
-def rows(folder: Path, planned: Sequence[tuple[str, ...]], before: Mapping[Path, int] = NOTHING) -> list[Row]:
-    """Return a row for each job: for those that were ``planned``, or if none is known for those that left a folder.
-
-    Files that did not change since ``before`` are of an earlier sweep in the same folder.
-    """
-    fresh = {path for path in _traces(folder) if before.get(path) != path.stat().st_mtime_ns}
-    found = _folders(fresh)
-    numbers = range(len(planned)) if planned else sorted(found)
-    told = read_ledger(folder) if folder / LEDGER in fresh else {}
-    table = [_row(n, found.get(n), planned[n] if planned else (), folder, fresh) for n in numbers]
-    return [
-        replace(row, message=words(told[n])) if row.status in _WITHOUT_RESULT and n in told else row
-        for n, row in zip(numbers, table, strict=True)
-    ]
-
-
-def _folders(fresh: Collection[Path]) -> dict[int, Path]:
-    """Map job numbers to the folders that Hydra made for them."""
-    found = {}
-    for path in fresh:
-        if path.name != "hydra.yaml" or path.parent.name != ".hydra":
-            continue
-        try:
-            number = yaml.safe_load(path.read_text(encoding="utf-8"))["hydra"]["job"]["num"]
-            found[int(number)] = path.parents[1]
-        except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
-            continue
-    return found
-
-
-_WITHOUT_RESULT = ("died", "not run")
-
-
-def _row(number: int, job: Path | None, overrides: tuple[str, ...], folder: Path, fresh: Collection[Path]) -> Row:
-    if job is None:
-        return Row(str(number), overrides, "not run", message="this job was never started")
-    overrides = overrides or _overrides(job)
-    where = os.path.relpath(job, folder)
-    path = job / "result.json"
-    try:
-        if path not in fresh:
-            raise FileNotFoundError(path)
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return Row(str(number), overrides, "died", message="this job's process ended without a result", folder=where)
-    nodes, checks, seconds = (_section(data, name) for name in ("nodes", "checks", "seconds"))
-    return Row(
-        job=str(number),
-        overrides=overrides,
-        status=str(data.get("status", "?")),
-        exit_code=data.get("exit_code"),
-        before=nodes.get("before"),
-        after=nodes.get("after"),
-        culprits=tuple(data.get("culprits") or ()),
-        checks=checks.get("search"),
-        seconds=seconds.get("total"),
-        message=str(data.get("message", "")),
-        folder=where,
-    )
-
-
-def _section(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    section = data.get(name)
-    return section if isinstance(section, Mapping) else {}
-
-
-def _overrides(job: Path) -> tuple[str, ...]:
-    try:
-        return tuple(yaml.safe_load((job / ".hydra" / "overrides.yaml").read_text(encoding="utf-8")) or ())
-    except (OSError, TypeError, yaml.YAMLError):
-        return ()
-
-
-_HEAD = ("job", "overrides", "status", "exit", "nodes before", "after", "culprits", "checks", "seconds")
-
-
-def _shared(table: Sequence[Row]) -> tuple[str, ...]:
-    """Return the overrides that every one of several jobs has: they tell nothing apart."""
-    if len(table) < 2:
-        return ()
-    return tuple(override for override in table[0].overrides if all(override in row.overrides for row in table))
-
-
-def _cells(row: Row, shared: tuple[str, ...]) -> tuple[str, ...]:
-    own = " ".join(override for override in row.overrides if override not in shared)
-    values = (row.exit_code, row.before, row.after, ", ".join(row.culprits), row.checks)
-    seconds = "" if row.seconds is None else f"{row.seconds:.1f}"
-    return (row.job, own, row.status, *("" if value is None else str(value) for value in values), seconds)
-
-
-def markdown(table: Sequence[Row]) -> str:
-    """Return the table in Markdown; below it what all jobs share, and the messages of those that have no answer."""
-    shared = _shared(table)
-    lines = ["| " + " | ".join(_HEAD) + " |", "|" + "---|" * len(_HEAD)]
-    lines += ["| " + " | ".join(_escape(cell) for cell in _cells(row, shared)) + " |" for row in table]
-    return "\n".join([*lines, *_below(table, shared)]) + "\n"
-
-
-def _below(table: Sequence[Row], shared: tuple[str, ...]) -> list[str]:
-    lines = ["", f"All jobs: `{' '.join(shared)}`"] if shared else []
-    troubled = [
-        f"- job {row.job}: {' '.join(row.message.split())}" for row in table if not row.ended_well and row.message
-    ]
-    return [*lines, *(["", *troubled] if troubled else [])]
-
-
-def _escape(cell: str) -> str:
-    return cell.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
-
-
-def _show(table: Sequence[Row]) -> None:
-    console = rich.get_console()
-    if not console.is_terminal:
-        say(markdown(table))
-        return
-    shared = _shared(table)
-    shown = Table(*(Column(name, overflow="fold") for name in _HEAD))
-    for row in table:
-        shown.add_row(*(Text(cell) for cell in _cells(row, shared)))
-    console.print(shown)
-    say("\n".join(_below(table, shared)))
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".part")
-    partial.write_text(text, encoding="utf-8", errors="backslashreplace")
-    partial.replace(path)

@@ -23,6 +23,7 @@ from runner.cli.signals import Terminated, terminable
 from runner.cli.terminal import say
 from runner.errors import UsageError, WinnowError
 from runner.launcher import earlier
+from runner.launcher.inputs import fingerprint
 from runner.report.summary import Summary
 from runner.schema.register import register
 from runner.schema.root import Settings
@@ -42,22 +43,26 @@ class Task:
         register()
         folder = Path(HydraConfig.get().runtime.output_dir)
         job = int(HydraConfig.get().job.num) if HydraConfig.get().mode == RunMode.MULTIRUN else None
+        overrides = list(map(str, HydraConfig.get().overrides.task))
         os.environ.pop("HYDRA_FULL_ERROR", None)
-        silent = written = refused = False
+        silent = written = refused = taken = False
+        inputs: Mapping[str, str | None] | None = None
         try:
-            with terminable() as signals, holding(folder):
+            with terminable() as signals, holding(folder, sweep=job is not None):
                 settings = _settings(config, folder, job)
                 chosen = logs.levels(settings.verbosity)
                 silent = chosen.silent
                 logs.configure(settings.log, chosen, job)
                 before = earlier.earlier(folder, config) if job is not None and settings.resume else None
                 if before is not None:
-                    earlier.confirm(folder)
+                    earlier.confirm(folder, overrides)
                     self.ended.append(_again(before))
                     if not silent:
                         say(f"#{job} has ended before: {self.ended[-1].status} [{folder}]")
                     return
                 earlier.forget(folder)
+                if job is not None:  # what is there now is what the result holds for, whatever is put in its place
+                    inputs = fingerprint(config)
                 with standing_in(settings.cwd):
                     summary = _run(settings, folder, self.command)
                 written = (folder / "result.json").is_file()
@@ -67,12 +72,13 @@ class Task:
             summary = _failed(error, config, folder)
             # a run that was refused leaves alone what an earlier one left in the folder (a sweep needs its row, though)
             refused = isinstance(error, UsageError) and job is None and (folder / "result.json").is_file()
-            written = refused = refused or isinstance(error, FolderTakenError)
+            taken = isinstance(error, FolderTakenError)
+            written = refused = refused or taken
         self.ended.append(summary)
         if not written:
             ensure_result(summary, folder)
-        if job is not None and summary.exit_code in earlier.ENDED_WELL:
-            earlier.note(folder, config, summary.exit_code)
+        if job is not None and not taken:
+            earlier.note(folder, config, summary.exit_code, overrides, inputs)
         if not silent:
             _say(summary, folder, job, refused=refused)
         if job is not None and summary.status == "interrupted":  # the rest of the sweep must not run

@@ -44,8 +44,8 @@ def _carried_out(order: object) -> int:
     except WinnowError as error:
         say(f"#{order.number} winnow: {error}", error=True)
         return error.exit_code
-    except (HydraException, OmegaConfBaseException, OSError) as error:
-        say(f"#{order.number} winnow: {explain(error)}", error=True)
+    except (HydraException, OmegaConfBaseException, OSError, ValueError) as error:
+        say(f"#{order.number} winnow: {explain(error, sweep=True)}", error=True)
         return 2
 
 

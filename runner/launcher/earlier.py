@@ -1,38 +1,46 @@
-"""Which jobs of a sweep need not run again: those that ended well with the same settings."""
+"""Which jobs of a sweep need not run again: those that ended well with the same settings and files."""
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import os
-import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf import DictConfig, OmegaConf, open_dict, read_write
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import DictConfig, OmegaConf
 
-from runner.cli.paths import PATH_KEYS
+from runner.launcher.inputs import fingerprint, rooted, unchanged
 from runner.report.atomic import write_text
 from runner.report.result import RESULT_NAME, read_result
 
 #: exit codes with which a job ended well: it has an answer
 ENDED_WELL = frozenset({0, 4, 5, 6})
-#: beside a job's result: with what settings it came about
+#: beside a job's result: whose it is, and with what settings and files it came about
 NAME = "ended.json"
-_WRITTEN = ("resume", "result.", "log.", "journal.", "artifacts.")
 #: what may differ between the two runs and changes no answer
 _IMMATERIAL = ("hydra", "resume", "verbosity", "log")
 
 
-def note(folder: Path, config: DictConfig, exit_code: int) -> None:
-    """Write down that the job with ``config`` has ended in ``folder``."""
+def note(
+    folder: Path, config: DictConfig, exit_code: int, overrides: Sequence[str], inputs: Mapping[str, str | None] | None
+) -> None:
+    """Write down that the job with ``config`` has ended in ``folder``.
+
+    ``overrides``: by which a sweep knows its jobs. ``inputs``: the `fingerprint` when it began; None: it never did.
+    """
+    noted = {"exit_code": exit_code, "overrides": list(overrides), "settings": digest(config), "inputs": inputs}
     with suppress(OSError):  # it would only run once more
-        write_text(folder / NAME, json.dumps({"exit_code": exit_code, "settings": digest(config)}) + "\n")
+        write_text(folder / NAME, json.dumps(noted) + "\n")
+
+
+def overrides_of(folder: Path) -> tuple[str, ...] | None:
+    """Return the overrides of the job whose result lies in ``folder``; None where no job of a sweep has ended there."""
+    overrides = (_noted(folder) or {}).get("overrides")
+    return tuple(map(str, overrides)) if isinstance(overrides, list) else None
 
 
 def forget(folder: Path) -> None:
@@ -42,20 +50,14 @@ def forget(folder: Path) -> None:
 
 
 def earlier(folder: Path, config: DictConfig) -> Mapping[str, Any] | None:
-    """Return the result in ``folder``, if ``config`` (of one job) led to it, it is an answer, and no input is newer."""
-    try:
-        noted = json.loads((folder / NAME).read_text(encoding="utf-8"))
-        written = (folder / RESULT_NAME).stat().st_mtime_ns
-        settings, code = noted["settings"], noted["exit_code"]
-    except (OSError, ValueError, KeyError, TypeError):
+    """Return the result in ``folder``, if ``config`` (of one job) led to it, it is an answer, and no input changed."""
+    noted = _noted(folder) or {}
+    code, inputs = noted.get("exit_code"), noted.get("inputs")
+    if code not in ENDED_WELL or not isinstance(inputs, dict) or noted.get("settings") != digest(config):
         return None
     result = read_result(folder) or {}
-    if code not in ENDED_WELL or result.get("exit_code") != code or settings != digest(config):
+    if result.get("exit_code") != code or not unchanged(inputs, fingerprint(config)):
         return None
-    for path in _inputs(config):
-        with suppress(OSError):
-            if path.stat().st_mtime_ns > written:
-                return None
     return result
 
 
@@ -68,49 +70,26 @@ def number_of(folder: Path) -> int | None:
         return None
 
 
-def confirm(folder: Path) -> None:
-    """Make the result count as this sweep's: tables leave out what was there before."""
+def confirm(folder: Path, overrides: Sequence[str]) -> None:
+    """Make the result count as that of this sweep's job with ``overrides``: tables leave out what was there before."""
+    with suppress(OSError):
+        write_text(folder / NAME, json.dumps({**(_noted(folder) or {}), "overrides": list(overrides)}) + "\n")
     for path in (folder / ".hydra" / "hydra.yaml", folder / RESULT_NAME):
         with suppress(OSError):
             os.utime(path)
 
 
 def digest(config: DictConfig) -> str:
-    """Return a hash of a job's settings as they were written, without those that change no answer."""
-    plain = copy.deepcopy(config)
-    with read_write(plain), open_dict(plain):
-        for key in _IMMATERIAL:
-            plain.pop(key, None)
-    return hashlib.sha256(OmegaConf.to_yaml(plain).encode()).hexdigest()
+    """Return a hash of a job's settings as they were written (paths absolute), without those that change no answer."""
+    plain = OmegaConf.to_container(config, resolve=False)
+    assert isinstance(plain, dict)
+    kept = {key: value for key, value in plain.items() if key not in _IMMATERIAL}
+    return hashlib.sha256(json.dumps(rooted(kept, Path.cwd()), sort_keys=True, default=str).encode()).hexdigest()
 
 
-def _inputs(config: DictConfig) -> Iterator[Path]:
-    """Yield the files that the settings name and a run reads, as far as they exist."""
-    home = Path(str(_value(config, "cwd") or ".")).expanduser()
-    for key in PATH_KEYS:
-        if not key.startswith(_WRITTEN):
-            yield from _existing(_value(config, key), Path())
-    command = _value(config, "checker.command")
-    if isinstance(command, str):
-        try:
-            command = shlex.split(command)
-        except ValueError:
-            command = []
-    yield from _existing(command, home)
-
-
-def _value(config: DictConfig, key: str) -> Any:
+def _noted(folder: Path) -> dict[str, Any] | None:
     try:
-        value = OmegaConf.select(config, key)
-    except OmegaConfBaseException:
+        noted = json.loads((folder / NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
         return None
-    return OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
-
-
-def _existing(value: Any, home: Path) -> Iterator[Path]:
-    for item in value if isinstance(value, list) else [value]:
-        if isinstance(item, str) and item:
-            with suppress(OSError, ValueError, RuntimeError):
-                path = home / Path(item).expanduser()
-                if path.exists():
-                    yield path
+    return noted if isinstance(noted, dict) else None

@@ -8,9 +8,11 @@ once for all jobs (``${now:...}``).
 from __future__ import annotations
 
 import json
+import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, cast
 
 from hydra import version
@@ -19,6 +21,7 @@ from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_store import ConfigNode, ConfigStore
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobRuntime, run_job, setup_globals
 from hydra.types import HydraContext
@@ -143,6 +146,17 @@ def compose(loader: ConfigLoader, master: DictConfig, overrides: Sequence[str], 
         config.hydra.job.id = number
         config.hydra.job.num = number
     return config
+
+
+def folder_of(config: DictConfig) -> Path:
+    """Return the folder of the job with ``config``, as Hydra will compute it. Not thread-safe."""
+    before = HydraConfig.instance().cfg
+    HydraConfig.instance().set_config(config)
+    try:
+        folder, inside = (str(OmegaConf.select(config, f"hydra.sweep.{key}")) for key in ("dir", "subdir"))
+        return Path(os.path.abspath(Path(folder) / inside))  # noqa: PTH100 - as Hydra does: links are not followed
+    finally:
+        HydraConfig.instance().cfg = before
 
 
 def _stored(repository: Mapping[str, Any], group: str | None) -> Iterator[StoredConfig]:

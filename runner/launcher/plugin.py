@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 from collections.abc import Sequence
@@ -10,7 +9,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
-from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, configure_log, filter_overrides, setup_globals
 from hydra.plugins.launcher import Launcher
@@ -23,7 +21,7 @@ from runner.launcher import earlier
 from runner.launcher.crew import Crew, Job
 from runner.launcher.interruption import interruptible
 from runner.launcher.ledger import Ledger
-from runner.launcher.order import compose, order
+from runner.launcher.order import compose, folder_of, order
 from runner.launcher.returned import returned
 from runner.launcher.slots import Slots
 from runner.launcher.voice import Voice
@@ -88,7 +86,7 @@ class WinnowLauncher(Launcher):
         loader = self._context.config_loader
         with self._composing:
             config = compose(loader, self._master, overrides, number)
-            folder = _folder(config)
+            folder = folder_of(config)
             interactive = OmegaConf.select(config, "checker.name") == "interactive"
             slots = 1 if self._n_jobs else int(OmegaConf.select(config, "workers.count") or 1)
             told = order(number, overrides, self._task.command, self._master, loader)
@@ -98,19 +96,8 @@ class WinnowLauncher(Launcher):
             result = earlier.earlier(folder, config)
         if result is None:
             return job
-        earlier.confirm(folder)
+        earlier.confirm(folder, overrides)
         return Job(job.order, folder, kept=int(result["exit_code"]))
-
-
-def _folder(config: DictConfig) -> Path:
-    """Return the folder of the job with ``config``, as Hydra will compute it. Not thread-safe."""
-    before = HydraConfig.instance().cfg
-    HydraConfig.instance().set_config(config)
-    try:
-        folder, inside = (str(OmegaConf.select(config, f"hydra.sweep.{key}")) for key in ("dir", "subdir"))
-        return Path(os.path.abspath(Path(folder) / inside))  # noqa: PTH100 - as Hydra does: links are not followed
-    finally:
-        HydraConfig.instance().cfg = before
 
 
 def register_launcher() -> None:

@@ -130,4 +130,8 @@ def test_every_experiment_composes(name: str) -> None:
 def test_run_folders_are_unique_within_a_second() -> None:
     hydra = yaml.safe_load((CONF / "config.yaml").read_text())["hydra"]
     assert "%f" in hydra["run"]["dir"] and "%f" in hydra["sweep"]["dir"]
-    assert hydra["job"] == {"name": "winnow", "chdir": False}
+    assert hydra["job"] == {
+        "name": "winnow",
+        "chdir": False,
+        "config": {"override_dirname": {"exclude_keys": ["resume"]}},
+    }

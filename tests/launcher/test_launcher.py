@@ -36,6 +36,8 @@ def check(model, inputs, expected):
     if kind == "waits":
         (place / "waiting").touch()
         time.sleep(120)
+    if kind == "swaps":
+        (place / "swaps.onnx").write_bytes((place / "a.onnx").read_bytes())
     if {CULPRIT!r} not in [node.name for node in graph.graph.node]:
         return True
     if kind == "kills" and len(graph.graph.node) < 6 and not (place / "killed").exists():
@@ -136,13 +138,18 @@ def test_only_what_is_missing_runs_again(tmp_path: Path) -> None:
 
 
 def test_a_job_whose_settings_or_model_changed_runs_again(tmp_path: Path) -> None:
-    arguments = [prepared(tmp_path, ["a", "b"]), *ASKED]
+    arguments = [prepared(tmp_path, ["a", "b", "swaps"]), *ASKED]
     assert sweep(tmp_path, *arguments, "hydra.sweep.dir=out").returncode == 0
-    os.utime(tmp_path / "b.onnx")
-    sweep(tmp_path, *arguments, "resume=out", "verbosity=warning")
-    assert {number: seen[-1] for number, seen in states(tmp_path / "out").items()} == {0: "kept", 1: "ended"}
+    os.utime(tmp_path / "a.onnx")  # newer, and the same
+    chain(tmp_path / "b.onnx", "b", nodes=13)
+    os.utime(tmp_path / "b.onnx", (1.0, 1.0))  # older, and another
+    again = sweep(tmp_path, *arguments, "resume=out", "verbosity=warning")
+    assert again.returncode == 0, again.stdout + again.stderr
+    ends = {number: seen[-1] for number, seen in states(tmp_path / "out").items()}
+    assert ends == {0: "kept", 1: "ended", 2: "ended"}, "the third was another by the end of its run"
+    assert table(tmp_path / "out")[1]["before"] == 13
     sweep(tmp_path, *arguments, "resume=out", "result.find_min_good=false")
-    assert {number: seen[-1] for number, seen in states(tmp_path / "out").items()} == {0: "ended", 1: "ended"}
+    assert {seen[-1] for seen in states(tmp_path / "out").values()} == {"ended"}
 
 
 @pytest.mark.parametrize("launcher", ["basic", "winnow"])

@@ -1,0 +1,182 @@
+"""The table at the end of a sweep: every job, also one that died without a word or never ran.
+
+Rows come from the jobs' result.json, read after Hydra has returned (or raised): Hydra calls no end-of-sweep hook when a
+job's process died, and what a job returns does not reach the caller from another process.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import rich
+import yaml
+from hydra.core.utils import filter_overrides
+from rich.table import Column, Table
+from rich.text import Text
+
+from runner.cli.terminal import say
+from runner.launcher import earlier
+from runner.launcher.ledger import NAME as LEDGER
+from runner.launcher.ledger import read_ledger, words
+
+NOTHING: Mapping[Path, int] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Row:
+    """One job of a sweep. ``exit_code`` is None where the job left no result.json."""
+
+    job: str
+    overrides: tuple[str, ...]
+    status: str
+    exit_code: int | None = None
+    before: int | None = None
+    after: int | None = None
+    culprits: tuple[str, ...] = ()
+    checks: int | None = None
+    seconds: float | None = None
+    message: str = ""
+    folder: str = ""
+
+    @property
+    def ended_well(self) -> bool:
+        """Whether this job has an answer."""
+        return self.exit_code in earlier.ENDED_WELL
+
+
+def traces(folder: Path) -> list[Path]:
+    """Return what jobs leave behind below ``folder``: Hydra's record of each, results, and whose they are."""
+    return [path for name in ("hydra.yaml", "result.json", earlier.NAME, LEDGER) for path in folder.rglob(name)]
+
+
+def rows(folder: Path, planned: Sequence[tuple[str, ...]], before: Mapping[Path, int] = NOTHING) -> list[Row]:
+    """Return a row for each job: for those that were ``planned``, or if none is known for those that left a folder.
+
+    Files that did not change since ``before`` are of an earlier sweep in the same folder; a result that is not noted as
+    the job's own is none of it.
+    """
+    fresh = {path for path in traces(folder) if before.get(path) != path.stat().st_mtime_ns}
+    found = _folders(fresh)
+    numbers = range(len(planned)) if planned else sorted(found)
+    told = read_ledger(folder) if folder / LEDGER in fresh else {}
+    table = [_row(n, found.get(n), planned[n] if planned else (), folder, fresh) for n in numbers]
+    return [
+        replace(row, message=words(told[n])) if row.status in _WITHOUT_RESULT and n in told else row
+        for n, row in zip(numbers, table, strict=True)
+    ]
+
+
+def _folders(fresh: Collection[Path]) -> dict[int, Path]:
+    """Map job numbers to the folders that Hydra made for them."""
+    found = {}
+    for path in fresh:
+        if path.name != "hydra.yaml" or path.parent.name != ".hydra":
+            continue
+        try:
+            number = yaml.safe_load(path.read_text(encoding="utf-8"))["hydra"]["job"]["num"]
+            found[int(number)] = path.parents[1]
+        except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
+            continue
+    return found
+
+
+_WITHOUT_RESULT = ("died", "not run")
+
+
+def _row(number: int, job: Path | None, overrides: tuple[str, ...], folder: Path, fresh: Collection[Path]) -> Row:
+    if job is None:
+        return Row(str(number), overrides, "not run", message="this job was never started")
+    planned, overrides = overrides, overrides or _overrides(job)
+    where = os.path.relpath(job, folder)
+    path = job / "result.json"
+    try:
+        if path not in fresh or job / earlier.NAME not in fresh:
+            raise FileNotFoundError(path)
+        if planned and tuple(filter_overrides(earlier.overrides_of(job) or ())) != planned:
+            raise FileNotFoundError(path)  # another job's
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return Row(str(number), overrides, "died", message="this job's process ended without a result", folder=where)
+    nodes, checks, seconds = (_section(data, name) for name in ("nodes", "checks", "seconds"))
+    return Row(
+        job=str(number),
+        overrides=overrides,
+        status=str(data.get("status", "?")),
+        exit_code=data.get("exit_code"),
+        before=nodes.get("before"),
+        after=nodes.get("after"),
+        culprits=tuple(data.get("culprits") or ()),
+        checks=checks.get("search"),
+        seconds=seconds.get("total"),
+        message=str(data.get("message", "")),
+        folder=where,
+    )
+
+
+def _section(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    section = data.get(name)
+    return section if isinstance(section, Mapping) else {}
+
+
+def _overrides(job: Path) -> tuple[str, ...]:
+    try:
+        return tuple(yaml.safe_load((job / ".hydra" / "overrides.yaml").read_text(encoding="utf-8")) or ())
+    except (OSError, TypeError, yaml.YAMLError):
+        return ()
+
+
+_HEAD = ("job", "overrides", "status", "exit", "nodes before", "after", "culprits", "checks", "seconds")
+
+
+def _shared(table: Sequence[Row]) -> tuple[str, ...]:
+    """Return the overrides that every one of several jobs has: they tell nothing apart."""
+    if len(table) < 2:
+        return ()
+    return tuple(override for override in table[0].overrides if all(override in row.overrides for row in table))
+
+
+def _cells(row: Row, shared: tuple[str, ...]) -> tuple[str, ...]:
+    own = " ".join(override for override in row.overrides if override not in shared)
+    values = (row.exit_code, row.before, row.after, ", ".join(row.culprits), row.checks)
+    seconds = "" if row.seconds is None else f"{row.seconds:.1f}"
+    return (row.job, own, row.status, *("" if value is None else str(value) for value in values), seconds)
+
+
+def markdown(table: Sequence[Row]) -> str:
+    """Return the table in Markdown; below it what all jobs share, and the messages of those that have no answer."""
+    shared = _shared(table)
+    lines = ["| " + " | ".join(_HEAD) + " |", "|" + "---|" * len(_HEAD)]
+    lines += ["| " + " | ".join(_escape(cell) for cell in _cells(row, shared)) + " |" for row in table]
+    return "\n".join([*lines, *_below(table, shared)]) + "\n"
+
+
+def _below(table: Sequence[Row], shared: tuple[str, ...]) -> list[str]:
+    lines = ["", f"All jobs: `{' '.join(shared)}`"] if shared else []
+    troubled = [
+        f"- job {row.job}: {' '.join(row.message.split())}" for row in table if not row.ended_well and row.message
+    ]
+    return [*lines, *(["", *troubled] if troubled else [])]
+
+
+def _escape(cell: str) -> str:
+    return cell.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
+
+
+def show(table: Sequence[Row]) -> None:
+    """Print the table: in colour on a terminal, else in Markdown."""
+    console = rich.get_console()
+    if not console.is_terminal:
+        say(markdown(table))
+        return
+    shared = _shared(table)
+    shown = Table(*(Column(name, overflow="fold") for name in _HEAD))
+    for row in table:
+        shown.add_row(*(Text(cell) for cell in _cells(row, shared)))
+    console.print(shown)
+    say("\n".join(_below(table, shared)))
