@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from runner import casting as casts
+from runner import stale
+from runner.drift import Row, layer_errors
 from runner.ending import Ending
 from runner.errors import CannotJudge, UsageError
 from runner.gain import gain, table
@@ -15,12 +18,15 @@ from runner.handover import MIXED, HandOver
 from runner.inquiry import Inquiry
 from runner.loading import Loaded, load
 from runner.raised import Question
+from runner.report.atomic import write_text
 from runner.report.bundle import write_bundle
+from runner.report.plot import plot_layers
 from runner.report.summary import Summary
 from runner.schema.backend import OnnxRuntimeBackend, Rounding
 from runner.schema.root import Settings
 from runner.schema.strategy import Direction, Goal, PrecisionSettings, SearchKind, SubjectKind
 from runner.subjects.precision import Precision, parents_of
+from runner.terms import used
 from runner.trust import Trust
 from strategies.precision import Prior, cheapest, precision, prefix, scan
 from strategies.search import Search, Step
@@ -32,6 +38,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+LAYERS, PLOT = "layers.json", "layers.svg"
 _CPU = "CPUExecutionProvider"
 _QUANTIZED = "Q/DQ"
 """How a message calls what is quantised as it was."""
@@ -82,6 +89,7 @@ def run(job: Job, parts: Parts) -> Summary:
         log.warning("%s", warning)
     handed = HandOver(settings.result, job.folder, job.tools.at, loaded.store)
     with parts.judge(job, subject, loaded) as judge:
+        stale.drop(job.folder, used(settings, job.tools.at))
         doubt = Trust(settings.checker.flaky, settings.checker.max_wrong)
         costs = table(strategy, casting, loaded) if strategy.goal is Goal.cheapest else {}
         step = _step(strategy, space, casts.prior(casting, known, parents, costs))
@@ -105,7 +113,12 @@ def run(job: Job, parts: Parts) -> Summary:
         summary = parts.account(job, judge, ending, loaded, doubt)
         summary = _answered(summary, ending, subject, casting)
         if ending.trial is not None and ending.standing:
-            summary = replace(summary, precision=gain(strategy, casting, known, loaded, ending.trial))
+            told = gain(strategy, casting, known, loaded, ending.trial)
+            rows: list[Row] = []
+            if strategy.layer_errors and ending.status != "interrupted":
+                place = job.folder / "values" / "drift"
+                rows = layer_errors(settings, casting, known, loaded, job.pool, samples, ending.trial, place)
+            summary = replace(summary, precision={**told, **_written(job, rows, question.low)})
         write_bundle(settings, job.folder, summary, job.tools.cwd, job.command, None)
     return summary
 
@@ -119,6 +132,17 @@ def _space(
 ) -> Space:
     space = Space(tuple(range(len(casting.layers))), parents)
     return space if strategy.goal is Goal.smallest else cheapest(space, table(strategy, casting, loaded))
+
+
+def _written(job: Job, rows: list[Row], low: str) -> dict[str, str | None]:
+    """Write the error of each layer; return the names of the files."""
+    if not rows:
+        return {"layers": None, "plot": None}
+    write_text(job.folder / LAYERS, json.dumps(rows, indent=1) + "\n")
+    if plot_layers(rows, job.folder / PLOT, low):
+        return {"layers": LAYERS, "plot": PLOT}
+    log.info("%s is drawn where matplotlib is installed: pip install 'winnow-onnx[plot]'", PLOT)
+    return {"layers": LAYERS, "plot": None}
 
 
 def _refuse(strategy: PrecisionSettings) -> None:

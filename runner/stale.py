@@ -8,10 +8,11 @@ from pathlib import Path
 
 import onnx
 
-from runner.handover import MIN_GOOD, REDUCED
+from runner.handover import MIN_GOOD, MIXED, REDUCED
 from runner.model import scopes, storage
 
 _NUMBERED = ("answers/*", "test_data_set_*")
+_FILES = ("repro.py", "layers.json", "layers.svg")
 
 
 def drop(folder: Path, used: Collection[Path]) -> None:
@@ -26,8 +27,8 @@ def drop(folder: Path, used: Collection[Path]) -> None:
         place = path.resolve()
         return place in held or not read.isdisjoint(place.parents)
 
-    models = [folder / f"{name}.onnx" for name in (REDUCED, MIN_GOOD)]
-    gone = [path for path in (*models, folder / "repro.py", *_folders(folder)) if not stays(path)]
+    models = [folder / f"{name}.onnx" for name in (REDUCED, MIN_GOOD, MIXED)]
+    gone = [path for path in (*models, *(folder / name for name in _FILES), *_folders(folder)) if not stays(path)]
     weights = [path for model in models if model in gone for path in _weights(model) if not stays(path)]
     for path in (*weights, *gone):
         if path.is_dir() and not path.is_symlink():

@@ -39,6 +39,7 @@ FLOORS = {
     "runner.descents": 3,
     "runner.loading": 3,
     "runner.casting": 3,
+    "runner.drift": 3,
     "runner.gain": 3,
     "runner.raised": 3,
     "runner.restoring": 3,

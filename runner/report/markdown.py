@@ -153,6 +153,8 @@ def _raised(summary: Summary, told: Mapping[str, Any]) -> str:
     parts = ", ".join(f"{share[key]:.1%} of the {name}" for key, name in _SHARES.items())
     raised = f"{summary.nodes_after} of {summary.nodes_before} nodes are in {text(told['high'])}."
     said = f"{raised} In {text(told['low'])}: {parts}."
+    drawn = f"\n\n![The error of each layer, before and after]({told['plot']})" if told.get("plot") else ""
+    more += f"{drawn}\n\nThe error of each layer: {told['layers']}" if told.get("layers") else ""
     return _section("Raised nodes", f"{said}\n\n{_table(('node', 'op', 'why'), rows, names=2)}{more}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -76,6 +77,23 @@ def test_lost_digits_are_found_by_the_error_that_nodes_introduce(tmp_path: Path)
     assert run.code == 0, run.output
     assert run.result["culprits"] == ["up5", "down5"]
     assert run.result["checks"]["search"] <= 6
+
+
+def test_the_error_of_each_layer_before_and_after(tmp_path: Path) -> None:
+    run = search(tmp_path, network(3, kind="cancellation"))
+    assert run.code == 0, run.output
+    rows = {row["node"]: row for row in json.loads((run.folder / "layers.json").read_text())}
+    assert [name for name, row in rows.items() if row["raised"]] == run.result["culprits"]
+    assert next(iter(rows)) == "product0" and len(rows) == run.result["nodes"]["before"]
+    # 4096 leaves 2 or 4 to the digits of fp16; before it, and without it, there are some 1e-3
+    assert rows["down3"]["error_low"] > 0.1 > 0.01 > rows["down3"]["error_mixed"]
+    assert rows["tanh2"]["error_low"] < 0.01
+    picture = (run.folder / "layers.svg").read_text()
+    assert picture.startswith("<?xml") and "product0" not in picture
+    assert "layers.svg" in (run.folder / "REPORT.md").read_text()
+    again = search(tmp_path, network(3, kind="cancellation"), "strategy.layer_errors=false")
+    assert again.code == 0, again.output
+    assert not (run.folder / "layers.json").exists() and again.result["precision"]["plot"] is None
 
 
 def test_bfloat16(tmp_path: Path) -> None:

@@ -207,7 +207,10 @@ def test_200_jobs_on_two_gpus(tmp_path: Path) -> None:
 def test_the_log_tells_of_two_holders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "holders"
     monkeypatch.setenv(holders.LOG, str(path))
-    ended = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+    waiting = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()"]
+    ended = subprocess.Popen(waiting, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    # in the middle of its exec a process has no command line, as one that exits has none
+    assert ended.stdout and ended.stdout.readline()
     holders.begin(GPUS[0], ended.pid)
     holders.begin(GPUS[0], os.getpid())
     ended.communicate()

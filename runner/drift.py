@@ -1,0 +1,119 @@
+"""How far what each layer makes is from what it should be: with everything low, and as it is handed over."""
+
+from __future__ import annotations
+
+import logging
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, TensorProto, numpy_helper
+
+from runner.candidate import Sample
+from runner.casting import Casting, Facts
+from runner.errors import WinnowError
+from runner.loading import Loaded
+from runner.model import values
+from runner.model.graph import Graph
+from runner.model.values import TensorFile
+from runner.schema.backend import TensorRtBackend
+from runner.schema.root import Settings
+from runner.sources import recorder
+from runner.workers.pool import Pool
+from strategies.trial import Trial
+
+log = logging.getLogger(__name__)
+
+Row = Mapping[str, Any]
+
+
+def layer_errors(
+    settings: Settings,
+    casting: Casting,
+    known: Facts,
+    loaded: Loaded,
+    pool: Pool,
+    samples: Sequence[Sample],
+    raised: Trial,
+    folder: Path,
+) -> list[Row]:
+    """Return a row for each top-level layer, in the model's order, from one run of the target on each model.
+
+    ``error_low`` and ``error_mixed``: the largest difference to the recorded tensor, relative to its largest value,
+    over all samples; null: not finite, or not known. ``introduced``: see `Facts`. Nothing is returned where the target
+    is an engine, which has no values of inner tensors.
+    """
+    if isinstance(settings.target, TensorRtBackend) or not samples:
+        return []
+    names = {index: layer.writes[0] for index, layer in enumerate(casting.layers) if layer.writes and not layer.nested}
+    wanted = set(names.values())
+    try:
+        low, mixed = (
+            _errors(settings, casting.mixer.mixed(elements), loaded, pool, samples, wanted, folder)
+            for elements in (frozenset[int](), raised.elements)
+        )
+    except (WinnowError, OSError) as error:
+        log.warning("the error of each layer is not known: %s", error)
+        return []
+    return [
+        {
+            "node": casting.layers[index].path,
+            "op": casting.layers[index].op_type,
+            "raised": index in raised.elements,
+            "introduced": _plain(known.errors.get(index)),
+            "error_low": _plain(low.get(name)),
+            "error_mixed": _plain(mixed.get(name)),
+        }
+        for index, name in names.items()
+    ]
+
+
+def _errors(
+    settings: Settings,
+    model: ModelProto,
+    loaded: Loaded,
+    pool: Pool,
+    samples: Sequence[Sample],
+    wanted: set[str],
+    folder: Path,
+) -> dict[str, float]:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    path = folder / "structure.onnx"
+    path.write_bytes(model.SerializeToString())
+    running = recorder(settings, settings.target, Graph.load(path), loaded.store, pool, folder / "values")
+    found = running.record([sample.feeds for sample in samples]).values
+    errors: dict[str, float] = {}
+    for mine, good in zip(found, loaded.recorded.values, strict=False):
+        for name in wanted & mine.keys() & good.keys():
+            errors[name] = max(errors.get(name, 0.0), _distance(mine[name], good[name]))
+    shutil.rmtree(folder, ignore_errors=True)
+    return errors
+
+
+def _distance(mine: TensorFile, good: TensorFile) -> float:
+    """Return the largest difference relative to the largest good value; infinity where something is not finite."""
+    if mine.structure is not None or good.structure is not None or mine.shape != good.shape:
+        return 0.0
+    first, second = _floats(mine), _floats(good)
+    if not first.size:
+        return 0.0
+    with np.errstate(all="ignore"):
+        # a mask of -Inf is right where it was one before
+        same = (first == second) | (np.abs(second) >= np.float32(1e30))
+        error = np.max(np.where(same, 0, np.abs(first - second)))
+        scale = np.max(np.where(np.isfinite(second) & (np.abs(second) < np.float32(1e30)), np.abs(second), 0))
+    return float(error / scale) if scale and math.isfinite(error) else (0.0 if error == 0 else math.inf)
+
+
+def _floats(tensor: TensorFile) -> Any:
+    value = values.read(tensor)
+    array = numpy_helper.to_array(value) if isinstance(value, TensorProto) else value
+    return np.asarray(array).astype(np.float32)
+
+
+def _plain(number: float | None) -> float | None:
+    return number if number is not None and math.isfinite(number) else None
