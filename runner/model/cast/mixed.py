@@ -9,17 +9,17 @@ of the original from one type of the pair to the other are plumbing: they go, an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
 
 from runner.model import scopes
 from runner.model.cast.formals import formals_of
-from runner.model.cast.layers import Layer, Level, Pair, bodies, is_plumbing, levels, opsets_of
-from runner.model.cast.quantized import constants_dropped, pairs_of, without_unused
+from runner.model.cast.layers import Layer, Pair, bodies, is_plumbing, levels, opsets_of
+from runner.model.cast.quantized import pairs_of
 from runner.model.cast.retype import made_in, retype, typed
-from runner.model.graph import initializers_of
+from runner.model.cast.scope import Scope, assemble, names_of, without_graph
 
 Weights = Callable[[int, str, int], TensorProto]
 """Returns an initializer (by the number of its graph and its name) in another type, under any name."""
@@ -30,36 +30,6 @@ _SUFFIX = {
     TensorProto.BFLOAT16: "bf16",
     TensorProto.DOUBLE: "fp64",
 }
-
-
-@dataclass
-class _Scope:
-    """One graph while it is rewritten.
-
-    ``native``: the type that a float tensor of this graph has now; ``versions``: (tensor, type) -> its name in that
-    type; ``same``: plumbing that went: output -> what it was made of; ``lifted``: what raised layers make.
-    """
-
-    level: Level
-    outer: _Scope | None
-    nodes: list[NodeProto] = field(default_factory=list)
-    native: dict[str, int] = field(default_factory=dict)
-    versions: dict[tuple[str, int], str] = field(default_factory=dict)
-    weights: dict[str, TensorProto] = field(default_factory=dict)
-    added: dict[str, TensorProto] = field(default_factory=dict)
-    lifted: set[str] = field(default_factory=set)
-    same: dict[str, str] = field(default_factory=dict)
-
-    def home(self, name: str) -> tuple[_Scope, str] | None:
-        """Return the scope in which a float tensor is defined, and its name there."""
-        scope: _Scope | None = self
-        while scope is not None:
-            if name in scope.same:
-                return scope.home(scope.same[name])
-            if name in scope.native or name in scope.weights:
-                return scope, name
-            scope = scope.outer
-        return None
 
 
 @dataclass
@@ -85,14 +55,14 @@ class Mixer:
         self._pairs = [pairs_of(level.graph) if self.restored else {} for level in self._levels]
         self._opsets = opsets_of(self.model)
         self._numbers = {layer.key: index for index, layer in enumerate(self.layers)}
-        self._names = {name for level in self._levels for name in _names(level.graph)}
+        self._names = {name for level in self._levels for name in names_of(level.graph)}
 
     def mixed(self, raised: frozenset[int]) -> ModelProto:
         """Return the model in which the layers with these indices are in the high type, all others in the low one."""
         made = ModelProto()
-        made.CopyFrom(_without_graph(self.model))
+        made.CopyFrom(without_graph(self.model))
         scope = self._rewritten(0, None, raised)
-        _assemble(made.graph, self._levels[0].graph, scope)
+        assemble(made.graph, self._levels[0].graph, scope)
         # a default that is another tensor now would be overridden without effect
         inputs = [value for value in made.graph.input if value.name not in scope.weights]
         if len(inputs) < len(made.graph.input):
@@ -104,10 +74,10 @@ class Mixer:
 
     # ---- one graph
 
-    def _rewritten(self, number: int, outer: _Scope | None, raised: frozenset[int], boundary: int = 0) -> _Scope:
+    def _rewritten(self, number: int, outer: Scope | None, raised: frozenset[int], boundary: int = 0) -> Scope:
         """Rewrite a graph; ``boundary``: the type that its owner gives to its float inputs, 0: they keep theirs."""
         level = self._levels[number]
-        scope = _Scope(level, outer)
+        scope = Scope(level, outer)
         graph = level.graph
         scope.weights = {tensor.name: tensor for tensor in graph.initializer if tensor.data_type in self.pair}
         for value in graph.input:
@@ -136,7 +106,7 @@ class Mixer:
 
     def _add(
         self,
-        scope: _Scope,
+        scope: Scope,
         node: NodeProto,
         wanted: int,
         nested: list[int],
@@ -178,7 +148,7 @@ class Mixer:
         """Whether it does not matter in which type a node that is no layer reads."""
         return not scopes.domain_of(node.domain) and node.op_type in ("Shape", "Size", "Cast")
 
-    def _define(self, scope: _Scope, copy: NodeProto, place: int, name: str, dtype: int, declared: set[str]) -> None:
+    def _define(self, scope: Scope, copy: NodeProto, place: int, name: str, dtype: int, declared: set[str]) -> None:
         """Note what a node makes; a graph output of another type is made under another name and cast."""
         scope.native[name] = dtype
         outward = scope.level.types[name] if self.keep_io else self.pair.low
@@ -189,7 +159,7 @@ class Mixer:
             scope.versions[name, outward] = name
             scope.nodes.append(helper.make_node("Cast", [inner], [name], name=f"{name}__cast", to=outward))
 
-    def _body(self, body: GraphProto, number: int, outer: _Scope, owner_type: int, raised: frozenset[int]) -> None:
+    def _body(self, body: GraphProto, number: int, outer: Scope, owner_type: int, raised: frozenset[int]) -> None:
         scope = self._rewritten(number, outer, raised, owner_type)
         original = self._levels[number]
         handed = {}
@@ -197,7 +167,7 @@ class Mixer:
             dtype = original.types.get(value.name)
             if dtype is not None and dtype in self.pair:
                 handed[value.name] = self._own(scope, value.name, owner_type or dtype), owner_type or dtype
-        _assemble(body, original.graph, scope, {name for name, _ in handed.values()})
+        assemble(body, original.graph, scope, {name for name, _ in handed.values()})
         for value in body.output:
             if value.name in handed:
                 value.name, value.type.tensor_type.elem_type = handed[value.name]
@@ -205,7 +175,7 @@ class Mixer:
             if value.name in scope.native:
                 value.type.tensor_type.elem_type = scope.native[value.name]
 
-    def _own(self, scope: _Scope, name: str, wanted: int) -> str:
+    def _own(self, scope: Scope, name: str, wanted: int) -> str:
         """Return the name of a body's output, which must be made in the body itself."""
         found = scope.home(name)
         given = self._fetch(scope, name, wanted)
@@ -215,19 +185,19 @@ class Mixer:
         scope.nodes.append(helper.make_node("Identity", [given], [made], name=f"{made}__identity"))
         return made
 
-    def _declare(self, scope: _Scope, name: str) -> None:
+    def _declare(self, scope: Scope, name: str) -> None:
         """Make a graph output of what plumbing handed through."""
         outward = scope.level.types[name] if self.keep_io else self.pair.low
         self._hand(scope, self._fetch(scope, scope.same.pop(name), outward), name, outward)
 
     @staticmethod
-    def _hand(scope: _Scope, given: str, name: str, dtype: int) -> None:
+    def _hand(scope: Scope, given: str, name: str, dtype: int) -> None:
         scope.nodes.append(helper.make_node("Identity", [given], [name], name=f"{name}__identity"))
         scope.native[name] = dtype
 
     # ---- tensors in a type
 
-    def _fetch(self, scope: _Scope, name: str, wanted: int | None) -> str:
+    def _fetch(self, scope: Scope, name: str, wanted: int | None) -> str:
         """Return the name of a float tensor in the type that is wanted (None: whichever it has)."""
         found = scope.home(name)
         if found is None:
@@ -249,9 +219,9 @@ class Mixer:
         )
         return made
 
-    def _raw(self, scope: _Scope, name: str, wanted: int | None) -> str:
+    def _raw(self, scope: Scope, name: str, wanted: int | None) -> str:
         """Return the name of what a tensor was before it was quantised, in the type that is wanted."""
-        at: _Scope | None = scope
+        at: Scope | None = scope
         while at is not None and name not in self._pairs[at.level.number] and name not in at.native:
             at = at.outer
         pair = self._pairs[at.level.number].get(name) if at else None
@@ -272,7 +242,7 @@ class Mixer:
             at.added[other.name] = other
         return at.versions[key]
 
-    def _floored(self, home: _Scope, name: str, dtype: int) -> str:
+    def _floored(self, home: Scope, name: str, dtype: int) -> str:
         """Return the name of a tensor without what is below zero, which the pair that went had cut off."""
         key = f"{name} floored", dtype
         if key not in home.versions:
@@ -280,7 +250,7 @@ class Mixer:
             home.nodes.append(helper.make_node("Relu", [name], [made], name=f"{made}__relu"))
         return home.versions[key]
 
-    def _ends_a_pair(self, scope: _Scope, node: NodeProto, declared: set[str]) -> bool:
+    def _ends_a_pair(self, scope: Scope, node: NodeProto, declared: set[str]) -> bool:
         """Hand out what a raised layer makes as it is, where a pair would quantise it for a graph output."""
         pair = self._pairs[scope.level.number].get(node.output[0]) if node.output else None
         if pair is None or pair.source not in scope.lifted or node.output[0] not in declared:
@@ -291,7 +261,7 @@ class Mixer:
         self._hand(scope, self._floored(scope, given, outward) if pair.floored else given, node.output[0], outward)
         return True
 
-    def _weight(self, home: _Scope, name: str, wanted: int) -> str:
+    def _weight(self, home: Scope, name: str, wanted: int) -> str:
         if wanted == home.weights[name].data_type:
             return name
         known = home.versions.get((name, wanted))
@@ -310,56 +280,8 @@ class Mixer:
             made += "_"
         return made
 
-    def _hand_over(self, graph: GraphProto, scope: _Scope) -> None:
+    def _hand_over(self, graph: GraphProto, scope: Scope) -> None:
         """Give graph inputs and outputs their types."""
         for value in (*graph.input, *graph.output):
             if value.type.tensor_type.elem_type in self.pair and not self.keep_io and value.name not in scope.weights:
                 value.type.tensor_type.elem_type = self.pair.low
-
-
-def _names(graph: GraphProto) -> Iterator[str]:
-    """Yield all names of tensors in a graph."""
-    for node in graph.node:
-        yield from (*node.input, *node.output)
-    for value in (*graph.input, *graph.output):
-        yield value.name
-    yield from initializers_of(graph)
-
-
-def _without_graph(model: ModelProto) -> ModelProto:
-    """Return the model around a graph."""
-    found = ModelProto()
-    for entry in model.opset_import:
-        found.opset_import.add(domain=entry.domain, version=entry.version)
-    found.ir_version = model.ir_version
-    found.producer_name, found.producer_version = model.producer_name, model.producer_version
-    found.domain, found.model_version, found.doc_string = model.domain, model.model_version, model.doc_string
-    found.functions.extend(model.functions)
-    found.metadata_props.extend(model.metadata_props)
-    return found
-
-
-def _assemble(graph: GraphProto, original: GraphProto, scope: _Scope, handed: Collection[str] | None = None) -> None:
-    """Put a graph together: its nodes, and of its float initializers those that are read."""
-    del graph.node[:]
-    del graph.initializer[:]
-    del graph.value_info[:]
-    if not graph.name:
-        graph.name = original.name
-        graph.input.extend(original.input)
-        graph.output.extend(original.output)
-        graph.sparse_initializer.extend(original.sparse_initializer)
-    fed = {value.name for value in original.input} - scope.weights.keys()
-    outputs = {value.name for value in original.output}
-    # a body may hand out a weight in another type
-    outward = fed | (outputs if handed is None else {*handed} | (outputs - scope.weights.keys()))
-    nodes = without_unused(scope.nodes, outward)
-    used = {name for node in nodes for name in scopes.reads(node)} | outward
-    dropped = constants_dropped(original, nodes) if len(nodes) < len(scope.nodes) else set()
-    graph.initializer.extend(
-        tensor
-        for tensor in original.initializer
-        if tensor.name in used or (tensor.name not in scope.weights and tensor.name not in dropped)
-    )
-    graph.initializer.extend(tensor for name, tensor in scope.added.items() if name in used)
-    graph.node.extend(nodes)
