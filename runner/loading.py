@@ -20,6 +20,7 @@ from runner.parent import Inherited, inherit, needs_values
 from runner.profiled import profiled_samples
 from runner.sanitized import remove as remove_sanitized
 from runner.sanitized import sanitized
+from runner.schema.backend import OnnxRuntimeBackend, Rounding
 from runner.schema.inputs import RandomInputs, Recording, ShapeInference
 from runner.schema.root import Settings
 from runner.sources import ingest, recorder, recording_backend
@@ -142,9 +143,24 @@ def _doubts(settings: Settings, graph: Graph, recorded: Recorded) -> list[str]:
             f"the model itself draws random numbers ({graph.drawing[0]}{more}), so no two runs of it are alike; "
             "candidates without these nodes get what was drawn once"
         )
+    if _hides_rounding(settings, graph):
+        found.append(
+            "ONNX Runtime's CPU provider computes float16 and bfloat16 in float32, so overflows and lost digits do not "
+            "show; target.rounding=on rounds after every operator, as a GPU does"
+        )
     if isinstance(settings.inputs, RandomInputs):
         found.append("the inputs are random; a failure that needs real data wants inputs=files inputs.path=...")
     return found
+
+
+def _hides_rounding(settings: Settings, graph: Graph) -> bool:
+    """Whether values of low precision are looked at where they are not computed in it."""
+    target = settings.target
+    if settings.checker.name not in ("auto", "compare", "finite") or not isinstance(target, OnnxRuntimeBackend):
+        return False
+    low = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+    stored = any(getattr(tensor, "data_type", 0) in low for tensor in graph.initializers.values())
+    return stored and target.rounding is not Rounding.on and target.providers == ["CPUExecutionProvider"]
 
 
 def _inferred(

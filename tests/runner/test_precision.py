@@ -294,3 +294,12 @@ def test_what_is_no_quantised_model(tmp_path: Path) -> None:
     run = search(tmp_path, network(), "strategy.low=quantized")
     assert run.code == 6, run.output
     assert "strategy.low=float16" in run.output
+
+
+def test_a_reduction_on_a_cpu_says_what_it_does_not_show(tmp_path: Path) -> None:
+    search(tmp_path, network(3))
+    half = tmp_path / "run" / "mixed.onnx"
+    given = (f"model={half}", "checker=finite", "plan=true")
+    plain = winnow(*given, folder=tmp_path / "plain")
+    assert "target.rounding=on" in plain.output
+    assert "target.rounding=on rounds" not in winnow(*given, "target.rounding=on", folder=tmp_path / "on").output
