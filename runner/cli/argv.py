@@ -25,6 +25,7 @@ _OPTIONS_WITH_VALUE = frozenset(
 _INFO = frozenset({"all", "config", "defaults", "defaults-tree", "plugins", "searchpath"})
 _OVERRIDE = re.compile(r"(?P<key>(?:\+\+|\+)?[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
 _HYDRA_FOLDERS = frozenset({"hydra.run.dir", "hydra.sweep.dir"})
+_SWEEPER_PARAMS = "hydra.sweeper.params."
 _TEXT_KEYS = frozenset({"checker.command"})
 _YAML = (".yaml", ".yml")
 
@@ -55,6 +56,12 @@ def rewrite(typed: Sequence[str]) -> Arguments:
         elif bare and match is None and "=" not in argument:
             raise UsageError(_explain_bare(argument))
         elif match:
+            if match["key"].lstrip("+").startswith(_SWEEPER_PARAMS):
+                key = match["key"].lstrip("+").removeprefix(_SWEEPER_PARAMS)
+                raise UsageError(
+                    f"{argument}: Hydra reads the parameters of a sweep from files only. On the command line give the "
+                    f"choices themselves: -m {key}={match['value']}"
+                )
             argv.append(f"{match['key']}={_value(match['key'].lstrip('+'), match['value'], multirun=multirun)}")
         else:
             argv.append(argument)

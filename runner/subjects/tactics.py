@@ -94,7 +94,7 @@ class Tactics:
         """Return what a build of ``trial`` is to have chosen."""
         bad = {self.elements[number].bad.key: self.elements[number].bad for number in trial}
         choices = tuple(bad.get(choice.key, choice) for choice in self.good.choices)
-        return Recording(choices, model=self.good.model, library=self.good.library)
+        return Recording(choices, model=self.good.model, library=self.good.library, pinned=True)
 
     def make(self, trial: Trial, folder: Path, iteration: int, phase: str, label: str) -> Candidate:
         """Return the model, to be built with these pins. The empty trial pins all the good choices."""

@@ -148,3 +148,8 @@ def test_a_bare_yaml_is_the_configuration() -> None:
 def test_other_bare_arguments_are_errors(typed: str, hint: str) -> None:
     with pytest.raises(UsageError, match=hint):
         rewrite([typed])
+
+
+def test_parameters_of_a_sweep_stand_in_files() -> None:
+    with pytest.raises(UsageError, match="-m model=a,b"):
+        rewrite(["-m", "++hydra.sweeper.params.model=a,b"])
