@@ -31,6 +31,7 @@ from runner.casting import cast, samples_of
 from runner.loading import load
 from runner.model.cast.layers import bodies
 from runner.schema.backend import OnnxRuntimeBackend, OnnxRuntimeReference
+from runner.schema.checker import CompareChecker
 from runner.schema.inputs import FilesInputs
 from runner.schema.root import Settings
 from runner.schema.strategy import PrecisionSettings
@@ -173,6 +174,7 @@ def row(model: ModelProto, feeds: Path, options: argparse.Namespace) -> Iterator
             inputs=FilesInputs(path=str(feeds)),
             reference=OnnxRuntimeReference(),
             target=OnnxRuntimeBackend(),
+            checker=CompareChecker(),
         )
         loaded = load(settings, pool, folder / "again")
         casting = cast(settings, PrecisionSettings(), loaded, pool)

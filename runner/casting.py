@@ -17,6 +17,7 @@ from runner.errors import NotApplicable, UsageError
 from runner.loading import Loaded
 from runner.model.cast.layers import Layer, Pair, layers, levels, quantized_layers
 from runner.model.cast.mixed import Mixer
+from runner.model.cast.quantized import pairs_of
 from runner.model.cast.weights import convert as convert_values
 from runner.model.scopes import graphs_below, initializers
 from runner.model.values import TensorFile
@@ -120,7 +121,7 @@ def cast(settings: Settings, strategy: PrecisionSettings, loaded: Loaded, pool: 
     warnings = [reply["warning"]] if reply["warning"] else []
     weights, clamped, flushed = _weights(settings, pool, store.folder, typed, pair, restored)
     pairs = restored.weight if restored.has_pairs else None
-    mixer = Mixer(model, types, found, pair, weights, keep_io=strategy.keep_io, restored=pairs)
+    mixer = Mixer(model, types, found, pair, weights, strategy.keep_io, pairs, restored.ends)
     warnings += [*_overridden(model, pair)]
     return Casting(
         mixer, pair, {**clamped, **_filled(model, pair)}, flushed, (*warnings, *restored.warnings), quantized
@@ -154,6 +155,11 @@ def _filled(model: onnx.ModelProto, pair: Pair) -> dict[str, int]:
 def _nothing(
     settings: Settings, strategy: PrecisionSettings, quantized: bool, model: onnx.ModelProto, types: Any
 ) -> str:
+    if quantized and any(pairs_of(model.graph)):
+        return (
+            f"model={settings.model} strategy.low=quantized strategy.high={strategy.high.value}: no node in that type "
+            "reads a Q/DQ pair; name the type that the model's floats have: strategy.high=float16"
+        )
     if quantized:
         return (
             f"model={settings.model} strategy.low=quantized: no float node of it reads a QuantizeLinear - "

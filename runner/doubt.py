@@ -100,9 +100,9 @@ class Doubt:
                 return None
             verdicts = [verdict]
         if self.rates is None or verdicts[0].outcome is Outcome.UNRESOLVED:
-            return Ruling(answer_of(verdicts[0].outcome), verdicts[0], _count(verdicts))
+            return Ruling(answer_of(verdicts[0].outcome), verdicts[0], self.counted(verdicts))
         error = min(error, self.max_wrong)
-        while (answer := self.rates.decide(_count(verdicts), error)) is None and len(verdicts) < MOST_REPEATS:
+        while (answer := self.rates.decide(self.counted(verdicts), error)) is None and len(verdicts) < MOST_REPEATS:
             if spent():
                 return None
             again = judge.verdict(trial, phase, label, purpose, attempt=len(verdicts), given_up=given_up)
@@ -121,11 +121,22 @@ class Doubt:
             return None
         if self.rates is None or verdicts[0].outcome is Outcome.UNRESOLVED:
             return answer_of(verdicts[0].outcome)
-        return self.rates.decide(_count(verdicts), min(error, self.max_wrong))
+        return self.rates.decide(self.counted(verdicts), min(error, self.max_wrong))
 
     def _ruling(self, answer: Answer, verdicts: list[Verdict]) -> Ruling:
         fitting = [one for one in verdicts if answer_of(one.outcome) is answer]
-        return Ruling(answer, (fitting or verdicts)[0], _count(verdicts))
+        return Ruling(answer, (fitting or verdicts)[0], self.counted(verdicts))
+
+    def fails(self, verdict: Verdict) -> bool:
+        """Whether a verdict counts as failed: whatever is no failure of the kind under study counts as passed."""
+        return verdict.outcome is Outcome.FAIL
+
+    def counted(self, verdicts: Iterable[Verdict]) -> Count:
+        """Count verdicts on one trial."""
+        count = Count()
+        for verdict in verdicts:
+            count = count.and_(self.fails(verdict))
+        return count
 
     # ---- noticing
 
@@ -149,7 +160,7 @@ class Doubt:
                 again = judge.verdict(trial, "doubt", label, "trust", attempt)
                 assert again is not None, "only the search is given up"
                 verdict, self._spent = again, self._spent + again.seconds
-            if verdict.outcome is not Outcome.UNRESOLVED and (verdict.outcome is Outcome.FAIL) is not failing:
+            if verdict.outcome is not Outcome.UNRESOLVED and self.fails(verdict) is not failing:
                 raise ContradictionError(f"{label}: {verdict.outcome.value} where it was not before")
 
     def allowance(self, judge: Judge) -> float:
@@ -193,18 +204,10 @@ class Doubt:
         for verdict in judge.counted(trial):
             each_time(verdict)
         # once the first failure has said what is studied, the others are seen in its light
-        return _count(judge.counted(trial))
+        return self.counted(judge.counted(trial))
 
     def __str__(self) -> str:
         return (
             f"the whole model fails {self.whole.rate:.0%} of the time ({self.whole.failed} of {self.whole.total}), "
             f"a lone Identity {self.control.rate:.0%} ({self.control.failed} of {self.control.total})"
         )
-
-
-def _count(verdicts: Iterable[Verdict]) -> Count:
-    """Whatever is no failure of the kind under study counts as passed."""
-    count = Count()
-    for verdict in verdicts:
-        count = count.and_(verdict.outcome is Outcome.FAIL)
-    return count

@@ -6,11 +6,12 @@ import logging
 import math
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, TensorProto, numpy_helper
+from onnx import TensorProto, numpy_helper
 
 from runner.candidate import Sample
 from runner.casting import Casting, Facts
@@ -19,15 +20,16 @@ from runner.loading import Loaded
 from runner.model import values
 from runner.model.graph import Graph
 from runner.model.values import TensorFile
-from runner.schema.backend import TensorRtBackend
+from runner.schema.backend import BackendSettings, TensorRtBackend
 from runner.schema.root import Settings
-from runner.sources import recorder
+from runner.sources import recorder, recording_backend
 from runner.workers.pool import Pool
 from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
 
 Row = Mapping[str, Any]
+Feeds = Sequence[Mapping[str, TensorFile]]
 
 
 def layer_errors(
@@ -43,21 +45,42 @@ def layer_errors(
     """Return a row for each top-level layer, in the model's order, from one run of the target on each model.
 
     ``error_low`` and ``error_mixed``: the largest difference to the recorded tensor, relative to its largest value,
-    over all samples; null: not finite, or not known. ``introduced``: see `Facts`. Nothing is returned where the target
+    over all samples; null: not finite, or not known. Where the file itself is not as good as that, the model with
+    everything raised tells what a tensor should be. ``introduced``: see `Facts`. Nothing is returned where the target
     is an engine, which has no values of inner tensors.
     """
     if isinstance(settings.target, TensorRtBackend) or not samples:
         return []
     names = {index: layer.writes[0] for index, layer in enumerate(casting.layers) if layer.writes and not layer.nested}
     wanted = set(names.values())
+    if not names:
+        log.info("all layers are nested: their errors are not listed")
+        return []
+
+    def values_of(elements: frozenset[int], name: str, backend: BackendSettings, feeds: Feeds) -> Feeds:
+        place = folder / name
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+        mixer = replace(casting.mixer, keep_io=True) if name == "good" else casting.mixer
+        path = place / "structure.onnx"
+        path.write_bytes(mixer.mixed(elements).SerializeToString())
+        return recorder(settings, backend, Graph.load(path), loaded.store, pool, place / "values").record(feeds).values
+
     try:
+        good: Feeds = loaded.recorded.values
+        if casting.is_lossy:
+            everything = frozenset(range(len(casting.layers)))
+            inputs = [{name: one[name] for name in loaded.graph.inputs if name in one} for one in good]
+            good = values_of(everything, "good", recording_backend(settings), inputs)
         low, mixed = (
-            _errors(settings, casting.mixer.mixed(elements), loaded, pool, samples, wanted, folder)
-            for elements in (frozenset[int](), raised.elements)
+            _errors(values_of(elements, name, settings.target, [one.feeds for one in samples]), good, wanted)
+            for elements, name in ((frozenset[int](), "low"), (raised.elements, "mixed"))
         )
     except (WinnowError, OSError) as error:
         log.warning("the error of each layer is not known: %s", error)
         return []
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
     return [
         {
             "node": casting.layers[index].path,
@@ -71,26 +94,11 @@ def layer_errors(
     ]
 
 
-def _errors(
-    settings: Settings,
-    model: ModelProto,
-    loaded: Loaded,
-    pool: Pool,
-    samples: Sequence[Sample],
-    wanted: set[str],
-    folder: Path,
-) -> dict[str, float]:
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    path = folder / "structure.onnx"
-    path.write_bytes(model.SerializeToString())
-    running = recorder(settings, settings.target, Graph.load(path), loaded.store, pool, folder / "values")
-    found = running.record([sample.feeds for sample in samples]).values
+def _errors(found: Feeds, good: Feeds, wanted: set[str]) -> dict[str, float]:
     errors: dict[str, float] = {}
-    for mine, good in zip(found, loaded.recorded.values, strict=False):
-        for name in wanted & mine.keys() & good.keys():
-            errors[name] = max(errors.get(name, 0.0), _distance(mine[name], good[name]))
-    shutil.rmtree(folder, ignore_errors=True)
+    for mine, best in zip(found, good, strict=False):
+        for name in wanted & mine.keys() & best.keys():
+            errors[name] = max(errors.get(name, 0.0), _distance(mine[name], best[name]))
     return errors
 
 

@@ -12,6 +12,7 @@ from runner.casting import LARGEST, SENTINEL, Casting, Facts
 from runner.errors import UsageError
 from runner.loading import Loaded
 from runner.model import storage
+from runner.model.cast.quantized import pairs_of
 from runner.schema.strategy import PrecisionSettings
 from strategies.trial import Trial
 
@@ -55,7 +56,8 @@ def reason(casting: Casting, known: Facts, index: int) -> str:
             most = known.range_of(layer, name)
             if largest < most < SENTINEL:
                 return f"{verb} values up to {most:.3g}, beyond {largest:.3g}"
-    error = known.errors.get(index)
+    # beside a Q/DQ pair, what rounding to the low type introduces says little
+    error = None if casting.mixer.restored else known.errors.get(index)
     if error is None:
         return "the check fails without it"
     if math.isinf(error):
@@ -117,6 +119,8 @@ def _weights(casting: Casting) -> dict[int, int]:
         for tensor in casting.mixer.model.graph.initializer
         if isinstance(tensor, TensorProto) and tensor.data_type in casting.pair
     }
+    for pairs in pairs_of(casting.mixer.model.graph):
+        sizes |= {name: storage.elements(pair.constant.dims) for name, pair in pairs.items() if pair.constant}
     return {index: sum(sizes.get(name, 0) for name in layer.reads) for index, layer in enumerate(casting.layers)}
 
 

@@ -38,18 +38,17 @@ class Question:
     def preflight(self) -> Ending | None:
         """Check both ends; return an ending if there is nothing to search for. Raises CannotJudge."""
         whole = self.judge.subject.space.whole
-        best = self._end(whole, f"everything in {self.high}", HEALTHY)
+        best = self._end(whole, f"everything in {self.high}", HEALTHY, settle=True)
         if best.outcome is not Outcome.PASS and self.doubt.rates is None:
             message = f"even with everything in {self.high} the check fails ({best.signature}): {best.reason}"
             return Ending("no_set_suffices", 5, message, signature=best.signature)
-        self.judge.checker.settle(best)
         self._worst = worst = self._end(LOWEST, f"everything in {self.low}", WHOLE)
+        if self.doubt.mode is Flaky.always and self.doubt.rates is None:
+            self._measure(ContradictionError("checker.flaky=always"))
         if worst.outcome is Outcome.PASS and self.doubt.rates is None:
             self.handed.write(self.judge.subject, LOWEST, MIXED)
             message = f"everything passes in {self.low}: no node has to be in {self.high}; the model is {MIXED}.onnx"
             return Ending("nothing_to_find", 4, message, standing=Standing(self.judge, LOWEST))
-        if self.doubt.mode is Flaky.always and self.doubt.rates is None:
-            self._measure(ContradictionError("checker.flaky=always"))
         log.info("everything in %s fails (%s)", self.low, worst.signature)
         self.inquiry.note(whole, Answer.YES)
         return None
@@ -96,15 +95,17 @@ class Question:
 
     # ---- doubt
 
-    def _end(self, trial: Trial, label: str, times: int) -> Verdict:
-        """Check one end, as often as it takes. Raises CannotJudge where it is no question."""
+    def _end(self, trial: Trial, label: str, times: int, *, settle: bool = False) -> Verdict:
+        """Check one end, as often as it takes: what passes is repeated more often. Raises CannotJudge."""
         verdict = self.judge.verdict(trial, "pre-flight", label, "trust")
         assert verdict is not None, "only the search is stopped"
         if verdict.outcome is Outcome.UNRESOLVED:
             raise CannotJudge(f"{label} cannot be judged: {verdict.reason}")
+        failing = self.doubt.fails(verdict)
+        if settle and not failing:
+            self.judge.checker.settle(verdict)
         try:
-            failing = verdict.outcome is Outcome.FAIL
-            self.doubt.repeat(self.judge, trial, label, times, failing=failing)
+            self.doubt.repeat(self.judge, trial, label, times if failing else HEALTHY, failing=failing)
         except ContradictionError as surprise:
             self._measure(surprise)
         return verdict
@@ -116,7 +117,7 @@ class Question:
             allowance = self.doubt.allowance(self.judge)
             doubtful = [*[*self.inquiry.surprises(found)][:MOST_SURPRISES], *refusals[:MOST_REFUSALS]]
             for trial in doubtful:
-                if self.judge.counted(trial)[0].outcome is Outcome.FAIL:
+                if self.doubt.fails(self.judge.counted(trial)[0]):
                     label = f"{len(trial)} raised that failed"
                     self.doubt.repeat(self.judge, trial, label, REMOVAL, allowance, failing=True)
             return True

@@ -139,10 +139,7 @@ def _written(job: Job, rows: list[Row], low: str) -> dict[str, str | None]:
     if not rows:
         return {"layers": None, "plot": None}
     write_text(job.folder / LAYERS, json.dumps(rows, indent=1) + "\n")
-    if plot_layers(rows, job.folder / PLOT, low):
-        return {"layers": LAYERS, "plot": PLOT}
-    log.info("%s is drawn where matplotlib is installed: pip install 'winnow-onnx[plot]'", PLOT)
-    return {"layers": LAYERS, "plot": None}
+    return {"layers": LAYERS, "plot": PLOT if plot_layers(rows, job.folder / PLOT, low) else None}
 
 
 def _refuse(strategy: PrecisionSettings) -> None:

@@ -48,7 +48,7 @@ class Recheck:
         count = Count()
         for verdict in self._handed_over(judge, trial, name, path):
             answer, spent = answer_of(verdict.outcome), spent + verdict.seconds
-            count = count.and_(verdict.outcome is Outcome.FAIL)
+            count = count.and_(self._doubt.fails(verdict))
             if self._doubt.rates:
                 decided = self._doubt.rates.decide(count, min(self._doubt.max_wrong, SEARCH_ERROR))
                 if decided or verdict.outcome is Outcome.UNRESOLVED:

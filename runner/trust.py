@@ -70,6 +70,10 @@ class Trust(Doubt):
             f"check: {judge.checker.describe()}"
         )
 
+    def fails(self, verdict: Verdict) -> bool:
+        """Whether a verdict counts as failed: whatever is no pass."""
+        return verdict.outcome is not Outcome.PASS
+
     def __str__(self) -> str:
         return (
             f"in low precision it fails {self.whole.rate:.0%} of the time ({self.whole.failed} of {self.whole.total}), "

@@ -28,6 +28,11 @@ class Threshold:
                 f"checker.max_drop={settings.max_drop} checker.max_rise={settings.max_rise}: is more better, or less? "
                 "Give one of the two"
             )
+        if settings.baseline is not None and (not limits or not math.isfinite(settings.baseline)):
+            raise UsageError(
+                f"checker.baseline={settings.baseline}: it is a finite number that checker.max_drop or "
+                "checker.max_rise counts from; give one of the two besides"
+            )
         self._limits = limits
         self._baseline = settings.baseline
 

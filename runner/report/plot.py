@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-import importlib.util
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+log = logging.getLogger(__name__)
 
 LEAST = 1e-9
 """Errors below are drawn here: a logarithm has no zero."""
 
 
 def plot_layers(rows: Sequence[Mapping[str, Any]], path: Path, low: str) -> bool:
-    """Draw ``error_low`` and ``error_mixed`` of all rows into an SVG file; False where matplotlib is not installed.
+    """Draw ``error_low`` and ``error_mixed`` of all rows into an SVG file; False where matplotlib cannot be used.
 
     What is not finite is drawn at the upper edge. No text of the model's gets into the file.
     """
-    if importlib.util.find_spec("matplotlib") is None:
+    try:
+        from matplotlib.figure import Figure  # noqa: PLC0415 - an extra
+    except Exception as error:  # noqa: BLE001 - an installation may be broken in any way
+        log.info("%s is not drawn (%s): pip install 'winnow-onnx[plot]'", path.name, error)
         return False
-    from matplotlib.figure import Figure  # noqa: PLC0415 - an extra
-
     figure = Figure(figsize=(11, 4.5), layout="constrained")
     axes = figure.add_subplot()
     known = [row[key] for row in rows for key in ("error_low", "error_mixed") if row[key]]

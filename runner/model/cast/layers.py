@@ -128,7 +128,7 @@ def layers(model: ModelProto, types: Mapping[str, TypeProto], pair: Pair) -> tup
 
 def quantized_layers(model: ModelProto, found: tuple[Layer, ...]) -> tuple[Layer, ...]:
     """Return those of the layers that read, or are quantised into a graph output through, a Q/DQ pair."""
-    pairs = [pairs_of(graph) for graph in scopes.graphs_below(model.graph)]
+    pairs = pairs_of(model.graph)
     outer = {name for one in pairs for name in one}
     ends = {pair.source for name, pair in pairs[0].items() if name in {value.name for value in model.graph.output}}
     return tuple(layer for layer in found if outer & set(layer.reads) or ends & set(layer.writes))

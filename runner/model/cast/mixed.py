@@ -10,14 +10,15 @@ of the original from one type of the pair to the other are plumbing: they go, an
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
 
 from runner.model import scopes
 from runner.model.cast.formals import formals_of
 from runner.model.cast.layers import Layer, Pair, bodies, is_plumbing, levels, opsets_of
-from runner.model.cast.quantized import pairs_of
+from runner.model.cast.quantized import Ends, pairs_of
+from runner.model.cast.quantized import Pair as Quantized
 from runner.model.cast.retype import made_in, retype, typed
 from runner.model.cast.scope import Scope, assemble, names_of, without_graph
 
@@ -39,7 +40,8 @@ class Mixer:
     ``types``: what is known of top-level tensors besides the file's own value_info. ``layers``: see `layers`.
     ``weights``: gives initializers in the other type. ``keep_io``: graph inputs and outputs keep their types; else they
     get the low one. ``restored``: gives what the DequantizeLinear of a constant makes, by the name of its output; None:
-    Q/DQ pairs stay.
+    Q/DQ pairs stay. ``ends``: what a tensor is limited to where a pair goes, (graph, output of the pair) -> limits; the
+    pair's own where nothing is said.
     """
 
     model: ModelProto
@@ -49,10 +51,11 @@ class Mixer:
     weights: Weights
     keep_io: bool = True
     restored: Weights | None = None
+    ends: Mapping[tuple[int, str], Ends] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._levels = levels(self.model, self.types)
-        self._pairs = [pairs_of(level.graph) if self.restored else {} for level in self._levels]
+        self._pairs = pairs_of(self.model.graph) if self.restored else [{} for _ in self._levels]
         self._opsets = opsets_of(self.model)
         self._numbers = {layer.key: index for index, layer in enumerate(self.layers)}
         self._names = {name for level in self._levels for name in names_of(level.graph)}
@@ -231,7 +234,7 @@ class Mixer:
             if at.level.types.get(pair.source) not in self.pair:
                 return self._fetch(at, name, wanted)
             given = self._fetch(at, pair.source, wanted)
-            return self._floored(at, given, wanted or self.pair.high) if pair.floored else given
+            return self._limited(at, given, wanted or self.pair.high, self._ends(at, name, pair))
         assert self.restored
         dtype = wanted or self.pair.high
         key = f"{name} before", dtype
@@ -242,12 +245,23 @@ class Mixer:
             at.added[other.name] = other
         return at.versions[key]
 
-    def _floored(self, home: Scope, name: str, dtype: int) -> str:
-        """Return the name of a tensor without what is below zero, which the pair that went had cut off."""
-        key = f"{name} floored", dtype
+    def _ends(self, home: Scope, name: str, pair: Quantized) -> Ends:
+        return self.ends.get((home.level.number, name), pair.ends)
+
+    def _limited(self, home: Scope, name: str, dtype: int, ends: Ends) -> str:
+        """Return the name of a tensor without what is beyond its ends, which the pair that went had cut off."""
+        if ends == (None, None):
+            return name
+        key = f"{name} within {ends}", dtype
         if key not in home.versions:
-            made = home.versions[key] = self._fresh(f"{name}__floored", dtype)
-            home.nodes.append(helper.make_node("Relu", [name], [made], name=f"{made}__relu"))
+            made = name
+            for op, end in (("Max", ends[0]), ("Min", ends[1])):
+                if end is not None:
+                    limit = helper.make_tensor(self._fresh(f"{name}__{op.lower()}", dtype), dtype, [], [end])
+                    home.added[limit.name] = limit
+                    read, made = [made, limit.name], self._fresh(f"{name}__{op.lower()}ed", dtype)
+                    home.nodes.append(helper.make_node(op, read, [made], name=made))
+            home.versions[key] = made
         return home.versions[key]
 
     def _ends_a_pair(self, scope: Scope, node: NodeProto, declared: set[str]) -> bool:
@@ -258,7 +272,8 @@ class Mixer:
         assert pair.source
         outward = scope.level.types[node.output[0]] if self.keep_io else self.pair.low
         given = self._fetch(scope, pair.source, outward)
-        self._hand(scope, self._floored(scope, given, outward) if pair.floored else given, node.output[0], outward)
+        ends = self._ends(scope, node.output[0], pair)
+        self._hand(scope, self._limited(scope, given, outward, ends), node.output[0], outward)
         return True
 
     def _weight(self, home: Scope, name: str, wanted: int) -> str:

@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from onnx import GraphProto, NodeProto, SparseTensorProto, TensorProto, numpy_helper
 
+from runner.model import scopes
 from runner.model.graph import initializers_of
+
+Ends = tuple[float | None, float | None]
+"""What a tensor is limited to: least and largest value; None: no limit."""
 
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
 _NEVER_NEGATIVE = ("Abs", "Exp", "HardSigmoid", "Relu", "Sigmoid", "Softmax", "Softplus")
-_UNSIGNED = (TensorProto.UINT8, TensorProto.UINT16)
-_LEAST = {TensorProto.INT8: -128, TensorProto.INT16: -32768}
+# integers of quantised activations -> the least and the largest
+_INTEGERS = {
+    TensorProto.UINT8: (0, 255),
+    TensorProto.INT8: (-128, 127),
+    TensorProto.UINT16: (0, 65535),
+    TensorProto.INT16: (-32768, 32767),
+}
 
 
 @dataclass(frozen=True)
 class Pair:
     """What a DequantizeLinear makes. ``source``: the float tensor that its pair quantises, None: a constant is stored.
 
-    ``constant``: the name of that constant. ``floored``: nothing below zero survives the pair, and somebody may rely on
-    it: quantisers leave out a Relu in front of such a one.
+    ``constant``: the stored tensor. ``ends``: what the pair limits a tensor to, if nothing below zero survives it and
+    somebody may rely on that: quantisers leave out a Relu or a Clip in front of such a pair.
     """
 
     source: str | None
-    constant: str | None = None
-    floored: bool = False
+    constant: TensorProto | None = None
+    ends: Ends = (None, None)
 
 
 def is_quantization(node: NodeProto) -> bool:
@@ -33,37 +42,67 @@ def is_quantization(node: NodeProto) -> bool:
     return node.op_type in ("QuantizeLinear", "DequantizeLinear") and node.domain in _DOMAINS
 
 
-def pairs_of(graph: GraphProto) -> dict[str, Pair]:
-    """Return the outputs of the DequantizeLinear nodes of one graph, with what they stand for.
+def pairs_of(graph: GraphProto) -> list[dict[str, Pair]]:
+    """Return for each graph (a nested one after its outer one, in reading order) its pairs, by what they make.
 
-    Only pairs are: what comes quantised from anywhere else has no float to go back to.
+    Only pairs are: what comes quantised from anywhere else has no float to go back to. A pair behind a pair stands for
+    what the first one quantises.
     """
-    makers = {name: node for node in graph.node for name in node.output}
-    constants = initializers_of(graph)
-    found = {}
-    for node in graph.node:
-        if not is_quantization(node) or node.op_type != "DequantizeLinear":
-            continue
-        maker = makers.get(node.input[0])
-        if maker is not None and is_quantization(maker) and maker.op_type == "QuantizeLinear":
-            above = makers.get(maker.input[0])
-            floored = _floored(maker, constants) and (above is None or above.op_type not in _NEVER_NEGATIVE)
-            found[node.output[0]] = Pair(maker.input[0], floored=floored)
-        elif all(name in constants for name in node.input if name):
-            found[node.output[0]] = Pair(None, node.input[0])
+    found: list[dict[str, Pair]] = []
+
+    def visit(
+        graph: GraphProto,
+        makers: Mapping[str, NodeProto],
+        constants: Mapping[str, TensorProto | SparseTensorProto],
+        outer: Mapping[str, Pair],
+    ) -> None:
+        own = {name: node for node in graph.node for name in node.output}
+        makers, constants = {**makers, **own}, {**constants, **initializers_of(graph)}
+        pairs: dict[str, Pair] = {}
+        found.append(pairs)
+        for node in graph.node:
+            pair = _pair(node, makers, constants)
+            if pair is not None:
+                above = pairs.get(pair.source or "") or outer.get(pair.source or "")
+                pairs[node.output[0]] = above or pair
+        for node in graph.node:
+            for nested in scopes.subgraphs(node):
+                visit(nested, makers, constants, {**outer, **pairs})
+
+    visit(graph, {}, {}, {})
     return found
 
 
-def _floored(node: NodeProto, constants: Mapping[str, TensorProto | SparseTensorProto]) -> bool:
-    """Whether a QuantizeLinear makes the least integer of zero."""
-    if len(node.input) < 3 or not node.input[2]:
-        kinds = [attribute.i for attribute in node.attribute if attribute.name == "output_dtype"]
-        return not kinds or kinds[0] in (TensorProto.UNDEFINED, *_UNSIGNED)
-    zero = constants.get(node.input[2])
-    if not isinstance(zero, TensorProto) or zero.data_type not in (*_UNSIGNED, *_LEAST):
-        return False
-    values = numpy_helper.to_array(zero)
-    return bool(values.size) and bool((values.astype("int64") == _LEAST.get(zero.data_type, 0)).all())
+def _pair(
+    node: NodeProto, makers: Mapping[str, NodeProto], constants: Mapping[str, TensorProto | SparseTensorProto]
+) -> Pair | None:
+    if not is_quantization(node) or node.op_type != "DequantizeLinear":
+        return None
+    maker = makers.get(node.input[0])
+    if maker is not None and is_quantization(maker) and maker.op_type == "QuantizeLinear":
+        above = makers.get(maker.input[0])
+        open_below = above is None or above.op_type not in _NEVER_NEGATIVE
+        return Pair(maker.input[0], ends=_ends(maker, constants) if open_below else (None, None))
+    stored = constants.get(node.input[0])
+    if isinstance(stored, TensorProto) and all(name in constants for name in node.input if name):
+        return Pair(None, stored)
+    return None
+
+
+def _ends(node: NodeProto, constants: Mapping[str, TensorProto | SparseTensorProto]) -> Ends:
+    """Return what a QuantizeLinear limits to, if it makes the least integer of zero."""
+    scale = constants.get(node.input[1])
+    zero = constants.get(node.input[2]) if len(node.input) > 2 and node.input[2] else None
+    kinds = [attribute.i for attribute in node.attribute if attribute.name == "output_dtype" and attribute.i]
+    kind = zero.data_type if isinstance(zero, TensorProto) else (kinds or [TensorProto.UINT8])[0]
+    if kind not in _INTEGERS or not isinstance(scale, TensorProto):
+        return None, None
+    least, largest = _INTEGERS[kind]
+    zeros = numpy_helper.to_array(zero).astype("int64").reshape(-1) if isinstance(zero, TensorProto) else [0]
+    if any(int(one) != least for one in zeros):
+        return None, None
+    steps = numpy_helper.to_array(scale).astype("float64").reshape(-1)
+    return 0.0, float(steps.max(initial=0.0)) * (largest - least)
 
 
 def without_unused(nodes: Iterable[NodeProto], wanted: Collection[str]) -> list[NodeProto]:
@@ -74,44 +113,40 @@ def without_unused(nodes: Iterable[NodeProto], wanted: Collection[str]) -> list[
         if is_quantization(node) and not read & set(node.output):
             continue
         read.update(name for name in node.input if name)
-        for attribute in node.attribute:
-            read.update(_inner(attribute.g))
-            for graph in attribute.graphs:
-                read.update(_inner(graph))
+        read.update(_inner([node]))
         kept.append(node)
     return kept[::-1]
 
 
-def _inner(graph: GraphProto) -> Iterable[str]:
-    """Yield whatever nested graphs read, whoever makes it."""
-    for value in graph.output:
-        yield value.name
-    for node in graph.node:
-        yield from node.input
-        for attribute in node.attribute:
-            for nested in (attribute.g, *attribute.graphs):
-                yield from _inner(nested)
-
-
 def constants_dropped(original: GraphProto, nodes: Iterable[NodeProto]) -> set[str]:
-    """Return the initializers of a graph that only quantisation reads which ``nodes`` have no more."""
-    kept = {name for node in nodes for name in node.input} | {*_inner_of(nodes)}
-    by_quantization = {name for node in original.node if is_quantization(node) for name in node.input}
+    """Return the initializers of a graph that only quantisation read, and that ``nodes`` read no more."""
+    nodes = list(nodes)
+    kept = {name for node in nodes for name in node.input} | {*_inner(nodes)}
+    by_quantization = {
+        name
+        for graph in scopes.graphs_below(original)
+        for node in graph.node
+        if is_quantization(node)
+        for name in node.input
+    }
     return {name for name in initializers_of(original) if name in by_quantization and name not in kept}
 
 
-def _inner_of(nodes: Iterable[NodeProto]) -> Iterable[str]:
+def _inner(nodes: Iterable[NodeProto]) -> Iterator[str]:
+    """Yield whatever graphs nested in nodes read, whoever makes it."""
     for node in nodes:
-        for attribute in node.attribute:
-            for nested in (attribute.g, *attribute.graphs):
-                yield from _inner(nested)
+        for graph in scopes.subgraphs(node):
+            yield from (value.name for value in graph.output)
+            for inside in graph.node:
+                yield from inside.input
+            yield from _inner(graph.node)
 
 
 def readers(graph: GraphProto, pairs: Mapping[str, Pair]) -> dict[str, tuple[NodeProto, int]]:
-    """Return for each pair the first node that reads it, and at which place."""
+    """Return for each pair the first node of its graph that reads it, and at which place."""
     found: dict[str, tuple[NodeProto, int]] = {}
     for node in graph.node:
         for place, name in enumerate(node.input):
-            if name in pairs:
+            if name in pairs and not is_quantization(node):
                 found.setdefault(name, (node, place))
     return found

@@ -81,7 +81,7 @@ def assemble(graph: GraphProto, original: GraphProto, scope: Scope, handed: Coll
     outward = fed | (outputs if handed is None else {*handed} | (outputs - scope.weights.keys()))
     nodes = without_unused(scope.nodes, outward)
     used = {name for node in nodes for name in scopes.reads(node)} | outward
-    dropped = constants_dropped(original, nodes) if len(nodes) < len(scope.nodes) else set()
+    dropped = constants_dropped(original, nodes)
     graph.initializer.extend(
         tensor
         for tensor in original.initializer

@@ -75,7 +75,7 @@ def ops(model: ModelProto) -> list[str]:
 
 
 def test_what_a_pair_stands_for() -> None:
-    found = pairs_of(parser.parse_model(TEXT).graph)
+    (found,) = pairs_of(parser.parse_model(TEXT).graph)
     assert {name: pair.source for name, pair in found.items()} == {
         "xd": "x",
         "wd": None,
@@ -83,8 +83,8 @@ def test_what_a_pair_stands_for() -> None:
         "vd": None,
         "y": "b",
     }
-    assert found["ad"].floored and not found["xd"].floored
-    assert found["wd"].constant == "w"
+    assert found["ad"].ends == (0.0, pytest.approx(0.05 * 255)) and found["xd"].ends == (None, None)
+    assert found["wd"].constant and found["wd"].constant.name == "w"
 
 
 @pytest.mark.parametrize("low", [FP32, FP16])
@@ -107,10 +107,33 @@ def test_any_set_is_sound(low: int) -> None:
 
 def test_all_raised_has_no_pair_left_and_cuts_off_below_zero_as_it_did() -> None:
     model = mixer(FP32).mixed(frozenset({0, 1, 2}))
-    assert ops(model) == ["MatMul", "Relu", "MatMul", "Identity", "Tanh"]
+    assert ops(model) == ["MatMul", "Max", "Min", "MatMul", "Identity", "Tanh"]
     weights = {t.name: numpy_helper.to_array(t) for t in parser.parse_model(TEXT).graph.initializer}
     a = np.maximum(X @ (weights["w"] * np.float32(0.1)), 0)
     np.testing.assert_allclose(run(model)[0], a @ (weights["v"] * np.float32(0.02)), rtol=1e-5)
+
+
+def test_a_parent_knows_what_a_tensor_is_limited_to() -> None:
+    made = mixer(FP32)
+    made.ends = {(0, "ad"): (None, None)}
+    assert ops(made.mixed(frozenset({0, 1, 2}))) == ["MatMul", "MatMul", "Identity", "Tanh"]
+    made.ends = {(0, "ad"): (0.0, 6.0)}
+    assert ops(made.mixed(frozenset({0, 1, 2}))) == ["MatMul", "Max", "Min", "MatMul", "Identity", "Tanh"]
+
+
+def test_a_pair_behind_a_pair_and_one_in_a_branch() -> None:
+    text = """<ir_version: 9, opset_import: ["" : 19]>
+    g (float[2] x, bool c) => (float[2] y) <float s = {0.02}, int8 z = {0}, int8[2] w = {1, 2}> {
+      q = QuantizeLinear(x, s, z)
+      d = DequantizeLinear(q, s, z)
+      q2 = QuantizeLinear(d, s, z)
+      d2 = DequantizeLinear(q2, s, z)
+      y = If(c) <then_branch = t () => (float[2] a) { v = DequantizeLinear(w, s, z)  a = Mul(d2, v) },
+                 else_branch = e () => (float[2] b) { b = Neg(d2) }>
+    }"""
+    outer, then, other = pairs_of(parser.parse_model(text).graph)
+    assert (outer["d2"].source, other) == ("x", {})
+    assert then["v"].constant and then["v"].constant.name == "w"
 
 
 def test_none_raised_is_the_model_as_it_was() -> None:

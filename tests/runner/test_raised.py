@@ -1,0 +1,81 @@
+"""The question of a precision search on checks that cannot be relied on."""
+
+from __future__ import annotations
+
+import random
+import threading
+from pathlib import Path
+
+import pytest
+
+from runner.doubt import IndistinctError
+from runner.ending import Ending
+from runner.inquiry import Inquiry, Means
+from runner.raised import Question
+from runner.schema.checker import Flaky
+from runner.trust import Trust
+from runner.verdict import Signature, Verdict
+from strategies.outcome import Outcome
+from strategies.precision import Prior, precision
+from strategies.search import Search
+from strategies.trial import Trial
+from tests.runner.test_session import FAIL, PASS, Hands, Rule, session
+
+DIFFERENT = Verdict(Outcome.DIFFERENT, Signature("check", "exit 3"), seconds=1.0)
+
+
+def asked(folder: Path, rule: Rule, mode: Flaky = Flaky.auto) -> Ending:
+    """Answer for 24 elements of which ``rule`` says which raised ones pass."""
+    judge = session(folder, rule, count=24).judge
+    doubt = Trust(mode, 0.01)
+    space = judge.subject.space
+    inquiry = Inquiry(judge, doubt, lambda told: Search(space, precision(space, Prior()), told), Means())
+    question = Question(judge, inquiry, Hands(folder), doubt, ("float16", "float32"))
+    return question.preflight() or question.answer()
+
+
+def rule_of(good: float, bad: float, *needed: int, seed: int = 0, failure: Verdict = FAIL) -> Rule:
+    """Passes at the rate ``good`` where all that is needed is raised, at the rate ``bad`` elsewhere."""
+    draw, lock = random.Random(seed), threading.Lock()
+
+    def rule(candidate):
+        with lock:
+            drawn = draw.random()
+        return PASS if drawn < (good if candidate.trial.elements.issuperset(needed) else bad) else failure
+
+    return rule
+
+
+def test_a_check_that_can_be_relied_on(tmp_path: Path) -> None:
+    ending = asked(tmp_path, rule_of(1.0, 0.0, 4, 11))
+    assert (ending.status, ending.trial) == ("found", Trial.of([4, 11]))
+    assert "flaky" not in ending.message
+
+
+@pytest.mark.parametrize(("good", "bad"), [(0.8, 0.0), (1.0, 0.7), (0.9, 0.1)])
+@pytest.mark.parametrize("mode", [Flaky.auto, Flaky.always])
+@pytest.mark.parametrize("seed", range(3))
+def test_one_that_is_flaky_is_noticed_and_answered_rightly(
+    tmp_path: Path, good: float, bad: float, mode: Flaky, seed: int
+) -> None:
+    ending = asked(tmp_path, rule_of(good, bad, 4, 11, seed=seed), mode)
+    assert (ending.status, ending.trial) == ("found", Trial.of([4, 11])), ending
+    assert "the check is flaky: in low precision it fails" in ending.message
+
+
+def test_another_failure_is_no_pass(tmp_path: Path) -> None:
+    def rule(candidate):
+        return PASS if {4, 11} <= candidate.trial.elements else DIFFERENT if 4 in candidate.trial.elements else low(0)
+
+    draw = random.Random(1)
+
+    def low(_: int) -> Verdict:
+        return FAIL if draw.random() < 0.8 else PASS
+
+    ending = asked(tmp_path, rule, Flaky.always)
+    assert (ending.status, ending.trial) == ("found", Trial.of([4, 11]))
+
+
+def test_both_ends_alike(tmp_path: Path) -> None:
+    with pytest.raises(IndistinctError, match="high precision cannot be told from low"):
+        asked(tmp_path, rule_of(0.5, 0.5, 4), Flaky.always)
