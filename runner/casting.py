@@ -1,11 +1,10 @@
-"""From a loaded model to everything that a precision search needs: types, weights in both precisions, a prior."""
+"""From a loaded model to everything that a precision search needs: types, weights in both precisions, samples."""
 
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from onnx import TensorProto, numpy_helper
 
 from runner.candidate import Sample
 from runner.errors import NotApplicable, UsageError
+from runner.listing import listed
 from runner.loading import Loaded
 from runner.model.cast.layers import Layer, Pair, layers, levels, quantized_layers
 from runner.model.cast.mixed import Mixer
@@ -28,7 +28,6 @@ from runner.sources import recording_backend
 from runner.subjects.golden import cast as convert
 from runner.subjects.recording import recorded_types
 from runner.workers.pool import Pool
-from strategies.precision import Prior
 
 log = logging.getLogger(__name__)
 
@@ -37,28 +36,6 @@ DTYPES = {
     FloatType.float16: TensorProto.FLOAT16,
     FloatType.bfloat16: TensorProto.BFLOAT16,
 }
-LARGEST = {TensorProto.FLOAT16: 65504.0, TensorProto.BFLOAT16: 3.39e38, TensorProto.FLOAT: 3.4e38}
-SMALLEST = {TensorProto.FLOAT16: 5.96e-8, TensorProto.BFLOAT16: 9.2e-41, TensorProto.FLOAT: 1.4e-45}
-SPREAD = 16.0
-"""A layer whose error is so many times that of one rounding has it from what it reads: its producers are likely too."""
-SENTINEL = 1e30
-"""Values from here on stand for infinity; nobody computes with them."""
-_DIGITS = {TensorProto.FLOAT16: 11, TensorProto.BFLOAT16: 8, TensorProto.FLOAT: 24}
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What one instrumented run told.
-
-    ``errors``: of each layer (inf: not finite). ``ranges``: the largest magnitude by "GRAPH/TENSOR".
-    """
-
-    errors: Mapping[int, float] = field(default_factory=dict)
-    ranges: Mapping[str, float] = field(default_factory=dict)
-
-    def range_of(self, layer: Layer, name: str) -> float:
-        """Return the largest magnitude of a tensor that a layer reads or makes; zero: not known."""
-        return self.ranges.get(f"{layer.key[0]}/{name}", 0.0)
 
 
 @dataclass(frozen=True)
@@ -132,10 +109,7 @@ def _overridden(model: onnx.ModelProto, pair: Pair) -> Iterator[str]:
     """Say which inputs with a default are inputs no more."""
     defaults = {tensor.name for tensor in model.graph.initializer if tensor.data_type in pair}
     if names := [value.name for value in model.graph.input if value.name in defaults]:
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        yield (
-            f"inputs with a default become weights, which nobody can override any more: {', '.join(names[:3])}{more}"
-        )
+        yield f"inputs with a default become weights, which nobody can override any more: {listed(names)}"
 
 
 def _filled(model: onnx.ModelProto, pair: Pair) -> dict[str, int]:
@@ -193,69 +167,6 @@ def _weights(
     # what the parent has is better than what is converted back
     tables |= {(f"{number}/{name}", pair.high): tensor for (number, name), tensor in restored.table.items()}
     return (lambda number, name, dtype: tables[f"{number}/{name}", dtype]), clamped, flushed
-
-
-def facts(settings: Settings, casting: Casting, loaded: Loaded, pool: Pool) -> Facts:
-    """Run the model once with a rounded copy of each layer beside it; nothing is known where that cannot be done."""
-    # it is fed as the model was: inputs keep their types
-    mixer = replace(casting.mixer, keep_io=True)
-    everything = frozenset(range(len(casting.layers)))
-    path = loaded.store.folder / "instrumented.onnx"
-    path.write_bytes(mixer.mixed(everything).SerializeToString())
-    names = {(layer.key[0], name) for layer in casting.layers for name in (*layer.reads, *layer.writes)}
-    args = {
-        "model": str(path),
-        "low": casting.pair.low,
-        "layers": [
-            [index, layer.key[0], layer.writes[0]] for index, layer in enumerate(casting.layers) if layer.writes
-        ],
-        "tensors": sorted(names),
-        "clamped": sorted(casting.clamped),
-        "samples": [
-            {name: str(sample[name].path) for name in loaded.graph.inputs if name in sample}
-            for sample in loaded.recorded.values
-        ],
-    }
-    reply = pool.call("introduced", args, timeout=settings.workers.timeout, memory_mb=settings.workers.memory_mb)
-    path.unlink(missing_ok=True)
-    if reply.value is None:
-        why = reply.failure.message if reply.failure else reply.death
-        log.warning("the error of each layer is not known (%s): nodes are tried in their order", why)
-        return Facts()
-    errors = {int(index): math.inf if error is None else float(error) for index, error in reply.value["layers"].items()}
-    ranges = {str(name): math.inf if most is None else float(most) for name, most in reply.value["ranges"].items()}
-    return Facts(errors, ranges)
-
-
-def prior(
-    casting: Casting, known: Facts, parents: Sequence[tuple[int, ...]], costs: Mapping[int, float] | None = None
-) -> Prior:
-    """Return what ranges and introduced errors say; where ``costs`` are given, what is cheap to raise comes first.
-
-    A tensor beyond the range has to be high where it is made and where it is read.
-    """
-    largest = LARGEST[casting.pair.low]
-    # weights are clamped, and a mask that stands for minus infinity goes on doing so when it is
-    weights = {tensor.name for graph in graphs_below(casting.mixer.model.graph) for tensor in graph.initializer}
-    suspects = tuple(
-        index
-        for index, layer in enumerate(casting.layers)
-        if any(
-            largest < known.range_of(layer, name) < SENTINEL
-            for name in (*layer.reads, *layer.writes)
-            if name not in weights
-        )
-    )
-    scores = {index: known.errors.get(index, 0.0) for index in range(len(casting.layers))}
-    one_rounding = 2.0 ** -_DIGITS[casting.pair.low]
-    # downstream first: what a layer suffers from may come from far above
-    for index in sorted(scores, reverse=True):
-        if scores[index] > SPREAD * one_rounding:
-            for parent in parents[index]:
-                scores[parent] = max(scores[parent], scores[index] * 0.999)
-    price = costs or {}
-    ranking = tuple(sorted(scores, key=lambda index: (price.get(index, 0.0), -scores[index], index)))
-    return Prior(suspects, ranking)
 
 
 def samples_of(casting: Casting, loaded: Loaded, folder: Path) -> tuple[Sample, ...]:

@@ -14,12 +14,13 @@ import numpy as np
 from onnx import TensorProto, numpy_helper
 
 from runner.candidate import Sample
-from runner.casting import Casting, Facts
+from runner.casting import Casting
 from runner.errors import WinnowError
 from runner.loading import Loaded
 from runner.model import values
 from runner.model.graph import Graph
 from runner.model.values import TensorFile
+from runner.prior import SENTINEL, Facts
 from runner.schema.backend import BackendSettings, TensorRtBackend
 from runner.schema.root import Settings
 from runner.sources import recorder, recording_backend
@@ -111,9 +112,9 @@ def _distance(mine: TensorFile, good: TensorFile) -> float:
         return 0.0
     with np.errstate(all="ignore"):
         # a mask of -Inf is right where it was one before
-        same = (first == second) | (np.abs(second) >= np.float32(1e30))
+        same = (first == second) | (np.abs(second) >= np.float32(SENTINEL))
         error = np.max(np.where(same, 0, np.abs(first - second)))
-        scale = np.max(np.where(np.isfinite(second) & (np.abs(second) < np.float32(1e30)), np.abs(second), 0))
+        scale = np.max(np.where(np.isfinite(second) & (np.abs(second) < np.float32(SENTINEL)), np.abs(second), 0))
     return float(error / scale) if scale and math.isfinite(error) else (0.0 if error == 0 else math.inf)
 
 

@@ -10,12 +10,10 @@ from pathlib import Path
 
 from runner.ending import Ending
 from runner.handover import MIN_GOOD, REDUCED, HandOver
+from runner.listing import listed
 from runner.report.summary import Summary
 from runner.session import Session
 from runner.subjects.subgraph import Subgraph
-
-SHOWN = 3
-"""How many names a message gives."""
 
 
 @dataclass(frozen=True)
@@ -75,5 +73,4 @@ class Further:
         if not spoilt:
             return ""
         names = [self.subject.graph.nodes[index].name for index in sorted(spoilt)]
-        more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-        return f", but for what only gets NaN or Inf and was not judged: {', '.join(names[:SHOWN])}{more}"
+        return f", but for what only gets NaN or Inf and was not judged: {listed(names)}"

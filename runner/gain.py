@@ -8,11 +8,13 @@ from typing import Any
 
 from onnx import NodeProto, TensorProto
 
-from runner.casting import LARGEST, SENTINEL, Casting, Facts
+from runner.casting import Casting
 from runner.errors import UsageError
 from runner.loading import Loaded
 from runner.model import storage
 from runner.model.cast.quantized import pairs_of
+from runner.model.types import largest_of
+from runner.prior import SENTINEL, Facts
 from runner.schema.strategy import PrecisionSettings
 from strategies.trial import Trial
 
@@ -50,7 +52,7 @@ def gain(strategy: PrecisionSettings, casting: Casting, known: Facts, loaded: Lo
 
 def reason(casting: Casting, known: Facts, index: int) -> str:
     """Say what was measured of a layer: a range that the low type has not, or the error that it introduces."""
-    layer, largest = casting.layers[index], LARGEST[casting.pair.low]
+    layer, largest = casting.layers[index], largest_of(casting.pair.low)
     for names, verb in ((layer.writes, "makes"), (layer.reads, "reads")):
         for name in names:
             most = known.range_of(layer, name)

@@ -11,6 +11,7 @@ from pathlib import Path
 import onnx
 
 from runner.errors import NotApplicable, UsageError
+from runner.listing import listed
 from runner.model.graph import Graph
 from runner.model.shapes import read_types
 from runner.model.store import Store
@@ -114,9 +115,8 @@ def _doubts(settings: Settings, graph: Graph, recorded: Recorded) -> list[str]:
     """What a user should know before trusting a reduction of this model."""
     found = []
     if recorded.unrunnable:
-        more = f" and {len(recorded.unrunnable) - 1} more" if len(recorded.unrunnable) > 1 else ""
         found.append(
-            f"the reference cannot run {recorded.unrunnable[0]}{more} ({recorded.reason}): "
+            f"the reference cannot run {listed(recorded.unrunnable, 1)} ({recorded.reason}): "
             "what depends on it is not recorded"
         )
     if recorded.out_of_time:
@@ -138,9 +138,8 @@ def _doubts(settings: Settings, graph: Graph, recorded: Recorded) -> list[str]:
             "give the ones that fail: inputs.shapes='{name: [1, 3, 224, 224]}'"
         )
     if graph.drawing:
-        more = f" and {len(graph.drawing) - 1} more" if len(graph.drawing) > 1 else ""
         found.append(
-            f"the model itself draws random numbers ({graph.drawing[0]}{more}), so no two runs of it are alike; "
+            f"the model itself draws random numbers ({listed(graph.drawing, 1)}), so no two runs of it are alike; "
             "candidates without these nodes get what was drawn once"
         )
     if _hides_rounding(settings, graph):

@@ -14,6 +14,7 @@ from runner.checkers.comparison import as_compare
 from runner.checkers.recorded import compare
 from runner.errors import UsageError
 from runner.inputs.declared import declared
+from runner.listing import listed
 from runner.model.graph import Graph
 from runner.model.store import Store
 from runner.model.values import TensorFile
@@ -28,9 +29,6 @@ from runner.subjects.relation import matched_inputs, read_map
 from runner.workers.pool import Pool
 
 log = logging.getLogger(__name__)
-
-SHOWN = 3
-"""How many names a message gives."""
 
 
 @dataclass(frozen=True)
@@ -168,12 +166,12 @@ def _said(graph: Graph, found: Descent) -> tuple[str, ...]:
     parts = [f"{count} by {how}" for how, count in counts.items() if count and how != "none"]
     text = f"reference.model: of {total} tensors of the model {', '.join(parts) or 'none'} matched"
     if found.alone:
-        text += f"; {len(found.alone)} have no partner ({_names(found.alone)}) and are not judged"
+        text += f"; {len(found.alone)} have no partner ({listed(found.alone)}) and are not judged"
     if found.wrong:
         log.info(
             "on good values, with the reference's runtime, %d nodes are not right: %s",
             len(found.wrong),
-            _names(found.wrong),
+            listed(found.wrong),
         )
     said = []
     if found.alone or counts["value"] or counts["position"]:
@@ -181,15 +179,10 @@ def _said(graph: Graph, found: Descent) -> tuple[str, ...]:
     else:
         log.info("%s", text)
     if unfit := [name for name in found.unfit if name in graph.producers]:
-        said.append(f"there is no good value to cut at {_names(unfit)}: {found.unfit[unfit[0]]}")
+        said.append(f"there is no good value to cut at {listed(unfit)}: {found.unfit[unfit[0]]}")
     if missing := [name for name in graph.outputs if name not in found.partners]:
-        said.append(f"reference.model has no partner for the outputs {_names(missing)}: they are not judged")
+        said.append(f"reference.model has no partner for the outputs {listed(missing)}: they are not judged")
     return tuple(said)
-
-
-def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
 
 
 def needs_values(settings: Settings) -> UsageError:

@@ -55,19 +55,17 @@ class Question:
 
     def answer(self) -> Ending:
         """Search until an answer, and what proves it, stands the tests; hand it over. Raises CannotJudge."""
-        signature = self._worst.signature if self._worst else None
         for _ in range(MOST_ROUNDS):
             try:
                 done = self.inquiry.run()
                 trial = done.trial if done.trial is not None else self.judge.subject.space.whole
-                stands = self.inquiry.stopped or self._stands(trial)
-                if stands:
+                if self.inquiry.stopped or self._stands(trial):
                     return self._handed_over(done, trial)
             except ContradictionError as surprise:
                 self._measure(surprise)
             self.inquiry.begin_again()
         done = replace(self.inquiry.run(), claim=Claim.UNPROVEN)
-        return replace(self._handed_over(done, done.trial or self.judge.subject.space.whole), signature=signature)
+        return self._handed_over(done, done.trial or self.judge.subject.space.whole)
 
     def _handed_over(self, done: Done, trial: Trial) -> Ending:
         signature = self._worst.signature if self._worst else None

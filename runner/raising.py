@@ -16,7 +16,9 @@ from runner.errors import CannotJudge, UsageError
 from runner.gain import gain, table
 from runner.handover import MIXED, HandOver
 from runner.inquiry import Inquiry
+from runner.listing import listed
 from runner.loading import Loaded, load
+from runner.prior import Facts, facts, prior
 from runner.raised import Question
 from runner.report.atomic import write_text
 from runner.report.bundle import write_bundle
@@ -54,7 +56,6 @@ def rounding(settings: Settings) -> Settings:
             "and hides what a GPU shows, unless it uses runner.backends.rounding.session (docs/precision.md)",
             settings.checker.name,
         )
-        return settings
     if not isinstance(target, OnnxRuntimeBackend) or target.rounding is not Rounding.auto:
         if settings.strategy.subject is SubjectKind.precision and getattr(target, "rounding", None) is Rounding.off:
             log.warning(
@@ -78,8 +79,10 @@ def run(job: Job, parts: Parts) -> Summary:
     casting = casts.cast(settings, strategy, loaded, job.pool)
     parents = parents_of(casting.layers)
     ranked = _is_ranked(strategy) and not casting.quantized
-    known = casts.facts(settings, casting, loaded, job.pool) if ranked else casts.Facts()
-    space = _space(strategy, casting, parents, loaded)
+    known = facts(settings, casting, loaded, job.pool) if ranked else Facts()
+    costs = table(strategy, casting, loaded) if strategy.goal is Goal.cheapest else {}
+    space = Space(tuple(range(len(casting.layers))), parents)
+    space = cheapest(space, costs) if costs else space
     samples = casts.samples_of(casting, loaded, job.folder / "values" / "cast")
     if casting.is_lossy and not settings.reference.model:
         samples = casts.raised_outputs(settings, casting, loaded, job.pool, samples, job.folder / "values" / "raised")
@@ -91,8 +94,7 @@ def run(job: Job, parts: Parts) -> Summary:
     with parts.judge(job, subject, loaded) as judge:
         stale.drop(job.folder, used(settings, job.tools.at))
         doubt = Trust(settings.checker.flaky, settings.checker.max_wrong)
-        costs = table(strategy, casting, loaded) if strategy.goal is Goal.cheapest else {}
-        step = _step(strategy, space, casts.prior(casting, known, parents, costs))
+        step = _step(strategy, space, prior(casting, known, parents, costs))
         inquiry = Inquiry(judge, doubt, lambda told: Search(space, step, told), parts.means(job))
         question = Question(
             judge,
@@ -125,13 +127,6 @@ def run(job: Job, parts: Parts) -> Summary:
 
 def _is_ranked(strategy: PrecisionSettings) -> bool:
     return strategy.search is SearchKind.precision
-
-
-def _space(
-    strategy: PrecisionSettings, casting: casts.Casting, parents: tuple[tuple[int, ...], ...], loaded: Loaded
-) -> Space:
-    space = Space(tuple(range(len(casting.layers))), parents)
-    return space if strategy.goal is Goal.smallest else cheapest(space, table(strategy, casting, loaded))
 
 
 def _written(job: Job, rows: list[Row], low: str) -> dict[str, str | None]:
@@ -199,8 +194,7 @@ def _out_of_range(casting: casts.Casting) -> tuple[str, ...]:
         (casting.flushed, "too small for it and become zero"),
     ):
         if counts:
-            names = ", ".join(list(counts)[:3]) + (f" and {len(counts) - 3} more" if len(counts) > 3 else "")
-            found.append(f"weights in low precision: {sum(counts.values())} values of {names} are {what}")
+            found.append(f"weights in low precision: {sum(counts.values())} values of {listed(counts)} are {what}")
     return tuple(found)
 
 

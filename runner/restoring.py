@@ -10,13 +10,13 @@ from typing import Any
 import onnx
 from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
+from runner.listing import listed
 from runner.loading import Loaded
 from runner.model import scopes, storage
 from runner.model.cast.layers import Pair
 from runner.model.cast.quantized import Ends, pairs_of, readers
 from runner.model.graph import Graph
 
-SHOWN = 3
 _ACTIVATIONS = ("Relu", "Clip")
 _FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE)
 
@@ -172,22 +172,20 @@ def _said(
     lost: list[Lost], taken: set[tuple[int, str]], strangers: set[tuple[int, str]], has_parent: bool
 ) -> Iterator[str]:
     if taken:
-        yield f"raised layers get {len(taken)} weights from reference.model ({_names(taken)})"
+        yield f"raised layers get {len(taken)} weights from reference.model ({_named(taken)})"
     if strangers:
         yield (
-            f"{len(strangers)} weights of reference.model are not what is stored here ({_names(strangers)}), so they "
+            f"{len(strangers)} weights of reference.model are not what is stored here ({_named(strangers)}), so they "
             "are not taken: is it the model that this one was made of?"
         )
     rounded = {(one.number, one.name) for one in lost if one.quantized} - taken
     if rounded:
         advice = "" if has_parent else "; give the original as reference.model="
         yield (
-            f"{len(rounded)} quantised weights ({_names(rounded)}) are dequantised for raised layers, which so keep "
+            f"{len(rounded)} quantised weights ({_named(rounded)}) are dequantised for raised layers, which so keep "
             f"their rounding{advice}"
         )
 
 
-def _names(found: set[tuple[int, str]]) -> str:
-    names = [name for _, name in sorted(found)]
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
+def _named(found: set[tuple[int, str]]) -> str:
+    return listed([name for _, name in sorted(found)])

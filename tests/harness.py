@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,3 +68,20 @@ def by_command(check: Path, *words: str) -> tuple[str, ...]:
     """Options for a check that is reliable: the repeats that find that out are tested elsewhere."""
     argv = json.dumps([sys.executable, str(check), "{model}", *words])
     return "checker=command", f"checker.command={argv}", "checker.flaky=never"
+
+
+def interrupted(*overrides: str, folder: Path, ready: Path, number: signal.Signals, pause: float = 0.0) -> int:
+    """Start a run, send it a signal ``pause`` seconds after the file ``ready`` is there, and return its exit code."""
+    process = subprocess.Popen(
+        command(*overrides, folder=folder),
+        cwd=folder.parent,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        # a shell starts what runs in the background deaf to SIGINT, and children inherit that
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no threads here
+    )
+    while not ready.exists() and process.poll() is None:
+        time.sleep(0.02)
+    time.sleep(pause)
+    process.send_signal(number)
+    return process.wait(timeout=60)

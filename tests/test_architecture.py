@@ -41,6 +41,7 @@ FLOORS = {
     "runner.casting": 3,
     "runner.drift": 3,
     "runner.gain": 3,
+    "runner.prior": 3,
     "runner.raised": 3,
     "runner.restoring": 3,
     "runner.trust": 3,

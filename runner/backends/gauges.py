@@ -8,20 +8,22 @@ from dataclasses import dataclass
 from typing import Any, Dict, FrozenSet, Iterator, List, Tuple
 
 _FLOAT, _INT64 = 1, 7
-_LARGEST = {10: 65504.0, 16: 3.3895313892515355e38}
 UNMEASURED = -1.0
 """What a gauge shows in a branch that was not taken; all others show magnitudes."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """``low``: an element type. ``layers``: number of a graph -> (index of a layer, an output of its node).
+    """``low``: an element type, ``largest``: its largest number.
+
+    ``layers``: number of a graph -> (index of a layer, an output of its node).
 
     ``tensors``: number of a graph -> names of which the range is wanted. ``clamped``: weights with values beyond the
     range of the low type.
     """
 
     low: int
+    largest: float
     layers: Dict[int, List[Tuple[int, str]]]
     tensors: Dict[int, List[str]]
     clamped: FrozenSet[str]
@@ -53,7 +55,7 @@ def instrumented(model: Any, wanted: Wanted) -> List[Gauge]:
 
     numbers = iter(range(1 << 30))
     gauges = _instrument(model.graph, wanted, numbers, Seen(frozenset(), frozenset()))
-    largest = _LARGEST[wanted.low]
+    largest = wanted.largest
     constants = {"tiny": 1e-30, "largest": largest, "least": -largest}
     for name, value in constants.items():
         model.graph.initializer.append(helper.make_tensor(f"winnow__{name}", _FLOAT, [], [value]))

@@ -28,7 +28,8 @@ def prepare(args: Dict[str, Any]) -> None:
 def introduced(args: Dict[str, Any]) -> Dict[str, Any]:
     """Return ``layers``: {index: relative error} (null: not finite), ``ranges``: {"GRAPH/TENSOR": largest magnitude}.
 
-    ``args``: ``model`` (in its high precision), ``low`` (element type), ``layers``: [[index, number of the graph, an
+    ``args``: ``model`` (in its high precision), ``low`` (element type), ``largest`` (its largest number),
+    ``layers``: [[index, number of the graph, an
     output of the node]], ``tensors``: [[number of the graph, name]] of which the range is wanted, ``clamped``: weights
     with values that the low type does not reach, ``samples``: [{input: path}]. Graphs are numbered in reading order,
     outer ones first. Raises StageError (load, infer) where the model cannot be run so.
@@ -37,7 +38,7 @@ def introduced(args: Dict[str, Any]) -> Dict[str, Any]:
 
     path = args["model"]
     model = onnx.shape_inference.infer_shapes(onnx.load(path, load_external_data=False))
-    wanted = Wanted(int(args["low"]), {}, {}, frozenset(args["clamped"]))
+    wanted = Wanted(int(args["low"]), float(args["largest"]), {}, {}, frozenset(args["clamped"]))
     for index, number, name in args["layers"]:
         wanted.layers.setdefault(int(number), []).append((int(index), str(name)))
     for number, name in args["tensors"]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any, Tuple  # noqa: UP035 - the aliases below are read under Python 3.8 too
 
-from onnx import TypeProto, helper
+from onnx import TensorProto, TypeProto, helper
 
 Structure = Tuple[Any, ...]  # noqa: UP006
 Shape = Tuple[int, ...]  # noqa: UP006
@@ -70,3 +70,25 @@ def shown(structure: Structure) -> str:
     inner = structure[-1]
     more = f" of {shown(inner)}" if isinstance(inner, tuple) and inner[0] != "tensor" else ""
     return f"{structure[0]}{more}"
+
+
+# largest finite numbers of the float types
+_LARGEST = {
+    int(TensorProto.FLOAT): 3.4028234663852886e38,
+    int(TensorProto.FLOAT16): 65504.0,
+    int(TensorProto.BFLOAT16): 3.3895313892515355e38,
+    int(TensorProto.FLOAT8E4M3FN): 448.0,
+    int(TensorProto.FLOAT8E4M3FNUZ): 240.0,
+    int(TensorProto.FLOAT8E5M2): 57344.0,
+    int(TensorProto.FLOAT8E5M2FNUZ): 57344.0,
+}
+
+
+def limit_of(dtype: int) -> float | None:
+    """Return the largest finite number of a float type; None for types that are none, and for double."""
+    return _LARGEST.get(dtype)
+
+
+def largest_of(dtype: int) -> float:
+    """Return the largest finite number of a type that is known to be a float type (fp32's for double)."""
+    return _LARGEST.get(dtype, _LARGEST[TensorProto.FLOAT])

@@ -13,16 +13,9 @@ from onnx import TensorProto
 from runner.inputs.declared import type_name
 from runner.inputs.fit import tensor
 from runner.model import values
+from runner.model.types import limit_of
 from runner.model.values import TensorFile
 
-# largest finite numbers of the types that numpy lacks
-_LARGEST = {
-    int(TensorProto.BFLOAT16): 3.3895313892515355e38,
-    int(TensorProto.FLOAT8E4M3FN): 448.0,
-    int(TensorProto.FLOAT8E4M3FNUZ): 240.0,
-    int(TensorProto.FLOAT8E5M2): 57344.0,
-    int(TensorProto.FLOAT8E5M2FNUZ): 57344.0,
-}
 _ONE_NUMBER = 1e-3
 """Relative distance up to which numbers that do not fit count as one and the same: a mask, added to scores."""
 
@@ -65,7 +58,7 @@ def golden(
     array = values.read(theirs)
     if reshaped and own is not None:
         array = array.reshape(own.shape)
-    limit = _limit(dtype)
+    limit = limit_of(dtype)
     with np.errstate(over="ignore", invalid="ignore"):
         beyond = np.isfinite(array) & (np.abs(array) > limit) if limit is not None and array.dtype.kind == "f" else None
         if beyond is None or not beyond.any():
@@ -77,12 +70,6 @@ def golden(
     if mask:
         return Golden(file)
     return Golden(file, f"the good value of {name!r} does not fit into {type_name(dtype)}")
-
-
-def _limit(dtype: int) -> float | None:
-    if dtype == TensorProto.FLOAT16:
-        return 65504.0
-    return float(np.finfo(np.float32).max) if dtype == TensorProto.FLOAT else _LARGEST.get(dtype)
 
 
 def _is_mask(beyond: np.ndarray[Any, Any]) -> bool:

@@ -60,11 +60,6 @@ class Machine:
     why: str = ""
     driver: bool = False
 
-    @property
-    def pretended(self) -> bool:
-        """Whether names stand for nothing that could be looked up."""
-        return not self.devices and not self.driver
-
 
 @dataclass(frozen=True)
 class Gpus:

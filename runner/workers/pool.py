@@ -15,10 +15,8 @@ from runner.workers.ending import now
 from runner.workers.guardian import Guardian
 from runner.workers.leases import Kind, Lease, Leases, Stopped, Wait
 from runner.workers.reply import Failure, Reply
-from runner.workers.worker import Exchange, Worker, find_python
+from runner.workers.worker import PREPARE_SECONDS, Worker, find_python
 
-# imports of a runtime on a cold disk take their time, which is not the call's
-_PREPARE_SECONDS = 300.0
 # a worker that has grown beyond this is not kept for the next call
 _KEPT_MB = 2048.0
 # an idle worker gives its lease up after so long, if some other job waits for one
@@ -117,7 +115,7 @@ class Pool:
         with self._lock:
             known = self._versions.get(interpreter)
         if known is None:
-            reply = self.call("versions", {}, python=python, timeout=_PREPARE_SECONDS)
+            reply = self.call("versions", {}, python=python, timeout=PREPARE_SECONDS)
             known = {} if reply.value is None else {str(name): str(text) for name, text in reply.value.items()}
             with self._lock:
                 self._versions[interpreter] = known
@@ -285,9 +283,7 @@ class Pool:
         keep = False
         try:
             worker.log.reset()
-            exchange = self._prepare(worker, op, args, memory_mb)
-            if exchange is None:
-                exchange = worker.ask(op, args, timeout, memory_mb)
+            exchange = worker.prepare(op, args, memory_mb) or worker.ask(op, args, timeout, memory_mb)
             worker.served += 1
             answer = exchange.answer or {}
             error = answer.get("error")
@@ -299,17 +295,6 @@ class Pool:
             return Reply(answer.get("value"), failure, exchange.death, exchange.seconds, exchange.peak_mb, log)
         finally:
             self._give_back(worker, keep)
-
-    def _prepare(self, worker: Worker, op: str, args: dict[str, Any], memory_mb: int | None) -> Exchange | None:
-        """Have the worker import what the operation needs, once; return an exchange only if that failed."""
-        need = f"{op} {(args.get('backend') or {}).get('name', '')}"
-        if need in worker.prepared:
-            return None
-        exchange = worker.ask("prepare", {"op": op, "args": args}, _PREPARE_SECONDS, memory_mb)
-        if exchange.answer is None or "error" in exchange.answer:
-            return exchange
-        worker.prepared.add(need)
-        return None
 
     def _keep_log(self, worker: Worker) -> Path | None:
         text = worker.log.text()

@@ -24,6 +24,8 @@ from runner.workers.tree import ProcessTree
 
 _CHILD = Path(__file__).with_name("child.py")
 _START_SECONDS = 120.0
+# imports of a runtime on a cold disk take their time, which is not the call's
+PREPARE_SECONDS = 300.0
 _CLOSE_SECONDS = 2.0
 _MOST_BYTES = 1 << 29
 OLDEST_PYTHON = (3, 8)
@@ -70,7 +72,7 @@ class Worker:
         self.served = 0
         self.idle_since = 0.0
         self._lease = lease
-        self.prepared: set[str] = set()
+        self._prepared: set[str] = set()
         self._guardian = guardian
         self._returncode: int | None = None
         self._buffer = bytearray()
@@ -118,6 +120,17 @@ class Worker:
     def alive(self) -> bool:
         """Whether it can be asked."""
         return self._returncode is None and not has_ended(self._process.pid)
+
+    def prepare(self, op: str, args: dict[str, Any], memory_mb: int | None) -> Exchange | None:
+        """Import what the operation needs, once; return an exchange only if that failed."""
+        need = f"{op} {(args.get('backend') or {}).get('name', '')}"
+        if need in self._prepared:
+            return None
+        exchange = self.ask("prepare", {"op": op, "args": args}, PREPARE_SECONDS, memory_mb)
+        if exchange.answer is None or "error" in exchange.answer:
+            return exchange
+        self._prepared.add(need)
+        return None
 
     def ask(self, op: str, args: dict[str, Any], timeout: float | None, memory_mb: int | None) -> Exchange:
         """Send one request and wait for its answer, at most ``timeout`` seconds and within ``memory_mb`` resident MiB.

@@ -13,6 +13,7 @@ import onnx.parser
 import pytest
 from onnx import numpy_helper
 
+from runner.model.types import largest_of
 from runner.workers.pool import Pool
 
 FLOAT16, BFLOAT16 = 10, 16
@@ -46,7 +47,16 @@ def sample(folder: Path, **values: Any) -> dict[str, str]:
 def told(folder: Path, samples: list[Mapping[str, str]], low: int = FLOAT16) -> dict[str, Any]:
     path = folder / "model.onnx"
     onnx.save(onnx.parser.parse_model(NESTED), str(path))
-    args = {"model": str(path), "low": low, "layers": LAYERS, "tensors": TENSORS, "clamped": ["up"], "samples": samples}
+    largest = largest_of(low)
+    args = {
+        "model": str(path),
+        "low": low,
+        "largest": largest,
+        "layers": LAYERS,
+        "tensors": TENSORS,
+        "clamped": ["up"],
+        "samples": samples,
+    }
     with Pool(folder / "workers") as pool:
         reply = pool.call("introduced", args, timeout=60)
     assert reply.value, reply

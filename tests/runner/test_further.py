@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import threading
-import time
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +16,7 @@ from runner.errors import CannotJudge
 from runner.schema.checker import Flaky
 from strategies.outcome import Outcome
 from strategies.trial import Trial
-from tests.harness import by_command, check_script, command, winnow
+from tests.harness import by_command, check_script, interrupted, winnow
 from tests.model.models import model_of
 from tests.runner.test_doubt import flaky
 from tests.runner.test_hard_failures import X, plain, saved
@@ -82,18 +79,7 @@ def test_an_interruption_of_the_search_for_more(tmp_path: Path, number: signal.S
         "sys.exit(1 if {'Cos_4', 'Abs_1'} & nodes else 0)"
     )
     given, folder = (*plain(tmp_path), *by_command(check_script(tmp_path, body)), ALL), tmp_path / "run"
-    process = subprocess.Popen(
-        command(*given, folder=folder),
-        cwd=tmp_path,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        # a shell starts what runs in the background deaf to SIGINT, and children inherit that
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no threads here
-    )
-    while not hanging.exists() and process.poll() is None:
-        time.sleep(0.02)
-    process.send_signal(number)
-    assert process.wait(timeout=60) == code
+    assert interrupted(*given, folder=folder, ready=hanging, number=number) == code
     result = json.loads((folder / "result.json").read_text())
     assert (result["status"], result["exit_code"], result["culprits"]) == ("interrupted", code, ["Abs_1"])
     assert result["answers"] == []

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import time
-from functools import partial
 from pathlib import Path
 
 import onnx
 import pytest
 
-from tests.harness import ROOT, by_command, check_script, command, winnow
+from tests.harness import ROOT, by_command, check_script, interrupted, winnow
 
 MODEL = f"model={ROOT / 'examples' / 'overflow.onnx'}"
 CULPRIT = "/bert/encoder/layer.5/output/dense/MatMul"
@@ -32,19 +29,7 @@ def test_an_interruption_while_a_check_hangs(tmp_path: Path, number: signal.Sign
     )
     given = (MODEL, f"workers.count={workers}", *by_command(check_script(tmp_path, body)))
     folder = tmp_path / "run"
-    process = subprocess.Popen(
-        command(*given, folder=folder),
-        cwd=tmp_path,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        # a shell starts what runs in the background deaf to SIGINT, and children inherit that
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no threads here
-    )
-    while not hanging.exists() and process.poll() is None:
-        time.sleep(0.02)
-    time.sleep(0.5)
-    process.send_signal(number)
-    assert process.wait(timeout=60) == code
+    assert interrupted(*given, folder=folder, ready=hanging, number=number, pause=0.5) == code
     result = json.loads((folder / "result.json").read_text())
     assert (result["status"], result["exit_code"]) == ("interrupted", code)
     assert "resume=" in result["message"]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from runner.workers import Pool
+from tests.workers.house import ENVIRONMENT, House, leases
 
 CHECKS = '''
 import ctypes, os, signal, subprocess, sys, time
@@ -116,3 +117,18 @@ def ask(pool: Pool, checks: Path) -> Callable[..., Any]:
         return pool.call("user_check", arguments, **limits)
 
     return call
+
+
+@pytest.fixture
+def house(tmp_path: Path, checks: Path) -> Iterator[Callable[..., House]]:
+    checks.write_text(checks.read_text() + ENVIRONMENT)
+    made: list[House] = []
+
+    def make(*gpus: str, **more: Any) -> House:
+        made.append(House(tmp_path, checks, leases(tmp_path, *gpus, **more)))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.pool.close()
+        one.guardian.close()

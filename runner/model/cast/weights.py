@@ -15,6 +15,7 @@ from onnx import ModelProto, TensorProto, helper
 
 from runner.model import scopes, storage
 from runner.model.external import chunks
+from runner.model.types import largest_of
 from runner.model.weights import WeightsWriter
 
 _NAMES = {TensorProto.FLOAT: "fp32", TensorProto.FLOAT16: "fp16", TensorProto.BFLOAT16: "bf16"}
@@ -92,17 +93,9 @@ def convert(values: Any, target: int) -> tuple[Any, tuple[int, int]]:
     """Return float values in another type, and how many were too large for it and how many became zero."""
     dtype = helper.tensor_dtype_to_np_dtype(target)
     wide = np.asarray(values).astype(np.float64 if np.asarray(values).dtype == np.float64 else np.float32)
-    largest = _largest(target)
+    largest = largest_of(target)
     with np.errstate(over="ignore", invalid="ignore"):
         beyond = np.isfinite(wide) & (np.abs(wide) > largest)
         made = np.where(beyond, np.copysign(largest, wide), wide).astype(dtype)
     lost = (wide != 0) & (made.astype(np.float32) == 0)
     return made, (int(beyond.sum()), int(lost.sum()))
-
-
-def _largest(dtype: int) -> float:
-    if dtype == TensorProto.FLOAT16:
-        return 65504.0
-    if dtype == TensorProto.BFLOAT16:
-        return float(np.float32(3.3895313892515355e38))
-    return float(np.finfo(np.float32).max)

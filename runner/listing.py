@@ -1,0 +1,14 @@
+"""A few names of many, for messages."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from itertools import islice
+
+MOST = 3
+
+
+def listed(names: Collection[str], most: int = MOST) -> str:
+    """Return the first names, and how many more there are: ``a, b, c and 4 more``."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(islice(names, most)) + more

@@ -1,0 +1,83 @@
+"""A pool with leases on pretended GPUs, for tests."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from runner.schema.run import LeaseMode
+from runner.workers import Guardian, Pool
+from runner.workers.gpus import Gpus
+from runner.workers.leases import Leases
+
+ONE, TWO = "GPU-one", "GPU-two"
+LOCKS = "locks"
+
+
+def leases(folder: Path, *gpus: str, mode: LeaseMode = LeaseMode.auto, slots: int = 2) -> Leases:
+    return Leases(lambda: Gpus(gpus, "there is none here"), slots, folder / LOCKS, mode, folder / "run")
+
+
+def free(folder: Path, name: str) -> bool:
+    """Whether nobody holds the lease, asked as another job would."""
+    lease = leases(folder, name).take("gpu")
+    if lease:
+        lease.close()
+    return lease is not None
+
+
+def soon(what: Callable[[], bool], patience: float = 20.0) -> bool:
+    end = time.monotonic() + patience
+    while time.monotonic() < end:
+        if what():
+            return True
+        time.sleep(0.02)
+    return False
+
+
+class House:
+    """A pool with leases, and the functions that workers call."""
+
+    def __init__(self, folder: Path, checks: Path, made: Leases) -> None:
+        self.folder, self.checks = folder, checks
+        self.guardian = Guardian()
+        self.pool = Pool(folder / "workers", self.guardian, made)
+
+    def ask(self, function: str = "pid", model: str = "", lease: Any = "gpu", **limits: Any) -> Any:
+        arguments = {"file": str(self.checks), "function": function, "model": model, "samples": [], "expected": []}
+        return self.pool.call("user_check", arguments, lease=lease, **limits)
+
+    def pid(self, **more: Any) -> int:
+        return self.ask("environment", **more).value["result"]["pid"]
+
+    def gpu(self, **more: Any) -> str:
+        return self.ask("environment", **more).value["result"]["detail"]
+
+
+ENVIRONMENT = '''
+def environment(model, inputs, expected):
+    return {"outcome": True, "pid": os.getpid(), "detail": os.environ.get("CUDA_VISIBLE_DEVICES")}
+
+def daemon(model, inputs, expected):
+    """Leave a process in a session of its own that has all our descriptors."""
+    if os.fork() == 0:
+        os.setsid()
+        with open(model, "w") as file:
+            file.write(str(os.getpid()))
+        time.sleep(600)
+    while not os.path.exists(model):
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+def child(model, inputs, expected):
+    """Start a program that outlives this process."""
+    process = subprocess.Popen(["sleep", "600"], start_new_session=True, close_fds=False)
+    with open(model, "w") as file:
+        file.write(str(process.pid))
+    os._exit(0)
+'''
+
+
+Make = Callable[..., House]

@@ -1,0 +1,201 @@
+"""Workers that hold leases."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from runner.schema.run import LeaseMode
+from runner.workers import Pool
+from runner.workers.leases import OutOfTime, Stopped
+from tests.workers.house import ENVIRONMENT, LOCKS, ONE, TWO, House, Make, free, leases, soon
+from tests.workers.test_pool import gone
+
+
+def test_a_worker_sees_its_gpu_and_keeps_it(house: Make, tmp_path: Path) -> None:
+    here = house(ONE)
+    first = here.ask("environment").value["result"]
+    assert first["detail"] == ONE
+    assert here.pid() == first["pid"]  # warm
+    assert not free(tmp_path, ONE)
+    assert here.ask("environment", lease=None).value["result"]["detail"] == os.environ.get("CUDA_VISIBLE_DEVICES")
+    os.kill(first["pid"], signal.SIGKILL)
+    assert soon(lambda: free(tmp_path, ONE))
+    assert here.pid() != first["pid"]
+    here.pool.close()
+    assert free(tmp_path, ONE)
+
+
+def test_a_number_is_seen_as_such(house: Make) -> None:
+    assert house("index:3").gpu() == "3"
+
+
+def test_only_the_worker_holds_the_lock(house: Make, tmp_path: Path, checks: Path) -> None:
+    """Neither the job nor a program that the worker starts has a copy."""
+    here = house(ONE)
+    pid = here.pid()
+    inode = (tmp_path / LOCKS / f"{ONE}.lock").stat().st_ino
+
+    def holds(of: int) -> bool:
+        folder = Path(f"/proc/{of}/fd")
+        return any(link.stat().st_ino == inode for link in folder.iterdir() if link.exists())
+
+    assert holds(pid) and not holds(os.getpid())
+    reply = here.ask("child", str(tmp_path / "sleeper"))
+    assert reply.death == "exit 0"
+    sleeper = int((tmp_path / "sleeper").read_text())
+    assert psutil.pid_exists(sleeper) and not holds(sleeper)
+    os.kill(sleeper, signal.SIGKILL)
+    assert soon(lambda: free(tmp_path, ONE))
+
+
+def test_fresh_and_confirmed_calls_on_one_gpu(house: Make) -> None:
+    here = house(ONE)
+    pids = [here.pid(fresh=True) for _ in range(3)]
+    assert len(set(pids)) == 3 and gone(pids[0]) and gone(pids[1]) and not gone(pids[2], 0.1)
+    reply = here.ask("first")
+    assert reply.value is not None and reply.death is None  # its death in a warm worker is confirmed in a fresh one
+
+
+def test_crash_and_timeout_free_the_gpu(house: Make, tmp_path: Path) -> None:
+    here = house(ONE)
+    assert here.ask("segv").death == "death MEMORY"
+    assert soon(lambda: free(tmp_path, ONE))
+    assert here.ask("hangs", str(tmp_path / "pids"), timeout=1.5).death == "timeout"
+    assert soon(lambda: free(tmp_path, ONE))
+    assert here.gpu() == ONE
+
+
+def test_what_a_dead_worker_left_running_does_not_keep_the_gpu(house: Make, tmp_path: Path) -> None:
+    here = house(ONE)
+    assert here.ask("daemon", str(tmp_path / "daemon")).death == "death MEMORY"
+    assert gone(int((tmp_path / "daemon").read_text()))
+    assert here.gpu() == ONE
+
+
+def test_two_interpreters_share_one_gpu(house: Make, tmp_path: Path) -> None:
+    here = house(ONE)
+    other = tmp_path / "python"
+    other.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    other.chmod(0o755)
+    first = here.pid()
+    second = here.pid(python=str(other))
+    assert gone(first) and first != second
+    assert gone(second, 0.1) is False
+    assert here.pid() not in (first, second) and gone(second)
+
+
+def test_two_gpus_work_at_once(house: Make, tmp_path: Path) -> None:
+    here = house(ONE, TWO)
+    files = [str(tmp_path / f"pids{number}") for number in range(2)]
+    threads = [threading.Thread(target=here.ask, args=("hangs", file), kwargs={"timeout": 60}) for file in files]
+    for thread in threads:
+        thread.start()
+    assert soon(lambda: all(Path(file).exists() for file in files))
+    here.pool.close()
+    for thread in threads:
+        thread.join(20)
+
+
+def test_waiting_is_in_no_timeout_and_says_who_holds_it(
+    house: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("runner.workers.leases._FIRST_WORD", 0.1)
+    held = leases(tmp_path, ONE).take("gpu")
+    assert held
+    timer = threading.Timer(1.5, held.close)
+    timer.start()
+    with caplog.at_level("INFO"):
+        reply = house(ONE).ask("environment", timeout=1.0)
+    assert reply.value is not None and reply.seconds < 1.0
+    assert f"waiting for a GPU for 0 s: {ONE} is held by process {os.getpid()}" in caplog.text
+    timer.join()
+
+
+@pytest.mark.parametrize("end", ["close", "kill"])
+def test_a_wait_can_be_given_up(house: Make, tmp_path: Path, end: str) -> None:
+    held = leases(tmp_path, ONE).take("gpu")
+    here = house(ONE)
+    raised: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            here.ask("environment")
+        except Stopped as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    assert soon(lambda: here.pool._leases is not None and here.pool._leases.wanted("gpu"))
+    (here.pool.close if end == "close" else here.guardian.kill)()
+    thread.join(20)
+    assert len(raised) == 1 and held
+
+
+def test_a_wait_ends_at_the_deadline(tmp_path: Path, checks: Path) -> None:
+    """What is free at once is taken after it, too."""
+    checks.write_text(checks.read_text() + ENVIRONMENT)
+    held = leases(tmp_path, ONE).take("gpu")
+    assert held
+    with Pool(tmp_path / "workers", None, leases(tmp_path, ONE), time.monotonic() + 0.5) as pool:
+        arguments = {"file": str(checks), "function": "environment", "model": "", "samples": [], "expected": []}
+        words = rf"budget\.seconds is over, after \d+ s of waiting for a GPU: {ONE} is held by process {os.getpid()}"
+        for _ in range(2):
+            with pytest.raises(OutOfTime, match=words):
+                pool.call("user_check", arguments, lease="gpu")
+        assert not leases(tmp_path, ONE).wanted("gpu")
+        held.close()
+        reply = pool.call("user_check", arguments, lease="gpu")
+        assert reply.value is not None
+
+
+def test_an_idle_worker_gives_its_gpu_to_another_job(house: Make) -> None:
+    """It keeps it while nobody waits, and lets go within seconds when somebody does."""
+    one, other = house(ONE), house(ONE)
+    first = one.pid()
+    time.sleep(2.5)
+    assert not gone(first, 0.1)
+    assert other.gpu() == ONE
+    assert gone(first)
+
+
+def test_gpus_and_slots_are_not_held_while_waiting_for_each_other(house: Make) -> None:
+    """Two jobs of which each needs a GPU and a CPU slot in turn, and there is one of each."""
+    houses = [house(ONE, slots=1), house(ONE, slots=1)]
+    found: list[str] = []
+
+    def work(here: House, kinds: str) -> None:
+        found.extend(here.ask("environment", lease=kind).value["result"]["outcome"] for kind in kinds.split())
+
+    threads = [
+        threading.Thread(target=work, args=(here, order), daemon=True)
+        for here, order in zip(houses, ("gpu cpu gpu cpu", "cpu gpu cpu gpu"), strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(found) == 8
+
+
+def test_no_leases(house: Make, tmp_path: Path) -> None:
+    here = house(ONE, mode=LeaseMode.none)
+    assert here.gpu() == os.environ.get("CUDA_VISIBLE_DEVICES")
+    assert free(tmp_path, ONE)
+
+
+def test_nothing_leaks(house: Make) -> None:
+    here = house(ONE)
+    here.pid()
+    before = psutil.Process().num_fds()
+    for _ in range(5):
+        here.pid(fresh=True)
+        here.pid()
+    assert psutil.Process().num_fds() == before
