@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from runner.cause import Experiment
 from runner.checkers.checker import Checker
 from runner.context import drifted, versions
 from runner.doubt import ANSWER, SECONDS, Doubt
@@ -20,6 +21,7 @@ from runner.report.summary import Checks, Seconds, Summary
 from runner.schema.root import Settings
 from runner.workers.pool import Pool
 from strategies.outcome import Outcome
+from strategies.trial import Trial
 
 
 def account(
@@ -42,7 +44,9 @@ def account(
         message=ending.message,
         nodes_before=len(loaded.graph.nodes) if loaded else 0,
         minimality=ending.done.claim.value if ending.done else None,
-        checks=Checks(tally.paid["search"], tally.paid["trust"], tally.reused, tally.paid["refine"]),
+        checks=Checks(
+            tally.paid["search"], tally.paid["trust"], tally.reused, tally.paid["refine"], tally.paid["cause"]
+        ),
         outcomes=dict(tally.outcomes),
         signature={"stage": signature.stage, "kind": signature.kind, "detail": signature.detail} if signature else None,
         seconds=Seconds(time.monotonic() - started, tally.seconds, loaded.recorded.seconds if loaded else 0.0),
@@ -62,7 +66,35 @@ def account(
         reliability=reliability(doubt) if doubt and doubt.rates else None,
         tried=ending.done.note if ending.done else "",
         fused=fused(ending, judge),
+        cause=cause_of(ending, judge),
     )
+
+
+def cause_of(ending: Ending, judge: Judge) -> dict[str, Any] | None:
+    """Return what is known about the cause, by the names of nodes; None: it was not asked."""
+    cause = ending.cause
+    if cause is None:
+        return None
+    names = judge.subject.names
+
+    def shown(one: Experiment | None) -> dict[str, Any] | None:
+        return {"outcome": one.outcome.value, "measure": one.measure, "reason": one.reason} if one else None
+
+    return {
+        "status": cause.status.value,
+        "reason": cause.reason,
+        "whole": shown(cause.whole),
+        "answers": [
+            {
+                "culprits": names(one.answer),
+                "is_cause": at in cause.causes,
+                "instances": [names(Trial(nodes)) for nodes in one.instances],
+                "good_outputs": shown(one.good_outputs),
+                "good_inputs": shown(one.good_inputs),
+            }
+            for at, one in enumerate(cause.answers)
+        ],
+    }
 
 
 def fused(ending: Ending, judge: Judge) -> dict[str, Any] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from runner.cause import Cause
 from runner.stage import Standing
 from runner.verdict import Signature
 from strategies.search import Done
@@ -15,7 +16,7 @@ class Ending:
     """How a session ended.
 
     ``standing``: the answer; ``main``: its trial before it was refined. ``min_good``: the trial nearest to it that
-    passes.
+    passes. ``cause``: what is known about the cause, None: it was not asked.
     """
 
     status: str
@@ -27,6 +28,7 @@ class Ending:
     signature: Signature | None = None
     remaining: int = 0
     main: Trial | None = None
+    cause: Cause | None = None
 
     @property
     def trial(self) -> Trial | None:

@@ -22,6 +22,8 @@ from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
 
+SEARCHING = ("search", "refine", "cause")
+"""The purposes whose checks ``budget.checks`` limits."""
 Start = Callable[[dict[Trial, Answer]], Search]
 """Makes a search that knows these answers."""
 
@@ -45,13 +47,25 @@ class Means:
 
 
 class Inquiry:
-    """Asks, checks and tells until a search is done. ``purpose``: what its checks are counted as."""
+    """Asks, checks and tells until a search is done.
 
-    def __init__(self, judge: Judge, doubt: Doubt, start: Start, means: Means, purpose: str = "search") -> None:
+    ``purpose``: what its checks are counted as. ``most``: questions that may be answered at most.
+    """
+
+    def __init__(
+        self,
+        judge: Judge,
+        doubt: Doubt,
+        start: Start,
+        means: Means,
+        purpose: str = "search",
+        most: float = math.inf,
+    ) -> None:
         self.judge = judge
         self.doubt = doubt
         self.means = means
         self.purpose = purpose
+        self.most = most
         self.stopped = False
         self.passed: set[Trial] = set()
         self._start = start
@@ -111,7 +125,7 @@ class Inquiry:
     # ---- one question
 
     def _check(self, ask: Ask, given_up: threading.Event) -> Ruling | None:
-        purpose = "refine" if ask.phase in REFINING else self.purpose
+        purpose = "refine" if ask.phase in REFINING and self.purpose == "search" else self.purpose
         return self.doubt.rule(
             self.judge, ask.trial, ask.phase, ask.label, purpose, given_up=given_up, spent=lambda: self.exhausted
         )
@@ -145,10 +159,16 @@ class Inquiry:
         self.passed.discard(trial)
         self.search = self._start(dict(self._told))
 
+    @property
+    def answered(self) -> int:
+        """How many questions were answered, by a check or from a journal."""
+        return len(self._paid)
+
     def _left(self) -> float:
         """How many checks the search may still pay for."""
-        most = self.means.budget.checks
-        return math.inf if most is None else most - self.judge.tally.paid["search"] - self.judge.tally.paid["refine"]
+        most, paid = self.means.budget.checks, self.judge.tally.paid
+        checks = math.inf if most is None else most - sum(paid[purpose] for purpose in SEARCHING)
+        return min(checks, self.most - self.answered)
 
     def _out_of_time(self) -> bool:
         seconds = self.means.budget.seconds

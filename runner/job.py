@@ -18,6 +18,7 @@ from runner.account import account, pass_rate
 from runner.answers import answered, files_of, with_rest
 from runner.artifacts import Artifacts
 from runner.candidate import Sample
+from runner.cause import Causes
 from runner.checkers.audited import Audited
 from runner.checkers.checker import Checker, Tools
 from runner.checkers.interactive import InteractiveCheck
@@ -43,7 +44,7 @@ from runner.report.summary import Summary
 from runner.schema.backend import TensorRtBackend
 from runner.schema.checker import AutoChecker, Flaky
 from runner.schema.root import Settings
-from runner.schema.strategy import Find, SearchKind, SubjectKind
+from runner.schema.strategy import Find, FirstEnd, SearchKind, SubjectKind
 from runner.session import Session
 from runner.sources import recorder, recording_backend
 from runner.subjects.command import Command
@@ -52,11 +53,11 @@ from runner.subjects.subgraph import Subgraph
 from runner.subjects.subject import Subject
 from runner.subjects.taint import taint_of_all
 from runner.terms import closure, used
-from runner.verdict import Verdict
+from runner.verdict import Signature, Verdict
 from runner.workers.guardian import Guardian
 from runner.workers.leases import Leases
 from runner.workers.pool import Pool
-from strategies.bisect import bisect
+from strategies.bisect import First, bisect
 from strategies.linear import linear
 from strategies.minimal import minimal, reduce
 from strategies.repeat import repeat
@@ -66,11 +67,11 @@ from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
 
-SEARCHES: dict[SearchKind, Callable[[Space, int | None], Step]] = {
+SEARCHES: dict[SearchKind, Callable[[Space, int | None, First], Step]] = {
     SearchKind.reduce: reduce,
-    SearchKind.bisect: lambda space, extra: bisect(space),
-    SearchKind.linear: linear,
-    SearchKind.minimal: minimal,
+    SearchKind.bisect: lambda space, extra, first: bisect(space, first),
+    SearchKind.linear: lambda space, extra, first: linear(space, extra),
+    SearchKind.minimal: lambda space, extra, first: minimal(space, extra),
 }
 
 
@@ -148,7 +149,7 @@ def _reduce(job: Job) -> Summary:
     )
 
     def search(space: Space) -> Step:
-        return SEARCHES[settings.strategy.search](space, settings.strategy.extra_checks)
+        return SEARCHES[settings.strategy.search](space, settings.strategy.extra_checks, First.END)
 
     audited: Audited | None = None
     if settings.audit:
@@ -157,14 +158,20 @@ def _reduce(job: Job) -> Summary:
     handed = HandOver(settings.result, job.folder, job.tools.at, loaded.store)
     with _judge(job, subject, loaded) as judge:
         stale.drop(job.folder, used(settings, job.tools.at))
+
+        def main_search(space: Space) -> Step:
+            first = first_end(settings.strategy.first, subject, judge.baseline)
+            return SEARCHES[settings.strategy.search](space, settings.strategy.extra_checks, first)
+
         session = Session(
             judge,
-            search,
+            main_search,
             means=_means(job),
             doubt=_doubt(job),
             find_min_good=settings.result.find_min_good,
             hand_over=handed,
             refiner=_refinements(job, judge, loaded, search),
+            causes=_causes(job, judge),
         )
         ending = _ended(session, lambda: _question(job, session, judge, subject, loaded))
         if ending.status == "interrupted":
@@ -289,6 +296,26 @@ def _refinements(job: Job, judge: Judge, loaded: Loaded, search: Callable[[Space
     inside = settings.strategy.inside and closure(settings) is Closure.FREE
     descents = Descents(journal, record, job.folder / "values" / "inside", search) if inside else None
     return Refinements(journal, settings.strategy.trim, descents)
+
+
+def _causes(job: Job, judge: Judge) -> Causes | None:
+    """How an answer is shown to be the cause; a person is asked no more questions than the search has."""
+    strategy = job.settings.strategy
+    if strategy.find is not Find.cause:
+        return None
+    return Causes(lambda name: job.journals.stage(judge.journal, name), strategy.cause_checks)
+
+
+def first_end(wanted: FirstEnd, subject: Subgraph, failure: Signature | None) -> First:
+    """Return which end of the failing window is looked for first.
+
+    A tolerance is meant for the model's own outputs, so a failure that may lie in values is looked for there first; it
+    takes good values all the way to these outputs.
+    """
+    if wanted is not FirstEnd.auto:
+        return First(wanted.value)
+    good = bool(subject.recorded.values) and subject.recorded.healthy(subject.graph.outputs)
+    return First.START if good and failure is not None and failure.about_values else First.END
 
 
 def _account(job: Job, judge: Judge, ending: Ending, loaded: Loaded | None, doubt: Doubt | None = None) -> Summary:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from runner.cause import Cause, Causes, Prover
 from runner.checkers.interactive import Undo
 from runner.doubt import ANSWER, CONTROL, HEALTHY, REMOVAL, WHOLE, ContradictionError, Doubt, IndistinctError
 from runner.ending import Ending
@@ -32,6 +34,16 @@ MOST_REFUSALS, MOST_SURPRISES = 12, 3
 """How many refused removals, and passing sets around the answer, are checked again."""
 
 
+@dataclass(frozen=True)
+class _Answer:
+    """What a search found. ``main``: its trial before it was refined. ``searched``: the inquiries that led to it."""
+
+    done: Done
+    standing: Standing
+    main: Trial
+    searched: tuple[Inquiry, ...]
+
+
 class Session:
     """One question put to one checker, from the first doubt to the verified answer."""
 
@@ -45,14 +57,19 @@ class Session:
         find_min_good: bool = True,
         hand_over: HandOver | None = None,
         refiner: Refiner | None = None,
+        causes: Causes | None = None,
     ) -> None:
-        """``hand_over``: None where nothing is (a repeat). ``refiner``: what is tried on an answer, None: nothing."""
+        """``hand_over``: None where nothing is (a repeat). ``refiner``: what is tried on an answer, None: nothing.
+
+        ``causes``: how an answer is shown to be the cause, None: not at all.
+        """
         self.judge = judge
         self.means = means or Means()
         self.doubt = doubt or Doubt(Flaky.never, 0.01)
         self.find_min_good = find_min_good
         self.recheck = Recheck(hand_over, self.doubt)
         self.refiner = refiner
+        self.causes = causes
         self._step = search
         self._space = judge.subject.space
         self.inquiry = self._inquiry()
@@ -64,6 +81,7 @@ class Session:
         verdict = self._examine("the whole model")
         if not self.judge.baseline:
             return self._nothing_to_find(verdict.reason)
+        self.inquiry = self._inquiry()  # which end is looked for first depends on the failure
         self.inquiry.note(self._space.whole, Answer.YES)
         log.info("the whole model fails (%s); this is the failure under study", self.judge.baseline)
         return None
@@ -120,15 +138,14 @@ class Session:
         return self.reduce()
 
     def _reduce(self) -> Ending:
-        done = self._found(self.inquiry)
-        standing = Standing(self.judge, done.trial or self._space.whole)
+        answer = self._answer(self.inquiry, self._found(self.inquiry))
         if not self.inquiry.passed:
             self._control()
-        main = standing.trial
-        searched = [self.inquiry]
-        done, standing = self._refined(done, standing, searched)
+        cause = None
+        if self.causes and not self.inquiry.stopped:
+            answer, cause = self._cause(self.causes, answer)
+        standing, signature = answer.standing, self.judge.baseline
         again = self.recheck.rule(standing.judge, standing.trial, REDUCED, ANSWER)
-        signature = self.judge.baseline
         size = standing.size
         shown = f"{size} node{'s' * (size != 1)}"
         if again.answer is not Answer.YES:
@@ -137,19 +154,50 @@ class Session:
                 CannotJudge.exit_code,
                 f"the answer ({shown}) failed once and did not when checked again "
                 f"({again.verdict.reason}): the check is not reliable",
-                done,
+                answer.done,
                 standing,
                 signature=signature,
-                main=main,
+                main=answer.main,
             )
-        inquiry = next((one for one in reversed(searched) if one.passed), self.inquiry)
+        inquiry = next((one for one in reversed(answer.searched) if one.passed), self.inquiry)
         min_good = self.recheck.min_good(inquiry, size) if self.find_min_good else None
         message = f"{shown} still fail{'s' * (size == 1)} the same way"
+        if cause:
+            message += f"; cause: {cause.said}"
         if self.inquiry.stopped:
             message += "; the budget was reached before the search ended"
         if self.doubt.rates:
             message += f"; the check is flaky: {self.doubt}"
-        return Ending("found", 0, message, done, standing, min_good, again.verdict.signature or signature, main=main)
+        signature = again.verdict.signature or signature
+        return Ending("found", 0, message, answer.done, standing, min_good, signature, main=answer.main, cause=cause)
+
+    def _answer(self, inquiry: Inquiry, done: Done) -> _Answer:
+        """Make what a search found as small as it gets in other ways."""
+        searched, main = [inquiry], done.trial or self._space.whole
+        done, standing = self._refined(done, Standing(self.judge, main), searched)
+        return _Answer(done, standing, main, tuple(searched))
+
+    def _cause(self, causes: Causes, first: _Answer) -> tuple[_Answer, Cause]:
+        """Find out whether the failure arises inside an answer; return the answer that stands then."""
+        found: dict[Trial, tuple[Inquiry, Done]] = {}
+
+        def search(order: tuple[int, ...], questions: int) -> Search | None:
+            space = replace(self._space, order=order)
+            label = "the model without what has good values"
+            rest = self.doubt.rule(self.judge, space.whole, "cause", label, "cause", spent=self._spent)
+            if rest is None or rest.answer is not Answer.YES:
+                return None
+            inquiry = self._inquiry(space, "cause", questions)
+            inquiry.note(space.whole, Answer.YES)
+            done = self._found(inquiry) if self.doubt.rates else inquiry.run()
+            if done.trial and not inquiry.stopped:
+                found[done.trial] = inquiry, done
+            return inquiry.search
+
+        prover = Prover(self.judge, self.doubt, causes, search, self.inquiry.answered, self._spent)
+        cause = prover.prove(first.standing.top_level(self.judge.subject) or first.main)
+        other = found.get(cause.answers[cause.main].answer)
+        return self._answer(*other) if other else first, cause
 
     def _found(self, inquiry: Inquiry) -> Done:
         """Run a search until its answer, and what proves it, stands the tests."""
@@ -232,9 +280,13 @@ class Session:
 
     # ---- trust
 
-    def _inquiry(self) -> Inquiry:
-        space = self._space
-        return Inquiry(self.judge, self.doubt, lambda known: Search(space, self._step(space), known), self.means)
+    def _inquiry(self, space: Space | None = None, purpose: str = "search", most: float = math.inf) -> Inquiry:
+        where = space or self._space
+
+        def start(known: dict[Trial, Answer]) -> Search:
+            return Search(where, self._step(where), known)
+
+        return Inquiry(self.judge, self.doubt, start, self.means, purpose, most)
 
     def _study(self, verdict: Verdict, label: str) -> None:
         if not verdict.signature:

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from runner.judge import Judge
 from runner.subjects.inside import Inside
+from runner.subjects.subgraph import Subgraph
 from runner.subjects.subject import Subject
 from runner.subjects.trimming import Trimming
 from strategies.outcome import Answer
@@ -32,6 +33,14 @@ class Standing:
     def owner_kept(self) -> bool:
         """Whether the nodes of the trial are inside an owner, and all of the model around it is still there."""
         return isinstance(self._base, Inside)
+
+    def top_level(self, subject: Subject) -> Trial | None:
+        """Return the answer as a trial of ``subject``, where it still consists of nodes of the same graph."""
+        own = self.judge.subject
+        trial = own.trial if isinstance(own, Trimming) else self.trial
+        if isinstance(self._base, Subgraph) and isinstance(subject, Subgraph) and self._base.graph is subject.graph:
+            return trial
+        return None
 
     @property
     def size(self) -> int:

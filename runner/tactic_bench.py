@@ -32,6 +32,7 @@ from runner.subjects.subject import Subject
 from runner.subjects.tactics import Tactics, nearest
 from runner.suspects import Suspect
 from runner.tactic_compare import count, said, suspected, tactic_settings, tell
+from strategies.bisect import First
 from strategies.both import both
 from strategies.outcome import Outcome
 from strategies.repeat import repeat
@@ -54,7 +55,7 @@ class Parts:
     ended: Callable[[Session, Callable[[], Ending]], Ending]
     means: Callable[[Job], Means]
     doubt: Callable[[Job], Doubt]
-    searches: Mapping[SearchKind, Callable[[Space, int | None], Step]]
+    searches: Mapping[SearchKind, Callable[[Space, int | None, First], Step]]
 
 
 @dataclass(frozen=True)
@@ -241,7 +242,7 @@ def search_of(settings: Settings, parts: Parts) -> Callable[[Space], Step]:
     if kind not in parts.searches:
         known = ", ".join(one.value for one in parts.searches)
         raise UsageError(f"strategy.search={kind.value}: subsets are not searched so. Choose one of {known}")
-    return lambda space: parts.searches[kind](space, extra)
+    return lambda space: parts.searches[kind](space, extra, First.END)
 
 
 def _good_passes(judge: Judge) -> None:

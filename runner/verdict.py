@@ -9,6 +9,9 @@ from typing import Any
 from runner.schema.checker import SameFailure
 from strategies.outcome import Outcome
 
+MEASURE = "measure"
+"""The key of a verdict's metrics that says how bad a failure is, whatever the unit; larger is worse."""
+
 
 @dataclass(frozen=True)
 class Signature:
@@ -32,6 +35,13 @@ class Signature:
         What overflows to Inf at its source is a NaN after the next subtraction.
         """
         return "non-finite" if self.kind in ("nan", "inf") else self.kind
+
+    @property
+    def about_values(self) -> bool:
+        """Whether the failure may lie in what tensors hold; a crash, an error or a time-out shows whatever they do."""
+        if self.stage in ("load", "build"):
+            return False
+        return not self.kind.startswith(("death", "timeout", "memory", "error"))
 
     def __str__(self) -> str:
         return f"{self.stage}: {self.kind}" + (f" ({self.detail})" if self.detail else "")

@@ -1,15 +1,20 @@
-"""Bisection: the earliest prefix that fails, then the latest start from which it still fails. O(log N) checks.
+"""Bisection: one end of the failing window, then the other. O(log N) checks.
 
-Keeping a prefix is monotone on any graph for a failure that needs certain nodes, and so is keeping a suffix of that
-prefix; the two ends of the window are therefore elements that the failure needs. Most failures are local, so the
-start is first looked for close to the end (sizes 1, 4, 16), which makes a single culprit cost log2(N) + 1 checks in
-place of 2 log2(N); after Bentley and Yao, "An almost optimal algorithm for unbounded searching" (1976).
+Either the earliest prefix that fails, then the latest start from which it still fails; or the latest start first, then
+the earliest end. Keeping a prefix is monotone on any graph for a failure that needs certain nodes, and so is keeping a
+suffix; the two ends of the window are therefore elements that the failure needs. Most failures are local, so the
+second end is first looked for close to the first one (sizes 1, 4, 16), which makes a single culprit cost log2(N) + 1
+checks in place of 2 log2(N); after Bentley and Yao, "An almost optimal algorithm for unbounded searching" (1976).
+
+The order matters where sets fail that are not the cause: a prefix hands out tensors from inside the model, where
+rounding may exceed a tolerance that was meant for the model's own outputs. A suffix hands out only the latter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from enum import Enum
 
 from strategies.outcome import Answer
 from strategies.search import Ask, Claim, Done, Step
@@ -17,9 +22,18 @@ from strategies.space import Closure, Space
 from strategies.trial import Trial
 
 NEAR = (1, 4, 16)
-"""Window sizes that are tried first when looking for the start."""
+"""Window sizes that are tried first when looking for the second end."""
 MAX_PROBES = 6
 """How many neighbours of unanswered positions are probed before an end of the window is left where it is."""
+
+
+class First(str, Enum):
+    """Which end of the window is looked for first."""
+
+    END = "end"
+    """The earliest end: candidates start at the model's inputs."""
+    START = "start"
+    """The latest start: candidates are judged at the model's own outputs. Only where any set may be tried."""
 
 
 @dataclass(frozen=True)
@@ -74,14 +88,14 @@ class _Range:
         return max(abs(self.yes - self.no) - 1, 0).bit_length()
 
 
-def bisect(space: Space) -> Step:
+def bisect(space: Space, first: First = First.END) -> Step:
     """Return the first step of a search for the failing window of ``space``; the whole is taken to fail."""
 
     def end(window: Window) -> Step:
         trial = window_trial(space, window)
         return Done(trial, Claim.ONE_MINIMAL if len(trial) == 1 else Claim.WINDOW, window.unanswered)
 
-    return find_window(space, end)
+    return find_window(space, end, first)
 
 
 def window_trial(space: Space, window: Window) -> Trial:
@@ -89,35 +103,38 @@ def window_trial(space: Space, window: Window) -> Trial:
     return space.close(space.order[window.start : window.end + 1])
 
 
-def find_window(space: Space, then: Callable[[Window], Step]) -> Step:
-    """Find the window and go on with ``then``."""
-    last = len(space.order) - 1
-    if last < 0:
+def find_window(space: Space, then: Callable[[Window], Step], first: First = First.END) -> Step:
+    """Find the window and go on with ``then``. A closure that keeps one end of the model leaves only the other open."""
+    whole = Window(0, len(space.order) - 1)
+    if whole.end < 0:
         return Done(None, Claim.WINDOW)
+    if space.closure is Closure.ANCESTORS:
+        return _end(space, whole, then)
     if space.closure is Closure.DESCENDANTS:
-        return _start(space, last, 0, then)
-    return _end(space, then)
+        return _start(space, whole, then)
+    if first is First.START:
+        return _start(space, whole, lambda window: _end(space, window, then, near=True))
+    return _end(space, whole, lambda window: _start(space, window, then, near=True))
 
 
-def _end(space: Space, then: Callable[[Window], Step]) -> Step:
-    """Find the earliest end."""
-    last = len(space.order) - 1
+def _end(space: Space, window: Window, then: Callable[[Window], Step], *, near: bool = False) -> Step:
+    """Find the earliest end of a window that fails; ``near``: try close to its start first."""
+    start = window.start
 
     def found(at: _Range, unanswered: int) -> Step:
-        if space.closure is Closure.ANCESTORS:
-            return then(Window(0, at.yes, unanswered))
-        return _start(space, at.yes, unanswered, then)
+        return then(Window(start, at.yes, unanswered))
 
     def question(end: int) -> tuple[Trial, str]:
-        return window_trial(space, Window(0, end)), f"keep 0..{end}"
+        return window_trial(space, Window(start, end)), f"keep {start}..{end}"
 
-    return _boundary(_Range(no=-1, yes=last), question, "earliest end", 0, found)
+    sizes = tuple(start + size - 1 for size in NEAR) if near else ()
+    at = _Range(no=start - 1, yes=window.end, near=sizes)
+    return _boundary(at, question, "earliest end", window.unanswered, found)
 
 
-def _start(space: Space, end: int, unanswered: int, then: Callable[[Window], Step]) -> Step:
-    """Find the latest start for this end."""
-    local = space.closure is Closure.FREE
-    near = tuple(end + 1 - size for size in NEAR) if local else ()
+def _start(space: Space, window: Window, then: Callable[[Window], Step], *, near: bool = False) -> Step:
+    """Find the latest start of a window that fails; ``near``: try close to its end first."""
+    end = window.end
 
     def found(at: _Range, unanswered: int) -> Step:
         return then(Window(at.yes, end, unanswered))
@@ -125,7 +142,9 @@ def _start(space: Space, end: int, unanswered: int, then: Callable[[Window], Ste
     def question(start: int) -> tuple[Trial, str]:
         return window_trial(space, Window(start, end)), f"keep {start}..{end}"
 
-    return _boundary(_Range(no=end + 1, yes=0, near=near), question, "latest start", unanswered, found)
+    sizes = tuple(end + 1 - size for size in NEAR) if near else ()
+    at = _Range(no=end + 1, yes=window.start, near=sizes)
+    return _boundary(at, question, "latest start", window.unanswered, found)
 
 
 def _boundary(

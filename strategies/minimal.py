@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from strategies.beyond import beyond
-from strategies.bisect import Window, find_window, window_trial
+from strategies.bisect import First, Window, find_window, window_trial
 from strategies.outcome import Answer
 from strategies.search import Ask, Step
 from strategies.space import Space
@@ -35,15 +35,15 @@ def minimal(space: Space, extra: int | None = None) -> Step:
     return shrink(space, space.whole, (), extra)
 
 
-def reduce(space: Space, extra: int | None = None) -> Step:
-    """Return the first step of the default search: bisect, then a minimal set of what is left."""
+def reduce(space: Space, extra: int | None = None, first: First = First.END) -> Step:
+    """Return the first step of the default search: bisect (see `First`), then a minimal set of what is left."""
 
     def then(window: Window) -> Step:
         keep = window_trial(space, window)
         ends = {space.order[window.start], space.order[window.end]} & keep.elements
         return shrink(space, keep, tuple(sorted(ends, key=space.position.__getitem__)), extra)
 
-    return find_window(space, then)
+    return find_window(space, then, first)
 
 
 def shrink(space: Space, keep: Trial, needed: tuple[int, ...], extra: int | None = None) -> Step:

@@ -28,6 +28,7 @@ FLOORS = {
     "runner.tactic_compare": 4,
     "runner.tactic_runs": 4,
     "runner.ending": 3,
+    "runner.cause": 3,
     "runner.session": 3,
     "runner.judge": 3,
     "runner.crew": 3,

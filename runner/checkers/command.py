@@ -15,12 +15,13 @@ from pathlib import Path
 from runner.candidate import Candidate, Sample
 from runner.checkers.checker import Tools
 from runner.checkers.exit_rules import Ending, ExitRules
+from runner.checkers.measure import Measure
 from runner.checkers.placement import Placement
 from runner.checkers.template import VALUES, Template, digest, variable
 from runner.errors import UsageError
 from runner.model import values
 from runner.schema.checker import CommandChecker, ShowOutput
-from runner.verdict import Verdict
+from runner.verdict import MEASURE, Verdict
 from runner.workers.command import run_command
 from strategies.outcome import Outcome
 
@@ -44,6 +45,7 @@ class CommandCheck:
         self._tools = tools
         self._template = Template(settings.command, tools.cwd, settings.env)
         self._rules = ExitRules(settings)
+        self._measure = Measure(settings.measure)
         self._placement = (
             Placement(tools.at(settings.place), tools.run_folder, keep=settings.keep_placed) if settings.place else None
         )
@@ -85,7 +87,8 @@ class CommandCheck:
         rules = {
             field.name: getattr(settings, field.name)
             for field in dataclasses.fields(settings)
-            if field.name.endswith(("_codes", "_regex")) or field.name in {"env", "timeout", "memory_mb", "place"}
+            if field.name.endswith(("_codes", "_regex"))
+            or field.name in {"env", "timeout", "memory_mb", "place", "measure"}
         }
         files = {f"file {word}": digest(path) for word, path in sorted(self._template.files().items())}
         return {
@@ -109,7 +112,8 @@ class CommandCheck:
             if verdict.outcome is not Outcome.PASS:
                 break
         if len(samples) > 1:
-            verdict = dataclasses.replace(verdict, metrics={"sample": number, "samples": len(samples)})
+            counted = {"sample": number, "samples": len(samples)}
+            verdict = dataclasses.replace(verdict, metrics={**verdict.metrics, **counted})
         verdict = dataclasses.replace(verdict, seconds=seconds, peak_rss_mb=peak)
         self._show(candidate, verdict)
         return verdict
@@ -131,10 +135,12 @@ class CommandCheck:
             )
         ending = Ending(end.returncode, end.death, end.cannot_start, _read(path))
         judgement = self._rules.judge(ending, self.describe())
+        measure = self._measure.of(ending.output)
         return Verdict(
             judgement.outcome,
             judgement.signature,
             judgement.reason,
+            {} if measure is None else {MEASURE: measure},
             seconds=end.seconds,
             log=self._tools.relative(path),
             returncode=end.returncode,

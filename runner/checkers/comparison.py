@@ -9,11 +9,12 @@ from typing import Any
 
 from runner.checkers import metrics, tolerance
 from runner.checkers.case import Case
+from runner.checkers.measure import as_number
 from runner.checkers.recorded import compare, has_inf
 from runner.errors import UsageError
 from runner.model.values import TensorFile
 from runner.schema.checker import CompareChecker, Golden, Metric, Tolerance
-from runner.verdict import Signature, Verdict
+from runner.verdict import MEASURE, Signature, Verdict
 from strategies.outcome import Outcome
 
 log = logging.getLogger(__name__)
@@ -88,6 +89,8 @@ class Comparison:
         numbers = worst.difference.numbers() | {"limit": worst.limit}
         found |= {"output": worst.output, "sample": worst.sample, "outputs": len(compared), "failing": len(failing)}
         found |= numbers | ({} if worst.noise is None else {"noise": worst.noise})
+        if not worst.difference.kind or worst.difference.kind == "mismatch":
+            found[MEASURE] = as_number(worst.rank[1])
         if not failing:
             close = self._too_close(worst)
             if close:

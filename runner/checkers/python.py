@@ -8,12 +8,13 @@ from typing import Any
 
 from runner.candidate import Candidate, Sample
 from runner.checkers.checker import Tools
+from runner.checkers.measure import Measure, as_number
 from runner.checkers.normalise import normalise
 from runner.checkers.template import digest
 from runner.checkers.threshold import VALUE, Threshold
 from runner.errors import UsageError
 from runner.schema.checker import PythonChecker
-from runner.verdict import Signature, Verdict
+from runner.verdict import MEASURE, Signature, Verdict
 from runner.workers.reply import Reply
 from strategies.outcome import Outcome
 
@@ -48,6 +49,7 @@ class PythonCheck:
         self._settings = settings
         self._tools = tools
         self.threshold = Threshold(settings)
+        self._measure = Measure(settings.measure)
 
     def check(self, candidate: Candidate) -> Verdict:
         """Call the function once, with all samples."""
@@ -77,6 +79,9 @@ class PythonCheck:
             lease=self._tools.pool.user_kind,
         )
         outcome, signature, reason, numbers = self._read(reply)
+        printed = reply.log.read_text(encoding="utf-8", errors="replace") if reply.log and reply.log.is_file() else ""
+        measure = as_number(numbers.get(MEASURE, self._measure.of(printed)))
+        numbers = {**numbers, **({} if measure is None else {MEASURE: measure})}
         return Verdict(
             outcome, signature, reason, numbers, reply.seconds, self._log(candidate, reply), None, reply.peak_rss_mb
         )
@@ -92,7 +97,7 @@ class PythonCheck:
     def identity(self) -> dict[str, str]:
         """The file's digest, the function, the limits."""
         settings = self._settings
-        limits: list[Any] = [settings.function, settings.python, settings.timeout, settings.memory_mb]
+        limits: list[Any] = [settings.function, settings.python, settings.timeout, settings.memory_mb, settings.measure]
         if self.threshold.is_given:
             limits += [settings.max_drop, settings.max_rise, settings.baseline]
         return {"checker": self.name, "function": json.dumps(limits), f"file {settings.file}": digest(self._file)}
@@ -122,7 +127,8 @@ class PythonCheck:
             numbers = {str(key): value for key, value in result.items() if key not in {"outcome", "detail"}}
         judged = self.threshold.judge(numbers) if said is None else None
         if judged:
-            outcome, why = judged
+            outcome, why, exceeded = judged
+            numbers = {MEASURE: exceeded, **numbers} if exceeded is not None else numbers
             detail = f"{why} {detail}".strip()
         elif isinstance(said, bool):
             outcome = Outcome.PASS if said else Outcome.FAIL

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from runner.checkers.measure import as_number
 from runner.errors import UsageError
 from runner.schema.checker import PythonChecker
 from strategies.outcome import Outcome
@@ -46,14 +47,17 @@ class Threshold:
         """Whether the first number has to be a good model's."""
         return self.is_given and self._baseline is None
 
-    def judge(self, numbers: Mapping[str, Any]) -> tuple[Outcome, str] | None:
-        """Return the outcome of a number and why; None where there is no number to judge."""
+    def judge(self, numbers: Mapping[str, Any]) -> tuple[Outcome, str, float | None] | None:
+        """Return the outcome of a number, why, and how far it is off in units of what is allowed.
+
+        None where there is no number to judge; how far is None where nothing is known to count from.
+        """
         value = numbers.get(VALUE)
         if not self.is_given or isinstance(value, bool) or not isinstance(value, int | float):
             return None
         if self._baseline is None:
             finite = math.isfinite(value)
-            return (Outcome.PASS if finite else Outcome.FAIL), f"{value:g}, the baseline"
+            return (Outcome.PASS if finite else Outcome.FAIL), f"{value:g}, the baseline", None
         (key, (amount, relative)), *_ = self._limits.items()
         allowed = amount * abs(self._baseline) if relative else amount
         moved = self._baseline - value if key == "max_drop" else value - self._baseline
@@ -62,6 +66,7 @@ class Threshold:
         return (
             Outcome.PASS if within else Outcome.FAIL,
             f"{value:g}, where the baseline is {self._baseline:g} (checker.{key}={shown})",
+            as_number(moved / allowed if allowed else moved),
         )
 
     def settle(self, numbers: Mapping[str, Any]) -> None:

@@ -16,7 +16,7 @@ from onnx import ModelProto, SparseTensorProto, TensorProto, TypeProto, helper
 from runner.model import scopes
 from runner.model.graph import Graph, Node
 
-Expose = Literal["frontier", "sinks", "all"]
+Expose = Literal["frontier", "sinks", "own", "all"]
 # the first opset and IR version in which Identity takes a dtype (all others: from the start; 6-bit floats: in none yet)
 _IDENTITY = {
     16: (13, 4), 17: (19, 9), 18: (19, 9), 19: (19, 9), 20: (19, 9), 21: (21, 10), 22: (21, 10), 23: (23, 11),
@@ -55,8 +55,8 @@ def cut(
     ``types``: of tensors, by name (what the file declares is used where there is none). ``constants``: values from
     outside that the candidate holds itself.
     ``expose``: ``frontier``: what the rest of the model or its caller reads (a node that nobody reads exposes its
-    first output); ``sinks``: of these,
-    what no kept node reads; ``all``: every output of every kept node, without a type where none is known.
+    first output); ``sinks``: of these, what no kept node reads; ``own``: the model's own outputs alone; ``all``: every
+    output of every kept node, without a type where none is known.
     Raises CutError where there is nothing to keep, or a value from outside has no known type.
     """
     indices = sorted(set(keep))
@@ -228,6 +228,9 @@ def _exposed(graph: Graph, kept: list[Node], indices: set[int], expose: Expose) 
     for node in kept:
         if expose == "all":
             names.update(dict.fromkeys(node.outputs))
+            continue
+        if expose == "own":
+            names.update(dict.fromkeys(name for name in node.outputs if name in graph.output_set))
             continue
         read = False
         for name in node.outputs:

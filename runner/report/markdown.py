@@ -223,7 +223,8 @@ def _how(summary: Summary) -> str:
         (
             "checks",
             f"{checks.search} to search, {checks.trust} to trust the answer, {checks.reused} verdicts reused"
-            + (f", {checks.refine} to make it smaller in other ways" if checks.refine else ""),
+            + (f", {checks.refine} to make it smaller in other ways" if checks.refine else "")
+            + (f", {checks.cause} to show the cause" if checks.cause else ""),
         ),
         ("outcomes", ", ".join(f"{count} {getattr(name, 'value', name)}" for name, count in summary.outcomes.items())),
         ("seconds", f"{summary.seconds.total:.1f}, of which {summary.seconds.checking:.1f} in checks"),

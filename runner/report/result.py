@@ -31,6 +31,7 @@ def result_json(summary: Summary) -> dict[str, Any]:
             "trust": summary.checks.trust,
             "reused": summary.checks.reused,
             "refine": summary.checks.refine,
+            "cause": summary.checks.cause,
         },
         "outcomes": summary.outcomes,
         "signature": summary.signature,
@@ -58,6 +59,7 @@ def result_json(summary: Summary) -> dict[str, Any]:
         "suspects": summary.suspects,
         "fused": summary.fused,
         "precision": summary.precision,
+        "cause": summary.cause,
         "answers": [
             {
                 "culprits": answer.culprits,

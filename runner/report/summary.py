@@ -12,12 +12,14 @@ class Checks:
     """How many checks were paid for, by purpose, and how many verdicts were reused.
 
     ``refine``: to make an answer smaller that was found and proven already (pairs of nodes, unneeded outputs).
+    ``cause``: to show that the failure of the whole model arises inside the answer.
     """
 
     search: int = 0
     trust: int = 0
     reused: int = 0
     refine: int = 0
+    cause: int = 0
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,8 @@ class Summary:
     rate and its interval). ``reliability``: of a flaky check, its rates and repeats. ``tried``: what was tried beyond
     1-minimality. ``fused``: the engine's layers that the answer's nodes went into, and of which model the engine is.
     ``precision``: of a mixed-precision model, why which nodes are raised, and what is gained.
-    ``answers``: all of them, where several were wanted and found.
+    ``answers``: all of them, where several were wanted and found. ``cause``: what was shown of it, by
+    experiment.
     ``suspects``: tactics of bad builds only.
     """
 
@@ -72,3 +75,4 @@ class Summary:
     fused: Mapping[str, Any] | None = None
     precision: Mapping[str, Any] | None = None
     answers: tuple[Summary, ...] = ()
+    cause: Mapping[str, Any] | None = None

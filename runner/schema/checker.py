@@ -127,6 +127,8 @@ class CommandChecker(CheckerSettings):
     # regular expressions; FAIL only if one is found in stdout or stderr
     fail_regex: list[str] = field(default_factory=list)
     show_output: ShowOutput = ShowOutput.failing
+    # a regular expression whose group is a number that the command prints, larger is worse: how bad a failure is
+    measure: str | None = None
     # also put the candidate at this path before each check (never over a file of the user's)
     place: str | None = None
     # leave the placed candidate there after the last check
@@ -220,5 +222,8 @@ class PythonChecker(CheckerSettings):
     max_drop: Any = None
     # the same for a number that may not rise (less is better)
     max_rise: Any = None
+    # a regular expression whose group is a number that the function prints, larger is worse: how bad a failure is (or
+    # it returns a dict with 'measure')
+    measure: str | None = None
     # the number of a good model; null: that of the model in high precision (strategy=precision)
     baseline: float | None = None

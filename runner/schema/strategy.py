@@ -40,11 +40,26 @@ class SubjectKind(str, Enum):
 
 
 class Find(str, Enum):
-    """How many answers are wanted."""
+    """What is wanted of an answer, and how many."""
 
+    # one, and two experiments on the whole model that show whether the failure arises inside it; where it does not, the
+    # search goes on
+    cause = "cause"
+    # the first that fails alone
     one = "one"
     # after each answer its nodes are fed with good values, until the rest of the model passes
     all = "all"
+
+
+class FirstEnd(str, Enum):
+    """Which end of the failing window a bisection looks for first."""
+
+    # the start where the failure may lie in values and good ones are known up to the model's outputs; else the end
+    auto = "auto"
+    # the latest start: candidates are judged at the model's own outputs
+    start = "start"
+    # the earliest end: candidates start at the model's inputs
+    end = "end"
 
 
 @settings
@@ -59,8 +74,12 @@ class StrategySettings:
     reduce_inputs: bool = True
     # false: keep the model's outputs, remove only from the front (closed under descendants)
     reduce_outputs: bool = True
-    # one answer, or all disjoint ones
-    find: Find = Find.one
+    # what is wanted: the cause, the first answer, or all disjoint ones
+    find: Find = Find.cause
+    # questions to spend on showing the cause; null: as many as the search took, two at least
+    cause_checks: int | None = limited(None, least=0)
+    # reduce and bisect only: which end of the failing window is looked for first
+    first: FirstEnd = FirstEnd.auto
     # questions to spend on pairs, larger sets and growing again once no single node can go; null: up to 8, or 24
     # where answers were not monotone
     extra_checks: int | None = limited(None, least=0)

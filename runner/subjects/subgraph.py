@@ -65,7 +65,7 @@ class Subgraph:
     def make(self, trial: Trial, folder: Path, iteration: int, phase: str, label: str) -> Candidate | Invalid:
         """Write the candidate that keeps ``trial``."""
         try:
-            made = self.cut(trial) if trial else identity(self.graph, self._all_types)
+            made = self.cut(trial) if trial else identity(self.graph, self.types_of_all)
         except CutError as error:
             return Invalid(str(error))
         bad = self._non_finite(made) if trial else None
@@ -86,10 +86,9 @@ class Subgraph:
 
     def cut(self, trial: Trial) -> Cut:
         """Cut the nodes of ``trial`` out of the model. Raises CutError if an outside value has no known type."""
-        constants = self._constants if self.cut_policy is not CutPolicy.input else {}
         # whoever keeps the inputs asks for the earliest failing output, not for values on the way to it
         outputs = OutputPolicy.sinks if self.closure is Closure.ANCESTORS else self.outputs
-        return cut(self.graph, trial.elements, types=self._all_types, constants=constants, expose=outputs.value)
+        return cut(self.graph, trial.elements, types=self.types_of_all, constants=self.constants, expose=outputs.value)
 
     def write(self, made: Cut, folder: Path) -> Path:
         """Write a candidate's model."""
@@ -100,7 +99,7 @@ class Subgraph:
         samples = tuple(
             Sample(
                 {name: sample[name] for name in self.graph.inputs if name in sample},
-                {name: sample[name] for name in self.graph.outputs if name in sample and self._is_told(name)},
+                {name: sample[name] for name in self.graph.outputs if name in sample and self.is_told(name)},
             )
             for sample in self.recorded.values
         )
@@ -124,7 +123,7 @@ class Subgraph:
         return tuple(
             Sample(
                 {name: tensor for name in made.inputs if (tensor := self._feed(name, types[name], values))},
-                {name: values[name] for name in made.outputs if name in values and self._is_told(name)},
+                {name: values[name] for name in made.outputs if name in values and self.is_told(name)},
             )
             for values in self.recorded.values
         )
@@ -146,8 +145,11 @@ class Subgraph:
         self._seeded[name] = seeded(name, tensor_type.elem_type, shape, seed=self.seed, path=place)
         return self._seeded[name]
 
-    def _is_told(self, name: str) -> bool:
-        """Whether the good side says what a tensor holds; a reference model does so for those that have a partner."""
+    def is_told(self, name: str) -> bool:
+        """Return whether the good side says what a tensor holds.
+
+        A reference model does so for tensors that have a partner.
+        """
         return self.recorded.partners is None or name in self.recorded.partners
 
     def spoilt(self, without: frozenset[int]) -> frozenset[int]:
@@ -156,15 +158,14 @@ class Subgraph:
         Fed to a candidate, it would itself explain a failure.
         """
         gone = set(without)
-        constants = self._constants if self.cut_policy is not CutPolicy.input else {}
         for node in self.graph.nodes:
             for name in node.inputs if node.index not in gone else ():
-                if self.graph.producers.get(name) in gone and name not in constants and self._is_spoilt(name):
+                if self.graph.producers.get(name) in gone and name not in self.constants and self.is_spoilt(name):
                     gone.add(node.index)
         return frozenset(gone) - without
 
-    def _is_spoilt(self, name: str) -> bool:
-        """Whether a value that is fed would itself explain a failure."""
+    def is_spoilt(self, name: str) -> bool:
+        """Return whether a value that is fed would itself explain a failure."""
         held = [values[name] for values in self.recorded.values if name in values]
         return any(not tensor.finite for tensor in held) and not self._meant(name)
 
@@ -173,7 +174,7 @@ class Subgraph:
 
         One that is meant would not: the -Inf of an attention's mask, a NaN that the model looks for and replaces.
         """
-        return next((name for name in made.inputs if name not in self.graph.inputs and self._is_spoilt(name)), None)
+        return next((name for name in made.inputs if name not in self.graph.inputs and self.is_spoilt(name)), None)
 
     def _meant(self, name: str) -> bool:
         """Whether a NaN or Inf is meant: it does not reach the failing outputs, or the reference run ended finite."""
@@ -188,15 +189,18 @@ class Subgraph:
         return self.recorded.healthy(self.graph.outputs)
 
     @cached_property
-    def _all_types(self) -> dict[str, onnx.TypeProto]:
+    def types_of_all(self) -> dict[str, onnx.TypeProto]:
+        """The types of tensors: as declared, inferred, recorded, the last one that is known."""
         return {**self.graph.value_types, **self.types, **recorded_types(self.recorded.values)}
 
     @cached_property
-    def _constants(self) -> dict[str, onnx.TensorProto]:
+    def constants(self) -> dict[str, onnx.TensorProto]:
         """Values that become constants.
 
-        Those that no data reaches, if all samples agree (or all, if the user says so).
+        Those that no data reaches, if all samples agree (or all, or none, if the user says so).
         """
+        if self.cut_policy is CutPolicy.input:
+            return {}
         values = self.recorded.values
         every = set(values[0]).difference(self.graph.inputs) if values else set()
         names = every if self.cut_policy is CutPolicy.constant else every & self.graph.data_independent

@@ -1,0 +1,46 @@
+"""How bad a failure is: the number that a check prints, found by ``checker.measure``."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from runner.errors import UsageError
+
+LARGEST = 1e300
+"""What stands for an infinity or a NaN: JSON has neither, and nothing is worse."""
+
+
+class Measure:
+    """A regular expression over what a check prints; larger numbers are worse.
+
+    ``regex``: its first group, or all of it where it has none, is the number; None: nothing is measured. Raises
+    UsageError for what is no regular expression.
+    """
+
+    def __init__(self, regex: str | None) -> None:
+        try:
+            self._regex = re.compile(regex, re.MULTILINE) if regex else None
+        except re.error as error:
+            raise UsageError(
+                f"checker.measure: {regex!r} is no regular expression: {error}; write it as checker.measure="
+                "'error ([0-9.e+-]+)'"
+            ) from error
+
+    def of(self, text: str) -> float | None:
+        """Return the largest number that is found; None where there is none."""
+        if self._regex is None:
+            return None
+        found = [match[1] if match.re.groups else match[0] for match in self._regex.finditer(text)]
+        return max((number for one in found if (number := as_number(one)) is not None), default=None)
+
+
+def as_number(value: object) -> float | None:
+    """Return a number, or text that is one, as a float that JSON can hold; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return LARGEST if math.isnan(number) else max(-LARGEST, min(LARGEST, number))
