@@ -1,10 +1,11 @@
 """Reduce real failures with known culprits and compare.
 
-    python -m benchmarks.cases FOLDER_OF_CASES [CASE ...] [--option key=value ...]
+    python -m benchmarks.cases FOLDER_OF_CASES [CASE ...] [--times N] [--remember] [--option key=value ...]
 
 Each case is a folder with model.onnx, inputs.npz, check.py (exit 1: the bug shows, 4: another failure, 2, 3, 5: no
-answer) and truth.json (culprit_nodes, any_of). Prints a table: nodes before / after / truth, checks, whether the
-culprits are exactly right.
+answer) and truth.json (culprit_nodes, any_of). Prints a table: nodes before / after / truth, what is known about the
+cause with the outcome of its experiments, checks, whether the culprits are exactly right. ``--times``: runs of each
+case. ``--remember``: run what is exact of a flaky check once for each model (see `benchmarks.remembered`).
 """
 
 from __future__ import annotations
@@ -14,11 +15,19 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections import Counter
 from pathlib import Path
+from typing import Any
+
+import onnx
+
+REMEMBERED = Path(__file__).with_name("remembered.py")
 
 
-def command(case: Path, out: Path, options: list[str]) -> list[str]:
+def command(case: Path, out: Path, options: list[str], memory: Path | None) -> list[str]:
     check = f"{sys.executable} {case / 'check.py'} {{model}} {{inputs}}"
+    if memory is not None:
+        check = f"{sys.executable} -I -S {REMEMBERED} {case} {memory} {{model}} {{inputs}}"
     return [
         *(sys.executable, "-m", "runner", "strategy=reduce", f"model={case / 'model.onnx'}"),
         *("inputs=files", f"inputs.path={case / 'inputs.npz'}", "checker=command", f"checker.command='{check}'"),
@@ -27,10 +36,32 @@ def command(case: Path, out: Path, options: list[str]) -> list[str]:
     ]
 
 
-def right(culprits: list[str], truth: dict[str, object]) -> bool:
+def right(culprits: list[str], truth: dict[str, Any], model: Path) -> str:
+    """Return "exact", or "exact, another instance" for as many nodes of the same operators; "" for anything else."""
     answers = truth.get("any_of") or [truth["culprit_nodes"]]
-    assert isinstance(answers, list)
-    return any(sorted(culprits) == sorted(answer) for answer in answers)
+    if any(sorted(culprits) == sorted(answer) for answer in answers):
+        return "exact"
+    graph = onnx.load(str(model), load_external_data=False).graph
+    operators = {name: node.op_type for node in graph.node for name in (node.name, node.output[0])}
+
+    def pattern(names: list[str]) -> Counter[str]:
+        return Counter(operators.get(name, name) for name in names)
+
+    return "exact, another instance" if any(pattern(culprits) == pattern(answer) for answer in answers) else ""
+
+
+def experiments(result: dict[str, Any]) -> list[str]:
+    """Return the cells of the cause: status, whole, (a), (b)."""
+    cause = result.get("cause")
+    if not cause:
+        return ["", "", "", ""]
+    main = next((one for one in cause["answers"] if one["is_cause"]), cause["answers"][0])
+
+    def shown(one: dict[str, Any] | None) -> str:
+        return "" if one is None else one["outcome"] + (f" {one['measure']:.3g}" if one["measure"] is not None else "")
+
+    copies = f", {len(main['instances'])} instances" if len(main["instances"]) > 1 else ""
+    return [cause["status"] + copies, shown(cause["whole"]), shown(main["good_outputs"]), shown(main["good_inputs"])]
 
 
 def main() -> int:
@@ -39,34 +70,46 @@ def main() -> int:
     parser.add_argument("cases", nargs="*")
     parser.add_argument("--option", action="append", default=[])
     parser.add_argument("--keep", type=Path, help="leave the run folders here")
+    parser.add_argument("--times", type=int, default=1)
+    parser.add_argument("--remember", action="store_true")
     given = parser.parse_args()
     folder = given.folder.resolve()
     names = given.cases or sorted(path.parent.name for path in folder.glob("*/truth.json"))
-    print("| case | before | after | truth | search | trust | seconds | exit | culprits |")
-    print("|---" * 9 + "|")
-    wrong = 0
-    for name in names:
-        truth = json.loads((folder / name / "truth.json").read_text())
-        with tempfile.TemporaryDirectory() as scratch:
-            out = (given.keep or Path(scratch)) / name
-            done = subprocess.run(
-                command(folder / name, out, given.option), capture_output=True, text=True, check=False
-            )
-            result = json.loads((out / "result.json").read_text()) if (out / "result.json").exists() else None
-        if result is None:
-            print(f"| {name} | | | | | | | {done.returncode} | {done.stderr[-300:]} |")
-            wrong += 1
-            continue
-        exact = right(result["culprits"], truth)
-        wrong += not exact
-        nodes, checks = result["nodes"], result["checks"]
-        shown = "exact" if exact else "WRONG: " + ", ".join(result["culprits"]) + " " + result["message"]
-        cells = [
-            *(name, nodes["before"], nodes["after"], truth["minimal_nodes"], checks["search"], checks["trust"]),
-            *(f"{result['seconds']['total']:.1f}", done.returncode, shown),
-        ]
-        print("| " + " | ".join(map(str, cells)) + " |", flush=True)
-    return 1 if wrong else 0
+    head = ("case", "before", "after", "truth", "cause", "whole", "(a)", "(b)", "search", "cause", "trust", "seconds")
+    print(f"| {' | '.join(head)} | exit | culprits |")
+    print("|---" * (len(head) + 2) + "|")
+    counts: Counter[str] = Counter()
+    with tempfile.TemporaryDirectory() as scratch:
+        for name in names:
+            memory = Path(scratch) / "memory" / name if given.remember else None
+            if memory:
+                memory.mkdir(parents=True)
+            for time in range(given.times):
+                out = (given.keep or Path(scratch)) / (f"{name}_{time}" if given.times > 1 else name)
+                counts[f"{name}: {run(folder / name, out, given.option, memory)}"] += 1
+    if given.times > 1:
+        print("\n".join(f"{what} {count} times" for what, count in sorted(counts.items())))
+    return 1 if any(what.endswith("WRONG") for what in counts) else 0
+
+
+def run(case: Path, out: Path, options: list[str], memory: Path | None) -> str:
+    """Run one case and print its row; return whether it was exact."""
+    truth = json.loads((case / "truth.json").read_text())
+    done = subprocess.run(command(case, out, options, memory), capture_output=True, text=True, check=False)
+    result = json.loads((out / "result.json").read_text()) if (out / "result.json").exists() else None
+    if result is None:
+        print(f"| {case.name} | | | | | | | | | | | | {done.returncode} | {done.stderr[-300:]} |")
+        return "WRONG"
+    exact = right(result["culprits"], truth, case / "model.onnx")
+    nodes, checks = result["nodes"], result["checks"]
+    shown = exact or "WRONG: " + ", ".join(result["culprits"]) + " " + result["message"]
+    cells = [
+        *(case.name, nodes["before"], nodes["after"], truth["minimal_nodes"], *experiments(result)),
+        *(checks["search"], checks["cause"], checks["trust"]),
+        *(f"{result['seconds']['total']:.1f}", done.returncode, shown),
+    ]
+    print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+    return exact or "WRONG"
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ import onnx
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto
 
 from runner.report.atomic import write_text
+from runner.report.cause import elsewhere, rows, sentence
 from runner.report.summary import Summary
 
 REPORT_NAME = "REPORT.md"
@@ -68,8 +69,10 @@ def report(
     sections = [
         f"# {_title(summary)}",
         text(summary.message),
+        text(sentence(summary.cause)) if summary.cause else "",
         _failure(summary),
         _nodes(summary, model),
+        _cause(summary),
         _suspects(summary),
         _statistics(summary),
         _fused(summary),
@@ -143,6 +146,24 @@ def _nodes(summary: Summary, proto: ModelProto | None) -> str:
     return _section(
         "The reduced model", f"{size} Opsets: {text(opsets)}; IR version {proto.ir_version}.\n\n{table}{cut}{nested}"
     )
+
+
+def _cause(summary: Summary) -> str:
+    if not summary.cause:
+        return ""
+    head = ("nodes", "", "good values for what they give", "good values for what they read")
+    table = _table(head, rows(summary.cause, _listed), names=1)
+    others = elsewhere(summary.cause, _listed)
+    places = "\n\nThe same pattern stands at:\n\n" + _list(code(_cut(one)) for one in others) if others else ""
+    measured = "" if summary.cause["whole"]["measure"] is None else " How bad it is, by the check, in parentheses."
+    return _section(
+        "The cause",
+        f"Experiments on the whole model, judged at its own outputs.{measured}\n\n{table}{places}",
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names)
 
 
 def _raised(summary: Summary, told: Mapping[str, Any]) -> str:

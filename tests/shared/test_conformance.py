@@ -146,7 +146,7 @@ def test_replay_never_checks_again(tmp_path: Path) -> None:
     second = winnow(REDUCABLE, *by_command(check), f"journal.reuse=[{tmp_path / 'one'}]", folder=tmp_path / "two")
     assert (first.code, second.code) == (0, 0), second.output
     assert log.read_text() == calls
-    assert second.result["checks"] | {"reused": 0} == {"search": 0, "trust": 0, "reused": 0, "refine": 0}
+    assert second.result["checks"] | {"reused": 0} == {"search": 0, "trust": 0, "reused": 0, "refine": 0, "cause": 0}
     assert first.model() == second.model()
 
 

@@ -1,0 +1,64 @@
+"""The cause, in words: the first lines of REPORT.md, and a table of the experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+SENTENCES: Mapping[str, str] = {
+    "proven": (
+        "Cause: proven. With good values in place of what these nodes give, the whole model passes; with good values "
+        "in place of what they read, it still fails as badly. The failure arises inside them."
+    ),
+    "joint": (
+        "Cause: joint. Several sets of nodes fail alone; with good values in place of what all of them give, the whole "
+        "model passes, and leaving out any of them it does not."
+    ),
+    "not proven": (
+        "Cause: not proven. These nodes fail alone, but that the failure of the whole model arises inside them was not "
+        "shown"
+    ),
+    "untested": (
+        "Cause: untested. These nodes fail alone; whether the failure of the whole model arises inside them could not "
+        "be tested"
+    ),
+}
+_MOST_INSTANCES = 20
+
+
+def sentence(cause: Mapping[str, Any]) -> str:
+    """Return what was shown, and why not more."""
+    said = SENTENCES[cause["status"]]
+    return f"{said}: {cause['reason']}." if cause["reason"] else said if said.endswith(".") else f"{said}."
+
+
+def rows(cause: Mapping[str, Any], names: Callable[[Sequence[str]], str]) -> list[tuple[str, str, str, str]]:
+    """Return a row for the whole model and one for each answer: nodes, role, the two experiments."""
+    several = len(cause["answers"]) > 1
+    found = [("the whole model", "", _shown(cause["whole"]), "")]
+    for answer in cause["answers"]:
+        role = "the cause" if answer["is_cause"] else "fails alone too; not the cause" if several else "fails alone"
+        if answer["is_cause"] and cause["status"] == "joint":
+            role = "part of the cause"
+        copies = len(answer["instances"])
+        if copies > 1:
+            role += f"; its pattern stands {copies} times, all tested together"
+        found.append((names(answer["culprits"]), role, _shown(answer["good_outputs"]), _shown(answer["good_inputs"])))
+    return found
+
+
+def elsewhere(cause: Mapping[str, Any], names: Callable[[Sequence[str]], str]) -> list[str]:
+    """Return the other places where the pattern of the cause stands."""
+    return [
+        names(instance)
+        for answer in cause["answers"]
+        if answer["is_cause"]
+        for instance in answer["instances"]
+        if list(instance) != list(answer["culprits"])
+    ][:_MOST_INSTANCES]
+
+
+def _shown(one: Mapping[str, Any] | None) -> str:
+    if one is None:
+        return ""
+    return one["outcome"] if one["measure"] is None else f"{one['outcome']} ({one['measure']:.3g})"
