@@ -15,6 +15,7 @@ import random
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 EXACT = (
     "import json, sys\n"
@@ -26,28 +27,26 @@ EXACT = (
 
 
 def main() -> int:
-    case, memory, *files = sys.argv[1:]
-    with open(os.path.join(case, "check.py")) as file:
-        config = ast.literal_eval(re.search(r"^CFG = (\{.*\})$", file.read(), re.MULTILINE)[1])
+    case, memory, *files = map(Path, sys.argv[1:])
+    config = ast.literal_eval(re.search(r"^CFG = (\{.*\})$", (case / "check.py").read_text(), re.MULTILINE)[1])
     digest = hashlib.sha256()
     for path in files:
-        with open(path, "rb") as file:
-            digest.update(file.read())
-    place = os.path.join(memory, digest.hexdigest())
-    if os.path.exists(place):
-        with open(place) as file:
-            code, why = json.load(file)
+        digest.update(path.read_bytes())
+    place = memory / digest.hexdigest()
+    if place.exists():
+        code, why = json.loads(place.read_text())
     else:
-        venvs = os.environ.get("CASE_VENVS", os.path.expanduser("~/.cache/failing-cases/venvs"))
-        python = os.path.join(venvs, config["venv"], "bin", "python")
-        done = subprocess.run([python, "-c", EXACT, case, *files], capture_output=True, text=True, check=False)
+        venvs = Path(os.environ.get("CASE_VENVS", "~/.cache/failing-cases/venvs")).expanduser()
+        python = str(venvs / config["venv"] / "bin" / "python")
+        argv = [python, "-c", EXACT, str(case), *map(str, files)]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
         if done.returncode:
             print(done.stderr[-500:])
             return 5
         code, why = json.loads(done.stdout.splitlines()[-1])
-        with open(f"{place}.{os.getpid()}", "w") as file:
-            json.dump([code, why], file)
-        os.replace(file.name, place)
+        partial = place.with_suffix(f".{os.getpid()}")
+        partial.write_text(json.dumps([code, why]))
+        partial.replace(place)
     if code in (0, 1):  # (P(exit 1) where the bug shows, P(exit 1) where it does not)
         hit = random.SystemRandom().random() < config["flaky"][1 - code]
         code, why = (1, f"BUG (flaky): {why}") if hit else (0, f"pass (flaky): {why}")

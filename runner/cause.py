@@ -156,8 +156,8 @@ class Prover:
         self._base: Subgraph = self.judge.subject
         most = self.asked if self.causes.most is None else self.causes.most
         self._left = max(most, LEAST_QUESTIONS)
-        whole = self.judge.journal.get(self._base.space.whole, 0)
-        self._whole = Experiment.of(whole) if whole else Experiment(Outcome.FAIL)
+        failed = [one for one in self.judge.counted(self._base.space.whole) if one.outcome is Outcome.FAIL]
+        self._whole = Experiment.of(failed[0]) if failed else Experiment(Outcome.FAIL)
         signature = self.judge.baseline
         self._alive = signature is not None and not signature.about_values
         self._judges: dict[Good, Judge] = {}
