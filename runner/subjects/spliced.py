@@ -126,4 +126,4 @@ class Spliced:
             return f"no good value of {name!r} is known"
         if name in self.base.recorded.unfit:
             return self.base.recorded.unfit[name]
-        return f"the value recorded for {name!r} is not finite" if self.base.is_spoilt(name) else ""
+        return f"the reference has a NaN or Inf in {name!r} as well" if self.base.is_spoilt(name) else ""
