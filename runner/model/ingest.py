@@ -37,7 +37,8 @@ def ingest(args: Mapping[str, Any]) -> dict[str, Any]:
 
     Returns ``bytes`` (of the model file and the files it refers to), ``weights_bytes`` (of all weights), ``nodes``
     (elements: top-level nodes, Constants not counted), ``constants`` (how many Constants became initializers),
-    ``warnings``, ``sha256`` (over the model file and its external data).
+    ``warnings``, ``sha256`` (over the model file and its external data), ``behind_link`` (whether the path is a
+    link and external data lie beside its target only: no runtime finds them from the path).
     Raises ModelError, one clear line, for whatever is wrong with the files.
     """
     path, store = Path(args["model"]), Path(args["store"])
@@ -70,6 +71,7 @@ def ingest(args: Mapping[str, Any]) -> dict[str, Any]:
         "constants": constants,
         "warnings": warnings,
         "sha256": digest.hexdigest(),
+        "behind_link": files.behind_link,
     }
 
 
