@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 from onnx import ModelProto, TensorProto
 
 from runner.model import scopes, storage
@@ -157,7 +158,7 @@ def _place(tensor: TensorProto, size: int, files: ExternalFiles, weights: Weight
 def _save(model: ModelProto, target: Path, source: Path) -> None:
     try:
         data = model.SerializeToString()
-    except ValueError as error:
+    except (ValueError, EncodeError) as error:  # the class differs between the versions of protobuf
         raise ModelError(f"{source}: its structure without weights does not fit in 2 GiB ({error})") from None
     temporary = target.with_name(target.name + ".part")
     temporary.write_bytes(data)
