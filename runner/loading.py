@@ -37,7 +37,8 @@ log = logging.getLogger(__name__)
 class Loaded:
     """A model that is ready to be cut.
 
-    ``sha256``: of the file and its external data. ``path``: the user's own file. ``inherited``: what a parent of its
+    ``sha256``: of the file and its external data. ``path``: the user's own file (of a link the
+    target, where its weights lie beside that only). ``inherited``: what a parent of its
     own (reference.model) tells, if it has one.
     """
 
@@ -65,6 +66,8 @@ def load(settings: Settings, pool: Pool, folder: Path, *, record: bool = True) -
     cleaned, said = sanitized(settings, path, pool, folder)
     facts = ingest("model", cleaned, store, settings, pool)
     remove_sanitized(folder)
+    if facts["behind_link"]:
+        path = path.resolve()
     warnings = [*said, *facts["warnings"]]
     graph = Graph.load(store.structure)
     values, unusable = _samples(settings, graph, pool, folder)

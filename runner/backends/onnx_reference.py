@@ -1,9 +1,10 @@
 """The reference evaluator of the onnx package: numpy semantics, where fp16 really rounds and overflows."""
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
-# ruff: noqa: UP006, UP035, PLC0415
+# ruff: noqa: UP006, UP035, PLC0415, PTH100, PTH114, PTH118, PTH120, PTH123
 from __future__ import annotations
 
+import os
 from typing import Any, Dict, Iterator, List, Tuple
 
 import numpy as np
@@ -58,7 +59,7 @@ class OnnxReference:
 
         try:
             # by path, since the evaluator of some versions opens the file itself and then does not find external data
-            model = onnx.load(path)
+            model = _linked(path) or onnx.load(path)
             evaluator = ReferenceEvaluator(model)
         except Exception as error:
             raise StageError("load", type(error).__name__, str(error) or repr(error)) from error
@@ -125,6 +126,30 @@ def _has_optionals(model: Any) -> bool:
     """Whether a value that looks like a tensor may be an optional."""
     declared = any(value.type.WhichOneof("value") == "optional_type" for value in model.graph.input)
     return declared or any(node.op_type == "Optional" for node in _nodes(model))
+
+
+def _linked(path: str) -> Any:
+    """Return a model whose external data are links, as in the cache of a model hub: the onnx package reads no links.
+
+    None where there are none.
+    """
+    import onnx
+
+    folder = os.path.dirname(os.path.abspath(path))
+    model = onnx.load(path, load_external_data=False)
+    graphs = [model.graph, *(attribute.g for node in _nodes(model) for attribute in node.attribute)]
+    outside = [tensor for graph in graphs for tensor in graph.initializer if tensor.data_location == tensor.EXTERNAL]
+    places = [{entry.key: entry.value for entry in tensor.external_data} for tensor in outside]
+    files = [os.path.join(folder, place.get("location", "")) for place in places]
+    if not any(os.path.islink(name) for name in files):
+        return None
+    for tensor, place, name in zip(outside, places, files):  # noqa: B905 - equally long
+        with open(name, "rb") as file:
+            file.seek(int(place.get("offset", 0)))
+            tensor.raw_data = file.read(int(place.get("length", -1)))
+        tensor.ClearField("data_location")
+        tensor.ClearField("external_data")
+    return model
 
 
 def _nodes(model: Any) -> List[Any]:

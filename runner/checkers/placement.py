@@ -11,18 +11,24 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from runner.errors import UsageError
+from onnx import ModelProto
 
-# the one file that holds the weights of large candidates; a candidate refers to it by this name
-WEIGHTS = "weights.bin"
+from runner.errors import UsageError
+from runner.model import scopes, storage
+from runner.model.errors import ModelError
+from runner.model.external import ExternalFiles
+
+# the key of an entry that names a file of weights: a model without it has all of them inside
+_LOCATION = b"location"
 
 
 class Placement:
     """Puts candidates, one at a time, at ``path``; it never touches a file that it did not put there.
 
     A note in ``run_folder`` remembers what was placed, so that a run which was killed knows its own file when it goes
-    on. Large candidates refer to a weights file beside them: it is hard-linked (copied where the file systems differ).
-    Raises UsageError if a file of the user's is in the way.
+    on. All files of weights that a candidate refers to (a large one, or the user's own model) are copied beside it
+    under the names by which it refers to them, once: a copy is used again as long as neither it nor what it is a copy
+    of has changed. Raises UsageError if a file of the user's is in the way.
     """
 
     def __init__(self, path: Path, run_folder: Path, *, keep: bool) -> None:
@@ -31,6 +37,8 @@ class Placement:
         self._note = run_folder / "placed.json"
         self._lock = threading.Lock()
         self._ours = self._read_note()
+        # of each file of weights that this process has placed, what it was copied from and what it was then
+        self._copied: dict[Path, tuple[object, object]] = {}
         self._refuse_foreign(path)
 
     @contextmanager
@@ -49,12 +57,24 @@ class Placement:
 
     def _put(self, model: Path) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        weights, beside = model.parent / WEIGHTS, self._path.parent / WEIGHTS
-        if weights.exists() and not (beside in self._ours and _as_large(beside, weights)):
-            self._copy(weights, beside)
-            if not self._keep:
-                weakref.finalize(self, beside.unlink, missing_ok=True)
+        for location, source in _weights(model).items():
+            self._put_weights(source, self._path.parent / location)
         self._copy(model, self._path)
+
+    def _put_weights(self, source: Path, target: Path) -> None:
+        if target == self._path:
+            raise UsageError(
+                f"checker.place={self._path}: the model's weights lie in a file of this name; choose another path"
+            )
+        if target.exists() and target not in self._ours and target.samefile(source):
+            return  # the user's own weights, and the path is in their folder
+        if target.exists() and self._copied.get(target) == (_stamp(source), _stamp(target)):
+            return
+        target.parent.mkdir(parents=True, exist_ok=True)
+        self._copy(source, target)
+        if not self._keep and target not in self._copied:
+            weakref.finalize(self, target.unlink, missing_ok=True)
+        self._copied[target] = _stamp(source), _stamp(target)
 
     def _copy(self, source: Path, target: Path) -> None:
         self._refuse_foreign(target)
@@ -80,5 +100,26 @@ class Placement:
             return set()
 
 
-def _as_large(one: Path, other: Path) -> bool:
-    return one.exists() and one.stat().st_size == other.stat().st_size
+def _weights(model: Path) -> dict[str, Path]:
+    """The files that a model refers to, by the names that it has for them.
+
+    Raises UsageError where one is missing: what a run starts with was read, so somebody took it away.
+    """
+    content = model.read_bytes()
+    if _LOCATION not in content:
+        return {}
+    proto, files = ModelProto.FromString(content), ExternalFiles(model)
+    found: dict[str, Path] = {}
+    for tensor in (*scopes.initializers(proto), *scopes.inline_tensors(proto)):
+        if storage.is_external(tensor):
+            try:
+                found[storage.reference(tensor)[0]] = files.region(tensor)[0]
+            except (ModelError, ValueError) as error:
+                raise UsageError(f"checker.place: {model} cannot be placed: {error}") from error
+    return found
+
+
+def _stamp(path: Path) -> tuple[object, ...]:
+    """What changes when a file does."""
+    status = path.stat()
+    return path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

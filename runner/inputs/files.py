@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import logging
+import lzma
 import re
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import MapProto, OptionalProto, SequenceProto, TensorProto
 
 from runner.errors import UsageError
+from runner.inputs import arrays
 from runner.inputs.declared import Declared, listing, type_name
 from runner.inputs.fit import fitted
-from runner.model import containers, values
+from runner.model import containers, storage, values
 from runner.model.values import TensorFile
 from runner.schema.inputs import FilesInputs
 
@@ -26,7 +28,13 @@ _KINDS = (
     "an .npz (arrays by input name), an .npy or .pb (models with one input), a test_data_set folder (input_0.pb ...), "
     "a folder of test_data_set_* folders or of .npz files, or a list of these"
 )
-_BROKEN = (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, DecodeError)
+# what a damaged file may raise; RuntimeError and NotImplementedError: a zip archive that is encrypted, or packed in a
+# way that Python does not know
+_BROKEN = (
+    *(OSError, ValueError, EOFError, KeyError, MemoryError, ArithmeticError, RuntimeError, NotImplementedError),
+    *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, DecodeError),
+)
+_PROTOBUF_LIMIT = 1 << 31
 
 
 def from_files(
@@ -91,6 +99,8 @@ def _read(source: Path, inputs: Mapping[str, Declared], target: Path) -> Iterato
     for position, (name, one) in enumerate(inputs.items()):
         try:
             value = held[name]()
+        except UsageError:
+            raise
         except _BROKEN as error:
             raise _unreadable(source, error, name) from error
         path = target / f"input_{position}.pb"
@@ -119,24 +129,23 @@ _Held = dict[str, Callable[[], Any]]
 
 
 def _npz(source: Path, inputs: Mapping[str, Declared]) -> _Held:
-    def reader(name: str) -> Callable[[], np.ndarray[Any, Any]]:
-        def read() -> np.ndarray[Any, Any]:
-            with np.load(source, allow_pickle=False) as arrays:
-                return np.asarray(arrays[name])
+    def reader(name: str) -> Callable[[], Any]:
+        return lambda: arrays.read_member(source, name, _judge(source, inputs[name]))
 
-        return read
-
-    if not zipfile.is_zipfile(source):
-        raise ValueError("it is no npz archive")
-    with np.load(source, allow_pickle=False) as arrays:
-        return {name: reader(name) for name in arrays.files}
+    return {name: reader(name) for name in arrays.members(source)}
 
 
 def _npy(source: Path, inputs: Mapping[str, Declared]) -> _Held:
-    def read() -> np.ndarray[Any, Any]:
-        return np.asarray(np.load(source, allow_pickle=False))
+    name = _only(source, inputs)
+    return {name: lambda: arrays.read_npy(source, _judge(source, inputs[name]))}
 
-    return {_only(source, inputs): read}
+
+def _judge(source: Path, one: Declared) -> arrays.Judge:
+    def judge(shape: tuple[int, ...]) -> None:
+        if one.structure is None and (why := one.mismatch(one.dtype, shape)):
+            raise UsageError(f"{source}: {one.name!r} {why}")
+
+    return judge
 
 
 def _pb(source: Path, inputs: Mapping[str, Declared]) -> _Held:
@@ -173,17 +182,25 @@ def _message(file: Path, one: Declared) -> Any:
     if one.structure is None:
         return _tensor(file)
     try:
-        return containers.parse(file.read_bytes(), one.structure)
+        return containers.parse(_bytes(file), one.structure)
     except ValueError as error:
         raise ValueError(f"{error}; the model declares {one}") from error
 
 
 def _tensor(file: Path) -> TensorProto:
     tensor = TensorProto()
-    tensor.ParseFromString(file.read_bytes())
+    tensor.ParseFromString(_bytes(file))
     if tensor.data_location == TensorProto.EXTERNAL:
         raise ValueError(f"{file.name} refers to data outside it")
+    if problem := storage.size_problem(tensor):
+        raise ValueError(f"the tensor in {file.name}: {problem}")
     return tensor
+
+
+def _bytes(file: Path) -> bytes:
+    if (size := file.stat().st_size) >= _PROTOBUF_LIMIT:
+        raise ValueError(f"{file.name} has {size} bytes; a protobuf file has less than 2 GiB")
+    return file.read_bytes()
 
 
 def _only(source: Path, inputs: Mapping[str, Declared]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,15 +19,17 @@ from runner.errors import UsageError
 from runner.inputs.declared import Declared, refuse_unknown, type_name
 from runner.inputs.fit import Value, tensor
 from runner.model import values
-from runner.model.types import Structure
+from runner.model.types import Structure, is_integer, limits_of
 from runner.model.values import TensorFile
 from runner.schema.inputs import RandomInputs
 
 log = logging.getLogger(__name__)
 
-_FLOAT_RANGE = (-1.0, 1.0)
+# [low, high)
+Span = tuple[float, float]
+_FLOAT_RANGE: Span = (-1.0, 1.0)
 # 0 and 1: what any index, axis, token id or mask can be
-_INTEGER_RANGE = (0.0, 2.0)
+_INTEGER_RANGE: Span = (0, 2)
 _ELEMENT_TYPES = {form: int(getattr(SequenceProto, form.upper())) for form in ("tensor", "sequence", "map", "optional")}
 _STRINGS = np.array([b"a", b"b"], dtype=object)
 # numpy's limit before 2.0
@@ -41,33 +44,31 @@ def from_random(
     """Values for every input: floats in [-1, 1), integers 0 or 1, unless ``ranges`` says otherwise ([low, high)).
 
     A dynamic dimension without a given shape becomes 1, which is logged. A sequence gets two elements, a map two keys,
-    an optional a value. Raises UsageError for a bad range, for
+    an optional a value. Raises UsageError for a bad range or one that the type of its input cannot hold, for
     ``samples`` below 1, for an input of unknown rank without a given shape and for one too large for this machine.
     """
     if settings.samples < 1:
         raise UsageError(f"inputs.samples={settings.samples}: at least 1")
     refuse_unknown("inputs.ranges", [name for name in settings.ranges if name], inputs)
     shapes = {name: _shape(one) for name, one in inputs.items()}
+    spans = {name: span_of(settings.ranges, one) for name, one in inputs.items()}
     result = []
     for number in range(settings.samples):
         sample = {}
         for position, (name, one) in enumerate(inputs.items()):
             path = folder / f"sample_{number}" / f"input_{position}.pb"
             path.parent.mkdir(parents=True, exist_ok=True)
-            span = _range(settings.ranges, name)
             if one.structure is None:
-                sample[name] = values.write(draw(one, shapes[name], settings.seed, number, span), name, path)
+                sample[name] = values.write(draw(one, shapes[name], settings.seed, number, spans[name]), name, path)
             else:
-                drawn = _container(one, one.structure, shapes[name], (settings.seed, number, span), "")
+                drawn = _container(one, one.structure, shapes[name], (settings.seed, number, spans[name]), "")
                 sample[name] = values.write_container(drawn, one.structure, name, path)
         result.append(sample)
     return tuple(result)
 
 
-def draw(
-    one: Declared, shape: Sequence[int], seed: int, sample: int = 0, span: tuple[float, float] | None = None
-) -> Value:
-    """One tensor of ``one``'s type, uniform in ``span`` = [low, high)."""
+def draw(one: Declared, shape: Sequence[int], seed: int, sample: int = 0, span: Span | None = None) -> Value:
+    """One tensor of ``one``'s type, uniform in ``span`` = [low, high), which the type holds."""
     digest = hashlib.sha256(f"{seed}\0{one.name}\0{sample}".encode()).digest()
     generator = np.random.Generator(np.random.PCG64(int.from_bytes(digest[:16], "little")))
     return tensor(_array(one.dtype, tuple(shape), generator, span), one.name, one.dtype)
@@ -77,7 +78,7 @@ def _container(
     one: Declared,
     structure: Structure,
     shape: Sequence[int],
-    drawing: tuple[int, int, tuple[float, float] | None],
+    drawing: tuple[int, int, Span | None],
     place: str,
 ) -> Any:
     """A sequence, an optional or a map of drawn tensors; ``drawing``: seed, sample and range; ``place``: in it."""
@@ -98,24 +99,33 @@ def _container(
 
 
 def _array(
-    dtype: int, shape: tuple[int, ...], generator: np.random.Generator, span: tuple[float, float] | None
+    dtype: int, shape: tuple[int, ...], generator: np.random.Generator, span: Span | None
 ) -> np.ndarray[Any, Any]:
     if dtype == TensorProto.STRING:
         return np.asarray(_STRINGS[generator.integers(0, 2, shape)], dtype=object).reshape(shape)
-    if dtype == TensorProto.BOOL:
-        return np.asarray(generator.integers(0, 2, shape), dtype=np.bool_)
-    if type_name(dtype).startswith(("int", "uint")):
-        low, high = span or _INTEGER_RANGE
-        return np.asarray(generator.integers(math.ceil(low), max(math.ceil(high), math.ceil(low) + 1), shape))
+    if is_integer(dtype):
+        first, end = (math.ceil(bound) for bound in span or _INTEGER_RANGE)
+        drawn = np.dtype(np.uint64 if end > 1 << 63 else np.int64)
+        return np.asarray(generator.integers(first, end, shape, dtype=drawn))
     low, high = span or _FLOAT_RANGE
     if dtype in (TensorProto.COMPLEX64, TensorProto.COMPLEX128):
-        return np.asarray(generator.uniform(low, high, shape) + 1j * generator.uniform(low, high, shape))
+        return np.asarray(_uniform(generator, low, high, shape) + 1j * _uniform(generator, low, high, shape))
     if dtype == TensorProto.DOUBLE:
-        return generator.uniform(low, high, shape)
+        return _uniform(generator, low, high, shape)
     unit = generator.random(shape, dtype=np.float32)
     # rounding to float32 must not reach the open end (rounding to a smaller type may)
     below = np.nextafter(np.float32(high), np.float32(low))
+    if high - low > float(np.finfo(np.float32).max):
+        # the difference is no float32, both ends are
+        return np.asarray(np.minimum(np.float32(low) * (1 - unit) + np.float32(high) * unit, below), dtype=np.float32)
     return np.asarray(np.minimum(np.float32(low) + np.float32(high - low) * unit, below), dtype=np.float32)
+
+
+def _uniform(generator: np.random.Generator, low: float, high: float, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    if math.isinf(high - low):  # numpy draws no range so wide
+        unit = generator.random(shape)
+        return np.asarray(low * (1 - unit) + high * unit)
+    return np.asarray(generator.uniform(low, high, shape))
 
 
 def _shape(one: Declared) -> tuple[int, ...]:
@@ -150,11 +160,52 @@ def _refuse_absurd(one: Declared, shape: tuple[int, ...]) -> None:
         )
 
 
-def _range(ranges: Mapping[str, Sequence[Any]], name: str) -> tuple[float, float] | None:
-    span = ranges.get(name, ranges.get(""))
-    if span is None:
+def span_of(ranges: Mapping[str, Sequence[Any]], one: Declared) -> Span | None:
+    """The range of one input, its own or that of all others; None where the default counts.
+
+    Raises UsageError for one that is none, or that the input's type cannot hold.
+    """
+    dtype = one.inside.dtype
+    own = one.name in ranges
+    span = ranges.get(one.name, ranges.get(""))
+    # the range of all others speaks of numbers
+    if span is None or (not own and dtype in (TensorProto.BOOL, TensorProto.STRING)):
         return None
-    numbers = [float(bound) for bound in span if isinstance(bound, int | float)]
-    if len(numbers) != len(span) or len(numbers) != 2 or not -math.inf < numbers[0] < numbers[1] < math.inf:
-        raise UsageError(f"inputs.ranges.{name}={list(span)}: two finite numbers [low, high) with low < high")
-    return numbers[0], numbers[1]
+    key = f"inputs.ranges.{one.name if own else chr(34) * 2}={list(span)}"
+    if (
+        len(span) != 2
+        or not all(isinstance(bound, int | float) for bound in span)
+        or not -math.inf < span[0] < span[1] < math.inf
+    ):
+        raise UsageError(f"{key}: two finite numbers [low, high) with low < high")
+    held = limits_of(dtype)
+    if held is None:
+        raise UsageError(
+            f"{key}: the model's input {one.name!r} is {type_name(dtype)}, which has no range; leave it out"
+        )
+    least, greatest = held
+    low, high = span
+    if is_integer(dtype):
+        first, last = math.ceil(low), math.ceil(high) - 1
+    else:
+        # 3.4028235e38 is how people write the largest float32, and a bit more than it
+        first, last = (min(max(bound, least), greatest) if _nearly(bound, held) else bound for bound in (low, high))
+    what = f"{key}: the model's input {one.name!r} is {type_name(dtype)}, which holds"
+    instead = "" if own else f", or give it a range of its own with inputs.ranges.{one.name}=[low,high]"
+    if first < least or last > greatest:
+        end = f"[{least}, {greatest + 1})" if is_integer(dtype) else f"[{least:g}, {greatest:g})"
+        raise UsageError(f"{what} {_shown(least)} to {_shown(greatest)}; choose [low, high) within {end}{instead}")
+    if is_integer(dtype):
+        if first > last:
+            raise UsageError(f"{what} whole numbers, and there is none in [{low}, {high}); choose a wider one{instead}")
+        return first, last + 1
+    return float(first), float(last)
+
+
+def _nearly(bound: float, held: tuple[float, float]) -> bool:
+    """Whether a bound is within the type's numbers but for the last digits of how it was written."""
+    return any(abs(bound - end) <= abs(end) * 1e-7 for end in held if abs(bound) < sys.float_info.max)
+
+
+def _shown(bound: float) -> str:
+    return str(bound) if isinstance(bound, int) else f"{bound:g}"

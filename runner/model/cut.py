@@ -13,7 +13,7 @@ from typing import Literal
 
 from onnx import ModelProto, SparseTensorProto, TensorProto, TypeProto, helper
 
-from runner.model import scopes
+from runner.model import scopes, storage
 from runner.model.graph import Graph, Node
 
 Expose = Literal["frontier", "sinks", "own", "all"]
@@ -23,10 +23,20 @@ _IDENTITY = {
     24: (24, 12), 25: (25, 13), 26: (25, 13),
 }  # fmt: skip
 _NO_IDENTITY = (27, 28)
+# protobuf refuses 2 GiB; what is no tensor needs room as well
+LARGEST_FILE = (1 << 31) - (64 << 20)
 
 
 class CutError(Exception):
     """No candidate can be made of these nodes; the message says why."""
+
+
+def too_large(size: int) -> CutError:
+    """Say that a candidate with ``size`` bytes of tensors in it cannot be written."""
+    return CutError(
+        f"the candidate would take {size / 2**30:.3g} GiB with the constants in it, and a model file has less than "
+        "2 GiB; inputs.cut=input feeds recorded values instead of writing them into candidates"
+    )
 
 
 @dataclass(frozen=True)
@@ -49,6 +59,7 @@ def cut(
     types: Mapping[str, TypeProto],
     constants: Mapping[str, TensorProto],
     expose: Expose = "frontier",
+    largest: int = LARGEST_FILE,
 ) -> Cut:
     """Return the model of the kept nodes.
 
@@ -57,7 +68,9 @@ def cut(
     ``expose``: ``frontier``: what the rest of the model or its caller reads (a node that nobody reads exposes its
     first output); ``sinks``: of these, what no kept node reads; ``own``: the model's own outputs alone; ``all``: every
     output of every kept node, without a type where none is known.
-    Raises CutError where there is nothing to keep, or a value from outside has no known type.
+    ``largest``: bytes of these constants from which on there is no candidate.
+    Raises CutError where there is nothing to keep, a value from outside has no known type, or the constants are too
+    large together.
     """
     indices = sorted(set(keep))
     if not indices:
@@ -69,7 +82,7 @@ def cut(
     model = _shell(graph)
     carried = {name: graph.carried[name] for name in outside if name in graph.carried}
     _add_nodes(model, graph, indices, carried.values())
-    fed, held = [], []
+    fed, held, size = [], [], 0
     for name in outside:
         if name in graph.initializers:
             _keep_initializer(model, graph, name)
@@ -77,6 +90,9 @@ def cut(
             continue
         elif name in constants:
             held.append(name)
+            size += storage.byte_size(constants[name].data_type, constants[name].dims) or constants[name].ByteSize()
+            if size >= largest:  # before all of them have been copied
+                raise too_large(sum(one.ByteSize() for one in map(constants.get, outside) if one))
             _add_constant(model, name, constants[name])
         else:
             fed.append(name)

@@ -1,6 +1,9 @@
 """Files beside a model: weights are read only from inside the model's folder, and only where the file has them.
 
-A model is data from somewhere: a location in it must not make us read another file of the machine.
+A model is data from somewhere: a location in it must not make us read another file of the machine, and neither must a
+link that came along with it. In the cache of a model hub all files are links, ``snapshots/REVISION/model.onnx`` and
+``model.onnx_data`` beside it, into one folder ``blobs``. So a link is followed inside the model's folder, and, where
+the path that the user named is a link itself, into the folder (and those below it) that this one leads to.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ class ExternalFiles:
     """The files that the tensors of one model refer to.
 
     ``model``: the path as given. The folder is that of this path; where a file is not there and the path is a link,
-    that of its target.
+    that of its target. ``behind_link``: whether any file was found in the second only.
     """
 
     def __init__(self, model: Path) -> None:
@@ -29,6 +32,7 @@ class ExternalFiles:
         folders = [model.parent.resolve(), model.resolve().parent]
         self._folders = list(dict.fromkeys(folders))
         self._found: dict[str, tuple[Path, int]] = {}
+        self.behind_link = False
 
     def region(self, tensor: TensorProto) -> tuple[Path, int, int]:
         """Return (file, offset, length in bytes) of an external tensor.
@@ -77,12 +81,14 @@ class ExternalFiles:
                 status = real.stat()
             except (OSError, RuntimeError):  # RuntimeError: a loop of links, before Python 3.13
                 continue
-            if real != folder and folder not in real.parents:
+            if not any(real == inside or inside in real.parents for inside in self._folders):
                 raise ModelError(
-                    f"{shown} is a link that leads out of the model's folder; put the file itself beside the model"
+                    f"{shown} is a link that leads out of the model's folder, to {real}; put the file itself beside "
+                    "the model (links are followed where the model is one too and leads to the same folder)"
                 )
             if not stat.S_ISREG(status.st_mode):
                 raise ModelError(f"{shown} is not a regular file")
+            self.behind_link |= folder != self._folders[0]
             return real, status.st_size
         raise ModelError(f"{shown} is missing in {self._folders[0]}")
 

@@ -11,11 +11,7 @@ from typing import Any
 
 from onnx import GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, TypeProto
 
-from runner.model import scopes
-
-# substrings of operators whose value is drawn, in any domain
-_RANDOM = ("Random", "Dropout", "Multinomial", "Bernoulli", "Sampling")
-_SHAPE_ONLY = ("Shape", "Size")
+from runner.model import dependence, scopes
 
 
 @dataclass(frozen=True)
@@ -46,7 +42,6 @@ class Graph:
     ``parents``: for each node, the
     elements that it reads from, ascending. ``value_types``: types of graph inputs, outputs and value_info as the file
     declares them.
-    ``data_independent``: tensors whose value is the same for all input data of the same shapes.
     """
 
     model: ModelProto
@@ -60,7 +55,6 @@ class Graph:
     outputs: tuple[str, ...]
     initializers: Mapping[str, TensorProto | SparseTensorProto]
     parents: tuple[tuple[int, ...], ...]
-    data_independent: frozenset[str]
     value_types: Mapping[str, TypeProto]
 
     @staticmethod
@@ -105,9 +99,14 @@ class Graph:
             outputs=tuple(value.name for value in graph.output),
             initializers=initializers,
             parents=tuple(parents),
-            data_independent=_data_independent(model, nodes, elements, {*initializers, *carried}),
             value_types=_value_types(graph),
         )
+
+    @cached_property
+    def data_independent(self) -> frozenset[str]:
+        """Tensors whose value is the same for all input data of the same shapes."""
+        found = dependence.levels(self.model, self.protos, {*self.initializers, *self.carried})
+        return frozenset(name for name, level in found.items() if level == dependence.VALUE)
 
     @cached_property
     def output_set(self) -> frozenset[str]:
@@ -221,24 +220,8 @@ def _value_types(graph: GraphProto) -> dict[str, TypeProto]:
     }
 
 
-def _data_independent(
-    model: ModelProto, nodes: tuple[Node, ...], protos: list[NodeProto], constants: set[str]
-) -> frozenset[str]:
-    """Return the tensors that are the same whatever the input data, shapes given."""
-    drawing = _drawing_functions(model)
-    fixed = set(constants)
-    for node in nodes:
-        if node.op_type in _SHAPE_ONLY and not node.domain:
-            fixed.update(node.outputs)
-        elif all(name in fixed for name in node.inputs):
-            proto = protos[node.index]
-            if not any(_draws(inner, drawing) for inner in scopes.all_nodes([proto])):
-                fixed.update(node.outputs)
-    return frozenset(fixed)
-
-
 def _draws(node: NodeProto, drawing: set[tuple[str, str, str]]) -> bool:
-    return any(part in node.op_type for part in _RANDOM) or (bool(drawing) and scopes.call_key(node) in drawing)
+    return dependence.draws(node) or (bool(drawing) and scopes.call_key(node) in drawing)
 
 
 def _drawing_functions(model: ModelProto) -> set[tuple[str, str, str]]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 from onnx import ModelProto, TensorProto
 
 from runner.model import scopes, storage
@@ -37,7 +38,8 @@ def ingest(args: Mapping[str, Any]) -> dict[str, Any]:
 
     Returns ``bytes`` (of the model file and the files it refers to), ``weights_bytes`` (of all weights), ``nodes``
     (elements: top-level nodes, Constants not counted), ``constants`` (how many Constants became initializers),
-    ``warnings``, ``sha256`` (over the model file and its external data).
+    ``warnings``, ``sha256`` (over the model file and its external data), ``behind_link`` (whether the path is a
+    link and external data lie beside its target only: no runtime finds them from the path).
     Raises ModelError, one clear line, for whatever is wrong with the files.
     """
     path, store = Path(args["model"]), Path(args["store"])
@@ -70,6 +72,7 @@ def ingest(args: Mapping[str, Any]) -> dict[str, Any]:
         "constants": constants,
         "warnings": warnings,
         "sha256": digest.hexdigest(),
+        "behind_link": files.behind_link,
     }
 
 
@@ -155,7 +158,7 @@ def _place(tensor: TensorProto, size: int, files: ExternalFiles, weights: Weight
 def _save(model: ModelProto, target: Path, source: Path) -> None:
     try:
         data = model.SerializeToString()
-    except ValueError as error:
+    except (ValueError, EncodeError) as error:  # the class differs between the versions of protobuf
         raise ModelError(f"{source}: its structure without weights does not fit in 2 GiB ({error})") from None
     temporary = target.with_name(target.name + ".part")
     temporary.write_bytes(data)

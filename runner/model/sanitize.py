@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 from onnx import ModelProto, TypeProto
 
 from runner.model import storage
@@ -141,7 +142,7 @@ def _clean_up(model: ModelProto) -> str:
 def _save(model: ModelProto, path: Path) -> None:
     try:
         data = model.SerializeToString()
-    except ValueError as error:
+    except (ValueError, EncodeError) as error:  # the class differs between the versions of protobuf
         raise SanitizeError(
             f"sanitize.fold=true: the folded values do not fit in 2 GiB ({error}); set a smaller sanitize.fold_limit_mb"
         ) from None

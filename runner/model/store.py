@@ -7,27 +7,28 @@ import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 from onnx import ModelProto, TensorProto
 
 from runner.model import scopes, storage
+from runner.model.cut import LARGEST_FILE, CutError, too_large
 from runner.model.external import chunks
 from runner.model.ingest import INLINE_LIMIT, STRUCTURE
 from runner.model.inlined import pieces
 from runner.model.weights import WEIGHTS, WeightsWriter
 
-# protobuf refuses 2 GiB; the rest of the file needs room as well
-_ONE_FILE_LIMIT = (1 << 31) - (64 << 20)
-
 
 class Store:
     """The folder that ``ingest`` filled: the structure, its weights, and the candidates too large to carry theirs.
 
-    ``inline_limit``: bytes of weights that a candidate carries inside at most.
+    ``inline_limit``: bytes of weights that a candidate carries inside at most. ``file_limit``: bytes of tensors from
+    which on a file cannot have them.
     """
 
-    def __init__(self, folder: Path, inline_limit: int = INLINE_LIMIT) -> None:
+    def __init__(self, folder: Path, inline_limit: int = INLINE_LIMIT, file_limit: int = LARGEST_FILE) -> None:
         self.folder = Path(folder)
         self.inline_limit = inline_limit
+        self.file_limit = file_limit
 
     @property
     def structure(self) -> Path:
@@ -49,14 +50,22 @@ class Store:
         A candidate whose weights are small gets them inside (``model`` is changed in place so) and lies in ``folder``
         as ``STEM.onnx``; a larger one lies in the
         store's folder under a name made of ``folder`` and ``stem``, and refers to the weights file there.
+        Raises CutError for one that no file can hold.
         """
-        if self.kept_bytes(model) > self.inline_limit:
+        outside, inside = self.kept_bytes(model), _inline_bytes(model)
+        inside += outside if outside <= self.inline_limit else 0
+        if inside >= self.file_limit:
+            raise too_large(inside)
+        if outside > self.inline_limit:
             path = self.folder / f"{folder.name}.{stem}.onnx"
         else:
             self.inline(model)
             folder.mkdir(parents=True, exist_ok=True)
             path = folder / f"{stem}.onnx"
-        path.write_bytes(model.SerializeToString())
+        try:
+            path.write_bytes(model.SerializeToString())
+        except (ValueError, EncodeError) as error:  # tensors in attributes, strings
+            raise CutError(f"the candidate does not fit into a model file of 2 GiB ({error})") from None
         return path
 
     def inline(self, model: ModelProto) -> None:
@@ -85,7 +94,7 @@ class Store:
         whole = ModelProto()
         whole.CopyFrom(model)
         path.parent.mkdir(parents=True, exist_ok=True)
-        if external_data is None and whole.ByteSize() + self.kept_bytes(whole) < _ONE_FILE_LIMIT:
+        if external_data is None and self._fits(whole):
             content, written = self._with_weights(whole), []
         else:
             name = external_data or f"{path.name}.data"
@@ -95,6 +104,13 @@ class Store:
             content = iter([whole.SerializeToString()])
         _write_atomically(path, content)
         return [path, *written]
+
+    def _fits(self, model: ModelProto) -> bool:
+        """Whether one file can hold a model with its weights."""
+        outside = self.kept_bytes(model)
+        # tensors first: protobuf cannot even say how large a message beyond 2 GiB is
+        inside = _inline_bytes(model) + outside < self.file_limit
+        return inside and model.ByteSize() + outside < self.file_limit
 
     def _with_weights(self, model: ModelProto) -> Iterator[bytes]:
         """Yield the file of a model that carries its weights; they are copied piece by piece, not held in memory."""
@@ -158,6 +174,10 @@ class Store:
 
 def _references(model: ModelProto) -> Iterable[TensorProto]:
     return [tensor for tensor in scopes.initializers(model) if storage.is_external(tensor)]
+
+
+def _inline_bytes(model: ModelProto) -> int:
+    return sum(_length(tensor) for tensor in scopes.initializers(model) if not storage.is_external(tensor))
 
 
 def _length(tensor: TensorProto) -> int:

@@ -6,6 +6,7 @@ the keys, inner)``; dtypes are ``onnx.TensorProto.DataType`` numbers. The worker
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection
 from typing import Any, Tuple  # noqa: UP035 - the aliases below are read under Python 3.8 too
 
@@ -74,6 +75,10 @@ def shown(structure: Structure) -> str:
 
 # largest finite numbers of the float types
 _LARGEST = {
+    23: 6.0,  # FLOAT4E2M1
+    24: 2.0**127,  # FLOAT8E8M0
+    27: 7.5,  # FLOAT6E2M3
+    28: 28.0,  # FLOAT6E3M2
     int(TensorProto.FLOAT): 3.4028234663852886e38,
     int(TensorProto.FLOAT16): 65504.0,
     int(TensorProto.BFLOAT16): 3.3895313892515355e38,
@@ -82,6 +87,30 @@ _LARGEST = {
     int(TensorProto.FLOAT8E5M2): 57344.0,
     int(TensorProto.FLOAT8E5M2FNUZ): 57344.0,
 }
+
+# bits of the integer types; bool counts as one
+_SIGNED = {3: 8, 5: 16, 6: 32, 7: 64, 22: 4, 26: 2}
+_UNSIGNED = {2: 8, 4: 16, 9: 1, 12: 32, 13: 64, 21: 4, 25: 2}
+# DOUBLE and COMPLEX128; COMPLEX64 has two fp32
+_DOUBLES, _COMPLEX64 = (11, 15), 14
+_ONLY_POSITIVE = 24  # FLOAT8E8M0: powers of two, without a sign
+
+
+def limits_of(dtype: int) -> tuple[float, float] | None:
+    """Return the least and the greatest finite number that a type holds (ints for integers); None for strings."""
+    if dtype in _SIGNED:
+        return -(1 << (_SIGNED[dtype] - 1)), (1 << (_SIGNED[dtype] - 1)) - 1
+    if dtype in _UNSIGNED:
+        return 0, (1 << _UNSIGNED[dtype]) - 1
+    largest = sys.float_info.max if dtype in _DOUBLES else _LARGEST.get(1 if dtype == _COMPLEX64 else dtype)
+    if largest is None:
+        return None
+    return (2.0**-127 if dtype == _ONLY_POSITIVE else -largest), largest
+
+
+def is_integer(dtype: int) -> bool:
+    """Whether a type holds whole numbers only (bool included)."""
+    return dtype in _SIGNED or dtype in _UNSIGNED
 
 
 def limit_of(dtype: int) -> float | None:

@@ -70,7 +70,8 @@ class RandomInputs(InputsSettings):
     name: str = "random"
     seed: int = 1
     samples: int = limited(1, least=1)
-    # value range by input name, [low, high); `"": [low, high]` is for all others
+    # value range by input name, [low, high), which its type must hold; `"": [low, high]` is for all others but bool and
+    # string ones
     ranges: dict[str, list[Any]] = field(default_factory=dict)
 
 

@@ -77,7 +77,10 @@ class Inside:
         samples = self.samples(made)
         if not trial:  # the control: what goes in should come out
             samples = tuple(Sample(s.feeds, dict(zip(made.outputs, s.feeds.values(), strict=False))) for s in samples)
-        path = self.write(made, folder)
+        try:
+            path = self.write(made, folder)
+        except CutError as error:
+            return Invalid(str(error))
         names, draws = self.names(trial), bool(Graph.of(made.model).drawing)
         return Candidate(path, folder, iteration, phase, label, trial, samples, nodes=names, draws=draws)
 

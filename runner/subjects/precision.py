@@ -10,9 +10,10 @@ from pathlib import Path
 
 import onnx
 
-from runner.candidate import Candidate, Sample
+from runner.candidate import Candidate, Invalid, Sample
 from runner.model.cast.layers import Layer
 from runner.model.cast.mixed import Mixer
+from runner.model.cut import CutError
 from runner.model.store import Store
 from strategies.space import Space
 from strategies.trial import Trial
@@ -53,9 +54,12 @@ class Precision:
         """Return the model in which the nodes of ``trial`` are raised."""
         return Mixed(self.mixer.mixed(trial.elements))
 
-    def make(self, trial: Trial, folder: Path, iteration: int, phase: str, label: str) -> Candidate:
+    def make(self, trial: Trial, folder: Path, iteration: int, phase: str, label: str) -> Candidate | Invalid:
         """Write the model in which the nodes of ``trial`` are raised, all others low."""
-        path = self.store.write(self.mixer.mixed(trial.elements), folder)
+        try:
+            path = self.store.write(self.mixer.mixed(trial.elements), folder)
+        except CutError as error:
+            return Invalid(str(error))
         return Candidate(path, folder, iteration, phase, label, trial, self.samples, nodes=self.names(trial))
 
     def original(self, folder: Path, iteration: int) -> None:

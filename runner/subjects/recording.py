@@ -137,9 +137,9 @@ class Recorder:
         out.mkdir(parents=True)
         try:
             made = cut(self.graph, piece, types=self._types(values), constants={}, expose="all")
+            path = self.store.write(made.model, out)
         except CutError as error:
             return str(error)
-        path = self.store.write(made.model, out)
         feeds = [{name: str(sample[name].path) for name in made.inputs} for sample in values]
         memory = self.memory_mb or int(psutil.virtual_memory().available / 2**20 * SHARE_OF_MEMORY)
         reply = self.pool.call(

@@ -73,12 +73,12 @@ class Spliced:
         splice = self.splice(trial)
         try:
             made = self.cut(trial)
+            for name in (*made.inputs, *made.constants):
+                if why := self._unusable(splice.given.get(name, name)):
+                    return Invalid(why)
+            path = self.write(made, folder)
         except CutError as error:
             return Invalid(str(error))
-        for name in (*made.inputs, *made.constants):
-            if why := self._unusable(splice.given.get(name, name)):
-                return Invalid(why)
-        path = self.write(made, folder)
         draws = bool(splice.graph.drawing)
         samples = self.samples(made, splice.given)
         return Candidate(path, folder, iteration, phase, label, trial, samples, nodes=self.names(trial), draws=draws)
@@ -94,7 +94,14 @@ class Spliced:
                 constants[alias] = onnx.TensorProto()
                 constants[alias].CopyFrom(constants[name])
                 constants[alias].name = alias
-        return cut(splice.graph, range(len(splice.graph.nodes)), types=types, constants=constants, expose="own")
+        return cut(
+            splice.graph,
+            range(len(splice.graph.nodes)),
+            types=types,
+            constants=constants,
+            expose="own",
+            largest=self.base.store.file_limit,
+        )
 
     def samples(self, made: Cut, given: Mapping[str, str]) -> tuple[Sample, ...]:
         """Return, for each input sample, what a cut is fed and what its outputs should be."""

@@ -75,11 +75,11 @@ class Subgraph:
             return Invalid(self.recorded.unfit[unfit[0]])
         try:
             samples = self.samples(made)
+            path = self.write(made, folder)
         except CutError as error:
             return Invalid(str(error))
         if not trial:  # the control: what goes in should come out
             samples = tuple(Sample(s.feeds, dict(zip(made.outputs, s.feeds.values(), strict=False))) for s in samples)
-        path = self.write(made, folder)
         names = self.names(trial)
         draws = not self._drawing.isdisjoint(names)
         return Candidate(path, folder, iteration, phase, label, trial, samples, nodes=names, draws=draws)
@@ -88,7 +88,14 @@ class Subgraph:
         """Cut the nodes of ``trial`` out of the model. Raises CutError if an outside value has no known type."""
         # whoever keeps the inputs asks for the earliest failing output, not for values on the way to it
         outputs = OutputPolicy.sinks if self.closure is Closure.ANCESTORS else self.outputs
-        return cut(self.graph, trial.elements, types=self.types_of_all, constants=self.constants, expose=outputs.value)
+        return cut(
+            self.graph,
+            trial.elements,
+            types=self.types_of_all,
+            constants=self.constants,
+            expose=outputs.value,
+            largest=self.store.file_limit,
+        )
 
     def write(self, made: Cut, folder: Path) -> Path:
         """Write a candidate's model."""

@@ -18,7 +18,7 @@ from onnx import ModelProto
 
 from runner.candidate import Candidate, Invalid, Sample
 from runner.model import scopes
-from runner.model.cut import Cut
+from runner.model.cut import Cut, CutError
 from runner.model.graph import Graph
 from runner.model.values import TensorFile
 from runner.subjects.subject import Subject
@@ -125,7 +125,10 @@ class Trimming:
         if not trial:
             return self.base.make(trial, folder, iteration, phase, label)
         cut = self.cut(trial)
-        path = self.base.write(cut, folder)
+        try:
+            path = self.base.write(cut, folder)
+        except CutError as error:
+            return Invalid(str(error))
         names, draws = self.base.names(self.trial), bool(Graph.of(cut.model).drawing)
         return Candidate(path, folder, iteration, phase, label, trial, self.samples(cut), nodes=names, draws=draws)
 

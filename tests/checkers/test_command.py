@@ -14,6 +14,7 @@ from runner.checkers.checker import Tools
 from runner.checkers.command import CommandCheck
 from runner.checkers.template import Template
 from runner.errors import UsageError
+from runner.model import storage
 from runner.schema.checker import CommandChecker, ShowOutput
 from strategies.outcome import Outcome
 from tests.checkers.conftest import MakeCandidate
@@ -204,6 +205,69 @@ def test_a_large_candidate_is_placed_with_its_weights(tools: Tools, candidate: M
     (tools.run_folder / "placed.json").unlink()
     with pytest.raises(UsageError, match=r"weights\.bin exists"):
         build(tools, name, place="deep/fixed.onnx").check(candidate(path))
+
+
+def outside(path: Path, value: float, *names: str) -> Path:
+    """A model that adds tensors full of ``value``, one in each of these files beside it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    weights = {f"w{at}": np.full(4, value, np.float32) for at in range(len(names))}
+    nodes = [helper.make_node("Add", ["x", name], [f"y{name}"]) for name in weights]
+    proto = onnx.load(model(nodes, path, weights=weights))
+    for tensor, name in zip(proto.graph.initializer, names, strict=True):
+        (path.parent / name).parent.mkdir(exist_ok=True)
+        (path.parent / name).write_bytes(tensor.raw_data)
+        storage.set_reference(tensor, name, 0, 16)
+    path.write_bytes(proto.SerializeToString())
+    return path
+
+
+SUM = """
+import onnx
+from onnx import numpy_helper
+found = [numpy_helper.to_array(tensor) for tensor in onnx.load("fixed.onnx").graph.initializer]
+print({float(value) for array in found for value in array})
+"""
+
+
+def test_placed_weights_are_those_of_the_candidate(tools: Tools, candidate: MakeCandidate, tmp_path: Path) -> None:
+    check = build(tools, script(tools, SUM), place="fixed.onnx")
+
+    def placed(path: Path, check: CommandCheck) -> str:
+        one = candidate(path)
+        assert check.check(one).outcome is Outcome.PASS
+        return (one.folder / "check.log").read_text().strip()
+
+    # another store, files of the same names and sizes; the user's own file; several files, one in a folder
+    first = outside(tmp_path / "a" / "c.onnx", 1, "weights.bin", "weights.fp16.bin")
+    second = outside(tmp_path / "b" / "c.onnx", 2, "weights.bin", "weights.fp16.bin")
+    mine = outside(tmp_path / "m" / "mine.onnx", 3, "weights.bin", "data/w")
+    for path, value in ((first, 1), (second, 2), (first, 1), (mine, 3), (second, 2)):
+        assert placed(path, check) == f"{{{value}.0}}"
+    # what they were copied from is written anew, and so is a copy that the check has spoilt
+    outside(second, 4, "weights.bin", "weights.fp16.bin")
+    assert placed(second, check) == "{4.0}"
+    (tools.cwd / "weights.bin").write_bytes(np.full(4, 9, np.float32).tobytes())
+    assert placed(second, check) == "{4.0}"
+    del check
+    assert [path.name for path in tools.cwd.rglob("*") if path.is_file()] == ["check.py"]
+
+
+def test_the_users_own_weights_may_lie_where_candidates_are_placed(
+    tools: Tools, candidate: MakeCandidate, tmp_path: Path
+) -> None:
+    mine = outside(tools.cwd / "mine.onnx", 3, "weights.bin")
+    check = build(tools, script(tools, SUM), place="fixed.onnx")
+    assert check.check(candidate(mine)).outcome is Outcome.PASS
+    other = outside(tmp_path / "store" / "c.onnx", 1, "weights.bin")
+    with pytest.raises(UsageError, match=r"weights\.bin exists and was not put there"):
+        check.check(candidate(other))
+    del check
+    assert (tools.cwd / "weights.bin").read_bytes() == np.full(4, 3, np.float32).tobytes()
+    with pytest.raises(UsageError, match=r"place=.*the model's weights lie in a file of this name"):
+        build(tools, "-c", "pass", place="deep/weights.bin").check(candidate(other))
+    (tmp_path / "store" / "weights.bin").unlink()
+    with pytest.raises(UsageError, match=r"c\.onnx cannot be placed: tensor 'w0'.*missing"):
+        build(tools, "-c", "pass", place="deep/fixed.onnx").check(candidate(other))
 
 
 def test_a_killed_run_knows_its_own_placed_file(tools: Tools, candidate: MakeCandidate, relu: Path) -> None:

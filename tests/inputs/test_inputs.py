@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import logging
+import resource
+import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
@@ -84,6 +87,66 @@ class TestRandom:
                 samples(RandomInputs(ranges={"x": bad}), one, pool, tmp_path)
         with pytest.raises(UsageError, match=r"no input 'z'.*x \(float \[100\]\)"):
             samples(RandomInputs(ranges={"z": [0, 1]}), one, pool, tmp_path)
+
+    @pytest.mark.parametrize(
+        ("dtype", "span", "message"),
+        [
+            (TensorProto.UINT8, [0, 300], r"uint8, which holds 0 to 255; choose \[low, high\) within \[0, 256\)"),
+            (TensorProto.UINT8, [-1, 10], "uint8, which holds 0 to 255"),
+            (TensorProto.INT8, [-129, 0], "int8, which holds -128 to 127"),
+            (INT, [0, 1e19], "int64, which holds -9223372036854775808 to 9223372036854775807"),
+            (INT, [0, 10**400], "int64, which holds"),
+            (TensorProto.UINT64, [0, 2**64 + 1], "uint64, which holds 0 to 18446744073709551615"),
+            (TensorProto.INT4, [0, 100], "int4, which holds -8 to 7"),
+            (INT, [0.2, 0.8], r"int64, which holds whole numbers, and there is none in \[0.2, 0.8\)"),
+            (TensorProto.FLOAT16, [0, 70000], "float16, which holds -65504 to 65504"),
+            (TensorProto.BFLOAT16, [0, 1e39], "bfloat16, which holds"),
+            (TensorProto.FLOAT8E4M3FN, [-500, 0], "float8e4m3fn, which holds -448 to 448"),
+            (F, [-1e39, 0], "float, which holds"),
+            (F, [0, 10**400], "float, which holds"),
+            (TensorProto.COMPLEX64, [0, 1e39], "complex64, which holds"),
+            (B, [-1, 1], "bool, which holds 0 to 1"),
+            (TensorProto.STRING, [0, 1], "string, which has no range"),
+        ],
+    )
+    def test_a_range_that_the_type_cannot_hold(
+        self, pool: Pool, tmp_path: Path, dtype: int, span: list, message: str
+    ) -> None:
+        with pytest.raises(UsageError, match=rf"inputs\.ranges\.x=.*input 'x' is {message}"):
+            samples(RandomInputs(ranges={"x": span}), graph(x=(dtype, [4])), pool, tmp_path)
+        if dtype not in (B, TensorProto.STRING):
+            with pytest.raises(UsageError, match=r'inputs\.ranges\.""=.*a range of its own.*inputs\.ranges\.x='):
+                samples(RandomInputs(ranges={"": span}), graph(x=(dtype, [4])), pool, tmp_path)
+            sequence = Graph.of(graph(x=(dtype, [4])).model)
+            kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(dtype, [4]))
+            sequence.model.graph.input[0].type.CopyFrom(kind)
+            with pytest.raises(UsageError, match="which holds"):
+                samples(RandomInputs(ranges={"x": span}), Graph.of(sequence.model), pool, tmp_path)
+
+    @pytest.mark.parametrize(
+        ("dtype", "span"),
+        [
+            (TensorProto.UINT8, [0, 256]),
+            (TensorProto.INT8, [-128, 128]),
+            (INT, [-(2**63), 2**63]),
+            (TensorProto.UINT64, [2**63, 2**64]),
+            (TensorProto.FLOAT16, [-65504, 65504]),
+            (F, [-3.4028235e38, 3.4028235e38]),
+            (TensorProto.DOUBLE, [-1.7e308, 1.7e308]),
+            (B, [1, 2]),
+        ],
+    )
+    def test_a_range_up_to_the_ends_of_the_type(self, pool: Pool, tmp_path: Path, dtype: int, span: list) -> None:
+        (sample,) = arrays(RandomInputs(ranges={"x": span}), graph(x=(dtype, [4000])), pool, tmp_path)
+        low, high = int(sample["x"].min()), int(sample["x"].max())
+        assert span[0] <= low <= high <= span[1] and np.isfinite(sample["x"]).all()
+        # spread over the whole of it
+        assert span[1] - span[0] == 1 or high - low > (int(span[1]) - int(span[0])) * 9 // 10
+
+    def test_the_range_of_all_others_is_for_numbers(self, pool: Pool, tmp_path: Path) -> None:
+        one = graph(x=(F, [9]), b=(B, [99]), t=(TensorProto.STRING, [9]))
+        (sample,) = arrays(RandomInputs(ranges={"": [-3, -2]}), one, pool, tmp_path)
+        assert sample["x"].max() < -2 and set(sample["b"]) == {False, True}
 
     def test_a_range_of_whole_numbers_can_be_configured(self) -> None:
         schema = OmegaConf.structured(RandomInputs)
@@ -173,6 +236,29 @@ class TestFiles:
         assert sample["q"].astype(np.int8).tolist() == [1, -2, 3]
         assert sample["e"].astype(np.float32).tolist() == [1, 2]
 
+    @pytest.mark.parametrize(
+        ("dtype", "value", "message"),
+        [
+            (TensorProto.INT4, np.int8(9), "has 9, which int4 cannot hold: it has whole numbers from -8 to 7"),
+            (TensorProto.UINT4, np.int8(-1), "has -1, which uint4 cannot hold"),
+            (TensorProto.INT4, np.float32(0.5), "has 0.5, which int4 cannot hold"),
+            (TensorProto.UINT4, np.float32("nan"), "has nan, which uint4 cannot hold"),
+            (
+                TensorProto.FLOAT8E4M3FN,
+                np.float32(500),
+                "has 500, which float8e4m3fn cannot hold: it has numbers from -448",
+            ),
+            (TensorProto.FLOAT8E4M3FN, np.float32("inf"), "has inf, which float8e4m3fn cannot hold"),
+            (TensorProto.BFLOAT16, np.float32(3.4e38), r"has 3.4e\+38, which bfloat16 cannot hold"),
+        ],
+    )
+    def test_values_that_the_type_cannot_hold(
+        self, pool: Pool, tmp_path: Path, dtype: int, value: np.generic, message: str
+    ) -> None:
+        np.savez(tmp_path / "a.npz", x=np.array([1, value], value.dtype))
+        with pytest.raises(UsageError, match=rf"a\.npz.*'x' {message}"):
+            samples(FilesInputs(path=str(tmp_path / "a.npz")), graph(x=(dtype, [2])), pool, tmp_path / "out")
+
     def test_strings_and_big_endian(self, pool: Pool, tmp_path: Path) -> None:
         one = graph(t=(TensorProto.STRING, [2]), x=(F, [2]))
         np.savez(tmp_path / "a.npz", t=np.array(["a", "ü"]), x=np.array([1, 2], ">f4"))
@@ -213,6 +299,97 @@ class TestFiles:
         for path in (None, [], 7, [good, 7], ""):
             with pytest.raises(UsageError, match=r"inputs\.path"):
                 samples(FilesInputs(path=path), one, pool, tmp_path / "out")
+
+
+class TestClaims:
+    """Files that claim more than they hold are refused before any room is made for it."""
+
+    DYNAMIC: ClassVar = {"x": (F, ["N"])}
+
+    def refused(self, pool: Pool, path: Path, match: str) -> None:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        with pytest.raises(UsageError, match=match) as error:
+            samples(FilesInputs(path=str(path)), graph(**self.DYNAMIC), pool, path.parent / "out")
+        assert "\n" not in str(error.value) and path.name in str(error.value)
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + (200 << 10)  # KiB
+
+    @staticmethod
+    def header(shape: str, descr: str = "'<f4'", *, length: int | None = None) -> bytes:
+        text = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, }}\n".encode("latin1")
+        return b"\x93NUMPY\x01\x00" + (length or len(text)).to_bytes(2, "little") + text
+
+    HEADERS: ClassVar = {
+        "(1125899906842624,)": r"claims \[1125899906842624\] of float32, 4503599627370496 bytes, and there are 4",
+        "(1180591620717411303424,)": "claims",
+        "(0, 1180591620717411303424)": "rank 2",
+        "(-1,)": "negative size",
+        "('a',)": "header",
+        "(((((": "header",
+        "(" * 3000: "header",
+    }
+
+    @pytest.mark.parametrize(("shape", "match"), HEADERS.items(), ids=lambda text: text[:20])
+    def test_a_header_in_an_npy_and_an_npz(self, pool: Pool, tmp_path: Path, shape: str, match: str) -> None:
+        content = self.header(shape) + b"1234"
+        (tmp_path / "a.npy").write_bytes(content)
+        self.refused(pool, tmp_path / "a.npy", rf"a\.npy.*{match}")
+        with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("x.npy", content)
+        self.refused(pool, tmp_path / "a.npz", rf"a\.npz.*'x'.*{match}")
+
+    def test_types_and_lengths_that_are_none(self, pool: Pool, tmp_path: Path) -> None:
+        odd = ("'|S99999999999999'", "'nonsense'", "'|O'", "['<f4', '<f4']", "('<f4', (99999, 99999, 99999))")
+        for descr in odd:
+            (tmp_path / "a.npy").write_bytes(self.header("(1,)", descr) + b"1234")
+            self.refused(pool, tmp_path / "a.npy", "cannot be read")
+        (tmp_path / "a.npy").write_bytes(b"\x93NUMPY\x02\x00" + (1 << 31).to_bytes(4, "little") + b"{}")
+        self.refused(pool, tmp_path / "a.npy", "header claims 2147483648 bytes of text")
+
+    def test_archives_that_claim_and_that_are_damaged(self, pool: Pool, tmp_path: Path) -> None:
+        path, content = tmp_path / "a.npz", self.header(f"({1 << 50},)") + b"1234"
+        # the archive's own directory tells the same lie as the header: 2^52 bytes and more in a kilobyte
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("x.npy", content)
+            archive.getinfo("x.npy").file_size = (1 << 52) + len(content)
+        self.refused(pool, path, r"'x'.*claims 45\d+ bytes, which \d+ compressed ones cannot hold")
+        # a bomb: a member of zeros, larger than the machine
+        bomb = zlib.compressobj(9, zlib.DEFLATED, -15)
+        packed = bomb.compress(self.header(f"({1 << 40},)")) + bomb.compress(bytes(1 << 20)) + bomb.flush()
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("x.npy", packed + bytes(1 << 20))
+            info = archive.getinfo("x.npy")
+            info.compress_type, info.file_size = zipfile.ZIP_LZMA, (1 << 42) + 200
+        self.refused(pool, path, "'x'.*cannot be read")
+        # cut short, garbled, encrypted
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("x.npy", self.header("(1000,)") + np.random.default_rng(0).bytes(4000))
+        good = path.read_bytes()
+        for at, what in ((200, b"\xff" * 300), (6, b"\x01\x00"), (8, b"\x63\x00")):
+            end = good.rindex(b"PK\x01\x02") + 2
+            garbled = bytearray(good)
+            garbled[at : at + len(what)] = what
+            if at < 20:  # the directory says the same
+                garbled[end + at : end + at + len(what)] = what
+            path.write_bytes(bytes(garbled))
+            self.refused(pool, path, r"a\.npz.*'x'.*cannot be read")
+
+    def test_tensors_that_claim_more_than_their_file_holds(self, pool: Pool, tmp_path: Path) -> None:
+        claims = TensorProto(name="x", data_type=F, dims=[1 << 50], raw_data=b"1234")
+        few = TensorProto(name="x", data_type=F, dims=[3], float_data=[1.0])
+        folder = tmp_path / "test_data_set_0"
+        folder.mkdir()
+        for proto in (claims, few, TensorProto(name="x", data_type=F, dims=[-1])):
+            (tmp_path / "a.pb").write_bytes(proto.SerializeToString())
+            (folder / "input_0.pb").write_bytes(proto.SerializeToString())
+            self.refused(pool, tmp_path / "a.pb", r"a\.pb.*(needs|negative)")
+            self.refused(pool, folder, r"input_0\.pb.*(needs|negative)")
+        with (tmp_path / "a.pb").open("wb") as file:
+            file.truncate(1 << 40)  # a file with nothing in it but its size
+        self.refused(pool, tmp_path / "a.pb", "less than 2 GiB")
+        with (tmp_path / "a.npy").open("wb") as file:
+            file.write(self.header(f"({1 << 38},)"))
+            file.truncate((1 << 40) + 200)
+        self.refused(pool, tmp_path / "a.npy", "GiB are free")
 
 
 class TestPython:

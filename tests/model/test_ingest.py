@@ -158,7 +158,59 @@ def test_a_model_behind_a_link_finds_its_weights(tmp_path):
     (real / "w.bin").write_bytes(np.arange(4, dtype=np.float32).tobytes())
     onnx.save(model_of([neg("w", "x")], [], ["x"], [external("w", [4], "w.bin")]), real / "m.onnx")
     (links / "m.onnx").symlink_to(real / "m.onnx")
-    assert ingest({"model": str(links / "m.onnx"), "store": str(tmp_path / "store")})["weights_bytes"] == 16
+    report = ingest({"model": str(links / "m.onnx"), "store": str(tmp_path / "store")})
+    assert report["weights_bytes"] == 16 and report["behind_link"]
+
+
+def hub(root, folder="snapshots/rev"):
+    """A model in the layout of a model hub's cache: all files are links into one folder."""
+    blobs, snapshot = root / "blobs", root / folder
+    blobs.mkdir(parents=True)
+    snapshot.mkdir(parents=True)
+    (blobs / "bbb").write_bytes(np.arange(6, dtype=np.float32).tobytes())
+    weight = external("w", SHAPE, "model.onnx_data")
+    onnx.save(model_of([helper.make_node("Add", ["a", "w"], ["y"])], ["a"], ["y"], [weight]), blobs / "aaa")
+    for name, blob in (("model.onnx", "aaa"), ("model.onnx_data", "bbb")):
+        (snapshot / name).symlink_to(os.path.relpath(blobs / blob, snapshot))
+    return snapshot / "model.onnx"
+
+
+@pytest.mark.parametrize("folder", ["snapshots/rev", "snapshots/rev/onnx"])
+def test_a_model_in_the_cache_of_a_hub_comes_in(tmp_path, folder):
+    report = ingest({"model": str(hub(tmp_path, folder)), "store": str(tmp_path / "store")})
+    assert report["weights_bytes"] == 24 and not report["behind_link"]
+    weight = Graph.load(Store(tmp_path / "store").structure).initializers["w"]
+    np.testing.assert_array_equal(numpy_helper.to_array(weight).ravel(), np.arange(6))
+
+
+def test_a_link_in_such_a_cache_leads_into_it_only(tmp_path):
+    model = hub(tmp_path / "cache")
+    (tmp_path / "secret").write_bytes(bytes(24))
+    # a link elsewhere, a link through a blob, a folder that is a link; a model that is no link itself
+    beside = model.with_name("model.onnx_data")
+    for make in (lambda: beside.symlink_to(tmp_path / "secret"), lambda: beside.symlink_to("../../blobs/c")):
+        beside.unlink()
+        (tmp_path / "cache/blobs/c").unlink(missing_ok=True)
+        (tmp_path / "cache/blobs/c").symlink_to(tmp_path / "secret")
+        make()
+        with pytest.raises(ModelError, match=r"'w'.*leads out of the model's folder"):
+            ingest({"model": str(model), "store": str(tmp_path / "store")})
+    beside.unlink()
+    beside.symlink_to("../../blobs/bbb")
+    content = model.read_bytes()
+    model.unlink()
+    model.write_bytes(content)
+    with pytest.raises(ModelError, match=r"'w'.*leads out of the model's folder"):
+        ingest({"model": str(model), "store": str(tmp_path / "store")})
+    # what the model itself says is held to its folder as ever
+    for location in ("../../blobs/bbb", str(tmp_path / "cache/blobs/bbb"), "x/../../../blobs/bbb"):
+        changed = onnx.load(tmp_path / "cache/blobs/aaa", load_external_data=False)
+        changed.graph.initializer[0].external_data[0].value = location
+        (tmp_path / "cache/blobs/ccc").write_bytes(changed.SerializeToString())
+        model.unlink()
+        model.symlink_to("../../blobs/ccc")
+        with pytest.raises(ModelError, match=r"'w'.*outside the model's folder"):
+            ingest({"model": str(model), "store": str(tmp_path / "store")})
 
 
 def test_the_digest_depends_on_the_weights(tmp_path):

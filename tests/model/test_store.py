@@ -12,7 +12,8 @@ from onnx.reference import ReferenceEvaluator
 
 from runner.model import scopes, storage
 from runner.model.check import check_model
-from runner.model.cut import cut, whole
+from runner.model.cut import CutError, cut, whole
+from runner.model.store import Store
 from tests.model.models import ingested, model_of, tensor
 
 SIDE = 32
@@ -153,6 +154,28 @@ def test_external_data_must_be_a_plain_name(placed, tmp_path, name):
     with pytest.raises(ValueError, match="plain file name"):
         store.standalone(whole(graph).model, tmp_path / "m.onnx", external_data=name)
     assert not (tmp_path / "m.onnx").exists()
+
+
+def test_a_candidate_that_no_file_can_hold_is_none(placed, tmp_path):
+    graph, large, _, _ = placed
+    store = Store(large.folder, inline_limit=1 << 20, file_limit=10_000)
+    types = {"x": WIDE, "y": WIDE}
+    kept = [index for index, node in enumerate(graph.nodes) if node.op_type == "Mul"]
+    # the weights that it would carry, and recorded values written into it
+    assert store.write(cut(graph, kept, types=types, constants={}).model, tmp_path / "good").is_file()
+    with pytest.raises(CutError, match=r"would take 1\.9\de-05 GiB.*less than 2 GiB; inputs\.cut=input feeds"):
+        store.write(cut(graph, range(4), types=types, constants={}).model, tmp_path / "bad")
+    constants = {"x": tensor("x", weight(0)), "y": tensor("y", weight(0)), "a": tensor("a", weight(0))}
+    recorded = cut(graph, [0, 2, 3], types=types, constants=constants)
+    with pytest.raises(CutError, match="less than 2 GiB"):
+        store.write(recorded.model, tmp_path / "bad")
+    with pytest.raises(CutError, match="less than 2 GiB"):
+        cut(graph, [1], types=types, constants=constants, largest=4096)
+    # its own weights may lie outside; what is handed over has all of them there then
+    store.inline_limit = 0
+    assert store.write(cut(graph, range(4), types=types, constants={}).model, tmp_path / "outside").is_file()
+    written = store.standalone(whole(graph).model, tmp_path / "out" / "m.onnx")
+    assert [path.name for path in written] == ["m.onnx", "m.onnx.data"]
 
 
 def test_tied_external_weights_are_stored_once(tmp_path):

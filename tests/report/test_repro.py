@@ -279,6 +279,18 @@ def test_a_command_gets_its_files_place_and_death(tmp_path: Path) -> None:
     (stand / "fixed.onnx").write_bytes(b"a file of the user's")
     assert run(folder, found("death MEMORY", "check"), facts)[0] == 2
     assert (stand / "fixed.onnx").read_bytes() == b"a file of the user's"
+    (stand / "fixed.onnx").unlink()
+    # its weights lie beside it, under the name that it has for them
+    model = onnx.load(str(folder / "reduced.onnx"))
+    model.graph.initializer.append(numpy_helper.from_array(np.ones(3, np.float32), "w"))
+    onnx.save(model, str(folder / "reduced.onnx"), save_as_external_data=True, location="w.data", size_threshold=0)
+    whole = script.replace("os.abort", "assert onnx.load('fixed.onnx').graph.initializer[0].raw_data; os.abort")
+    facts = replace(facts, command=(*command[:2], whole, *command[3:]))
+    code, text = run(folder, found("death MEMORY", "check"), facts)
+    assert (code, list(stand.iterdir())) == (1, []), text
+    (stand / "w.data").write_bytes(b"a file of the user's")
+    assert run(folder, found("death MEMORY", "check"), facts)[0] == 2
+    assert [path.name for path in stand.iterdir()] == ["w.data"]
     assert run(folder, found("exit 1", "check"), Facts("command", command=("/no/such/program",)))[0] == 2
 
 

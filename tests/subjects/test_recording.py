@@ -17,7 +17,8 @@ from runner.model.graph import Graph
 from runner.model.store import Store
 from runner.model.values import TensorFile
 from runner.schema.checker import CompareChecker
-from runner.subjects.recording import Recorder, recorded_types
+from runner.schema.inputs import CutPolicy
+from runner.subjects.recording import Recorded, Recorder, recorded_types
 from runner.subjects.subgraph import Subgraph
 from runner.workers.pool import Pool
 from strategies.trial import Trial
@@ -130,6 +131,21 @@ def test_sequences_are_recorded_and_fed_to_every_candidate(tmp_path, pool):
             assert found.keys() == one.expected.keys() == set(node.outputs)
             for name, entry in found.items():
                 assert not compare(TensorFile.from_json(entry), one.expected[name], CompareChecker()).fails()
+
+
+def test_a_candidate_whose_constants_no_file_can_hold_is_unresolved(tmp_path):
+    nodes = [helper.make_node("Neg", ["x"], ["y"]), helper.make_node("Abs", ["y"], ["z"])]
+    graph = Graph.of(
+        helper.make_model(helper.make_graph(nodes, "g", [info("x", (9,))], [info("z", (9,))]), ir_version=8)
+    )
+    held = {name: values.write(np.ones(9, np.float32), name, tmp_path / f"{name}.pb") for name in "xyz"}
+    for limit, fits in ((37, True), (36, False)):
+        store = Store(tmp_path / "store", file_limit=limit)
+        where = tmp_path / "none.onnx", tmp_path / "seeded"
+        subject = Subgraph(graph, store, Recorded((held,)), {}, *where, cut_policy=CutPolicy.constant)
+        made = subject.make(Trial.of([1]), tmp_path / f"at{limit}", 1, "", "")
+        assert isinstance(made, Candidate) is fits
+    assert "less than 2 GiB; inputs.cut=input" in made.reason
 
 
 def test_the_type_of_a_sequence_is_what_all_samples_have_in_common(tmp_path):
