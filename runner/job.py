@@ -30,7 +30,6 @@ from runner.errors import UsageError, WinnowError
 from runner.further import Further
 from runner.handover import REDUCED, HandOver
 from runner.inquiry import Budget, Means
-from runner.journal import Journal
 from runner.journals import Journals
 from runner.judge import Judge
 from runner.loading import Loaded, clean_up, load, record_target
@@ -164,7 +163,7 @@ def _reduce(job: Job) -> Summary:
             doubt=_doubt(job),
             find_min_good=settings.result.find_min_good,
             hand_over=handed,
-            refiner=_refinements(job, judge, loaded, search),
+            refiner=_refinements(job, loaded, search),
         )
         ending = _ended(session, lambda: _question(job, session, judge, subject, loaded))
         if ending.status == "interrupted":
@@ -254,7 +253,7 @@ def _ended(session: Session, question: Callable[[], E]) -> E | Ending:
 @contextmanager
 def _judge(job: Job, subject: Subject, loaded: Loaded | None) -> Iterator[Judge]:
     settings = job.settings
-    context = contexts.context(settings, job.checker, job.pool, loaded)
+    context = contexts.context(settings, job.checker, job.pool, loaded, subject)
     for change in contexts.drifted(settings, context):
         log.warning("not as recorded: %s", change)
     journal = job.journals.main(context)
@@ -276,19 +275,16 @@ def _judge(job: Job, subject: Subject, loaded: Loaded | None) -> Iterator[Judge]
         watcher.finished()
 
 
-def _refinements(job: Job, judge: Judge, loaded: Loaded, search: Callable[[Space], Step]) -> Refinements:
+def _refinements(job: Job, loaded: Loaded, search: Callable[[Space], Step]) -> Refinements:
     """What is tried on an answer; a refused first or last node is kept for the sake of what the user keeps."""
     settings = job.settings
-
-    def journal(name: str) -> Journal:
-        return job.journals.stage(judge.journal, name)
 
     def record(graph: Graph, folder: Path) -> Recorder:
         return recorder(settings, recording_backend(settings), graph, loaded.store, job.pool, folder)
 
     inside = settings.strategy.inside and closure(settings) is Closure.FREE
-    descents = Descents(journal, record, job.folder / "values" / "inside", search) if inside else None
-    return Refinements(journal, settings.strategy.trim, descents)
+    descents = Descents(job.journals.stage, record, job.folder / "values" / "inside", search) if inside else None
+    return Refinements(job.journals.stage, settings.strategy.trim, descents)
 
 
 def _account(job: Job, judge: Judge, ending: Ending, loaded: Loaded | None, doubt: Doubt | None = None) -> Summary:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -108,6 +109,11 @@ class Graph:
             data_independent=_data_independent(model, nodes, elements, {*initializers, *carried}),
             value_types=_value_types(graph),
         )
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of the model as it lies here: large weights are in it by their places only."""
+        return hashlib.sha256(self.model.SerializeToString(deterministic=True)).hexdigest()
 
     @cached_property
     def output_set(self) -> frozenset[str]:
