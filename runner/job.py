@@ -184,7 +184,8 @@ def _reduce(job: Job) -> Summary:
         doubt = session.doubt
         summary = told(ending, doubt)
         if settings.strategy.find is Find.all and ending.status == "found":
-            rest = Further(session, handed, subject, partial(_ended, session), conclude).find(ending)
+            journal = partial(job.journals.further, judge.journal)
+            rest = Further(session, handed, subject, partial(_ended, session), conclude, journal).find(ending)
             summary = with_rest(told(ending, doubt), summary, rest)
         write_bundle(job.settings, job.folder, summary, job.tools.cwd, job.command, files_of(ending))
     return summary

@@ -10,6 +10,7 @@ from runner.journal import JOURNAL_NAME, Journal, context_digest
 from runner.schema.root import Settings
 from runner.schema.strategy import SubjectKind
 from runner.subjects.subject import Subject
+from strategies.trial import Trial
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,11 @@ class Journals:
         of = {f"stage.{key}": value for key, value in subject.identity().items()}
         kept = {key: value for key, value in outer.context.items() if not key.startswith("stage.")}
         context = {**kept, "stage": name, **of}
+        return self._open(context, f"journal-{context_digest(context)}.jsonl", needed=False)
+
+    def further(self, main: Journal, excluded: Trial) -> Journal:
+        """Open the journal of the search for another failure, without the elements of the answers before."""
+        context = {**main.context, "further": excluded.ranges}
         return self._open(context, f"journal-{context_digest(context)}.jsonl", needed=False)
 
     def _open(self, context: Mapping[str, str], name: str, *, needed: bool) -> Journal:

@@ -75,9 +75,9 @@ class Audited:
         """Hand it on."""
         self.checker.settle(verdict)
 
-    def reset(self) -> None:
+    def reset(self) -> bool:
         """Hand it on."""
-        self.checker.reset()
+        return self.checker.reset()
 
     def identity(self) -> dict[str, str]:
         """Verdicts are those of the checker."""

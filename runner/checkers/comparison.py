@@ -54,12 +54,18 @@ class Comparison:
 
     def settle(self, verdict: Verdict) -> None:
         """Fix the tolerance, and which outputs of the whole model are not compared, from its verdict's metrics."""
+        if not self._settled:  # of another failure it is not said again
+            self._left_out = frozenset(verdict.metrics.get("left_out") or ())
         self._settled = True
-        self._left_out = frozenset(verdict.metrics.get("left_out") or ())
         error = verdict.metrics.get("error")
         mismatch = verdict.signature is not None and verdict.signature.kind == "mismatch"
         if self._settings.tolerance is Tolerance.auto and mismatch and isinstance(error, int | float) and error > 0:
             self._failing = float(error)
+
+    def reset(self) -> bool:
+        """Forget the failing model's error: there will be another. Return whether verdicts depended on it."""
+        self._failing = None
+        return self._settings.tolerance is Tolerance.auto
 
     def judge(self, case: Case) -> Verdict:
         """FAIL with the kind of the worst output, PASS, or UNRESOLVED if there is nothing to compare with."""

@@ -42,6 +42,9 @@ class Numbers:
     def __init__(self, count: int) -> None:
         self.space = Space(tuple(range(count)))
 
+    def identity(self):
+        return {"kind": "numbers"}
+
     def names(self, trial):
         return tuple(str(number) for number in trial)
 
@@ -65,7 +68,7 @@ class Rules:
         pass
 
     def reset(self):
-        pass
+        return False
 
     def identity(self):
         return {}
