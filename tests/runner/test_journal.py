@@ -144,6 +144,17 @@ def test_a_file_that_is_no_journal_is_refused_and_left_alone(tmp_path: Path, con
     assert path.read_bytes() == content
 
 
+def test_a_journal_of_an_earlier_version_is_refused_in_one_line(tmp_path: Path) -> None:
+    """Its verdicts do not say which precisions, which outputs, which stage they are about."""
+    path = tmp_path / "run" / "journal.jsonl"
+    path.parent.mkdir()
+    path.write_text('{"winnow": 1, "context": {"model": "abc", "check": "def"}}\n')
+    for use in (lambda: Journal(path, CONTEXT), lambda: Journal(tmp_path / "new", CONTEXT).reuse([path.parent])):
+        with pytest.raises(UsageError, match="is a journal of format 1, written by another version of Winnow") as told:
+            use()
+        assert "\n" not in str(told.value) and "start a new run folder" in str(told.value)
+
+
 @pytest.mark.parametrize("kept", [0, 1, 9, 11, 30])
 def test_a_header_cut_short_is_written_anew(tmp_path: Path, kept: int) -> None:
     path = tmp_path / "j"
