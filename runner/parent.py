@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.checkers.comparison import as_compare
 from runner.checkers.recorded import compare
+from runner.checkers.rules import rules_of
 from runner.errors import UsageError
 from runner.inputs.declared import declared
 from runner.listing import listed
@@ -19,7 +19,6 @@ from runner.model.graph import Graph
 from runner.model.store import Store
 from runner.model.values import TensorFile
 from runner.schema.backend import BackendSettings, TensorRtBackend, map_of
-from runner.schema.checker import AutoChecker, CheckerSettings, CompareChecker
 from runner.schema.root import Settings
 from runner.sources import ingest, recorder, recording_backend
 from runner.subjects.golden import cast
@@ -84,13 +83,14 @@ def inherit(
         feeds.append(cast(named, dtypes, folder / f"feeds{number}"))
     parent = recorder(settings, recording_backend(settings), other, theirs, pool, folder / "parent").record(feeds)
     child = _run(settings, graph, store, pool, folder / "child", samples)
+    rules = rules_of(settings.checker)
     lineage = Lineage(
         Ran(graph, store, child.values),
         Ran(other, theirs, parent.values),
         told,
         inputs,
         lambda one, place, values, nodes: _run(settings, one, store, pool, place, values, nodes),
-        lambda mine, good: not compare(mine, good, _rule(settings.checker)).fails(),
+        lambda mine, good: not any(compare(mine, good, one).fails() for one in rules.of_output(good.name)),
         folder,
     )
     found = lineage.descend()
@@ -135,12 +135,6 @@ def _run(
     ]
     second = recorder(settings, sides[-1], graph, store, pool, folder / "second").record(first.values, left)
     return dataclasses.replace(second, seconds=first.seconds + second.seconds)
-
-
-def _rule(checker: CheckerSettings) -> CompareChecker:
-    if isinstance(checker, AutoChecker):
-        return as_compare(checker.rtol, checker.atol)
-    return checker if isinstance(checker, CompareChecker) else CompareChecker()
 
 
 def _digest(sha256: str, found: Descent) -> str:
