@@ -111,7 +111,8 @@ class Descents:
         def level() -> Level:
             made = subject.cut(standing.trial)
             samples, known = subject.samples(made), subject.recorded.values
-            return level_of(made, samples, known, subject.store, subject.types, (self.record, self._folder()))
+            record = (self.record, self._folder())
+            return level_of(made, samples, known, subject.store, subject.types, record, subject.recorded.unfit)
 
         return _tried("the answer", level)
 

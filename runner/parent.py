@@ -21,7 +21,7 @@ from runner.model.values import TensorFile
 from runner.schema.backend import BackendSettings, TensorRtBackend, map_of
 from runner.schema.root import Settings
 from runner.sources import ingest, recorder, recording_backend
-from runner.subjects.golden import cast
+from runner.subjects.golden import UnfitError, cast
 from runner.subjects.lineage import Descent, Lineage, Ran
 from runner.subjects.recording import Recorded
 from runner.subjects.relation import matched_inputs, read_map
@@ -80,7 +80,13 @@ def inherit(
     feeds = []
     for number, sample in enumerate(samples):
         named = {name: sample[mine] for name, mine in inputs.items()}
-        feeds.append(cast(named, dtypes, folder / f"feeds{number}"))
+        try:
+            feeds.append(cast(named, dtypes, folder / f"feeds{number}"))
+        except UnfitError as error:
+            raise UsageError(
+                f"reference.model={settings.reference.model}: its input {error}, so it cannot run on the model's "
+                "inputs. Give such that both models can hold: inputs.ranges='{name: [least, largest]}' or inputs=files"
+            ) from None
     parent = recorder(settings, recording_backend(settings), other, theirs, pool, folder / "parent").record(feeds)
     child = _run(settings, graph, store, pool, folder / "child", samples)
     rules = rules_of(settings.checker)

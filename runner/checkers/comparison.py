@@ -116,6 +116,8 @@ class Comparison:
         found = blank(names, expected, case.samples)
         if not found:
             return told
+        if not self._settled:
+            log.warning("%s", said(found))
         told = replace(told, metrics={**told.metrics, CONSTANT: list(found)})
         ends = not case.candidate.trial if self._lowest else not self._settled
         if ends and told.outcome is Outcome.PASS and set(found) == set(names):

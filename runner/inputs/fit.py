@@ -10,6 +10,7 @@ from onnx import TensorProto, helper
 
 from runner.errors import UsageError
 from runner.inputs.declared import Declared, type_name
+from runner.model.ranges import beyond
 
 # the element types that numpy has itself: everything else (bfloat16, float8, int4) travels through files as something
 # else
@@ -52,7 +53,7 @@ def fitted(value: Value, one: Declared, source: Path) -> Value:
 
     Where numpy has no such type, an array of the raw bits (a void type of the same size, which is how npz files hold
     bfloat16) or of float32, int8 or uint8 values is taken. Raises UsageError, naming ``source``, for another type or
-    shape.
+    shape, and for a number that the type cannot hold.
     """
     if isinstance(value, TensorProto):
         if why := one.mismatch(value.data_type, value.dims):
@@ -63,6 +64,10 @@ def fitted(value: Value, one: Declared, source: Path) -> Value:
         raise UsageError(f"{source}: {one.name!r} {why}")
     if value.dtype.kind == "V" and value.dtype.name not in type_name(one.dtype):
         return helper.make_tensor(one.name, one.dtype, value.shape, value.tobytes(), raw=True)
+    over = beyond(value, one.dtype)
+    if over.any():
+        held = value[over].reshape(-1)[0]
+        raise UsageError(f"{source}: {one.name!r} holds {held!s}, which {type_name(one.dtype)} cannot hold")
     return tensor(value, one.name, one.dtype)
 
 

@@ -219,6 +219,8 @@ class Inside:
         for name in made.inputs:
             if name in self.level.graph.input_order:
                 continue
+            if name in self.level.recorded.unfit:
+                return self.level.recorded.unfit[name]
             for sample in self.values:
                 value = sample.get(name)
                 if value is None:

@@ -1,0 +1,75 @@
+"""Which numbers an element type can hold: in a narrower one a number becomes infinite, or wraps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from runner.model.types import limit_of
+
+Array = np.ndarray[Any, Any]
+
+# integers of less than a byte: signed or not, and how many bits
+_SMALL = {
+    int(TensorProto.INT4): (-8, 7),
+    int(TensorProto.UINT4): (0, 15),
+    25: (0, 3),  # UINT2 and INT2, which older versions of onnx do not name
+    26: (-2, 1),
+}
+_INTEGERS = (2, 3, 4, 5, 6, 7, 12, 13)
+
+
+def range_of(dtype: int) -> tuple[float, float] | None:
+    """Return the least and the largest finite number of an ONNX type; None for double, and for what is no number."""
+    if dtype in _SMALL:
+        return _SMALL[dtype]
+    if dtype in _INTEGERS:
+        ends = np.iinfo(helper.tensor_dtype_to_np_dtype(dtype))
+        return int(ends.min), int(ends.max)
+    limit = limit_of(dtype)
+    return None if limit is None else (-limit, limit)
+
+
+def is_integer(dtype: int) -> bool:
+    """Whether a type holds whole numbers only (booleans are none)."""
+    return dtype in _INTEGERS or dtype in _SMALL
+
+
+def beyond(array: Array, dtype: int) -> Array:
+    """Return which elements an ONNX type cannot hold, as booleans.
+
+    The ends of an integer type are no numbers beyond those of another one: they stand for as far as it goes.
+    """
+    ends = range_of(dtype)
+    found = np.zeros(array.shape, bool)
+    if ends is None or array.dtype.kind in "OSUbc":
+        return found
+    least, largest = ends
+    if array.dtype.kind in "iu":
+        own = np.iinfo(array.dtype)
+        if largest < own.max:
+            found |= array > largest
+        if least > own.min:
+            found |= array < least
+        if is_integer(dtype):
+            found &= (array != own.max) & ((array != own.min) | (own.min == 0))
+        return found
+    wide = array.astype(np.float64)
+    if is_integer(dtype):
+        return ~((wide > least - 1) & (wide < largest + 1))  # NaN and Inf are beyond as well
+    return np.isfinite(wide) & ((wide > largest) | (wide < least))
+
+
+def clipped(array: Array, dtype: int) -> Array:
+    """Return numbers with those beyond the range of an ONNX type as its least and largest ones."""
+    ends = range_of(dtype)
+    if ends is None or array.dtype.kind in "OSUbc":
+        return array
+    least, largest = ends
+    if array.dtype.kind in "iu":
+        own = np.iinfo(array.dtype)
+        return np.clip(array, max(least, own.min), min(largest, own.max)).astype(array.dtype)
+    over = beyond(array, dtype)
+    return np.where(over, np.clip(array.astype(np.float64), least, largest), array.astype(np.float64))
