@@ -71,5 +71,9 @@ def clipped(array: Array, dtype: int) -> Array:
     if array.dtype.kind in "iu":
         own = np.iinfo(array.dtype)
         return np.clip(array, max(least, own.min), min(largest, own.max)).astype(array.dtype)
-    over = beyond(array, dtype)
-    return np.where(over, np.clip(array.astype(np.float64), least, largest), array.astype(np.float64))
+    wide = array.astype(np.float64)
+    if is_integer(dtype):
+        # the largest int64 has no float64: the next one would wrap
+        top = float(largest) if int(float(largest)) == largest else float(np.nextafter(float(largest), 0))
+        return np.clip(np.nan_to_num(wide), least, top)
+    return np.where(beyond(array, dtype), np.clip(wide, least, largest), wide)
