@@ -20,7 +20,7 @@ FLOOR_ULPS = 4.0
 # from the worst on: what a failing output is called when several fail
 KINDS = ("shape", "nan", "inf", "mismatch")
 # smallest size in bytes of an integer type whose values are counts and indices rather than quantised reals
-_EXACT_BYTES = 4
+EXACT_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def compare(target: Array, reference: Array, rule: CompareChecker, epsilon: floa
         return Difference("shape", f"type {target.dtype} instead of {reference.dtype}")
     if target.size == 0:
         return Difference("")
-    whole_number = target.dtype.kind in "iu" and target.dtype.itemsize >= _EXACT_BYTES
+    whole_number = target.dtype.kind in "iu" and target.dtype.itemsize >= EXACT_BYTES
     if _is_text(target) or target.dtype.kind == "b" or whole_number:
         return _exactly(target, reference, rule)
     a, b = _numbers(target), _numbers(reference)

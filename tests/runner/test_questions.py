@@ -9,7 +9,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from tests.harness import winnow
-from tests.model.models import model_of
+from tests.model.models import model_of, tensor
 from tests.runner.test_hard_failures import saved
 
 RIGHT = np.array([[0.3, -0.2, 0.7], [0.1, 0.9, -0.4]], np.float32)
@@ -70,3 +70,13 @@ def test_tolerances_and_metrics_are_typed_on_the_command_line(tmp_path: Path) ->
     wrong = winnow(*given, "checker.rtol={yy: 1e-2}", folder=tmp_path / "wrong")
     assert wrong.code == 2
     assert "checker.rtol: the model has no output 'yy'" in wrong.output and "its outputs are y, z" in wrong.output
+
+
+def test_an_output_that_the_low_type_cannot_hold_is_no_question(tmp_path: Path) -> None:
+    """Rounded to fp16 the right value is an Inf, and the model in fp16, which overflows, would agree with it."""
+    weight = tensor("w", np.array(3e5, np.float32))
+    nodes = [helper.make_node("Tanh", ["x"], ["t"]), helper.make_node("Mul", ["t", "w"], ["y"])]
+    given = saved(model_of(nodes, ["x"], ["y"], [weight]), tmp_path, x=RIGHT)
+    run = winnow("strategy=precision", "strategy.keep_io=false", *given, folder=tmp_path / "run")
+    assert run.code == 2, run.output
+    assert "'y' holds" in run.output and "float16 cannot hold" in run.output and "strategy.keep_io=true" in run.output
