@@ -21,13 +21,14 @@ def blank(
     """Return the outputs whose right values, ``expected`` of each sample, show nothing.
 
     They have no elements, are zero in all samples, or the same in all of several samples whose inputs differ. A single
-    sample cannot show what is constant: there an output of several equal elements is taken to be.
+    sample cannot show what is constant: there an output of several equal elements is taken to be. NaN and Inf are
+    another matter, and only tensors are looked at.
     """
     fed = {tuple(sorted((name, feed.path.read_bytes()) for name, feed in one.feeds.items())) for one in samples}
     found = []
     for name in names:
         held = [one[name] for one in expected if name in one]
-        if held and all(one.structure is None for one in held) and _is_blank(held, several=len(fed) > 1):
+        if held and all(one.structure is None and one.finite for one in held) and _is_blank(held, several=len(fed) > 1):
             found.append(name)
     return tuple(found)
 
