@@ -11,6 +11,7 @@ from typing import Any
 
 from runner.cause import Experiment
 from runner.checkers.checker import Checker
+from runner.checkers.evidence import CONSTANT, said
 from runner.context import drifted, versions
 from runner.doubt import ANSWER, SECONDS, Doubt
 from runner.ending import Ending
@@ -19,6 +20,7 @@ from runner.loading import Loaded
 from runner.recheck import HANDED_OVER
 from runner.report.summary import Checks, Seconds, Summary
 from runner.schema.root import Settings
+from runner.session import ORIGINAL
 from runner.workers.pool import Pool
 from strategies.outcome import Outcome
 from strategies.trial import Trial
@@ -54,6 +56,7 @@ def account(
         warnings=(
             *(loaded.warnings if loaded else ()),
             *(f"not as recorded: {change}" for change in drifted(settings, judge.journal.context)),
+            *shown_nothing(judge),
             *judge.second_failures(),
             *drift_of_message(ending, judge),
         ),
@@ -110,6 +113,16 @@ def fused(ending: Ending, judge: Judge) -> dict[str, Any] | None:
                 held = [layer for layer in layers if of != "the whole model" or names & set(layer["nodes"])]
                 return {"of": of, "layers": held}
     return None
+
+
+def shown_nothing(judge: Judge) -> tuple[str, ...]:
+    """Say which outputs the check compared in the pre-flight though they show nothing."""
+    whole = judge.subject.space.whole
+    for attempt in (0, ORIGINAL):
+        verdict = judge.journal.get(whole, attempt)
+        if verdict and (names := verdict.metrics.get(CONSTANT)):
+            return (said(names),)
+    return ()
 
 
 def drift_of_message(ending: Ending, judge: Judge) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from runner.restoring import Restored, restore
 from runner.schema.root import Settings
 from runner.schema.strategy import FloatType, PrecisionSettings
 from runner.sources import recording_backend
+from runner.subjects.golden import UnfitError
 from runner.subjects.golden import cast as convert
 from runner.subjects.recording import recorded_types
 from runner.workers.pool import Pool
@@ -172,7 +173,8 @@ def _weights(
 def samples_of(casting: Casting, loaded: Loaded, folder: Path) -> tuple[Sample, ...]:
     """Return what the mixed models are fed, and what their outputs should be, in the types that they have then.
 
-    Files of values that have another type are written into ``folder``.
+    Files of values that have another type are written into ``folder``. Raises UsageError for a value of an input or
+    output that the low type cannot hold.
     """
     graph, found = casting.mixer.model.graph, []
     outputs = {value.name: value.type.tensor_type.elem_type for value in graph.output}
@@ -183,7 +185,12 @@ def samples_of(casting: Casting, loaded: Loaded, folder: Path) -> tuple[Sample, 
             inputs = {name: casting.pair.low if dtype in casting.pair else dtype for name, dtype in inputs.items()}
             wanted = {name: casting.pair.low if dtype in casting.pair else dtype for name, dtype in wanted.items()}
         place = folder / f"sample_{number}"
-        found.append(Sample(convert(sample, inputs, place / "inputs"), convert(sample, wanted, place / "outputs")))
+        try:
+            found.append(Sample(convert(sample, inputs, place / "inputs"), convert(sample, wanted, place / "outputs")))
+        except UnfitError as error:
+            raise UsageError(
+                f"strategy.keep_io=false: {error}, whatever is raised. Set strategy.keep_io=true, or give other inputs"
+            ) from None
     return tuple(found)
 
 

@@ -26,6 +26,7 @@ from runner.model.pattern import instances, pieces
 from runner.model.splice import ancestors, depends_on, outside_reads
 from runner.subjects.spliced import Good, Spliced
 from runner.subjects.subgraph import Subgraph
+from runner.subjects.subject import Subject
 from runner.verdict import MEASURE, Verdict
 from strategies.outcome import Answer, Outcome
 from strategies.search import Claim, Search
@@ -127,11 +128,11 @@ class Cause:
 class Causes:
     """How answers are shown to be the cause.
 
-    ``journal``: opens the journal of a stage, by its name. ``most``: questions that may be asked for it; None: as many
-    as the search asked.
+    ``journal``: opens the journal of a stage: the journal of what it works on, its name, its subject. ``most``:
+    questions that may be asked for it; None: as many as the search asked.
     """
 
-    journal: Callable[[str], Journal]
+    journal: Callable[[Journal, str, Subject], Journal]
     most: int | None = None
 
 
@@ -261,9 +262,8 @@ class Prover:
 
     def _judge(self, good: Good) -> Judge:
         if good not in self._judges:
-            name = f"good {good.value}{', silent nodes shown' if self._alive else ''}"
             subject = Spliced(self._base, good, self._alive)
-            self._judges[good] = self.judge.beside(subject, self.causes.journal(name))
+            self._judges[good] = self.judge.beside(subject, self.causes.journal(self.judge.journal, "cause", subject))
         return self._judges[good]
 
     def _subject(self, good: Good) -> Spliced:

@@ -12,17 +12,21 @@ from runner.loading import Loaded
 from runner.report.replay import drift
 from runner.schema.backend import BackendSettings
 from runner.schema.root import Settings
+from runner.subjects.subject import Subject
 from runner.workers.pool import Pool
 
 log = logging.getLogger(__name__)
 
 
-def context(settings: Settings, checker: Checker, pool: Pool, loaded: Loaded | None) -> dict[str, str]:
+def context(
+    settings: Settings, checker: Checker, pool: Pool, loaded: Loaded | None, subject: Subject
+) -> dict[str, str]:
     """Return the named parts; journals of equal contexts may share verdicts."""
-    strategy, inputs = settings.strategy, settings.inputs
+    inputs = settings.inputs
     parts = {
-        "subject": strategy.subject.value,
-        "cut": f"{inputs.cut.value}, {inputs.outputs.value}, {inputs.shape_inference.value}, {inputs.record.value}",
+        "strategy": settings.strategy.subject.value,
+        **{f"subject.{key}": value for key, value in subject.identity().items()},
+        "recording": f"{inputs.shape_inference.value}, {inputs.record.value}",
         **{f"check.{key}": value for key, value in checker.identity().items()},
     }
     if loaded:

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from runner.errors import WinnowError
 from runner.journal import Journal
+from runner.judge import Judge
 from runner.model.bodies import Body, HoistError
 from runner.model.cut import CutError
 from runner.stage import Stage, Standing
@@ -31,7 +32,7 @@ from runner.subjects.hoisting import (
 )
 from runner.subjects.inside import Inside
 from runner.subjects.subgraph import Subgraph
-from runner.subjects.subject import Subject
+from runner.subjects.subject import Subject, identity_digest
 from strategies.search import Search, Step
 from strategies.space import Space
 
@@ -41,26 +42,30 @@ T = TypeVar("T")
 
 @dataclass
 class Descents:
-    """``record``: makes recorders on the reference. ``folder``: for recorded values. ``search``: of the strategy."""
+    """``journal``: opens the journal of a stage, from the one of what it works on, its name and its subject.
 
-    journal: Callable[[str], Journal]
+    ``record``: makes recorders on the reference. ``folder``: for recorded values. ``search``: of the strategy.
+    """
+
+    journal: Callable[[Journal, str, Subject], Journal]
     record: RecorderOf
     folder: Path
     search: Callable[[Space], Step]
     _made: int = field(default=0)
 
-    def stages(self, standing: Standing, name: str) -> Iterator[Stage]:
-        """Yield what can be tried inside the nested graphs of an answer; ``name`` says which answer."""
+    def stages(self, standing: Standing) -> Iterator[Stage]:
+        """Yield what can be tried inside the nested graphs of an answer."""
         subject = standing.judge.subject
         if not isinstance(subject, Subgraph):
             return
         level = self._level(subject, standing)
         for body in ordered_bodies(level) if level else ():
             assert level
-            yield from self._of_body(subject, standing, level, body, f"{name} {body.path}")
+            yield from self._of_body(subject, standing, level, body)
 
-    def _of_body(self, subject: Subgraph, standing: Standing, level: Level, body: Body, name: str) -> Iterator[Stage]:
+    def _of_body(self, subject: Subgraph, standing: Standing, level: Level, body: Body) -> Iterator[Stage]:
         """Hoisted, in one iteration after the other; then with the owner kept."""
+        origin = f"{identity_digest(subject)} {standing.trial.ranges} {body.path}"
         first: Descent | None = None
         for iteration in self._iterations(level, body):
             descent = self._descend(level, body, iteration)
@@ -68,25 +73,35 @@ class Descents:
                 continue
             first = first or descent
             inner = descent.level
-            hoisted = replace(subject, graph=inner.graph, store=inner.store, recorded=inner.recorded, types=inner.types)
+            hoisted = replace(
+                subject,
+                graph=inner.graph,
+                store=inner.store,
+                recorded=inner.recorded,
+                types=inner.types,
+                origin=f"{origin} {iteration}",
+            )
             label = f"{body.path} without its owner" + (f", iteration {iteration}" if iteration else "")
-            yield self._stage("hoist", label, standing, hoisted, f"{name} {iteration}", body)
+            yield self._stage("hoist", label, standing, hoisted, body)
         if first and first.iteration == 0 and body.attribute:
             descent = first
 
             def inside() -> Inside:
-                found = Inside(descent, trip_counts(level, body, self.record, self._folder()), self._folder())
+                trips = trip_counts(level, body, self.record, self._folder())
+                found = Inside(descent, trips, self._folder(), origin=origin)
                 found.cut(found.space.whole)
                 return found
 
             if kept := _tried(body.path, inside):
-                stage = self._stage("inside", f"{body.path} as it is", standing, kept, name, body)
-                judge = standing.judge.beside(Emptied.of(kept), self.journal(f"emptied {name}"))
-                yield replace(stage, without=judge)
+                stage = self._stage("inside", f"{body.path} as it is", standing, kept, body)
+                yield replace(stage, without=self._judge(standing, "emptied", Emptied.of(kept)))
 
-    def _stage(self, kind: str, label: str, standing: Standing, subject: Subject, name: str, body: Body) -> Stage:
+    def _judge(self, standing: Standing, kind: str, subject: Subject) -> Judge:
+        return standing.judge.beside(subject, self.journal(standing.judge.journal, kind, subject))
+
+    def _stage(self, kind: str, label: str, standing: Standing, subject: Subject, body: Body) -> Stage:
         space = subject.space
-        judge = standing.judge.beside(subject, self.journal(f"{kind} {name}"))
+        judge = self._judge(standing, kind, subject)
         origin = (*standing.origin, body.path)
         return Stage(kind, label, judge, lambda known: Search(space, self.search(space), known), origin, space.whole)
 
@@ -96,7 +111,8 @@ class Descents:
         def level() -> Level:
             made = subject.cut(standing.trial)
             samples, known = subject.samples(made), subject.recorded.values
-            return level_of(made, samples, known, subject.store, subject.types, (self.record, self._folder()))
+            record = (self.record, self._folder())
+            return level_of(made, samples, known, subject.store, subject.types, record, subject.recorded.unfit)
 
         return _tried("the answer", level)
 

@@ -10,10 +10,12 @@ from pathlib import Path
 
 from runner.ending import Ending
 from runner.handover import MIN_GOOD, REDUCED, HandOver
+from runner.journal import Journal
 from runner.listing import listed
 from runner.report.summary import Summary
 from runner.session import Session
 from runner.subjects.subgraph import Subgraph
+from strategies.trial import Trial
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class Further:
     """Searches on after an answer; good values replace the nodes of those found before.
 
     ``ended``: turns what stops a question into an ending. ``conclude``: writes everything about an answer into its
-    folder.
+    folder. ``journal``: opens one for the search without these elements.
     """
 
     session: Session
@@ -38,6 +40,7 @@ class Further:
     subject: Subgraph
     ended: Callable[[Callable[[], Ending | None]], Ending | None]
     conclude: Callable[[Ending, Path], Summary]
+    journal: Callable[[Trial], Journal]
 
     def find(self, first: Ending) -> Rest:
         """Find the answers after the first, until the rest passes."""
@@ -52,7 +55,9 @@ class Further:
             spoilt = self.subject.spoilt(excluded)
             folder = self.handed.folder / "answers" / str(len(answers) + 2)
             hands = self.handed.beside(folder)
-            found = self.ended(partial(self.session.beyond, excluded | spoilt, hands))
+            without = excluded | spoilt
+            journal = partial(self.journal, Trial(without))
+            found = self.ended(partial(self.session.beyond, without, hands, journal))
             if found is None:
                 return Rest(tuple(answers), "the rest passes" + self._unjudged(spoilt))
             if found.status != "found":

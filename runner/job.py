@@ -31,7 +31,6 @@ from runner.errors import UsageError, WinnowError
 from runner.further import Further
 from runner.handover import REDUCED, HandOver
 from runner.inquiry import Budget, Means
-from runner.journal import Journal
 from runner.journals import Journals
 from runner.judge import Judge
 from runner.loading import Loaded, clean_up, load, record_target
@@ -170,8 +169,8 @@ def _reduce(job: Job) -> Summary:
             doubt=_doubt(job),
             find_min_good=settings.result.find_min_good,
             hand_over=handed,
-            refiner=_refinements(job, judge, loaded, search),
-            causes=_causes(job, judge),
+            refiner=_refinements(job, loaded, search),
+            causes=_causes(job),
         )
         ending = _ended(session, lambda: _question(job, session, judge, subject, loaded))
         if ending.status == "interrupted":
@@ -192,7 +191,8 @@ def _reduce(job: Job) -> Summary:
         doubt = session.doubt
         summary = told(ending, doubt)
         if settings.strategy.find is Find.all and ending.status == "found":
-            rest = Further(session, handed, subject, partial(_ended, session), conclude).find(ending)
+            journal = partial(job.journals.further, judge.journal)
+            rest = Further(session, handed, subject, partial(_ended, session), conclude, journal).find(ending)
             summary = with_rest(told(ending, doubt), summary, rest)
         write_bundle(job.settings, job.folder, summary, job.tools.cwd, job.command, files_of(ending))
     return summary
@@ -261,7 +261,7 @@ def _ended(session: Session, question: Callable[[], E]) -> E | Ending:
 @contextmanager
 def _judge(job: Job, subject: Subject, loaded: Loaded | None) -> Iterator[Judge]:
     settings = job.settings
-    context = contexts.context(settings, job.checker, job.pool, loaded)
+    context = contexts.context(settings, job.checker, job.pool, loaded, subject)
     for change in contexts.drifted(settings, context):
         log.warning("not as recorded: %s", change)
     journal = job.journals.main(context)
@@ -283,27 +283,24 @@ def _judge(job: Job, subject: Subject, loaded: Loaded | None) -> Iterator[Judge]
         watcher.finished()
 
 
-def _refinements(job: Job, judge: Judge, loaded: Loaded, search: Callable[[Space], Step]) -> Refinements:
+def _refinements(job: Job, loaded: Loaded, search: Callable[[Space], Step]) -> Refinements:
     """What is tried on an answer; a refused first or last node is kept for the sake of what the user keeps."""
     settings = job.settings
-
-    def journal(name: str) -> Journal:
-        return job.journals.stage(judge.journal, name)
 
     def record(graph: Graph, folder: Path) -> Recorder:
         return recorder(settings, recording_backend(settings), graph, loaded.store, job.pool, folder)
 
     inside = settings.strategy.inside and closure(settings) is Closure.FREE
-    descents = Descents(journal, record, job.folder / "values" / "inside", search) if inside else None
-    return Refinements(journal, settings.strategy.trim, descents)
+    descents = Descents(job.journals.stage, record, job.folder / "values" / "inside", search) if inside else None
+    return Refinements(job.journals.stage, settings.strategy.trim, descents)
 
 
-def _causes(job: Job, judge: Judge) -> Causes | None:
+def _causes(job: Job) -> Causes | None:
     """How an answer is shown to be the cause; a person is asked no more questions than the search has."""
     strategy = job.settings.strategy
     if strategy.find is not Find.cause:
         return None
-    return Causes(lambda name: job.journals.stage(judge.journal, name), strategy.cause_checks)
+    return Causes(job.journals.stage, strategy.cause_checks)
 
 
 def first_end(wanted: FirstEnd, subject: Subgraph, failure: Signature | None) -> First:

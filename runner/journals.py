@@ -9,6 +9,8 @@ from pathlib import Path
 from runner.journal import JOURNAL_NAME, Journal, context_digest
 from runner.schema.root import Settings
 from runner.schema.strategy import SubjectKind
+from runner.subjects.subject import Subject
+from strategies.trial import Trial
 
 
 @dataclass(frozen=True)
@@ -23,9 +25,19 @@ class Journals:
         """Open the journal of the run. Raises UsageError where it, or one to reuse, is of another context."""
         return self._open(context, JOURNAL_NAME, needed=True)
 
-    def stage(self, main: Journal, name: str) -> Journal:
-        """Open the journal of a stage: what its trials mean depends on what was found before."""
-        context = {**main.context, "stage": name}
+    def stage(self, outer: Journal, name: str, subject: Subject) -> Journal:
+        """Open the journal of a stage that puts questions about ``subject``, in a run or stage that writes ``outer``.
+
+        What its trials mean is what the subject says: two stages share a journal only where they ask the same.
+        """
+        of = {f"stage.{key}": value for key, value in subject.identity().items()}
+        kept = {key: value for key, value in outer.context.items() if not key.startswith("stage.")}
+        context = {**kept, "stage": name, **of}
+        return self._open(context, f"journal-{context_digest(context)}.jsonl", needed=False)
+
+    def further(self, main: Journal, excluded: Trial) -> Journal:
+        """Open the journal of the search for another failure, without the elements of the answers before."""
+        context = {**main.context, "further": excluded.ranges}
         return self._open(context, f"journal-{context_digest(context)}.jsonl", needed=False)
 
     def _open(self, context: Mapping[str, str], name: str, *, needed: bool) -> Journal:

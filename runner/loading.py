@@ -10,6 +10,7 @@ from pathlib import Path
 
 import onnx
 
+from runner.checkers.rules import check_outputs
 from runner.errors import NotApplicable, UsageError
 from runner.listing import listed
 from runner.model.graph import Graph
@@ -70,6 +71,8 @@ def load(settings: Settings, pool: Pool, folder: Path, *, record: bool = True) -
         path = path.resolve()
     warnings = [*said, *facts["warnings"]]
     graph = Graph.load(store.structure)
+    if not settings.target.model:
+        check_outputs(settings.checker, graph.outputs)
     values, unusable = _samples(settings, graph, pool, folder)
     warnings += unusable
     recorded, inherited = Recorded(values), None

@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.checkers.comparison import as_compare
 from runner.checkers.recorded import compare
+from runner.checkers.rules import rules_of
 from runner.errors import UsageError
 from runner.inputs.declared import declared
 from runner.listing import listed
@@ -19,10 +19,9 @@ from runner.model.graph import Graph
 from runner.model.store import Store
 from runner.model.values import TensorFile
 from runner.schema.backend import BackendSettings, TensorRtBackend, map_of
-from runner.schema.checker import AutoChecker, CheckerSettings, CompareChecker
 from runner.schema.root import Settings
 from runner.sources import ingest, recorder, recording_backend
-from runner.subjects.golden import cast
+from runner.subjects.golden import UnfitError, cast
 from runner.subjects.lineage import Descent, Lineage, Ran
 from runner.subjects.recording import Recorded
 from runner.subjects.relation import matched_inputs, read_map
@@ -81,16 +80,23 @@ def inherit(
     feeds = []
     for number, sample in enumerate(samples):
         named = {name: sample[mine] for name, mine in inputs.items()}
-        feeds.append(cast(named, dtypes, folder / f"feeds{number}"))
+        try:
+            feeds.append(cast(named, dtypes, folder / f"feeds{number}"))
+        except UnfitError as error:
+            raise UsageError(
+                f"reference.model={settings.reference.model}: its input {error}, so it cannot run on the model's "
+                "inputs. Give such that both models can hold: inputs.ranges='{name: [least, largest]}' or inputs=files"
+            ) from None
     parent = recorder(settings, recording_backend(settings), other, theirs, pool, folder / "parent").record(feeds)
     child = _run(settings, graph, store, pool, folder / "child", samples)
+    rules = rules_of(settings.checker)
     lineage = Lineage(
         Ran(graph, store, child.values),
         Ran(other, theirs, parent.values),
         told,
         inputs,
         lambda one, place, values, nodes: _run(settings, one, store, pool, place, values, nodes),
-        lambda mine, good: not compare(mine, good, _rule(settings.checker)).fails(),
+        lambda mine, good: not any(compare(mine, good, one).fails() for one in rules.of_output(good.name)),
         folder,
     )
     found = lineage.descend()
@@ -135,12 +141,6 @@ def _run(
     ]
     second = recorder(settings, sides[-1], graph, store, pool, folder / "second").record(first.values, left)
     return dataclasses.replace(second, seconds=first.seconds + second.seconds)
-
-
-def _rule(checker: CheckerSettings) -> CompareChecker:
-    if isinstance(checker, AutoChecker):
-        return as_compare(checker.rtol, checker.atol)
-    return checker if isinstance(checker, CompareChecker) else CompareChecker()
 
 
 def _digest(sha256: str, found: Descent) -> str:

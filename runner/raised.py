@@ -45,8 +45,7 @@ class Question:
         self._worst = worst = self._end(LOWEST, f"everything in {self.low}", WHOLE)
         if self.doubt.mode is Flaky.always and self.doubt.rates is None:
             self._measure(ContradictionError("checker.flaky=always"))
-        if worst.outcome is Outcome.PASS and self.doubt.rates is None:
-            self.handed.write(self.judge.subject, LOWEST, MIXED)
+        if worst.outcome is Outcome.PASS and self.doubt.rates is None and self._lowest_handed_over():
             message = f"everything passes in {self.low}: no node has to be in {self.high}; the model is {MIXED}.onnx"
             return Ending("nothing_to_find", 4, message, standing=Standing(self.judge, LOWEST))
         log.info("everything in %s fails (%s)", self.low, worst.signature)
@@ -82,6 +81,21 @@ class Question:
         message += f"; the check is flaky: {self.doubt}" if self.doubt.rates else ""
         return Ending("found", 0, message, done, standing, signature=signature)
 
+    def _lowest_handed_over(self) -> bool:
+        """Hand over the model with nothing raised, and check that; False: the check has proved to be flaky by it."""
+        try:
+            ruling = Recheck(self.handed, self.doubt).rule(self.judge, LOWEST, MIXED)
+        except ContradictionError as surprise:
+            self.handed.withdraw(MIXED)
+            self._measure(surprise)
+            return False
+        if ruling.verdict.outcome is not Outcome.PASS:
+            self.handed.withdraw(MIXED)
+            raise CannotJudge(
+                f"everything in {self.low} passed once and did not when checked as handed over: {ruling.verdict.reason}"
+            )
+        return True
+
     def interrupted(self, exit_code: int) -> Ending:
         """How it stands where somebody stops it."""
         done = self.inquiry.search.stop()
@@ -89,7 +103,8 @@ class Question:
         if done.trial is not None and done.trial != self.judge.subject.space.whole:
             self.handed.write(self.judge.subject, done.trial, MIXED)
             standing = Standing(self.judge, done.trial)
-        return Ending("interrupted", exit_code, "interrupted", done, standing)
+        message = "interrupted; the best so far was not checked again" if standing else "interrupted"
+        return Ending("interrupted", exit_code, message, done, standing)
 
     # ---- doubt
 

@@ -22,7 +22,7 @@ from strategies.trial import Trial
 log = logging.getLogger(__name__)
 
 HANDED_OVER = 1000
-"""Attempts from this number on are about the files as they are handed over."""
+"""Attempts from this number on are about the files as they are handed over, by the run that did so last."""
 MOST_MIN_GOOD = 3
 """How many passing candidates are re-checked before min_good is given up."""
 
@@ -40,7 +40,11 @@ class Recheck:
             self._hand_over.withdraw(name)
 
     def rule(self, judge: Judge, trial: Trial, name: str, times: int = 1) -> Ruling:
-        """Write the files that are handed over, and check those: ``times`` in all, or until a flaky check is sure."""
+        """Write the files that are handed over, and check those: ``times`` in all, or until a flaky check is sure.
+
+        They are checked whatever a journal says: its verdicts are about the files of another run, or of this one
+        before it was interrupted.
+        """
         assert self._hand_over
         path = self._hand_over.write(judge.subject, trial, name)
         wanted = Answer.YES if name == REDUCED else Answer.NO
@@ -84,24 +88,23 @@ class Recheck:
         """Check a file again and again."""
         attempt = HANDED_OVER
         while True:
-            known = judge.journal.get(trial, attempt)
             try:
-                yield self._check_file(judge, trial, name, path, attempt, known is not None)
+                yield self._check_file(judge, trial, name, path, attempt)
             except Undo:
                 log.warning("nothing to undo")
                 continue
             attempt += 1
 
-    def _check_file(self, judge: Judge, trial: Trial, name: str, path: Path, attempt: int, known: bool) -> Verdict:
-        if known:
-            verdict = judge.verdict(trial, "re-check", "as handed over", "trust", attempt)
-            assert verdict is not None, "only the search is given up"
-            return verdict
+    def _check_file(self, judge: Judge, trial: Trial, name: str, path: Path, attempt: int) -> Verdict:
         iteration, folder = judge.folder_for()
         made = judge.subject.make(trial, folder, iteration, "re-check", f"{name}, as handed over")
         if isinstance(made, Invalid):  # a verdict from a journal, and values recorded otherwise this time
             return Verdict(Outcome.UNRESOLVED, reason=made.reason)
         judge.subject.discard(made)
-        verdict = judge.check(replace(made, model=path), "trust", attempt, own=False)
+        with judge.journal.claimed(trial, attempt):  # else another job's verdict could be taken for this one
+            judge.journal.refresh()
+            if judge.journal.get(trial, attempt):
+                judge.journal.forget(trial, attempt)
+            verdict = judge.check(replace(made, model=path), "trust", attempt, own=False)
         assert verdict is not None, "only the search is given up"
         return verdict

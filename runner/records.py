@@ -18,8 +18,8 @@ from runner.verdict import Verdict
 from strategies.trial import Trial
 
 _LOG = logging.getLogger(__name__)
-#: the format of journals that this version reads and writes
-FORMAT = 1
+#: the format of journals that this version reads and writes; in 1 verdicts on different questions shared a journal
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,8 @@ def _context_of(line: bytes, path: Path) -> dict[str, str]:
         header = json.loads(line)
         if header["winnow"] != FORMAT:
             raise UsageError(
-                f"{path} is a journal of format {header['winnow']!r}, this version reads format {FORMAT}; "
-                "start a new run folder"
+                f"{path} is a journal of format {header['winnow']!r}, written by another version of Winnow; this one "
+                f"reads format {FORMAT} only: start a new run folder (without resume= and journal.reuse=)"
             )
         return {str(name): str(value) for name, value in header["context"].items()}
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:

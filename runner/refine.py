@@ -14,6 +14,7 @@ from runner.model.graph import Graph
 from runner.schema.inputs import OutputPolicy
 from runner.stage import Stage, Standing
 from runner.subjects.subgraph import Subgraph
+from runner.subjects.subject import Subject
 from runner.subjects.trimming import Trimming, cutting
 from strategies.search import Search
 from strategies.space import Closure
@@ -23,9 +24,12 @@ from strategies.trial import Trial
 
 @dataclass
 class Refinements:
-    """What is tried on the answer of a reduction, in order. ``journal`` opens the journal of a stage, by its name."""
+    """What is tried on the answer of a reduction, in order.
 
-    journal: Callable[[str], Journal]
+    ``journal`` opens the journal of a stage: the journal of what it works on, its name, its subject.
+    """
+
+    journal: Callable[[Journal, str, Subject], Journal]
     trim: bool = True
     descents: Descents | None = None
     _at: Standing | None = None
@@ -38,14 +42,12 @@ class Refinements:
         return next(self._left, None)
 
     def _stages(self, standing: Standing) -> Iterator[Stage]:
-        # the name says all that the trials of a stage depend on
-        name = " ".join((*standing.origin, standing.trial.ranges))
-        yield from self._sinks(standing, f"sinks {name}")
+        yield from self._sinks(standing)
         if self.descents:
-            yield from self.descents.stages(standing, name)
-        yield from self._trim(standing, f"trim {name}")
+            yield from self.descents.stages(standing)
+        yield from self._trim(standing)
 
-    def _sinks(self, standing: Standing, name: str) -> Iterator[Stage]:
+    def _sinks(self, standing: Standing) -> Iterator[Stage]:
         """Nodes that may be needed only because without them a tensor becomes an output, which stops a fusion."""
         subject = standing.judge.subject
         if not isinstance(subject, Subgraph) or subject.outputs is not OutputPolicy.frontier:
@@ -59,21 +61,21 @@ class Refinements:
         yield Stage(
             "sinks",
             "only the last values are outputs",
-            standing.judge.beside(other, self.journal(name)),
+            standing.judge.beside(other, self.journal(standing.judge.journal, "sinks", other)),
             lambda known: Search(space, first, known),
             standing.origin,
             standing.trial,
             purpose="refine",
         )
 
-    def _trim(self, standing: Standing, name: str) -> Iterator[Stage]:
+    def _trim(self, standing: Standing) -> Iterator[Stage]:
         subject = standing.judge.subject
         if not self.trim or isinstance(subject, Trimming):
             return
         trimming = Trimming(cutting(subject), standing.trial)
         if not trimming.spare:
             return
-        judge = standing.judge.beside(trimming, self.journal(name))
+        judge = standing.judge.beside(trimming, self.journal(standing.judge.journal, "trim", trimming))
         whole = trimming.space.whole
         yield Stage("trim", "as it is", judge, trimming.search, standing.origin, whole, purpose="refine", known=True)
 

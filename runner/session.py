@@ -14,6 +14,7 @@ from runner.ending import Ending
 from runner.errors import CannotJudge
 from runner.handover import REDUCED, HandOver
 from runner.inquiry import Inquiry, Means
+from runner.journal import Journal
 from runner.judge import Judge
 from runner.recheck import Recheck
 from runner.schema.checker import Flaky
@@ -113,17 +114,22 @@ class Session:
                 self.recheck.withdraw(REDUCED)
                 self.inquiry.begin_again()
 
-    def beyond(self, excluded: frozenset[int], hand_over: HandOver | None) -> Ending | None:
+    def beyond(
+        self, excluded: frozenset[int], hand_over: HandOver | None, journal: Callable[[], Journal] | None = None
+    ) -> Ending | None:
         """Find another answer without these elements, which good values replace; None if the rest passes.
 
-        A flaky check is measured again: another failure has another rate. Raises CannotJudge, as the pre-flight does.
+        A flaky check is measured again: another failure has another rate. ``journal``: opens one for verdicts about
+        another failure, if those of the checker depend on which one is studied. Raises CannotJudge, as the pre-flight
+        does.
         """
         order = tuple(element for element in self.judge.subject.space.order if element not in excluded)
         if not order:
             return None
         self._space = replace(self.judge.subject.space, order=order)
         self.judge.baseline = None
-        self.judge.checker.reset()
+        if self.judge.checker.reset() and journal:
+            self.judge = self.judge.beside(self.judge.subject, journal())
         self.doubt = self.doubt.renewed()
         self.recheck = Recheck(hand_over, self.doubt)
         try:

@@ -149,7 +149,7 @@ class Bench:
 
     def _isolate(self, judge: Judge, subject: Tactics, doubt: Doubt) -> Ending:
         many = len(subject.elements)
-        journal = self.job.journals.stage(judge.journal, f"tactics {subject.digest}")
+        journal = self.job.journals.stage(judge.journal, "tactics", subject)
         handed = PinsHandOver(self.job.settings.result, self.job.folder, self.job.tools.at, self.loaded.store)
         pinned = judge.beside(subject, journal)
         session = Session(

@@ -19,6 +19,7 @@ import numpy as np
 
 from runner.candidate import Candidate
 from runner.checkers.checker import Checker, Tools
+from runner.checkers.metrics import EXACT_BYTES
 from runner.checkers.side import Side
 from runner.model import values
 from runner.model.values import TensorFile
@@ -75,9 +76,9 @@ class Audited:
         """Hand it on."""
         self.checker.settle(verdict)
 
-    def reset(self) -> None:
+    def reset(self) -> bool:
         """Hand it on."""
-        self.checker.reset()
+        return self.checker.reset()
 
     def identity(self) -> dict[str, str]:
         """Verdicts are those of the checker."""
@@ -148,7 +149,7 @@ def _difference(mine: Any, theirs: Any, tolerance: float) -> str | None:
     if theirs is None or mine is None:
         return None if mine is theirs else "one of both is empty"
     one, other = np.asarray(mine), np.asarray(theirs)
-    if one.dtype.kind in "OSUb":
+    if one.dtype.kind in "OSUb" or (one.dtype.kind in "iu" and one.dtype.itemsize >= EXACT_BYTES):
         return None if np.array_equal(one, other) else "other values"
     wide = np.complex128 if one.dtype.kind == "c" else np.float64
     one, other = one.astype(wide), other.astype(wide)

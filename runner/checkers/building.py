@@ -70,9 +70,9 @@ class Building:
         """Hand it on."""
         self.checker.settle(verdict)
 
-    def reset(self) -> None:
+    def reset(self) -> bool:
         """Hand it on."""
-        self.checker.reset()
+        return self.checker.reset()
 
     def identity(self) -> dict[str, str]:
         """The checker's, and what builds."""

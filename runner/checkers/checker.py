@@ -38,8 +38,11 @@ class Checker(Protocol):
     def settle(self, verdict: Verdict) -> None:
         """Hear the verdict on the whole model (fresh or from a journal), once, before the search."""
 
-    def reset(self) -> None:
-        """Forget what `settle` fixed: another failure of the same model will be studied."""
+    def reset(self) -> bool:
+        """Forget what `settle` fixed: another failure of the same model will be studied.
+
+        Return whether verdicts depend on that: those so far then say nothing about another failure.
+        """
 
     def identity(self) -> dict[str, str]:
         """What the verdicts depend on besides the candidate: settings, argv, digests of the files it names."""

@@ -78,8 +78,9 @@ class CommandCheck:
     def settle(self, verdict: Verdict) -> None:
         """Nothing to learn: the user's rules say what a failure is."""
 
-    def reset(self) -> None:
+    def reset(self) -> bool:
         """Nothing to forget."""
+        return False
 
     def identity(self) -> dict[str, str]:
         """The argv with digests of the files it names, the rules and the limits."""

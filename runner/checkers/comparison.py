@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from runner.checkers import metrics, tolerance
 from runner.checkers.case import Case
+from runner.checkers.evidence import CONSTANT, blank, said
 from runner.checkers.measure import as_number
 from runner.checkers.recorded import compare, has_inf
+from runner.checkers.rules import Rules
 from runner.errors import UsageError
+from runner.listing import listed
 from runner.model.values import TensorFile
-from runner.schema.checker import CompareChecker, Golden, Metric, Tolerance
+from runner.schema.checker import CompareChecker, Golden, Metric, NonFinite, Tolerance
 from runner.verdict import MEASURE, Signature, Verdict
 from strategies.outcome import Outcome
 
 log = logging.getLogger(__name__)
 
+PREFLIGHT = "pre-flight"
+
 
 @dataclass(frozen=True)
 class _Compared:
-    """One output of one sample: its difference, and by which tolerance and noise it was judged."""
+    """One output of one sample: its difference by one metric, and by which tolerance and noise it was judged."""
 
     sample: int
     output: str
+    metric: Metric
     difference: metrics.Difference
     limit: float
     noise: float | None = None
@@ -45,22 +51,35 @@ class _Compared:
 
 
 class Comparison:
-    """Compares by the settings; with ``tolerance=auto`` it learns the failing model's error from `settle`."""
+    """Compares by the rules; with ``tolerance=auto`` it learns the failing model's error from `settle`.
 
-    def __init__(self, settings: CompareChecker) -> None:
-        self._settings = settings
+    A pass that ends the run before its search must rest on an output that shows something. ``lowest``: which one that
+    is: that of the empty trial (precision: nothing is raised); else the first (the whole model).
+    """
+
+    def __init__(self, rules: Rules, *, lowest: bool = False) -> None:
+        self._rules = rules
+        self._settings = rules.settings
+        self._lowest = lowest
         self._failing: float | None = None
         self._settled = False
         self._left_out: frozenset[str] = frozenset()
 
     def settle(self, verdict: Verdict) -> None:
         """Fix the tolerance, and which outputs of the whole model are not compared, from its verdict's metrics."""
+        if not self._settled:  # of another failure it is not said again
+            self._left_out = frozenset(verdict.metrics.get("left_out") or ())
         self._settled = True
-        self._left_out = frozenset(verdict.metrics.get("left_out") or ())
         error = verdict.metrics.get("error")
         mismatch = verdict.signature is not None and verdict.signature.kind == "mismatch"
+        mismatch = mismatch and not verdict.metrics.get("exact")  # a share of elements, no error of real numbers
         if self._settings.tolerance is Tolerance.auto and mismatch and isinstance(error, int | float) and error > 0:
             self._failing = float(error)
+
+    def reset(self) -> bool:
+        """Forget the failing model's error: there will be another. Return whether verdicts depended on it."""
+        self._failing = None
+        return self._settings.tolerance is Tolerance.auto
 
     def judge(self, case: Case) -> Verdict:
         """FAIL with the kind of the worst output, PASS, or UNRESOLVED if there is nothing to compare with."""
@@ -70,24 +89,50 @@ class Comparison:
         expected = self._expected(case, names)
         if isinstance(expected, str):
             return Verdict(Outcome.UNRESOLVED, reason=expected, metrics={"reference": "failed"})
-        compared = [
-            self._one(case, number, name, case.target.outputs[number][name], theirs[name])
+        every = [
+            self._one(case, number, (name, rule), case.target.outputs[number][name], theirs[name])
             for number, theirs in enumerate(expected)
             for name in names
             if name in theirs and name in case.target.outputs[number]
+            for rule in self._rules.of_output(name)
         ]
-        if not compared:
+        if not every:
             return Verdict(Outcome.UNRESOLVED, reason="target and reference have no output in common")
+        compared = [one for one in every if not one.difference.nothing]
+        if not compared:
+            ignored = [key for key in ("nan", "inf") if getattr(self._settings, key) is NonFinite.ignore]
+            how = " ".join(f"checker.{key}=ignore" for key in ignored)
+            reason = f"nothing is left to compare of {listed(sorted({one.output for one in every}))} ({how})"
+            return Verdict(Outcome.UNRESOLVED, reason=reason)
         found: dict[str, Any] = {"reference": "ran" if case.has_reference else "recorded"}
         if not self._settled and (left_out := sorted({*case.target.outputs[0]} - {*names})):
             found["left_out"] = left_out
-        return self._verdict(compared, found)
+        told = self._verdict(compared, found)
+        return self._with_evidence(told, case, names, expected) if case.candidate.phase == PREFLIGHT else told
+
+    def _with_evidence(
+        self, told: Verdict, case: Case, names: list[str], expected: list[Mapping[str, TensorFile]]
+    ) -> Verdict:
+        """Note which outputs show nothing. A pass that rests on nothing else is none, where the run would end by it."""
+        found = blank(names, expected, case.samples)
+        if not found:
+            return told
+        if not self._settled:
+            log.warning("%s", said(found))
+        told = replace(told, metrics={**told.metrics, CONSTANT: list(found)})
+        ends = not case.candidate.trial if self._lowest else not self._settled
+        if ends and told.outcome is Outcome.PASS and set(found) == set(names):
+            return replace(told, outcome=Outcome.UNRESOLVED, reason=f"nothing but {said(found)}")
+        return told
 
     def _verdict(self, compared: list[_Compared], found: dict[str, Any]) -> Verdict:
         failing = [one for one in compared if one.fails]
         worst = max(failing or compared, key=lambda one: one.rank)
         numbers = worst.difference.numbers() | {"limit": worst.limit}
-        found |= {"output": worst.output, "sample": worst.sample, "outputs": len(compared), "failing": len(failing)}
+        found |= {"output": worst.output, "sample": worst.sample}
+        found |= {"outputs": _outputs(compared), "failing": _outputs(failing)}
+        found |= {"metric": worst.metric.value} if len(self._rules.metrics) > 1 else {}
+        found |= {"exact": True} if worst.difference.exact else {}
         found |= numbers | ({} if worst.noise is None else {"noise": worst.noise})
         if not worst.difference.kind or worst.difference.kind == "mismatch":
             found[MEASURE] = as_number(worst.rank[1])
@@ -99,7 +144,7 @@ class Comparison:
         kind = worst.difference.kind or "mismatch"
         reason = worst.difference.detail or (
             f"{worst.output}: error {worst.difference.error:.3g} beyond {worst.limit:.3g} "
-            f"(max abs {worst.difference.max_abs:.3g})"
+            f"({found['metric'] + ', ' if 'metric' in found else ''}max abs {worst.difference.max_abs:.3g})"
         )
         return Verdict(Outcome.FAIL, Signature("compare", kind), reason, found)
 
@@ -134,16 +179,19 @@ class Comparison:
             return f"the reference cannot run it: {reference.invalid or reference.message}"
         return [{**ran, **golden} for ran, golden in zip(reference.outputs, recorded, strict=True)]
 
-    def _one(self, case: Case, number: int, name: str, mine: TensorFile, theirs: TensorFile) -> _Compared:
-        rule = self._settings
+    def _one(
+        self, case: Case, number: int, by: tuple[str, CompareChecker], mine: TensorFile, theirs: TensorFile
+    ) -> _Compared:
+        name, rule = by
+        metric = Metric(rule.metric)
         difference = compare(mine, theirs, rule)
         if rule.tolerance is Tolerance.fixed or difference.kind or difference.exact:
-            return _Compared(number, name, difference, difference.limit)
+            return _Compared(number, name, metric, difference, difference.limit)
         floor = difference.floor or 1e-12
         failing = self._failing
         if failing is not None and difference.error <= tolerance.limit(floor, failing):
             # noise can only raise the limit: no run is needed to know that it passes
-            return _Compared(number, name, difference, tolerance.limit(floor, failing), floor)
+            return _Compared(number, name, metric, difference, tolerance.limit(floor, failing), floor)
         noise = floor
         if case.may_run_reference and name in (case.noisy.outputs[number] if case.noisy.outputs else ()):
             moved = compare(case.noisy.outputs[number][name], theirs, rule)
@@ -151,8 +199,8 @@ class Comparison:
         if failing is None:
             # the whole model (or one whose failure is no matter of size): its error has to stand out of the noise
             # clearly
-            return _Compared(number, name, difference, tolerance.CLEAR * noise, noise)
-        return _Compared(number, name, difference, tolerance.limit(noise, failing), noise)
+            return _Compared(number, name, metric, difference, tolerance.CLEAR * noise, noise)
+        return _Compared(number, name, metric, difference, tolerance.limit(noise, failing), noise)
 
     def _too_close(self, worst: _Compared) -> str:
         if self._settled or worst.noise is None or worst.difference.kind or worst.fails:
@@ -177,6 +225,6 @@ def non_finite(outputs: Mapping[str, TensorFile], *, nan: bool, inf: bool) -> It
             yield name, "inf"
 
 
-def as_compare(rtol: float, atol: float) -> CompareChecker:
-    """The rule of `checker=auto`: by the scale of each output, at its largest error."""
-    return CompareChecker(name="auto", metric=Metric.scale, rtol=rtol, atol=atol)
+def _outputs(compared: Sequence[_Compared]) -> int:
+    """How many outputs of how many samples, whatever the number of metrics."""
+    return len({(one.sample, one.output) for one in compared})

@@ -56,8 +56,9 @@ class InteractiveCheck:
     def settle(self, verdict: Verdict) -> None:
         """Nothing to learn."""
 
-    def reset(self) -> None:
+    def reset(self) -> bool:
         """Nothing to forget."""
+        return False
 
     def identity(self) -> dict[str, str]:
         """A person."""

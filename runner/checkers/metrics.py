@@ -1,4 +1,4 @@
-"""How far two tensors are apart. Pure numpy, in float64 whatever the tensors' types."""
+"""How far two tensors are apart. Pure numpy: real numbers in float64 whatever their type, the others exactly."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FLOOR_ULPS = 4.0
 # from the worst on: what a failing output is called when several fail
 KINDS = ("shape", "nan", "inf", "mismatch")
 # smallest size in bytes of an integer type whose values are counts and indices rather than quantised reals
-_EXACT_BYTES = 4
+EXACT_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,12 @@ class Difference:
 
     ``kind``: shape, nan, inf, mismatch, or "" where nothing but values may differ. ``error``: in the metric's own unit
     (below); ``limit``: what a fixed tolerance allows, in the same unit; ``floor``: the error that a few units in the
-    last place would make; ``exact``: integers of 32 bits and more, booleans and strings, to which no relative
-    tolerance applies.
+    last place would make; ``exact``: integers of 32 bits and more, booleans and strings, which are equal or differ,
+    whatever the metric: no tolerance applies but the share of elements that ``metric=fraction`` lets differ.
+    ``nothing``: all elements were left out, as the settings want it for NaN and Inf: nothing was compared.
 
     Units: scale and fraction: part of max(|reference|) (fraction: of the largest error after leaving out the allowed
-    share of elements); elementwise: part of ``atol + rtol * |reference|``; cosine: 1 - cos.
+    share of elements); elementwise: part of ``atol + rtol * |reference|``; cosine: 1 - cos; exact: share of elements.
     """
 
     kind: str
@@ -46,6 +47,7 @@ class Difference:
     max_rel: float = 0.0
     cosine: float = 1.0
     fraction: float = 0.0
+    nothing: bool = False
 
     def fails(self, limit: float | None = None) -> bool:
         """Whether the output differs; ``limit`` replaces the fixed tolerance (not for exact types)."""
@@ -60,6 +62,7 @@ class Difference:
 def compare(target: Array, reference: Array, rule: CompareChecker, epsilon: float = 0.0) -> Difference:
     """Compare ``target`` with ``reference`` (any shapes and types, ml_dtypes included) by the rule of the settings.
 
+    ``rule`` is of one metric, and its tolerances are numbers (see `rules`).
     ``epsilon``: distance from 1 to the next number of the tensors' type, for the floor.
     """
     if target.shape != reference.shape:
@@ -68,21 +71,25 @@ def compare(target: Array, reference: Array, rule: CompareChecker, epsilon: floa
         return Difference("shape", f"type {target.dtype} instead of {reference.dtype}")
     if target.size == 0:
         return Difference("")
-    exact = _is_text(target) or target.dtype.kind == "b"
-    exact = exact or (target.dtype.kind in "iu" and target.dtype.itemsize >= _EXACT_BYTES)
-    rtol = 0.0 if exact else rule.rtol
-    a, b = (_numbers(target), _numbers(reference)) if not _is_text(target) else _text_distance(target, reference)
+    whole_number = target.dtype.kind in "iu" and target.dtype.itemsize >= EXACT_BYTES
+    if _is_text(target) or target.dtype.kind == "b" or whole_number:
+        return _exactly(target, reference, rule)
+    a, b = _numbers(target), _numbers(reference)
     kind, detail, kept = _non_finite(a, b, rule)
     if kept is not None:
+        left_out = any(
+            policy is NonFinite.ignore and bool((test(a) | test(b)).any())
+            for policy, test in ((rule.nan, np.isnan), (rule.inf, np.isinf))
+        )
         a, b = a[kept], b[kept]
-    if a.size == 0:
-        return Difference(kind, detail, exact=exact)
+        if a.size == 0:
+            return Difference(kind, detail, nothing=left_out and not kind)
     with np.errstate(over="ignore", invalid="ignore"):
         distance, size = np.abs(a - b), np.abs(b)
         scale = float(size.max())
         cosine = _cosine(a, b)
-        tolerance = rule.atol + rtol * scale
-        measure = _measure(rule, rtol, size, scale)
+        tolerance = rule.atol + rule.rtol * scale
+        measure = _measure(rule, size, scale)
         error, limit = (1.0 - cosine, rule.cosine) if rule.metric is Metric.cosine else measure(distance)
         # an error of r in every direction turns a vector by an angle of r: 1 - cos is half its square
         ulps = FLOOR_ULPS * epsilon
@@ -90,31 +97,64 @@ def compare(target: Array, reference: Array, rule: CompareChecker, epsilon: floa
         nonzero = size > 0
         relative = float((distance[nonzero] / size[nonzero]).max()) if nonzero.any() else 0.0
     return Difference(
-        kind or ("mismatch" if exact and error > limit else ""),
+        kind,
         detail,
         _finite(error),
         _finite(limit),
         _finite(floor),
-        exact,
-        _finite(float(distance.max())),
-        _finite(relative),
-        cosine,
-        float(np.count_nonzero(distance > tolerance)) / target.size,
+        max_abs=_finite(float(distance.max())),
+        max_rel=_finite(relative),
+        cosine=cosine,
+        fraction=float(np.count_nonzero(distance > tolerance)) / target.size,
     )
 
 
-def _measure(rule: CompareChecker, rtol: float, size: Array, scale: float) -> Callable[[Array], tuple[float, float]]:
+def _exactly(target: Array, reference: Array, rule: CompareChecker) -> Difference:
+    """Compare what is equal or differs. Nothing is cast to a type that lacks digits: 2^53 + 1 is not 2^53."""
+    a, b = target.reshape(-1), reference.reshape(-1)
+    if _is_text(target):
+        unlike = np.array([_text(mine) != _text(theirs) for mine, theirs in zip(a, b, strict=True)], dtype=bool)
+        distance, size = unlike.astype(np.float64), np.zeros(a.size)
+    else:
+        unlike = a != b
+        # modulo 2^64 the difference of two integers is right whatever their signs
+        wide = [
+            one.astype(np.int64).view(np.uint64) if one.dtype.kind == "i" else one.astype(np.uint64) for one in (a, b)
+        ]
+        distance = np.where(a > b, wide[0] - wide[1], wide[1] - wide[0]).astype(np.float64)
+        size = np.abs(b.astype(np.float64))
+    count = int(np.count_nonzero(unlike))
+    share = count / a.size
+    limit = rule.fraction if rule.metric is Metric.fraction else 0.0
+    largest = float(distance.max())
+    nonzero = size > 0
+    return Difference(
+        "mismatch" if share > limit else "",
+        f"{count} of {a.size} elements differ" + ("" if _is_text(target) else f", by up to {largest:g}")
+        if count
+        else "",
+        share,
+        limit,
+        exact=True,
+        max_abs=largest,
+        max_rel=float((distance[nonzero] / size[nonzero]).max()) if nonzero.any() else 0.0,
+        cosine=1.0 if _is_text(target) else _cosine(_numbers(target), _numbers(reference)),
+        fraction=share,
+    )
+
+
+def _measure(rule: CompareChecker, size: Array, scale: float) -> Callable[[Array], tuple[float, float]]:
     """The function from absolute errors to (error, limit) in the metric's unit."""
 
     def elementwise(distance: Array) -> tuple[float, float]:
-        allowed = rule.atol + rtol * size
+        allowed = rule.atol + rule.rtol * size
         ratio = np.divide(distance, allowed, out=np.where(distance > 0, np.inf, 0.0), where=allowed > 0)
         return _statistic(ratio, rule), 1.0
 
     def by_scale(distance: Array) -> tuple[float, float]:
         error = _beyond(distance, rule.fraction) if rule.metric is Metric.fraction else _statistic(distance, rule)
         # zeros everywhere (or less than a float32 can hold): only atol can say what is small
-        return (error / scale, rtol + rule.atol / scale) if scale > 1e-45 else (error, rule.atol)
+        return (error / scale, rule.rtol + rule.atol / scale) if scale > 1e-45 else (error, rule.atol)
 
     return elementwise if rule.metric is Metric.elementwise else by_scale
 
@@ -176,14 +216,6 @@ def _numbers(array: Array) -> Array:
 
 def _is_text(array: Array) -> bool:
     return array.dtype.kind in "OSU"
-
-
-def _text_distance(target: Array, reference: Array) -> tuple[Array, Array]:
-    """Strings as 1 where they differ and 0 where they are equal, against zeros."""
-    unequal = np.array(
-        [_text(a) != _text(b) for a, b in zip(target.flat, reference.flat, strict=True)], dtype=np.float64
-    )
-    return unequal, np.zeros_like(unequal)
 
 
 def _text(value: object) -> str:

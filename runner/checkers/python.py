@@ -91,8 +91,9 @@ class PythonCheck:
         if verdict.outcome is Outcome.PASS:
             self.threshold.settle(verdict.metrics)
 
-    def reset(self) -> None:
+    def reset(self) -> bool:
         """Nothing to forget."""
+        return False
 
     def identity(self) -> dict[str, str]:
         """The file's digest, the function, the limits."""

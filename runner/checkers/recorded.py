@@ -38,7 +38,7 @@ def compare(target: TensorFile, reference: TensorFile, rule: CompareChecker) -> 
     found = [(place, metrics.compare(mine, theirs, rule, epsilon)) for place, mine, theirs in pairs]
     if not found:
         return Difference("")
-    place, worst = max(found, key=lambda one: _rank(one[1]))
+    place, worst = max([one for one in found if not one[1].nothing] or found, key=lambda one: _rank(one[1]))
     return dataclasses.replace(worst, detail=f"{place}: {worst.detail}") if worst.detail else worst
 
 

@@ -21,7 +21,8 @@ from typing import Any
 from runner.candidate import Candidate
 from runner.checkers.case import Case
 from runner.checkers.checker import Tools
-from runner.checkers.comparison import Comparison, as_compare, non_finite
+from runner.checkers.comparison import Comparison, non_finite
+from runner.checkers.rules import rules_of
 from runner.checkers.side import Ran, Side
 from runner.errors import UsageError
 from runner.schema.backend import BackendSettings, TensorRtBackend
@@ -63,18 +64,16 @@ class RuntimeCheck:
         self._reference = Side("reference", settings.reference, tools, *limits, _built_too(settings.reference, checker))
         self._nan = checker.nan if isinstance(checker, FiniteChecker) else True
         self._inf = checker.inf if isinstance(checker, FiniteChecker) else True
-        rule = checker if isinstance(checker, CompareChecker) else None
-        if isinstance(checker, AutoChecker):
-            rule = as_compare(checker.rtol, checker.atol)
+        rules = rules_of(checker)
         apart = settings.reference.model is not None and settings.strategy.subject is SubjectKind.subgraph
-        self._consult = not apart and settings.strategy.subject is not SubjectKind.precision
-        rule = rule or CompareChecker()
-        if not self._consult and rule.golden is not Golden.ahead:
+        precision = settings.strategy.subject is SubjectKind.precision
+        self._consult = not apart and not precision
+        if not self._consult and rules.settings.golden is not Golden.ahead:
             # it cannot run what is cut from another model, and what it makes of a model in low precision is not
             # what is right; what it made of its own is recorded
             log.info("what the reference recorded is what is right (checker.golden=ahead)")
-            rule = dataclasses.replace(rule, golden=Golden.ahead)
-        self._comparison = Comparison(rule)
+            rules = dataclasses.replace(rules, settings=dataclasses.replace(rules.settings, golden=Golden.ahead))
+        self._comparison = Comparison(rules, lowest=precision)
         # what the reference made of the whole model: "ran", "failed", "non-finite"; None until that is known
         self._known: str | None = None
         # non-finite tensors of the whole model that are meant (a mask); None: not known, the reference is asked
@@ -116,9 +115,10 @@ class RuntimeCheck:
             else:
                 self._stages = ("run",)
 
-    def reset(self) -> None:
-        """Look at all stages again."""
+    def reset(self) -> bool:
+        """Look at all stages again; which of them were looked at, and within what tolerance, decided verdicts."""
         self._stages = _STAGES[self.name]
+        return self._comparison.reset() or self.name == "auto"
 
     def spare(self, harmless: frozenset[str]) -> None:
         """Hear which non-finite tensors of the whole model do not reach its outputs: any other one is the failure."""

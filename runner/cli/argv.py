@@ -27,6 +27,8 @@ _OVERRIDE = re.compile(r"(?P<key>(?:\+\+|\+)?[A-Za-z_][\w.]*)=(?P<value>.*)", re
 _HYDRA_FOLDERS = frozenset({"hydra.run.dir", "hydra.sweep.dir"})
 _SWEEPER_PARAMS = "hydra.sweeper.params."
 _TEXT_KEYS = frozenset({"checker.command"})
+#: mappings by tensor: Hydra's grammar has neither an empty key nor one in quotes
+_BY_TENSOR = frozenset({"checker.rtol", "checker.atol"})
 _YAML = (".yaml", ".yml")
 
 
@@ -98,6 +100,8 @@ def _value(key: str, text: str, *, multirun: bool) -> str:
         return _literal(key, str(Path(text).expanduser()) if text[0] == "~" else text)
     if key in _TEXT_KEYS:
         return text_value(key, text, multirun=multirun)
+    if key in _BY_TENSOR and text.startswith("{") and parse(f"{key}={text}") is None:
+        return quote(text)
     return text
 
 

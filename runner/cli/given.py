@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from glob import glob
 from pathlib import Path
 
+from runner.checkers.rules import rules_of
 from runner.errors import UsageError
 from runner.schema.root import Settings
 from runner.schema.settings import beyond_limits
@@ -25,6 +26,7 @@ def check_given(settings: Settings) -> None:
     wrong = list(beyond_limits(settings))
     if wrong:
         raise UsageError(" ".join(wrong))
+    rules_of(settings.checker)
     if not settings.model:
         subject = settings.strategy.subject
         if subject not in _SUBJECTS_WITHOUT_MODEL:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -107,6 +108,11 @@ class Graph:
         """Tensors whose value is the same for all input data of the same shapes."""
         found = dependence.levels(self.model, self.protos, {*self.initializers, *self.carried})
         return frozenset(name for name, level in found.items() if level == dependence.VALUE)
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of the model as it lies here: large weights are in it by their places only."""
+        return hashlib.sha256(self.model.SerializeToString(deterministic=True)).hexdigest()
 
     @cached_property
     def output_set(self) -> frozenset[str]:

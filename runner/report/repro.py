@@ -15,6 +15,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from runner.checkers.rules import rules_of
 from runner.report.atomic import write_text
 from runner.report.summary import Summary
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend
@@ -59,7 +60,7 @@ class Facts:
 
     ``model`` and ``data`` (one test_data_set folder a sample) are relative to the folder of repro.py. ``reference``
     None: the outputs in ``data`` are the good ones. ``limit``: the measured limit of ``tolerance=auto``, in the unit of
-    the metric; None: rtol and atol say it. ``cwd``: where commands ran.
+    the metric; None: rtol and atol say it, by output, "" for all others. ``cwd``: where commands ran.
     ``backend``: settings of a target that only builds. ``nan`` / ``inf``: ``ignore``, ``fail`` or
     ``compare``.
     """
@@ -69,11 +70,11 @@ class Facts:
     reference: Runtime | None = None
     model: str = "reduced.onnx"
     data: tuple[str, ...] = ("test_data_set_0",)
-    metric: str = "scale"
+    metrics: tuple[str, ...] = ("scale",)
     statistic: str = "max"
     quantile: float = 0.99
-    rtol: float = 1e-2
-    atol: float = 1e-5
+    rtol: Mapping[str, float] = field(default_factory=lambda: {"": 1e-2})
+    atol: Mapping[str, float] = field(default_factory=lambda: {"": 1e-5})
     fraction: float = 0.01
     cosine: float = 1e-3
     nan: str = "compare"
@@ -116,14 +117,17 @@ def facts_of(settings: Settings, cwd: Path) -> Facts:
     elif isinstance(checker, FiniteChecker):
         given = {"nan": "fail" if checker.nan else "ignore", "inf": "fail" if checker.inf else "ignore"}
     elif isinstance(checker, CompareChecker):
-        numbers = ("metric", "statistic", "quantile", "rtol", "atol", "fraction", "cosine", "nan", "inf")
+        numbers = ("statistic", "quantile", "fraction", "cosine", "nan", "inf")
+        rules = rules_of(checker)
         given = {name: getattr(checker, name) for name in numbers} | {"outputs": tuple(checker.outputs)}
+        given |= {"metrics": tuple(one.value for one in rules.metrics), "rtol": rules.rtol, "atol": rules.atol}
         reference = None if checker.golden is Golden.ahead else reference
     elif isinstance(checker, BuildsChecker):
         plugins = [str(cwd / Path(path).expanduser()) for path in getattr(settings.target, "plugins", ())]
         given = {"backend": {**settings.target.to_json(), "plugins": plugins}}
     elif isinstance(checker, AutoChecker):
-        given = {"rtol": checker.rtol, "atol": checker.atol}
+        rules = rules_of(checker)
+        given = {"rtol": rules.rtol, "atol": rules.atol}
     elif isinstance(checker, PythonChecker):
         given = {
             "file": str(cwd / Path(checker.file).expanduser()) if checker.file else None,

@@ -184,12 +184,14 @@ class CompareChecker(CheckerSettings):
     """FAIL if the target's outputs differ from the reference's."""
 
     name: str = "compare"
-    metric: Metric = Metric.scale
+    # a Metric, or a list of them: a failure by any of them is one
+    metric: Any = Metric.scale.value
     statistic: Statistic = Statistic.max
     quantile: float = limited(0.99, least=0, most=1)
     tolerance: Tolerance = Tolerance.fixed
-    rtol: float = limited(1e-2, least=0)
-    atol: float = limited(1e-5, least=0)
+    # a number, or {output: number, "": all others}
+    rtol: Any = 1e-2
+    atol: Any = 1e-5
     fraction: float = limited(0.01, least=0, most=1)
     cosine: float = limited(1e-3, least=0)
     nan: NonFinite = NonFinite.compare
@@ -204,8 +206,9 @@ class AutoChecker(CheckerSettings):
     """Loads, runs, finite, then target against reference: the pre-flight fixes which of these is under study."""
 
     name: str = "auto"
-    rtol: float = limited(1e-2, least=0)
-    atol: float = limited(1e-5, least=0)
+    # a number, or {output: number, "": all others}
+    rtol: Any = 1e-2
+    atol: Any = 1e-5
 
 
 @settings

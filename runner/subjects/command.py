@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,11 @@ class Command:
     def space(self) -> Space:
         """No elements: iterations have no end of their own."""
         return Space(())
+
+    def identity(self) -> dict[str, str]:
+        """Return the content of the model's file, which is what is checked again and again."""
+        content = hashlib.sha256(self.model.read_bytes()).hexdigest() if self.model else "none"
+        return {"kind": "command", "model": content}
 
     def names(self, trial: Trial) -> tuple[str, ...]:
         """Return the iterations' numbers."""

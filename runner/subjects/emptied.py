@@ -29,6 +29,10 @@ class Emptied(Inside):
         """The owner, which stays."""
         return Space((0,), ((),), self.closure)
 
+    def identity(self) -> dict[str, str]:
+        """Return that of the body, of which nothing is left."""
+        return {**super().identity(), "kind": "emptied"}
+
     def names(self, trial: Trial) -> tuple[str, ...]:
         """Return the owner's name."""
         return (self.level.graph.nodes[self.descent.body.owner].name,)

@@ -40,6 +40,10 @@ class Engine:
         """No elements: iterations have no end of their own."""
         return Space(())
 
+    def identity(self) -> dict[str, str]:
+        """Return nothing more than the kind: the run's context says which model it is."""
+        return {"kind": "engine"}
+
     def names(self, trial: Trial) -> tuple[str, ...]:
         """Return the iterations' numbers."""
         return tuple(f"iteration {number}" for number in trial)

@@ -13,7 +13,8 @@ from onnx import TensorProto
 from runner.inputs.declared import type_name
 from runner.inputs.fit import tensor
 from runner.model import values
-from runner.model.types import limit_of
+from runner.model.ranges import beyond, clipped
+from runner.model.types import is_integer
 from runner.model.values import TensorFile
 
 _ONE_NUMBER = 1e-3
@@ -28,17 +29,27 @@ class Golden:
     unfit: str = ""
 
 
+class UnfitError(ValueError):
+    """A number is beyond the range of the type that it is wanted in; the message says which tensor, and the type."""
+
+
 def cast(sample: Mapping[str, TensorFile], dtypes: Mapping[str, int], folder: Path) -> dict[str, TensorFile]:
     """Return the tensors that ``dtypes`` names, in those ONNX element types.
 
-    A value of another type is rounded to it and written into ``folder``.
+    A value of another type is rounded to it and written into ``folder``. Raises UnfitError for numbers that the type
+    cannot hold, unless they are a mask (one large negative number over and over).
     """
     folder.mkdir(parents=True, exist_ok=True)
     result = {}
     for at, (name, dtype) in enumerate(dtypes.items()):
         result[name] = sample[name]
         if dtype and sample[name].structure is None and sample[name].dtype != dtype:
-            rounded = tensor(values.read(sample[name]), name, dtype)
+            array = values.read(sample[name])
+            over = beyond(array, dtype)
+            if over.any() and (is_integer(dtype) or not _is_mask(array[over])):
+                held = array[over].reshape(-1)[0]
+                raise UnfitError(f"{name!r} holds {held!s}, which {type_name(dtype)} cannot hold")
+            rounded = tensor(clipped(array, dtype) if is_integer(dtype) else array, name, dtype)
             result[name] = values.write(rounded, name, folder / f"{at}.pb")
     return result
 
@@ -49,7 +60,7 @@ def golden(
     """Return the parent's value as that of the child's tensor ``name`` of this type; it is written to ``path``.
 
     ``own``: what the child itself made of it. ``reshaped``: the value takes the shape of that. Numbers beyond the
-    type's range become its largest ones, which shows where the child overflows, but is no value to go on with. A mask
+    type's range become its ends, which shows where the child overflows, but is no value to go on with. A mask
     is: one large negative number over and over; it becomes -Inf where the child has infinities too.
     """
     reshaped = reshaped and own is not None and own.shape != theirs.shape
@@ -58,22 +69,20 @@ def golden(
     array = values.read(theirs)
     if reshaped and own is not None:
         array = array.reshape(own.shape)
-    limit = limit_of(dtype)
     with np.errstate(over="ignore", invalid="ignore"):
-        beyond = np.isfinite(array) & (np.abs(array) > limit) if limit is not None and array.dtype.kind == "f" else None
-        if beyond is None or not beyond.any():
-            return Golden(values.write(tensor(array, name, dtype), name, path))
-        mask = _is_mask(array[beyond])
-        if not (mask and own is not None and not own.finite):
-            array = np.where(beyond, np.sign(array) * limit, array).astype(array.dtype)
+        over = beyond(array, dtype)
+        mask = bool(over.any()) and not is_integer(dtype) and _is_mask(array[over])
+        if is_integer(dtype) or (over.any() and not (mask and own is not None and not own.finite)):
+            array = clipped(array, dtype)
         file = values.write(tensor(array, name, dtype), name, path)
-    if mask:
+    if mask or not over.any():
         return Golden(file)
     return Golden(file, f"the good value of {name!r} does not fit into {type_name(dtype)}")
 
 
-def _is_mask(beyond: np.ndarray[Any, Any]) -> bool:
-    if beyond.size < 2 or beyond.max() >= 0:
+def _is_mask(found: np.ndarray[Any, Any]) -> bool:
+    wide = found.astype(np.float64)
+    if wide.size < 2 or wide.max() >= 0:
         return False
-    low, high = float(beyond.min()), float(beyond.max())
+    low, high = float(wide.min()), float(wide.max())
     return high - low <= _ONE_NUMBER * -low

@@ -84,12 +84,13 @@ def level_of(
     store: Store,
     types: Mapping[str, onnx.TypeProto],
     record: tuple[RecorderOf, Path] | None = None,
+    unfit: Mapping[str, str] | None = None,
 ) -> Level:
     """Return a candidate as a level of its own.
 
     ``samples``: what it is fed, one for each of ``known``: what was recorded of the model that it was cut from.
     ``record``: what makes a recorder, and the folder for its values: with it, tensors of the candidate that are not
-    ``known`` are recorded.
+    ``known`` are recorded. ``unfit``: why values of the model must not be fed, by tensor.
     """
     model = onnx.ModelProto()
     model.CopyFrom(made.model)
@@ -106,6 +107,7 @@ def level_of(
         # what was known may come from a better source than this run
         both = tuple({**new, **old} for new, old in zip(found.values, held, strict=True))
         recorded = replace(found, values=both)
+    recorded = replace(recorded, unfit={name: why for name, why in (unfit or {}).items() if name in present})
     return Level(graph, store, recorded, {name: one for name, one in types.items() if name in present})
 
 
@@ -176,7 +178,9 @@ def descend(level: Level, body: Body, record: RecorderOf, folder: Path, iteratio
     # what was known may come from a better source than this run
     final = tuple({**new, **old} for new, old in zip(ran.values, known, strict=True))
     present = names_of(hoisted.model)
-    recorded = replace(ran, values=tuple({n: v for n, v in sample.items() if n in present} for sample in final))
+    held = tuple({name: value for name, value in sample.items() if name in present} for sample in final)
+    unfit = {name: why for name, why in level.recorded.unfit.items() if name in present}
+    recorded = replace(ran, values=held, unfit=unfit)
     model = _typed(hoisted.model, recorded_types(recorded.values), level.graph.outputs)
     below = Level(Graph.of(model), level.store, recorded, level.types)
     return Descent(level, body, iteration, replace(hoisted, model=model), below)

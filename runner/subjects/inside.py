@@ -6,6 +6,7 @@ hold once they are hoisted: of a Loop or Scan, in its first iteration.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -35,7 +36,7 @@ class Inside:
     ``descent``: the body hoisted, in its first iteration, with the values of its tensors; ``descent.above`` is the
     model. ``trips``: how many iterations the reference makes, for each sample (of a Loop; see ``trip_counts``): a
     candidate in which the Loop's condition was cut makes as many. ``folder``: for values of our own. ``constant``:
-    whether data-independent values are written into candidates.
+    whether data-independent values are written into candidates. ``origin``: the answer that the model was made from.
     """
 
     descent: Descent
@@ -44,6 +45,7 @@ class Inside:
     closure: Closure = Closure.FREE
     expose: Expose = "sinks"
     constant: bool = True
+    origin: str = ""
 
     @property
     def level(self) -> Level:
@@ -60,6 +62,19 @@ class Inside:
         """The body's own nodes, Constants excepted; an owner among them is one element."""
         elements = self.inner.elements
         return Space(tuple(range(len(elements.nodes))), elements.parents, self.closure)
+
+    def identity(self) -> dict[str, str]:
+        """Return the model, what it was made from, which body is cut, and how."""
+        return {
+            "kind": "inside",
+            "graph": self.level.graph.digest,
+            "origin": self.origin,
+            "body": self.descent.body.path,
+            "trips": json.dumps(self.trips),
+            "closure": self.closure.value,
+            "outputs": self.expose,
+            "constant": str(self.constant).lower(),
+        }
 
     def names(self, trial: Trial) -> tuple[str, ...]:
         """Return the paths of the kept nodes."""
@@ -207,6 +222,8 @@ class Inside:
         for name in made.inputs:
             if name in self.level.graph.input_order:
                 continue
+            if name in self.level.recorded.unfit:
+                return self.level.recorded.unfit[name]
             for sample in self.values:
                 value = sample.get(name)
                 if value is None:

@@ -5,6 +5,7 @@ The candidate is the whole model, strongly typed, with casts where raised and ot
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -45,6 +46,20 @@ class Precision:
     def space(self) -> Space:
         """The nodes that can run in either precision, nested ones included; any set of them may be raised."""
         return Space(self.order, self.parents)
+
+    def identity(self) -> dict[str, str]:
+        """Return the two precisions, the layers, and what happens to Q/DQ pairs, inputs and outputs."""
+        mixer = self.mixer
+        low, high = (onnx.TensorProto.DataType.Name(dtype).lower() for dtype in (mixer.pair.low, mixer.pair.high))
+        paths = "\n".join(layer.path for layer in self.layers)
+        return {
+            "kind": "precision",
+            "low": "quantized" if low == high else low,
+            "high": high,
+            "keep_io": str(mixer.keep_io).lower(),
+            "pairs": "kept" if mixer.restored is None else "restored where raised",
+            "layers": hashlib.sha256(paths.encode()).hexdigest(),
+        }
 
     def names(self, trial: Trial) -> tuple[str, ...]:
         """Return the paths of the raised nodes, in the model's order."""

@@ -48,6 +48,10 @@ class Spliced:
         """The model's top-level nodes."""
         return self.base.space
 
+    def identity(self) -> dict[str, str]:
+        """Return all that decides what a trial is: the model, where its good values go, what is shown besides."""
+        return {**self.base.identity(), "good": self.good.value, "alive": str(self.alive)}
+
     def names(self, trial: Trial) -> tuple[str, ...]:
         """Return the names of the nodes that the good values surround."""
         return self.base.names(trial)

@@ -37,7 +37,8 @@ class Subgraph:
     """Cuts candidates out of one model.
 
     ``types``: what shape inference knows about tensors that were not recorded. ``file``: the user's own model.
-    ``taint``: which non-finite values belong to the failure, once that is known.
+    ``taint``: which non-finite values belong to the failure, once that is known. ``origin``: what the graph was made
+    from, where it is none of the model's own (a body of an answer, hoisted): its recorded values come from there.
     """
 
     graph: Graph
@@ -51,12 +52,25 @@ class Subgraph:
     outputs: OutputPolicy = OutputPolicy.frontier
     seed: int = 1
     taint: Taint | None = None
+    origin: str = ""
     _seeded: dict[str, TensorFile] = field(default_factory=dict)
 
     @cached_property
     def space(self) -> Space:
         """The model's top-level nodes, Constant nodes excepted."""
         return Space(tuple(range(len(self.graph.nodes))), self.graph.parents, self.closure)
+
+    def identity(self) -> dict[str, str]:
+        """Return the graph, what it was made from, and how trials are cut out of it."""
+        return {
+            "kind": "subgraph",
+            "graph": self.graph.digest,
+            "origin": self.origin,
+            "closure": self.closure.value,
+            "cut": self.cut_policy.value,
+            "outputs": self.outputs.value,
+            "seed": str(self.seed),
+        }
 
     def names(self, trial: Trial) -> tuple[str, ...]:
         """Return the names of the kept nodes, as in the original."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -16,6 +19,14 @@ class Subject(Protocol):
     @property
     def space(self) -> Space:
         """The elements, in order."""
+        ...
+
+    def identity(self) -> dict[str, str]:
+        """All that decides, besides the trial, what a candidate is in files: a verdict is kept under it.
+
+        Two subjects with the same identity make the same candidate of the same trial. What the context of a run says
+        of its own (the model's content, its inputs, the checker, the backends) need not be in it.
+        """
         ...
 
     def names(self, trial: Trial) -> tuple[str, ...]:
@@ -36,3 +47,13 @@ class Subject(Protocol):
     def discard(self, candidate: Candidate) -> None:
         """Remove the files of a candidate that nobody needs any more."""
         ...
+
+
+def identity_digest(subject: Subject) -> str:
+    """Return 16 hex digits that stand for a subject in the identity of one that is made of it."""
+    return digest(subject.identity())
+
+
+def digest(content: Mapping[str, str]) -> str:
+    """Return 16 hex digits: equal mappings give the same, in any order."""
+    return hashlib.sha256(json.dumps(dict(content), sort_keys=True).encode()).hexdigest()[:16]

@@ -75,11 +75,10 @@ class Tactics:
         """The elements, without structure."""
         return Space(tuple(range(len(self.elements))))
 
-    @cached_property
-    def digest(self) -> str:
-        """What the trials mean, whatever files the builds were read from."""
+    def identity(self) -> dict[str, str]:
+        """Return the choices of both builds, whatever files these were read from."""
         said = [[[one.key, one.tactic] for one in recording.choices] for recording in (self.good, self.bad)]
-        return hashlib.sha256(json.dumps(said).encode()).hexdigest()
+        return {"kind": "tactics", "choices": hashlib.sha256(json.dumps(said).encode()).hexdigest()}
 
     def names(self, trial: Trial) -> tuple[str, ...]:
         """Return layers and the bad tactics they get."""

@@ -7,6 +7,7 @@ stay as they are.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +22,7 @@ from runner.model import scopes
 from runner.model.cut import Cut, CutError
 from runner.model.graph import Graph
 from runner.model.values import TensorFile
-from runner.subjects.subject import Subject
+from runner.subjects.subject import Subject, identity_digest
 from strategies.outcome import Answer
 from strategies.search import Ask, Done, Search, Step
 from strategies.space import Closure, Space
@@ -115,6 +116,15 @@ class Trimming:
         """The nodes, and one element for each tensor that may go; the nodes are what all of these depend on."""
         size = len(self.spare) + 1
         return Space(tuple(range(size)), ((), *(((NODES,),) * (size - 1))), Closure.ANCESTORS)
+
+    def identity(self) -> dict[str, str]:
+        """Return what is trimmed, and the tensors that are the elements."""
+        return {
+            "kind": "trimming",
+            "of": identity_digest(self.base),
+            "trial": self.trial.ranges,
+            "spare": json.dumps(self.spare),
+        }
 
     def names(self, trial: Trial) -> tuple[str, ...]:
         """Return the names of the nodes."""

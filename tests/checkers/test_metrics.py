@@ -126,6 +126,55 @@ def test_counts_indices_and_booleans_are_exact(metric: Metric, dtype: type) -> N
     assert differs(large + 1, large, metric=metric) == "mismatch"
 
 
+@pytest.mark.parametrize("metric", list(Metric))
+@pytest.mark.parametrize("statistic", list(Statistic))
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (np.array([2**53 + 1]), np.array([2**53])),
+        (np.array([2**63 - 1, 5]), np.array([2**63 - 2, 5])),
+        (np.array([2**64 - 1], np.uint64), np.array([2**64 - 2], np.uint64)),
+        (np.array([-(2**63), 2**63 - 1]), np.array([2**63 - 1, -(2**63)])),
+        (np.array([50256, 11, 318, 257], np.int32), np.array([50256, 11, 318, 258], np.int32)),
+        (np.array([True, True, True, False]), np.array([True, True, True, True])),
+        (np.array([1000, 1001]), np.array([1002, 1001])),
+    ],
+)
+def test_whole_numbers_and_booleans_are_equal_or_differ(
+    metric: Metric, statistic: Statistic, a: np.ndarray, b: np.ndarray
+) -> None:
+    loose = {"rtol": 0.5, "atol": 5.0, "cosine": 0.5, "quantile": 0.1}
+    assert differs(a, b, metric=metric, statistic=statistic, **loose) == "mismatch"
+    assert differs(a, a.copy(), metric=metric, statistic=statistic, rtol=0, atol=0, cosine=0) == ""
+    difference = compare(a, b, rule(metric=metric))
+    assert difference.exact and "elements differ" in difference.detail
+    assert difference.max_abs == float(max(abs(int(one) - int(other)) for one, other in zip(a, b, strict=True)))
+
+
+def test_a_share_of_whole_numbers_may_differ_where_the_metric_says_so() -> None:
+    b = np.arange(1000)
+    a = b.copy()
+    a[:10] += 1
+    assert differs(a, b, metric=Metric.fraction, fraction=0.01) == ""
+    a[10] += 1
+    assert differs(a, b, metric=Metric.fraction, fraction=0.01) == "mismatch"
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "nan", "inf", "nothing"),
+    [
+        ([NAN, NAN], [1, 2], NonFinite.ignore, NonFinite.compare, True),
+        ([NAN, INF], [1, 2], NonFinite.ignore, NonFinite.ignore, True),
+        ([NAN, 1], [1, 1], NonFinite.ignore, NonFinite.compare, False),
+        ([NAN, NAN], [NAN, NAN], NonFinite.compare, NonFinite.compare, False),
+        ([NAN, INF], [1, 2], NonFinite.ignore, NonFinite.compare, False),
+    ],
+)
+def test_what_is_left_out_is_not_compared(a: list, b: list, nan: NonFinite, inf: NonFinite, nothing: bool) -> None:
+    difference = compare(np.array(a, np.float32), np.array(b, np.float32), rule(nan=nan, inf=inf))
+    assert difference.nothing is nothing
+
+
 def test_quantised_values_may_be_a_step_off() -> None:
     b = np.array([100, 101, -127], np.int8)
     assert differs(b + np.int8(1), b) == ""

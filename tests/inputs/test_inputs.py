@@ -16,6 +16,8 @@ from onnx import ModelProto, TensorProto, TypeProto, helper, numpy_helper
 
 from runner.errors import NotApplicable, UsageError
 from runner.inputs import samples
+from runner.inputs.declared import Declared
+from runner.inputs.fit import fitted
 from runner.model import values
 from runner.model.graph import Graph
 from runner.schema.inputs import FilesInputs, InputsSettings, PythonInputs, RandomInputs
@@ -279,6 +281,13 @@ class TestFiles:
         np.savez(tmp_path / "a.npz", **held)
         with pytest.raises(UsageError, match=rf"a\.npz.*{message}"):
             samples(FilesInputs(path=str(tmp_path / "a.npz")), graph(**self.ONE), pool, tmp_path / "out")
+
+    @pytest.mark.parametrize(("dtype", "held"), [(TensorProto.UINT4, 200), (TensorProto.INT4, 8)])
+    def test_a_number_that_the_type_cannot_hold(self, tmp_path: Path, dtype: int, held: int) -> None:
+        one = Declared("x", int(dtype), (2,))
+        with pytest.raises(UsageError, match=f"'x' has {held}, which u?int4 cannot hold"):
+            fitted(np.array([1, held], np.uint8), one, tmp_path / "in.npz")
+        fitted(np.array([1, 7], np.uint8), one, tmp_path / "in.npz")
 
     def test_files_that_are_no_samples(self, pool: Pool, tmp_path: Path) -> None:
         one = graph(x=(F, [2, 3]))

@@ -86,18 +86,21 @@ def test_compare_with_a_reference_and_with_recorded_outputs(tmp_path: Path) -> N
     # ONNX Runtime evaluates the erf of Gelu to fewer digits than a tolerance of zero forgives
     x = np.linspace(-3, 3, 1000, dtype=np.float32)
     bundle(tmp_path, "Erf", {"x": x}, {"y": TensorProto.FLOAT})
-    strict = Facts("compare", reference=REFERENCE, rtol=0.0, atol=0.0)
+    strict = Facts("compare", reference=REFERENCE, rtol={"": 0.0}, atol={"": 0.0})
     code, text = run(tmp_path, found("mismatch", "compare"), strict)
     assert code == 1
     assert "<-- differs" in text
     for metric in ("elementwise", "scale", "fraction", "cosine"):
-        assert run(tmp_path, found("mismatch", "compare"), Facts("compare", reference=REFERENCE, metric=metric))[0] == 0
+        assert (
+            run(tmp_path, found("mismatch", "compare"), Facts("compare", reference=REFERENCE, metrics=(metric,)))[0]
+            == 0
+        )
     assert run(tmp_path, found("mismatch", "compare"), Facts("compare"))[0] == 2
     expected = numpy_helper.from_array(np.zeros(1000, np.float32), "y")
     (tmp_path / "test_data_set_0" / "output_0.pb").write_bytes(expected.SerializeToString())
     for metric in ("elementwise", "scale", "fraction", "cosine"):
-        assert run(tmp_path, found("mismatch", "compare"), Facts("compare", metric=metric))[0] == 1
-    for loose in (Facts("compare", limit=float("inf")), Facts("compare", atol=float("inf"))):
+        assert run(tmp_path, found("mismatch", "compare"), Facts("compare", metrics=(metric,)))[0] == 1
+    for loose in (Facts("compare", limit=float("inf")), Facts("compare", atol={"": float("inf")})):
         assert run(tmp_path, found("mismatch", "compare"), loose)[0] == 0
     assert run(tmp_path, found("mismatch", "compare"), Facts("compare", reference=REFERENCE, limit=0.0))[0] == 1
 

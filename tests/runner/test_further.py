@@ -8,8 +8,9 @@ import threading
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from runner.doubt import Doubt
 from runner.errors import CannotJudge
@@ -19,7 +20,7 @@ from strategies.trial import Trial
 from tests.harness import by_command, check_script, interrupted, winnow
 from tests.model.models import model_of
 from tests.runner.test_doubt import flaky
-from tests.runner.test_hard_failures import X, plain, saved
+from tests.runner.test_hard_failures import QUICK, X, plain, saved
 from tests.runner.test_session import FAIL, PASS, Hands, session
 
 ALL = "strategy.find=all"
@@ -36,6 +37,26 @@ def test_what_only_gets_nan_from_an_answer_hides_no_other_one(tmp_path: Path) ->
     assert [answer["culprits"] for answer in run.result["answers"]] == [["Log"], ["Sqrt"]], run.output
     assert "the rest passes, but for what only gets NaN or Inf and was not judged: Tanh, Sigmoid" in run.output
     assert counted(run.result) == len((run.folder / "journal.jsonl").read_text().splitlines()) - 1
+
+
+def test_verdicts_on_one_failure_say_nothing_about_another_one(tmp_path: Path) -> None:
+    """An overflow is studied first: what only loses digits passes then, and is the second answer all the same."""
+    half = onnx.TensorProto.FLOAT16
+    big = [numpy_helper.from_array(np.array(v, np.float16), n) for n, v in (("far", 60000), ("wide", 2048))]
+    nodes = [
+        helper.make_node("Add", ["x", "wide"], ["up"], name="up"),
+        helper.make_node("Sub", ["up", "wide"], ["y2"], name="down"),
+        helper.make_node("Mul", ["x", "far"], ["over"], name="over"),
+        helper.make_node("Div", ["over", "far"], ["y1"], name="back"),
+    ]
+    ends = [[helper.make_tensor_value_info(n, half, [4]) for n in names] for names in (["x"], ["y1", "y2"])]
+    graph = helper.make_graph(nodes, "halves", *ends, big)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    given = saved(model, tmp_path, x=np.array([1.3, 1.7, 1.9, 2.1], np.float16))
+    run = winnow(*given, "target=onnx_reference", QUICK, ALL, folder=tmp_path / "run")
+    assert run.code == 0, run.output
+    found = [(answer["culprits"], answer["signature"]["kind"]) for answer in run.result["answers"]]
+    assert found == [(["over"], "inf"), (["up", "down"], "mismatch")], run.output
 
 
 def counted(result) -> int:

@@ -10,6 +10,7 @@ import pytest
 
 from runner.doubt import IndistinctError
 from runner.ending import Ending
+from runner.errors import CannotJudge
 from runner.inquiry import Inquiry, Means
 from runner.raised import Question
 from runner.schema.checker import Flaky
@@ -79,3 +80,11 @@ def test_another_failure_is_no_pass(tmp_path: Path) -> None:
 def test_both_ends_alike(tmp_path: Path) -> None:
     with pytest.raises(IndistinctError, match="high precision cannot be told from low"):
         asked(tmp_path, rule_of(0.5, 0.5, 4), Flaky.always)
+
+
+@pytest.mark.parametrize("mode", [Flaky.auto, Flaky.never])
+def test_a_model_in_low_precision_is_checked_as_it_is_handed_over(tmp_path: Path, mode: Flaky) -> None:
+    """Candidates have no file here; what is handed over has one, and that one fails."""
+    with pytest.raises(CannotJudge, match=r"cannot be told from low|did not when checked as handed over"):
+        asked(tmp_path, lambda candidate: FAIL if candidate.model else PASS, mode)
+    assert not (tmp_path / "mixed").exists()

@@ -17,6 +17,7 @@ from runner.handover import HandOver
 from runner.inquiry import Budget, Means
 from runner.journal import Journal
 from runner.judge import Judge
+from runner.recheck import HANDED_OVER
 from runner.schema.run import ArtifactSettings, Keep, LeaseMode
 from runner.session import Session
 from runner.verdict import Signature, Verdict
@@ -42,6 +43,9 @@ class Numbers:
     def __init__(self, count: int) -> None:
         self.space = Space(tuple(range(count)))
 
+    def identity(self):
+        return {"kind": "numbers"}
+
     def names(self, trial):
         return tuple(str(number) for number in trial)
 
@@ -65,7 +69,7 @@ class Rules:
         pass
 
     def reset(self):
-        pass
+        return False
 
     def identity(self):
         return {}
@@ -283,3 +287,17 @@ def test_a_resumed_session_pays_nothing_twice(tmp_path):
     assert sum(second.judge.tally.paid.values()) == len(everything) - len(paid)
     iterations = [entry.iteration for entry in second.judge.journal.entries()]
     assert len(iterations) == len(set(iterations))
+
+
+def test_what_is_handed_over_is_checked_by_the_run_that_hands_it_over(tmp_path):
+    """A job with the same journal handed over a file that fails; the one of this job does not."""
+    first = session(tmp_path, needs(7, 20))
+    first.preflight()
+    assert first.reduce().status == "found"
+    second = session(tmp_path, lambda candidate: PASS if candidate.model else needs(7, 20)(candidate))
+    second.preflight()
+    ending = second.reduce()
+    assert (ending.exit_code, ending.trial) == (3, Trial.of([7, 20]))
+    assert second.judge.tally.paid == {"trust": 1}
+    kept = second.judge.journal.get(Trial.of([7, 20]), HANDED_OVER)
+    assert kept and kept.outcome is Outcome.PASS

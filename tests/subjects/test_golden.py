@@ -15,7 +15,7 @@ from runner.model import values
 from runner.model.graph import Graph
 from runner.subjects.doubtful import doubtful
 from runner.subjects.forced import forced
-from runner.subjects.golden import golden
+from runner.subjects.golden import UnfitError, cast, golden
 from runner.subjects.known import Album
 from runner.subjects.prints import agree, print_of
 from runner.subjects.relation import matched_inputs, read_map
@@ -42,6 +42,45 @@ def test_what_does_not_fit_shows_an_overflow_and_is_not_fed(tmp_path: Path) -> N
     found = given(tmp_path, np.array([1.0, 7e4, -1e5], np.float32), HALF)
     assert "does not fit into float16" in found.unfit
     assert values.read(found.file).tolist() == [1.0, 65504.0, -65504.0]
+
+
+@pytest.mark.parametrize(
+    ("held", "dtype", "kept"),
+    [
+        (np.array([1e38, 2.0], ml_dtypes.bfloat16), HALF, [65504.0, 2.0]),
+        (np.array([1e38, 2.0], ml_dtypes.bfloat16), int(TensorProto.FLOAT8E4M3FN), [448.0, 2.0]),
+        (np.array([100000, 2], np.int64), HALF, [65504.0, 2.0]),
+        (np.array([2**40, 2], np.int64), int(TensorProto.INT32), [2**31 - 1, 2]),
+        (np.array([-1, 2], np.int64), int(TensorProto.UINT8), [0, 2]),
+        (np.array([200, 2], np.uint8), int(TensorProto.INT8), [127, 2]),
+        (np.array([200, 2], np.int32), int(TensorProto.UINT4), [15, 2]),
+        (np.array([3e9, 2.0], np.float32), int(TensorProto.INT32), [2**31 - 1, 2]),
+        (np.array([2.0**63, 2.0], np.float64), int(TensorProto.INT64), [2**63 - 1024, 2]),
+        (np.array([1e39, 2.0], np.float64), int(TensorProto.FLOAT), [float(np.finfo(np.float32).max), 2.0]),
+    ],
+)
+def test_no_value_overflows_or_wraps_in_the_childs_type(
+    tmp_path: Path, held: np.ndarray, dtype: int, kept: list[float]
+) -> None:
+    found = given(tmp_path, held, dtype)
+    assert "does not fit" in found.unfit
+    assert [float(one) for one in values.read(found.file)] == [float(one) for one in kept]
+
+
+def test_the_ends_of_an_integer_type_are_those_of_a_narrower_one(tmp_path: Path) -> None:
+    """A Slice to the end has the largest int64 for an end; -1, which it would wrap to, is another one."""
+    found = given(tmp_path, np.array([2**63 - 1, -(2**63), 7], np.int64), int(TensorProto.INT32))
+    assert not found.unfit
+    assert values.read(found.file).tolist() == [2**31 - 1, -(2**31), 7]
+
+
+def test_inputs_and_outputs_that_a_type_cannot_hold_are_refused(tmp_path: Path) -> None:
+    sample = {"x": values.write(np.array([1e38, 1.0], ml_dtypes.bfloat16), "x", tmp_path / "x.pb")}
+    with pytest.raises(UnfitError, match=r"'x' holds 9.*e\+37, which float16 cannot hold"):
+        cast(sample, {"x": HALF}, tmp_path / "half")
+    mask = {"x": values.write(np.array([-3.4e38, 0.0, -3.4e38], np.float32), "x", tmp_path / "mask.pb")}
+    with np.errstate(over="ignore"):
+        assert values.read(cast(mask, {"x": HALF}, tmp_path / "mask")["x"]).tolist() == [-np.inf, 0.0, -np.inf]
 
 
 @pytest.mark.parametrize(("own", "last"), [(-65504.0, -65504.0), (-np.inf, -np.inf)])

@@ -15,6 +15,7 @@ from runner.model.cut import whole
 from runner.model.store import Store
 from runner.subjects.hoisting import descend, level_of, trip_counts
 from runner.subjects.inside import Inside
+from runner.subjects.subgraph import Subgraph
 from runner.workers.pool import Pool
 from strategies.trial import Trial
 from tests.model.nested import (
@@ -174,3 +175,19 @@ def test_a_loop_that_never_ends_is_bounded_once_its_condition_is_cut(tmp_path: P
         t.name for t in model.graph.initializer
     }
     close(results[0]["y"], feeds["x"] * np.float32(2.0**64))
+
+
+def test_what_must_not_be_fed_must_not_one_level_down_either(tmp_path: Path, pool):
+    """The parent's value of ``a``, say, is none that the child's type can hold."""
+    make = recorders(pool, Store(tmp_path))
+    top = level(model_of(IF), if_feeds()[:1], make, tmp_path / "top")
+    why = {"a": "the good value of 'a' does not fit", "other": "of another answer"}
+    kept = level_of(whole(top.graph), [Sample(top.recorded.values[0])], top.recorded.values, top.store, {}, None, why)
+    body = next(one for one in bodies(top.graph) if one.path == "choice.then_branch")
+    below = descend(kept, body, make, tmp_path / "below").level
+    assert below.recorded.unfit == {"a": why["a"]}
+    flat = Subgraph(below.graph, below.store, below.recorded, below.types, tmp_path, tmp_path)
+    reader = next(node.index for node in below.graph.nodes if "a" in node.inputs)
+    (tmp_path / "trial").mkdir()
+    found = flat.make(Trial.of([reader]), tmp_path / "trial", 1, "search", "try")
+    assert isinstance(found, Invalid) and found.reason == why["a"]
