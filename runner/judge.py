@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from runner.checkers.checker import Checker
 from runner.journal import Journal
 from runner.schema.checker import SameFailure
 from runner.subjects.subject import Subject
-from runner.verdict import Signature, Verdict, same_failure
+from runner.verdict import Signature, Verdict, relative
 from strategies.outcome import Outcome
 from strategies.trial import Trial
 
@@ -212,14 +212,8 @@ class Judge:
         self.report(iteration, phase, label, trial, verdict, left)
 
     def _relative(self, verdict: Verdict) -> Verdict:
-        """A failure with another signature than the one under study is a DIFFERENT one."""
-        if verdict.outcome is not Outcome.FAIL or not self.baseline or not verdict.signature:
-            return verdict
-        if same_failure(verdict.signature, self.baseline, self.studied.rule):
-            return verdict
-        return replace(
-            verdict, outcome=Outcome.DIFFERENT, reason=f"another failure, {verdict.signature}: {verdict.reason}"
-        )
+        """A failure with another signature than the one under study is a DIFFERENT one, or the check's own."""
+        return relative(verdict, self.baseline, self.studied.rule) if self.baseline else verdict
 
     def _next(self) -> tuple[int, Path]:
         with self._lock:

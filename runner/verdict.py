@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runner.schema.checker import SameFailure
 from strategies.outcome import Outcome
+
+MODEL, CHECK, FEEDS = "model", "check", "feeds"
+"""What an exception can be about."""
+
+
+@dataclass(frozen=True)
+class Raised:
+    """The exceptions that ended a check.
+
+    ``where``: each as ``TYPE at FILE:LINE``, with the line of the user's own code. ``about``: ``model`` (a runtime
+    refused it, or failed on it), ``feeds: WHAT`` (what the check feeds, asks for or compares with does not fit the
+    candidate), or ``check`` (any other).
+    """
+
+    where: tuple[str, ...]
+    about: str
+
+    @property
+    def feeds(self) -> bool:
+        """Whether it is about what does not fit the candidate."""
+        return self.about.startswith(FEEDS)
+
+    def __str__(self) -> str:
+        return ", ".join(self.where) or self.about
 
 
 @dataclass(frozen=True)
@@ -19,11 +43,13 @@ class Signature:
     ``timeout``,
     ``memory``, ``error TYPE``, ``nan``, ``inf``, ``mismatch``, ``shape``.
     ``detail``: normalised text, a hint only (it changes while a model shrinks).
+    ``raised``: the exceptions with which a check ended; None where it judged.
     """
 
     stage: str
     kind: str
     detail: str = ""
+    raised: Raised | None = None
 
     @property
     def family(self) -> str:
@@ -34,11 +60,33 @@ class Signature:
         return "non-finite" if self.kind in ("nan", "inf") else self.kind
 
     def __str__(self) -> str:
-        return f"{self.stage}: {self.kind}" + (f" ({self.detail})" if self.detail else "")
+        return self.name + (f" ({self.detail})" if self.detail else "")
+
+    @property
+    def name(self) -> str:
+        """Stage, kind and exceptions: a failure's class."""
+        return f"{self.stage}: {self.kind}" + (f", {self.raised}" if self.raised else "")
+
+    def to_json(self) -> list[Any]:
+        """Return plain JSON types."""
+        raised = [[self.raised.about, *self.raised.where]] if self.raised else []
+        return [self.stage, self.kind, self.detail, *raised]
+
+    @staticmethod
+    def from_json(data: Sequence[Any]) -> Signature:
+        """Read what ``to_json`` wrote."""
+        stage, kind, detail, *more = data
+        return Signature(stage, kind, detail, Raised(tuple(more[0][1:]), more[0][0]) if more else None)
 
 
 def same_failure(one: Signature, other: Signature, rule: SameFailure = SameFailure.kind) -> bool:
-    """Whether two failures are the same one, as far as ``rule`` looks."""
+    """Whether two failures are the same one, as far as ``rule`` looks.
+
+    Feeds that do not fit are nobody's failure under any rule, unless both failed in that very way.
+    """
+    misfit = any(signature.raised and signature.raised.feeds for signature in (one, other))
+    if one.raised != other.raised and (misfit or rule in (SameFailure.kind, SameFailure.strict)):
+        return False
     if rule is SameFailure.any:
         return True
     if one.stage != other.stage:
@@ -70,7 +118,7 @@ class Verdict:
         """Return plain JSON types; ``from_json`` reads them back."""
         return {
             "outcome": self.outcome.value,
-            "signature": [self.signature.stage, self.signature.kind, self.signature.detail] if self.signature else None,
+            "signature": self.signature.to_json() if self.signature else None,
             "reason": self.reason,
             "metrics": dict(self.metrics),
             "seconds": round(self.seconds, 6),
@@ -85,7 +133,7 @@ class Verdict:
         signature = data["signature"]
         return Verdict(
             outcome=Outcome(data["outcome"]),
-            signature=Signature(*signature) if signature else None,
+            signature=Signature.from_json(signature) if signature else None,
             reason=data["reason"],
             metrics=data["metrics"],
             seconds=data["seconds"],
@@ -93,3 +141,17 @@ class Verdict:
             returncode=data["returncode"],
             peak_rss_mb=data["peak_rss_mb"],
         )
+
+
+def relative(verdict: Verdict, studied: Signature, rule: SameFailure) -> Verdict:
+    """A verdict in the light of the failure under study.
+
+    Another failure is DIFFERENT. A check that was ended by an exception of its own, and not in the very way in which
+    it ended on the whole model, has not judged: UNRESOLVED.
+    """
+    signature = verdict.signature
+    if verdict.outcome is not Outcome.FAIL or not signature or same_failure(signature, studied, rule):
+        return verdict
+    if signature.raised and signature.raised.about != MODEL:
+        return replace(verdict, outcome=Outcome.UNRESOLVED, reason=f"the check did not judge: {verdict.reason}")
+    return replace(verdict, outcome=Outcome.DIFFERENT, reason=f"another failure, {signature}: {verdict.reason}")

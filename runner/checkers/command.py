@@ -17,6 +17,7 @@ from runner.checkers.checker import Tools
 from runner.checkers.exit_rules import Ending, ExitRules
 from runner.checkers.placement import Placement
 from runner.checkers.template import VALUES, Template, digest, variable
+from runner.checkers.uncaught import BY_LINE
 from runner.errors import UsageError
 from runner.model import values
 from runner.schema.checker import CommandChecker, ShowOutput
@@ -92,6 +93,7 @@ class CommandCheck:
             "checker": self.name,
             "command": json.dumps(list(self._template.words)),
             "rules": json.dumps(rules, sort_keys=True, default=str),
+            "exceptions": BY_LINE,
             **files,
         }
 
@@ -116,7 +118,13 @@ class CommandCheck:
 
     def _run(self, candidate: Candidate, number: int, sample: Sample | None) -> Verdict:
         given = self._values(candidate, number, sample)
-        environment = {**os.environ, **self._settings.env, **{variable(name): text for name, text in given.items()}}
+        # what a check prints and what it raises come in the order in which they happened
+        environment = {
+            "PYTHONUNBUFFERED": "1",
+            **os.environ,
+            **self._settings.env,
+            **{variable(name): text for name, text in given.items()},
+        }
         path = candidate.folder / ("check.log" if number == 0 else f"check_{number}.log")
         with self._tools.pool.user_lease() as lease:
             end = run_command(

@@ -27,9 +27,14 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
 )
 
 
+def plain(text: str) -> str:
+    """The text without what colors it on a terminal."""
+    return _ANSI.sub("", text)
+
+
 def last_line(text: str) -> str:
     """The last line that says something: not blank, not only punctuation (a caret line below an error)."""
-    for line in reversed(_ANSI.sub("", text).splitlines()):
+    for line in reversed(plain(text).splitlines()):
         if re.search(r"\w{2}", line):
             return line.strip()
     return ""

@@ -8,9 +8,10 @@ from typing import Any
 
 from runner.candidate import Candidate, Sample
 from runner.checkers.checker import Tools
-from runner.checkers.normalise import normalise
+from runner.checkers.normalise import last_line, normalise
 from runner.checkers.template import digest
 from runner.checkers.threshold import VALUE, Threshold
+from runner.checkers.uncaught import BY_LINE, uncaught
 from runner.errors import UsageError
 from runner.schema.checker import PythonChecker
 from runner.verdict import Signature, Verdict
@@ -29,8 +30,11 @@ class PythonCheck:
 
     True is PASS, False is FAIL. A number is held against ``max_drop`` or ``max_rise``. A dict holds ``outcome`` (a bool
     or a name) or ``value`` (a number), ``detail`` (the signature's) and other numbers (the verdict's metrics). A
-    function that raises has not judged: UNRESOLVED. One that dies or runs out of time or memory has: FAIL, with that
-    signature. Raises UsageError for a file that does not exist.
+    function that never returns anything judges by what it raises: PASS if it raises nothing. What a function raises
+    (also by ``assert``) is a FAIL with the class and the line of it, as of a command: on the whole model that is the
+    failure under study, and elsewhere another exception is the check's own mistake (`relative`). A module that cannot
+    be imported is UNRESOLVED. A function that dies or runs out of time or memory: FAIL, with that signature. Raises
+    UsageError for a file that does not exist.
     """
 
     name = "python"
@@ -47,6 +51,8 @@ class PythonCheck:
             raise UsageError(f"checker.file={settings.file}: no such file (seen from {tools.cwd})")
         self._settings = settings
         self._tools = tools
+        # what could be loaded once and no longer can, in a new worker, is a module that went missing
+        self._loaded = False
         self.threshold = Threshold(settings)
 
     def check(self, candidate: Candidate) -> Verdict:
@@ -77,6 +83,7 @@ class PythonCheck:
             lease=self._tools.pool.user_kind,
         )
         outcome, signature, reason, numbers = self._read(reply)
+        self._loaded = True
         return Verdict(
             outcome, signature, reason, numbers, reply.seconds, self._log(candidate, reply), None, reply.peak_rss_mb
         )
@@ -95,7 +102,12 @@ class PythonCheck:
         limits: list[Any] = [settings.function, settings.python, settings.timeout, settings.memory_mb]
         if self.threshold.is_given:
             limits += [settings.max_drop, settings.max_rise, settings.baseline]
-        return {"checker": self.name, "function": json.dumps(limits), f"file {settings.file}": digest(self._file)}
+        return {
+            "checker": self.name,
+            "exceptions": BY_LINE,
+            "function": json.dumps(limits),
+            f"file {settings.file}": digest(self._file),
+        }
 
     def describe(self) -> str:
         """File and function."""
@@ -104,15 +116,27 @@ class PythonCheck:
     def _read(self, reply: Reply) -> tuple[Outcome, Signature | None, str, Mapping[str, Any]]:
         if reply.failure is not None:
             failure = reply.failure
-            if failure.stage == "setup":
+            if failure.stage == "setup" and not self._loaded:
                 raise UsageError(f"checker=python: {failure.message}")
             return Outcome.UNRESOLVED, None, f"{self.describe()} raised {failure.type}: {failure.message}", {}
         if reply.death is not None or reply.value is None:
             kind = reply.death or "exit"
             return Outcome.FAIL, Signature("check", kind), f"{self.describe()} ended with {kind}", {}
+        if "raised" in reply.value:
+            return (*self._raised(reply.value["raised"]), {})
         return self._outcome(reply.value.get("result"))
 
+    def _raised(self, trace: str) -> tuple[Outcome, Signature | None, str]:
+        died = uncaught(trace)
+        if died is None:  # an exception that cannot be shown
+            return Outcome.UNRESOLVED, None, f"{self.describe()} raised {last_line(trace)}"
+        if died.imports:
+            return Outcome.UNRESOLVED, None, f"the check did not judge: {died.said}"
+        return Outcome.FAIL, Signature("check", "raised", normalise(died.said), died.raised), died.said[:300]
+
     def _outcome(self, result: object) -> tuple[Outcome, Signature | None, str, Mapping[str, Any]]:
+        if result is None:
+            return Outcome.PASS, None, "it raised nothing, and never returns anything", {}
         detail, numbers, said = "", {}, result
         if isinstance(result, int | float) and not isinstance(result, bool):
             said, numbers = None, {VALUE: result}

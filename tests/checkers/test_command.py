@@ -160,7 +160,12 @@ def test_identity_follows_the_files_that_the_command_names(tools: Tools) -> None
     script(tools, "pass  # changed")
     assert build(tools, name, "{model}", "--data=data.json").identity() != second
     assert build(tools, name, "{model}", "--data=data.json", fail_codes=[1]).identity()["rules"] != second["rules"]
-    assert build(tools, "-m", "json").identity().keys() - {f"file {sys.executable}"} == {"checker", "command", "rules"}
+    assert build(tools, "-m", "json").identity().keys() - {f"file {sys.executable}"} == {
+        "checker",
+        "command",
+        "rules",
+        "exceptions",
+    }
 
 
 def test_a_candidate_at_a_fixed_path(tools: Tools, candidate: MakeCandidate, relu: Path) -> None:
