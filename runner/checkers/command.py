@@ -16,8 +16,9 @@ from runner.candidate import Candidate, Sample
 from runner.checkers.checker import Tools
 from runner.checkers.exit_rules import Ending, ExitRules
 from runner.checkers.placement import Placement
-from runner.checkers.template import VALUES, Template, digest, variable
+from runner.checkers.template import VALUES, Template, variable
 from runner.checkers.uncaught import BY_LINE
+from runner.checkers.watched import Watched
 from runner.errors import UsageError
 from runner.model import values
 from runner.schema.checker import CommandChecker, ShowOutput
@@ -45,6 +46,8 @@ class CommandCheck:
         self._tools = tools
         self._template = Template(settings.command, tools.cwd, settings.env)
         self._rules = ExitRules(settings)
+        files = self._template.files()
+        self._watched = Watched(files, tools.run_folder, self._template.data(files))
         self._placement = (
             Placement(tools.at(settings.place), tools.run_folder, keep=settings.keep_placed) if settings.place else None
         )
@@ -61,7 +64,10 @@ class CommandCheck:
         return any(name in self._template.mentions for name in VALUES)
 
     def check(self, candidate: Candidate) -> Verdict:
-        """Run the command on one candidate, once or once for each sample."""
+        """Run the command on one candidate, once or once for each sample.
+
+        Raises CannotJudge where a file that the command names has changed since the run began.
+        """
         missing = [
             name for name in ("model", "engine") if name in self._template.mentions and not _has(candidate, name)
         ]
@@ -71,8 +77,11 @@ class CommandCheck:
                 Outcome.UNRESOLVED, reason=f"the command asks for {named}, which this strategy does not make"
             )
         candidate.folder.mkdir(parents=True, exist_ok=True)
+        self._watched.confirm()
         with self._fixed_paths(candidate):
-            return self._each_sample(candidate)
+            verdict = self._each_sample(candidate)
+        self._watched.confirm(judged=True)
+        return verdict
 
     def settle(self, verdict: Verdict) -> None:
         """Nothing to learn: the user's rules say what a failure is."""
@@ -88,7 +97,7 @@ class CommandCheck:
             for field in dataclasses.fields(settings)
             if field.name.endswith(("_codes", "_regex")) or field.name in {"env", "timeout", "memory_mb", "place"}
         }
-        files = {f"file {word}": digest(path) for word, path in sorted(self._template.files().items())}
+        files = {f"file {word}": digest for word, digest in sorted(self._watched.digests.items())}
         return {
             "checker": self.name,
             "command": json.dumps(list(self._template.words)),

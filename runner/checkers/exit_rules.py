@@ -33,6 +33,8 @@ _REFUSED = re.compile(
 _NO_MODULE = re.compile(
     r"^(?:\S*python\S*: No module named .*|(?:SyntaxError|IndentationError|TabError): .*)$", re.MULTILINE
 )
+# whatever ended the pipeline, and with which code: Python did not find what it was told to run
+_NO_SCRIPT = re.compile(r"^\S*python[\w.]*: can't open file .*\[Errno.*$", re.MULTILINE)
 _NO_TESTS = re.compile(
     r"^(?:ERROR: (?:file or directory not found|usage|not found): .*|.*\bno tests ran\b.*)$", re.MULTILINE
 )
@@ -143,6 +145,8 @@ class ExitRules:
     def _never_ran(self, ending: Ending, *, listed: bool) -> str:
         if ending.cannot_start:
             return ending.cannot_start
+        if missing := _NO_SCRIPT.search(ending.output):
+            return f"exit {ending.returncode}; {missing[0].strip()}"
         if listed or ending.death:
             return ""
         if ending.returncode in {126, 127}:

@@ -9,9 +9,9 @@ from typing import Any
 from runner.candidate import Candidate, Sample
 from runner.checkers.checker import Tools
 from runner.checkers.normalise import last_line, normalise
-from runner.checkers.template import digest
 from runner.checkers.threshold import VALUE, Threshold
 from runner.checkers.uncaught import BY_LINE, uncaught
+from runner.checkers.watched import Watched
 from runner.errors import UsageError
 from runner.schema.checker import PythonChecker
 from runner.verdict import Signature, Verdict
@@ -51,12 +51,17 @@ class PythonCheck:
             raise UsageError(f"checker.file={settings.file}: no such file (seen from {tools.cwd})")
         self._settings = settings
         self._tools = tools
+        self._watched = Watched({settings.file: self._file}, tools.run_folder)
         # what could be loaded once and no longer can, in a new worker, is a module that went missing
         self._loaded = False
         self.threshold = Threshold(settings)
 
     def check(self, candidate: Candidate) -> Verdict:
-        """Call the function once, with all samples."""
+        """Call the function once, with all samples.
+
+        Raises CannotJudge where the file has changed since the run began.
+        """
+        self._watched.confirm()
         samples = candidate.samples or (Sample({}),)
         arguments = {
             "file": str(self._file),
@@ -82,6 +87,7 @@ class PythonCheck:
             keep_log=True,
             lease=self._tools.pool.user_kind,
         )
+        self._watched.confirm(judged=True)
         outcome, signature, reason, numbers = self._read(reply)
         self._loaded = True
         return Verdict(
@@ -106,7 +112,7 @@ class PythonCheck:
             "checker": self.name,
             "exceptions": BY_LINE,
             "function": json.dumps(limits),
-            f"file {settings.file}": digest(self._file),
+            **{f"file {file}": digest for file, digest in self._watched.digests.items()},
         }
 
     def describe(self) -> str:
