@@ -39,11 +39,12 @@ def account(
         status=ending.status,
         exit_code=ending.exit_code,
         strategy=settings.strategy.name,
-        message=ending.message,
+        message="; ".join(part for part in (ending.message, tally.unknown.advice) if part),
         nodes_before=len(loaded.graph.nodes) if loaded else 0,
         minimality=ending.done.claim.value if ending.done else None,
         checks=Checks(tally.paid["search"], tally.paid["trust"], tally.reused, tally.paid["refine"]),
         outcomes=dict(tally.outcomes),
+        unresolved=tally.unknown.reasons,
         signature={"stage": signature.stage, "kind": signature.kind, "detail": signature.detail} if signature else None,
         seconds=Seconds(time.monotonic() - started, tally.seconds, loaded.recorded.seconds if loaded else 0.0),
         peak_rss_mb={"job": _own_peak_mb(), "workers": max(pool.peak_rss_mb, tally.peak_rss_mb)},
@@ -81,11 +82,11 @@ def fused(ending: Ending, judge: Judge) -> dict[str, Any] | None:
 
 
 def drift_of_message(ending: Ending, judge: Judge) -> tuple[str, ...]:
-    """Say where the answer fails with another message than the whole model did."""
+    """Say where the answer fails with another message than the whole model did, or with Inf where that had NaN."""
     before, after = judge.baseline, ending.signature
-    if not before or not after or before == after:
-        return ()
-    return (f"the failure changed its face on the way: {before} became {after}",)
+    if not ending.drift and before and after and before.kind != after.kind:
+        return (f"the original's failure was {before.kind}, and the reduced model's is {after.kind}",)
+    return (ending.drift,) if ending.drift else ()
 
 
 def reliability(doubt: Doubt) -> dict[str, Any]:

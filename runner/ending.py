@@ -15,7 +15,7 @@ class Ending:
     """How a session ended.
 
     ``standing``: the answer; ``main``: its trial before it was refined. ``min_good``: the trial nearest to it that
-    passes.
+    passes. ``drift``: how the message of the answer's failure differs from that of the whole model's.
     """
 
     status: str
@@ -27,6 +27,7 @@ class Ending:
     signature: Signature | None = None
     remaining: int = 0
     main: Trial | None = None
+    drift: str = ""
 
     @property
     def trial(self) -> Trial | None:

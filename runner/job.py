@@ -59,6 +59,7 @@ from runner.workers.pool import Pool
 from strategies.bisect import bisect
 from strategies.linear import linear
 from strategies.minimal import minimal, reduce
+from strategies.outcome import Outcome
 from strategies.repeat import repeat
 from strategies.search import Step
 from strategies.space import Closure, Space
@@ -265,7 +266,8 @@ def _judge(job: Job, subject: Subject, loaded: Loaded | None) -> Iterator[Judge]
     watcher = LogObserver(noun) if isinstance(job.checker, InteractiveCheck) else observer(noun=noun)
 
     def report(iteration: int, phase: str, label: str, trial: Trial, verdict: Verdict, left: int | None) -> None:
-        watcher.checked(iteration, phase, label, verdict.outcome.value, verdict.seconds, len(trial), left)
+        reason = verdict.reason if verdict.outcome is Outcome.UNRESOLVED else ""
+        watcher.checked(iteration, phase, label, verdict.outcome.value, verdict.seconds, len(trial), left, reason)
 
     try:
         watcher.started(settings.strategy.name)

@@ -16,7 +16,7 @@ from runner.judge import Judge
 from runner.recheck import Recheck
 from runner.schema.checker import Flaky
 from runner.stage import Refiner, Stage, Standing
-from runner.verdict import Verdict
+from runner.verdict import Verdict, message_drift
 from strategies.outcome import Answer, Outcome
 from strategies.search import Claim, Done, Search, Step
 from strategies.space import Space
@@ -144,12 +144,17 @@ class Session:
             )
         inquiry = next((one for one in reversed(searched) if one.passed), self.inquiry)
         min_good = self.recheck.min_good(inquiry, size) if self.find_min_good else None
-        message = f"{shown} still fail{'s' * (size == 1)} the same way"
+        message = f"{shown} still fail{'s' * (size == 1)}"
+        studied = self.judge.studied
+        drift = message_drift(studied.message, again.verdict, signature) if signature else ""
+        message += f"; {drift}" if drift else " the same way"
         if self.inquiry.stopped:
             message += "; the budget was reached before the search ended"
         if self.doubt.rates:
             message += f"; the check is flaky: {self.doubt}"
-        return Ending("found", 0, message, done, standing, min_good, again.verdict.signature or signature, main=main)
+        return Ending(
+            "found", 0, message, done, standing, min_good, again.verdict.signature or signature, main=main, drift=drift
+        )
 
     def _found(self, inquiry: Inquiry) -> Done:
         """Run a search until its answer, and what proves it, stands the tests."""
@@ -240,6 +245,7 @@ class Session:
         if not verdict.signature:
             self._refuse(verdict, label)
         self.judge.baseline = verdict.signature
+        self.judge.studied.message = verdict.reason
         self.judge.checker.settle(verdict)
 
     def _refuse(self, verdict: Verdict, label: str) -> None:

@@ -9,8 +9,12 @@ from typing import Any
 from runner.schema.checker import SameFailure
 from strategies.outcome import Outcome
 
+_LONGEST_MESSAGE = 160
 MODEL, CHECK, FEEDS = "model", "check", "feeds"
 """What an exception can be about."""
+MISFIT = "the check does not fit the candidate"
+OWN_EXCEPTION = "the check ended in an exception of its own"
+"""Why a check has not judged."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,11 @@ class Raised:
     def feeds(self) -> bool:
         """Whether it is about what does not fit the candidate."""
         return self.about.startswith(FEEDS)
+
+    @property
+    def why(self) -> str:
+        """Why a check that it ended has not judged."""
+        return f"{MISFIT} ({self.about.partition(': ')[2]})" if self.feeds else OWN_EXCEPTION
 
     def __str__(self) -> str:
         return ", ".join(self.where) or self.about
@@ -143,6 +152,22 @@ class Verdict:
         )
 
 
+def message_drift(before: str, after: Verdict, studied: Signature) -> str:
+    """Say that a failure has another message than the one under study (``before``); nothing where it is the same."""
+    now = after.signature
+    if now is None or same_failure(now, studied, SameFailure.strict):
+        return ""
+    return (
+        "the reduced model fails with another message than the original: "
+        f"{_short(before) or studied}, now {_short(after.reason) or now}"
+    )
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST_MESSAGE else f"{line[: _LONGEST_MESSAGE - 3]}..."
+
+
 def relative(verdict: Verdict, studied: Signature, rule: SameFailure) -> Verdict:
     """A verdict in the light of the failure under study.
 
@@ -153,5 +178,5 @@ def relative(verdict: Verdict, studied: Signature, rule: SameFailure) -> Verdict
     if verdict.outcome is not Outcome.FAIL or not signature or same_failure(signature, studied, rule):
         return verdict
     if signature.raised and signature.raised.about != MODEL:
-        return replace(verdict, outcome=Outcome.UNRESOLVED, reason=f"the check did not judge: {verdict.reason}")
+        return replace(verdict, outcome=Outcome.UNRESOLVED, reason=f"{signature.raised.why}: {verdict.reason}")
     return replace(verdict, outcome=Outcome.DIFFERENT, reason=f"another failure, {signature}: {verdict.reason}")

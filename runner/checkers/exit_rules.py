@@ -122,11 +122,11 @@ class ExitRules:
             return self._fails(death, normalise(output), output)
         kind = self._kind(code, hit)
         if died and died.imports and died.last and not self._hit(died.rest) and code:
-            return Judgement(Outcome.UNRESOLVED, None, f"the check did not judge: {died.said}")
+            return Judgement(Outcome.UNRESOLVED, None, f"the check could not import what it needs: {died.said}")
         if kind is None:
             # a pipeline's last command may end well after the check itself did not
             if died and died.raised.feeds and (code or (died.raised.where and died.last)):
-                return Judgement(Outcome.UNRESOLVED, None, f"the check did not judge: {died.said}")
+                return Judgement(Outcome.UNRESOLVED, None, f"{died.raised.why}: {died.said}")
             return Judgement(Outcome.PASS, None, self._passing(code))
         if died is None or (hit and (not died.raised.feeds or self._hit(died.rest))):
             return self._fails(kind, normalise(hit or output) if kind == "regex" else normalise(output), output)

@@ -137,7 +137,7 @@ class PythonCheck:
         if died is None:  # an exception that cannot be shown
             return Outcome.UNRESOLVED, None, f"{self.describe()} raised {last_line(trace)}"
         if died.imports:
-            return Outcome.UNRESOLVED, None, f"the check did not judge: {died.said}"
+            return Outcome.UNRESOLVED, None, f"the check could not import what it needs: {died.said}"
         return Outcome.FAIL, Signature("check", "raised", normalise(died.said), died.raised), died.said[:300]
 
     def _outcome(self, result: object) -> tuple[Outcome, Signature | None, str, Mapping[str, Any]]:
@@ -161,6 +161,8 @@ class PythonCheck:
         else:
             reason = f"{self.describe()} returned {result!r:.200}; it has to return {_RESULTS}"
             return Outcome.UNRESOLVED, None, reason, numbers
+        if outcome is Outcome.UNRESOLVED and not detail:
+            return outcome, None, f"{self.describe()} said unresolved", numbers
         failed = outcome in (Outcome.FAIL, Outcome.DIFFERENT)
         signature = Signature("check", "returned fail", normalise(detail)) if failed else None
         return outcome, signature, detail, numbers

@@ -76,6 +76,7 @@ def report(
         _section("Versions", _table(("package", "version"), sorted(_versions(summary).items()))),
         _section("How it was run", block(shlex.join(command), "sh") if command else ""),
         _section("How it was found", _how(summary)),
+        _section("What is not known", _table(("reason", "verdicts"), list(summary.unresolved.items()))),
         _section("Warnings", _list(text(warning) for warning in summary.warnings)),
         _section("Files", _table(("file", "what it is"), sorted((files or {}).items()), names=1)),
     ]

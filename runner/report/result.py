@@ -33,6 +33,7 @@ def result_json(summary: Summary) -> dict[str, Any]:
             "refine": summary.checks.refine,
         },
         "outcomes": summary.outcomes,
+        "unresolved": summary.unresolved,
         "signature": summary.signature,
         "model": summary.model,
         "min_good": summary.min_good,

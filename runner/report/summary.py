@@ -39,7 +39,7 @@ class Summary:
     1-minimality. ``fused``: the engine's layers that the answer's nodes went into, and of which model the engine is.
     ``precision``: of a mixed-precision model, why which nodes are raised, and what is gained.
     ``answers``: all of them, where several were wanted and found.
-    ``suspects``: tactics of bad builds only.
+    ``suspects``: tactics of bad builds only. ``unresolved``: how often a verdict is not known, by reason.
     """
 
     status: str
@@ -72,3 +72,4 @@ class Summary:
     fused: Mapping[str, Any] | None = None
     precision: Mapping[str, Any] | None = None
     answers: tuple[Summary, ...] = ()
+    unresolved: Mapping[str, int] = field(default_factory=dict)
