@@ -35,6 +35,8 @@ from runner.journals import Journals
 from runner.judge import Judge
 from runner.loading import Loaded, clean_up, load, record_target
 from runner.model.graph import Graph
+from runner.model.rename import names_of
+from runner.model.scopes import all_nodes
 from runner.parent import check_map
 from runner.refine import Refinements
 from runner.report.bundle import write_bundle
@@ -157,6 +159,9 @@ def _reduce(job: Job) -> Summary:
         job = replace(job, checker=audited)
     handed = HandOver(settings.result, job.folder, job.tools.at, loaded.store)
     with _judge(job, subject, loaded) as judge:
+        judge.studied.names = frozenset(
+            {*names_of(loaded.graph.model), *(node.name for node in all_nodes(list(loaded.graph.model.graph.node)))}
+        )
         stale.drop(job.folder, used(settings, job.tools.at))
         session = Session(
             judge,

@@ -56,12 +56,14 @@ class Studied:
     """The failure under study, which all judges of a run share.
 
     ``signature``: None until the whole model failed. ``message``: what the whole model's check said. ``rule``: which
-    failures are the same one. ``others``: how often another one was met, by stage and kind.
+    failures are the same one. ``others``: how often another one was met, by stage and kind. ``names``: those of the
+    model's nodes and tensors, which messages may hold.
     """
 
     rule: SameFailure = SameFailure.kind
     signature: Signature | None = None
     message: str = ""
+    names: frozenset[str] = frozenset()
     others: Counter[str] = field(default_factory=Counter)
 
 
@@ -223,7 +225,8 @@ class Judge:
 
     def _relative(self, verdict: Verdict) -> Verdict:
         """A failure with another signature than the one under study is a DIFFERENT one, or the check's own."""
-        return relative(verdict, self.baseline, self.studied.rule) if self.baseline else verdict
+        studied = self.studied
+        return relative(verdict, studied.signature, studied.rule, studied.names) if studied.signature else verdict
 
     def _next(self) -> tuple[int, Path]:
         with self._lock:

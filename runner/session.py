@@ -146,7 +146,7 @@ class Session:
         min_good = self.recheck.min_good(inquiry, size) if self.find_min_good else None
         message = f"{shown} still fail{'s' * (size == 1)}"
         studied = self.judge.studied
-        drift = message_drift(studied.message, again.verdict, signature) if signature else ""
+        drift = message_drift(studied.message, again.verdict, signature, studied.names) if signature else ""
         message += f"; {drift}" if drift else " the same way"
         if self.inquiry.stopped:
             message += "; the budget was reached before the search ended"

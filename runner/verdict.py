@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runner.schema.checker import SameFailure
 from strategies.outcome import Outcome
 
+LONGEST = 160
+"""Characters of a signature's detail."""
+_TOKEN = re.compile(r"[\w./:-]*[\w/]")
+_LISTED = re.compile(r"_(?:(?:,\s*|\s+)_)+")
 _LONGEST_MESSAGE = 160
 MODEL, CHECK, FEEDS = "model", "check", "feeds"
 """What an exception can be about."""
@@ -88,10 +93,13 @@ class Signature:
         return Signature(stage, kind, detail, Raised(tuple(more[0][1:]), more[0][0]) if more else None)
 
 
-def same_failure(one: Signature, other: Signature, rule: SameFailure = SameFailure.kind) -> bool:
+def same_failure(
+    one: Signature, other: Signature, rule: SameFailure = SameFailure.kind, names: Collection[str] = ()
+) -> bool:
     """Whether two failures are the same one, as far as ``rule`` looks.
 
-    Feeds that do not fit are nobody's failure under any rule, unless both failed in that very way.
+    Feeds that do not fit are nobody's failure under any rule, unless both failed in that very way. ``names``: those of
+    the model's nodes and tensors, which messages may hold.
     """
     misfit = any(signature.raised and signature.raised.feeds for signature in (one, other))
     if one.raised != other.raised and (misfit or rule in (SameFailure.kind, SameFailure.strict)):
@@ -102,7 +110,20 @@ def same_failure(one: Signature, other: Signature, rule: SameFailure = SameFailu
         return False
     if rule is SameFailure.stage:
         return True
-    return one.family == other.family and (rule is SameFailure.kind or one.detail == other.detail)
+    return one.family == other.family and (rule is SameFailure.kind or _same_message(one.detail, other.detail, names))
+
+
+def _same_message(one: str, other: str, names: Collection[str]) -> bool:
+    """Whether two messages are the same but for the names in them; of cut ones as far as both go."""
+    longest = max(len(one), len(other))
+    one, other = sorted((_without(one, names), _without(other, names)), key=len)
+    return one == other or (longest >= LONGEST and other.startswith(one))
+
+
+def _without(message: str, names: Collection[str]) -> str:
+    """A message without the names in it; several in a row are one."""
+    masked = _TOKEN.sub(lambda found: "_" if found[0] in names else found[0], message)
+    return _LISTED.sub("_", masked)
 
 
 @dataclass(frozen=True)
@@ -152,10 +173,10 @@ class Verdict:
         )
 
 
-def message_drift(before: str, after: Verdict, studied: Signature) -> str:
+def message_drift(before: str, after: Verdict, studied: Signature, names: Collection[str] = ()) -> str:
     """Say that a failure has another message than the one under study (``before``); nothing where it is the same."""
     now = after.signature
-    if now is None or same_failure(now, studied, SameFailure.strict):
+    if now is None or same_failure(now, studied, SameFailure.strict, names):
         return ""
     return (
         "the reduced model fails with another message than the original: "
@@ -168,14 +189,14 @@ def _short(text: str) -> str:
     return line if len(line) <= _LONGEST_MESSAGE else f"{line[: _LONGEST_MESSAGE - 3]}..."
 
 
-def relative(verdict: Verdict, studied: Signature, rule: SameFailure) -> Verdict:
+def relative(verdict: Verdict, studied: Signature, rule: SameFailure, names: Collection[str] = ()) -> Verdict:
     """A verdict in the light of the failure under study.
 
     Another failure is DIFFERENT. A check that was ended by an exception of its own, and not in the very way in which
     it ended on the whole model, has not judged: UNRESOLVED.
     """
     signature = verdict.signature
-    if verdict.outcome is not Outcome.FAIL or not signature or same_failure(signature, studied, rule):
+    if verdict.outcome is not Outcome.FAIL or not signature or same_failure(signature, studied, rule, names):
         return verdict
     if signature.raised and signature.raised.about != MODEL:
         return replace(verdict, outcome=Outcome.UNRESOLVED, reason=f"{signature.raised.why}: {verdict.reason}")

@@ -94,6 +94,15 @@ class Link:
         return self.qualified.rpartition(".")[2]
 
     @property
+    def where(self) -> str:
+        """Class and line."""
+        return f"{self.type} at {self.place}" if self.place else self.type
+
+    def __str__(self) -> str:
+        said = next((line.strip() for line in self.message.splitlines() if line.strip()), "")
+        return f"{self.where}: {said}" if said else self.where
+
+    @property
     def whose(self) -> str:
         """Whether a runtime raised it about the model, or the check is at fault."""
         if self.type == _MISSING_FILE:
@@ -132,11 +141,10 @@ def uncaught(output: str) -> Uncaught | None:
     if about is None:
         return None
     if links:
-        where = tuple(dict.fromkeys(f"{link.type} at {link.place}" if link.place else link.type for link in links))
+        where = tuple(dict.fromkeys(link.where for link in links))
         after = [line for line in lines[max(used) + 1 :] if line.strip()]
         last = len(after) <= _TRAILING_LINES or any(_PYTEST_ERROR.match(line) for line in lines)
-        final = links[-1]
-        said = said or f"{where[-1]}: {_first(final.message)}".removesuffix(": ")
+        said = said or str(links[-1])
         return Uncaught(Raised(where, about), said, rest, last, any(link.type in _IMPORTS for link in links[-1:]))
     printed = _PRINTED.search(rest)
     return Uncaught(Raised((printed[1],) if printed else (), about), said, "", last=True, imports=False)
@@ -147,6 +155,9 @@ def _about(links: Sequence[Link], lines: Sequence[str]) -> tuple[str | None, str
     for name, pattern in _MISFITS.items():
         if name == _COMPARED and any(link.library for link in links):
             continue
+        for link in links:
+            if pattern.search(f"{link.type}: {link.message}"):
+                return f"{FEEDS}: {name}", str(link)
         for line in lines:
             if pattern.search(line):
                 return f"{FEEDS}: {name}", line.removeprefix("E").strip()
@@ -223,7 +234,3 @@ def _link(qualified: str, frames: Sequence[tuple[str, int]], message: str) -> Li
     misused = qualified in _MISUSE and not _EVALUATOR.search(within)
     library = bool(_RUNTIME_FOLDERS.search(within)) and not misused
     return Link(qualified, place, message, library)
-
-
-def _first(message: str) -> str:
-    return next((line.strip() for line in message.splitlines() if line.strip()), "")
