@@ -132,11 +132,13 @@ class Session:
         size = standing.size
         shown = f"{size} node{'s' * (size != 1)}"
         if again.answer is not Answer.YES:
+            unknown = again.verdict.outcome is Outcome.UNRESOLVED
+            did = "could not be judged" if unknown else "did not"
             return Ending(
                 "could_not_judge",
                 CannotJudge.exit_code,
-                f"the answer ({shown}) failed once and did not when checked again "
-                f"({again.verdict.reason}): the check is not reliable",
+                f"the answer ({shown}) failed once and {did} when checked again ({again.verdict.reason})"
+                + ("" if unknown else ": the check is not reliable"),
                 done,
                 standing,
                 signature=signature,
