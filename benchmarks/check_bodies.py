@@ -34,6 +34,18 @@ import numpy as np
 import onnxruntime as ort
 
 """
+ARGPARSE = """\
+import argparse
+import numpy as np
+import onnxruntime as ort
+parser = argparse.ArgumentParser()
+for name in ("model", "inputs", "good"):
+    parser.add_argument("--" + name, required=True)
+args = parser.parse_args()
+sess = ort.InferenceSession(args.model)
+inputs, good = np.load(args.inputs), np.load(args.good)
+feeds = {i.name: inputs[i.name] for i in sess.get_inputs()}
+"""
 HELPER = "import numpy as np\ndef same(a, b):\n    return np.allclose(a, b, atol=1e-3)\n"
 UNITTEST = """\
 import sys, unittest
@@ -121,9 +133,7 @@ SCRIPTS: Mapping[str, Script] = {
         judges=ALL_THREE,
     ),
     "argparse": Script(
-        READ.replace("sys.argv[1]", "args.model").replace("sys.argv[2]", "args.inputs").replace("sys.argv[3]", "args.good")
-        .replace("import sys\n", "import argparse\np = argparse.ArgumentParser()\n"
-                 "for n in ('model', 'inputs', 'good'): p.add_argument('--' + n, required=True)\nargs = p.parse_args()\n")
+        ARGPARSE
         + "for meta, out in zip(sess.get_outputs(), sess.run(None, feeds)):\n"
         "    assert np.allclose(out, good[meta.name], atol=1e-3)\n",
         "{python} check.py --model {model} --inputs={inputs} --good {references}",

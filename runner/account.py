@@ -18,6 +18,7 @@ from runner.loading import Loaded
 from runner.recheck import HANDED_OVER
 from runner.report.summary import Checks, Seconds, Summary
 from runner.schema.root import Settings
+from runner.verdict import Signature
 from runner.workers.pool import Pool
 from strategies.outcome import Outcome
 
@@ -45,7 +46,7 @@ def account(
         checks=Checks(tally.paid["search"], tally.paid["trust"], tally.reused, tally.paid["refine"]),
         outcomes=dict(tally.outcomes),
         unresolved=tally.unknown.reasons,
-        signature={"stage": signature.stage, "kind": signature.kind, "detail": signature.detail} if signature else None,
+        signature=described(signature),
         seconds=Seconds(time.monotonic() - started, tally.seconds, loaded.recorded.seconds if loaded else 0.0),
         peak_rss_mb={"job": _own_peak_mb(), "workers": max(pool.peak_rss_mb, tally.peak_rss_mb)},
         warnings=(
@@ -64,6 +65,14 @@ def account(
         tried=ending.done.note if ending.done else "",
         fused=fused(ending, judge),
     )
+
+
+def described(signature: Signature | None) -> dict[str, str] | None:
+    """Return a signature by its parts; ``raised``: with which exceptions a check ended."""
+    if signature is None:
+        return None
+    raised = {"raised": str(signature.raised)} if signature.raised else {}
+    return {"stage": signature.stage, "kind": signature.kind, "detail": signature.detail, **raised}
 
 
 def fused(ending: Ending, judge: Judge) -> dict[str, Any] | None:

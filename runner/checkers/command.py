@@ -46,7 +46,7 @@ class CommandCheck:
         self._tools = tools
         self._template = Template(settings.command, tools.cwd, settings.env)
         self._rules = ExitRules(settings)
-        files = self._template.files()
+        files = {word: path for word, path in self._template.files().items() if path not in self._ours()}
         self._watched = Watched(files, tools.run_folder, self._template.data(files))
         self._placement = (
             Placement(tools.at(settings.place), tools.run_folder, keep=settings.keep_placed) if settings.place else None
@@ -57,6 +57,11 @@ class CommandCheck:
         # a check that reads files at fixed paths can only run once at a time
         self._alone = threading.Lock()
         self._warned: set[str] = set()
+
+    def _ours(self) -> set[Path]:
+        """The files at fixed paths that are written before each check."""
+        settings = self._settings
+        return {self._tools.at(name) for name in (settings.place, settings.iteration_info) if name}
 
     @property
     def wants_feeds(self) -> bool:

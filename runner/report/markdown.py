@@ -120,7 +120,7 @@ def _failure(summary: Summary) -> str:
     signature = summary.signature
     if not signature:
         return ""
-    rows = [(name, signature[name]) for name in ("stage", "kind", "detail") if signature.get(name)]
+    rows = [(name, signature[name]) for name in ("stage", "kind", "raised", "detail") if signature.get(name)]
     rows += [("checker", summary.checker)] if summary.checker else []
     check = f"\n\nThe check:\n\n{block(summary.check)}" if summary.check else ""
     return _section("What fails", _table(("", ""), rows) + check)

@@ -28,8 +28,8 @@ from runner.verdict import LONGEST, Signature, same_failure
         ("cannot load model_12.onnx", "cannot load reduced.onnx"),
         (" DESIRED: array([[0.1, -2],\n       [3.5, nan]])", " DESIRED: array([0.25, 1])"),
         (
-            "Type parameter (T) of Optype (Add) bound to different types (tensor(float) and tensor(int64) in (a_1).",
-            "Type parameter (T) of Optype (Add) bound to different types (tensor(float) and tensor(int64) in (a_2).",
+            "Type parameter (T) of Optype (Add) bound to tensor(float) and tensor(int64) in node (a_1).",
+            "Type parameter (T) of Optype (Add) bound to tensor(float) and tensor(int64) in node (bee).",
         ),
         (
             "Node (mm_3) Op (MatMul) [ShapeInferenceError] Incompatible",
