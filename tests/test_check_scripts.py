@@ -14,10 +14,11 @@ ROWS = [
     ("by name, swallowed", "mismatch"),
     ("a child process", "crash"),
     ("a function, assert", "mismatch"),
-    ("own feed, assert_allclose", "mismatch"),
+    ("references by key", "nan"),
+    ("own feed, assert_allclose", "crash"),
     ("own feed, sys.exit(str(e))", "crash"),
-    ("own feed, a function", "nan"),
-    ("a script that changes", "crash"),
+    ("own feed, a function", "crash"),
+    ("a module that goes missing", "crash"),
 ]
 
 

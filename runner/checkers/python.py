@@ -165,7 +165,7 @@ class PythonCheck:
             return outcome, None, f"{self.describe()} said unresolved", numbers
         failed = outcome in (Outcome.FAIL, Outcome.DIFFERENT)
         signature = Signature("check", "returned fail", normalise(detail)) if failed else None
-        return outcome, signature, detail, numbers
+        return outcome, signature, detail or (f"{self.describe()} returned {said!r}" if failed else ""), numbers
 
     def _log(self, candidate: Candidate, reply: Reply) -> str | None:
         text = reply.log.read_text(encoding="utf-8", errors="replace") if reply.log and reply.log.is_file() else ""

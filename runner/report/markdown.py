@@ -107,7 +107,8 @@ def _title(summary: Summary) -> str:
     if summary.status == "found" and summary.culprits:
         shown = ", ".join(code(_cut(name, 60)) for name in summary.culprits[:3])
         more = f" and {len(summary.culprits) - 3} more" if len(summary.culprits) > 3 else ""
-        what = text((summary.signature or {}).get("kind", "failure"))
+        signature = summary.signature or {}
+        what = text(signature.get("raised") or signature.get("kind", "failure"))
         return f"{what}: {shown}{more}"
     if summary.status == "found" and summary.suspects:
         return "tactics that only bad builds chose"
