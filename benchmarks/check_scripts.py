@@ -132,7 +132,7 @@ def judge(name: str, title: str, folder: Path) -> Row:
     run = winnow(*options(name, script), folder=folder / "run", cwd=folder)
     result = run.result
     message = " ".join(str(result["message"]).split())
-    told = message.partition("check: ")[0]  # what follows is the command itself
+    told = str(result["message"]).replace(str(result["check"]), "")
     advice = next((what for what in ADVICE if what in told), "")
     kept = {what for option, what in KEPT.items() if option in run.output}
     order = [node.name for node in models()[name][0].graph.node]

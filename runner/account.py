@@ -40,7 +40,7 @@ def account(
         status=ending.status,
         exit_code=ending.exit_code,
         strategy=settings.strategy.name,
-        message="; ".join(part for part in (ending.message, tally.unknown.advice) if part),
+        message=("\n" if "\n" in ending.message else "; ").join(filter(None, (ending.message, tally.unknown.advice))),
         nodes_before=len(loaded.graph.nodes) if loaded else 0,
         minimality=ending.done.claim.value if ending.done else None,
         checks=Checks(tally.paid["search"], tally.paid["trust"], tally.reused, tally.paid["refine"]),
