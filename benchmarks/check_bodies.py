@@ -173,7 +173,9 @@ SCRIPTS: Mapping[str, Script] = {
         judges=ALL_THREE,
     ),
     # the key of the whole model's output, looked for in what belongs to a cut one
-    "references by key": _reads("assert np.allclose(sess.run(None, feeds)[0], good['logits'], atol=1e-3)\n"),
+    "references by key": Script(
+        READ + "assert np.allclose(sess.run(None, feeds)[0], good['logits'], atol=1e-3)\n", GIVEN, control=True
+    ),
     "own feed, assert": _owns(RUN + EXPECTED + "assert np.abs(out - want).max() < 1e-3\n"),
     "own feed, assert_allclose": _owns(RUN + EXPECTED + "np.testing.assert_allclose(out, want, atol=1e-3)\n"),
     "own feed, output by name": _owns(RUN_NAMED + EXPECTED + "np.testing.assert_allclose(out, want, atol=1e-3)\n"),
