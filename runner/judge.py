@@ -18,7 +18,7 @@ from runner.journal import Journal
 from runner.schema.checker import SameFailure
 from runner.subjects.subject import Subject
 from runner.unknown import Unknown
-from runner.verdict import Signature, Verdict, relative
+from runner.verdict import MISFIT, Signature, Verdict, relative
 from strategies.outcome import Outcome
 from strategies.trial import Trial
 
@@ -218,6 +218,14 @@ class Judge:
         while known := self.journal.get(trial, first + len(found)):
             found.append(self._reused(trial, first + len(found), known, TRUST_PHASES[0]))
         return tuple(found)
+
+    def unfit(self, trial: Trial) -> tuple[str, ...]:
+        """Return why removals of single elements were not judged, of those that the check did not fit."""
+        self.journal.refresh()
+        smaller = [self.journal.get(Trial(trial.elements - {element})) for element in trial]
+        verdicts = [self._relative(known) for known in smaller if known]
+        unknown = [verdict.reason for verdict in verdicts if verdict.outcome is Outcome.UNRESOLVED]
+        return tuple(reason for reason in unknown if reason.startswith(MISFIT))
 
     def _tell(self, iteration: int, phase: str, label: str, trial: Trial, verdict: Verdict) -> None:
         left = self.estimate() if self.estimate and phase not in TRUST_PHASES else None

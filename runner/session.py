@@ -16,6 +16,7 @@ from runner.judge import Judge
 from runner.recheck import Recheck
 from runner.schema.checker import Flaky
 from runner.stage import Refiner, Stage, Standing
+from runner.unknown import kept_for_the_check
 from runner.verdict import Verdict, message_drift
 from strategies.outcome import Answer, Outcome
 from strategies.search import Claim, Done, Search, Step
@@ -143,6 +144,11 @@ class Session:
                 standing,
                 signature=signature,
                 main=main,
+            )
+        if unfit := standing.judge.unfit(standing.trial):
+            told = kept_for_the_check(unfit, size)
+            return Ending(
+                "could_not_judge", CannotJudge.exit_code, told, done, standing, signature=signature, main=main
             )
         inquiry = next((one for one in reversed(searched) if one.passed), self.inquiry)
         min_good = self.recheck.min_good(inquiry, size) if self.find_min_good else None

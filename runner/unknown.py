@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from runner.checkers.normalise import normalise
@@ -69,6 +69,19 @@ class Unknown:
         if self.unknown <= self.searched * SHARE or not self.counts:
             return ""
         reason = next(iter(self.reasons))
-        found = (" ".join(parts) for pattern, parts in _ADVICE.items() if re.search(pattern, reason))
-        change = next(found, "REPORT.md lists the reasons")
-        return f"{self.unknown} of the search's {self.searched} verdicts are not known, most often: {reason}. {change}"
+        told = f"{self.unknown} of the search's {self.searched} verdicts are not known, most often: {reason}"
+        return f"{told}. {change_for(reason)}"
+
+
+def change_for(reason: str) -> str:
+    """What to change where this is why a verdict is not known."""
+    found = (" ".join(parts) for pattern, parts in _ADVICE.items() if re.search(pattern, reason))
+    return next(found, "REPORT.md lists the reasons")
+
+
+def kept_for_the_check(unfit: Sequence[str], size: int) -> str:
+    """Say that nodes of an answer are in it only because the check could not do without them."""
+    return (
+        f"{len(unfit)} of the {size} nodes left could not be left out only because the check could not judge a model "
+        f"without them: {unfit[0]}. {change_for(unfit[0])}"
+    )

@@ -84,17 +84,32 @@ def test_an_assertion_of_a_function(tmp_path: Path) -> None:
         "import onnx\n"
         "def check(model, inputs, expected):\n"
         "    nodes = {node.name for node in onnx.load(model).graph.node}\n"
-        "    inputs[0]['x']\n"
         "    assert 'Cos_4' not in nodes, 'it is off'\n"
     )
     run = winnow(
         *plain(tmp_path), "checker=python", f"checker.file={check}", "checker.flaky=never", folder=tmp_path / "run"
     )
     assert run.code == 0, run.output
-    # once the first input is cut, the function dies of a key that it looks for by itself: that is not the failure
-    assert "Cos_4" in run.result["culprits"] and len(run.result["culprits"]) > 1
-    assert run.result["minimality"] != "1-minimal"
-    assert any("KeyError at mine.py:4" in reason for reason in run.result["unresolved"])
+    assert run.result["culprits"] == ["Cos_4"]
     assert run.result["signature"]["kind"] == "raised"
-    assert run.result["signature"]["raised"] == "AssertionError at mine.py:5"
+    assert run.result["signature"]["raised"] == "AssertionError at mine.py:4"
     assert "# AssertionError at mine.py" in (run.folder / "REPORT.md").read_text()
+
+
+def test_nodes_that_only_the_check_needs_are_no_answer(tmp_path: Path) -> None:
+    """Once the first input is cut, the function dies of a key that it looks for by itself."""
+    check = tmp_path / "mine.py"
+    check.write_text(
+        "import onnx\n"
+        "def check(model, inputs, expected):\n"
+        "    nodes = {node.name for node in onnx.load(model).graph.node}\n"
+        "    assert inputs[0]['x'].size and 'Cos_4' not in nodes, 'it is off'\n"
+    )
+    given = (*plain(tmp_path), "checker=python", f"checker.file={check}", "checker.flaky=never")
+    # the whole model's own input is what is kept
+    run = winnow(*given, "strategy.reduce_inputs=true", folder=tmp_path / "run")
+    assert run.code == 3, run.output
+    assert "KeyError at mine.py:4: 'x'" in run.result["message"]
+    assert "strategy.reduce_inputs=false" in run.result["message"]
+    kept = winnow(*given, "strategy.reduce_inputs=false", folder=tmp_path / "kept")
+    assert (kept.code, kept.result["culprits"][-1]) == (0, "Cos_4"), kept.output
