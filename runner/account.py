@@ -21,6 +21,7 @@ from runner.recheck import HANDED_OVER
 from runner.report.summary import Checks, Seconds, Summary
 from runner.schema.root import Settings
 from runner.session import ORIGINAL
+from runner.verdict import Signature
 from runner.workers.pool import Pool
 from strategies.outcome import Outcome
 from strategies.trial import Trial
@@ -43,14 +44,15 @@ def account(
         status=ending.status,
         exit_code=ending.exit_code,
         strategy=settings.strategy.name,
-        message=ending.message,
+        message=("\n" if "\n" in ending.message else "; ").join(filter(None, (ending.message, tally.unknown.advice))),
         nodes_before=len(loaded.graph.nodes) if loaded else 0,
         minimality=ending.done.claim.value if ending.done else None,
         checks=Checks(
             tally.paid["search"], tally.paid["trust"], tally.reused, tally.paid["refine"], tally.paid["cause"]
         ),
         outcomes=dict(tally.outcomes),
-        signature={"stage": signature.stage, "kind": signature.kind, "detail": signature.detail} if signature else None,
+        unresolved=tally.unknown.reasons,
+        signature=described(signature),
         seconds=Seconds(time.monotonic() - started, tally.seconds, loaded.recorded.seconds if loaded else 0.0),
         peak_rss_mb={"job": _own_peak_mb(), "workers": max(pool.peak_rss_mb, tally.peak_rss_mb)},
         warnings=(
@@ -100,6 +102,14 @@ def cause_of(ending: Ending, judge: Judge) -> dict[str, Any] | None:
     }
 
 
+def described(signature: Signature | None) -> dict[str, str] | None:
+    """Return a signature by its parts; ``raised``: with which exceptions a check ended."""
+    if signature is None:
+        return None
+    raised = {"raised": str(signature.raised)} if signature.raised else {}
+    return {"stage": signature.stage, "kind": signature.kind, "detail": signature.detail, **raised}
+
+
 def fused(ending: Ending, judge: Judge) -> dict[str, Any] | None:
     """Return the engine layers of the answer, as built alone or else in the whole model; None: nothing was built."""
     if ending.main is None:
@@ -126,11 +136,11 @@ def shown_nothing(judge: Judge) -> tuple[str, ...]:
 
 
 def drift_of_message(ending: Ending, judge: Judge) -> tuple[str, ...]:
-    """Say where the answer fails with another message than the whole model did."""
+    """Say where the answer fails with another message than the whole model did, or with Inf where that had NaN."""
     before, after = judge.baseline, ending.signature
-    if not before or not after or before == after:
-        return ()
-    return (f"the failure changed its face on the way: {before} became {after}",)
+    if not ending.drift and before and after and before.kind != after.kind:
+        return (f"the original's failure was {before.kind}, and the reduced model's is {after.kind}",)
+    return (ending.drift,) if ending.drift else ()
 
 
 def reliability(doubt: Doubt) -> dict[str, Any]:

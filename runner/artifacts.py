@@ -78,6 +78,7 @@ class Artifacts:
                 "returncode": verdict.returncode,
                 "signature": str(verdict.signature) if verdict.signature else None,
                 "failure": failure_of(verdict.signature),
+                "reason": verdict.reason,
                 "seconds": round(verdict.seconds, 6),
                 "elements": len(candidate.trial),
                 "trial": candidate.trial.ranges,
@@ -205,8 +206,8 @@ class Artifacts:
 
 
 def failure_of(signature: Signature | None) -> str:
-    """Return stage and kind of a failure, as its class is named."""
-    return f"{signature.stage}: {signature.kind}" if signature else ""
+    """Return what the class of a failure is named: its stage and kind, and the exceptions of a check."""
+    return signature.name if signature else ""
 
 
 def _class_of(outcome: Outcome, signature: Signature | None) -> _Class:

@@ -16,7 +16,8 @@ class Ending:
     """How a session ended.
 
     ``standing``: the answer; ``main``: its trial before it was refined. ``min_good``: the trial nearest to it that
-    passes. ``cause``: what is known about the cause, None: it was not asked.
+    passes. ``drift``: how the message of the answer's failure differs from that of the whole model's. ``cause``: what
+    is known about the cause, None: it was not asked.
     """
 
     status: str
@@ -29,6 +30,7 @@ class Ending:
     remaining: int = 0
     main: Trial | None = None
     cause: Cause | None = None
+    drift: str = ""
 
     @property
     def trial(self) -> Trial | None:

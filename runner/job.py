@@ -35,6 +35,8 @@ from runner.journals import Journals
 from runner.judge import Judge
 from runner.loading import Loaded, clean_up, load, record_target
 from runner.model.graph import Graph
+from runner.model.rename import names_of
+from runner.model.scopes import all_nodes
 from runner.parent import check_map
 from runner.refine import Refinements
 from runner.report.bundle import write_bundle
@@ -59,6 +61,7 @@ from runner.workers.pool import Pool
 from strategies.bisect import First, bisect
 from strategies.linear import linear
 from strategies.minimal import minimal, reduce
+from strategies.outcome import Outcome
 from strategies.repeat import repeat
 from strategies.search import Step
 from strategies.space import Closure, Space
@@ -156,6 +159,9 @@ def _reduce(job: Job) -> Summary:
         job = replace(job, checker=audited)
     handed = HandOver(settings.result, job.folder, job.tools.at, loaded.store)
     with _judge(job, subject, loaded) as judge:
+        judge.studied.names = frozenset(
+            {*names_of(loaded.graph.model), *(node.name for node in all_nodes(list(loaded.graph.model.graph.node)))}
+        )
         stale.drop(job.folder, used(settings, job.tools.at))
 
         def main_search(space: Space) -> Step:
@@ -272,7 +278,8 @@ def _judge(job: Job, subject: Subject, loaded: Loaded | None) -> Iterator[Judge]
     watcher = LogObserver(noun) if isinstance(job.checker, InteractiveCheck) else observer(noun=noun)
 
     def report(iteration: int, phase: str, label: str, trial: Trial, verdict: Verdict, left: int | None) -> None:
-        watcher.checked(iteration, phase, label, verdict.outcome.value, verdict.seconds, len(trial), left)
+        reason = verdict.reason if verdict.outcome is Outcome.UNRESOLVED else ""
+        watcher.checked(iteration, phase, label, verdict.outcome.value, verdict.seconds, len(trial), left, reason)
 
     try:
         watcher.started(settings.strategy.name)

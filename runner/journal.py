@@ -99,6 +99,13 @@ class Journal:
             standing = self._own.standing.get((trial.key, attempt))
             return standing.verdict if standing else verdict
 
+    def note(self, trial: Trial, attempt: int, reason: str, phase: str, label: str, iteration: int) -> None:
+        """Write down why no candidate could be made of a trial. That is no verdict: it is tried anew in another run."""
+        record = {"key": trial.key, "attempt": attempt, "invalid": reason, "phase": phase, "label": label}
+        with self._lock:
+            if (trial.key, attempt) not in self._own.invalid:
+                self._append({**record, "iteration": iteration, "writer": self._writer, "ranges": trial.ranges})
+
     def forget(self, trial: Trial, attempt: int = 0) -> None:
         """Void what is known of this trial and attempt (a person took an answer back); a later ``put`` counts again."""
         with self._lock:

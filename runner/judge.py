@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
@@ -17,7 +17,8 @@ from runner.checkers.checker import Checker
 from runner.journal import Journal
 from runner.schema.checker import SameFailure
 from runner.subjects.subject import Subject
-from runner.verdict import Signature, Verdict, same_failure
+from runner.unknown import Unknown
+from runner.verdict import MISFIT, Signature, Verdict, relative
 from strategies.outcome import Outcome
 from strategies.trial import Trial
 
@@ -32,7 +33,8 @@ class Tally:
     """What was paid for.
 
     Checks of each purpose, verdicts reused, outcomes, seconds inside checks, peak memory in MiB. ``seen``: the verdicts
-    that are counted, one way or the other: (journal, trial, attempt).
+    that are counted, one way or the other: (journal, trial, attempt). ``unknown``: the reasons of those that are not
+    known.
     """
 
     paid: Counter[str] = field(default_factory=Counter)
@@ -41,18 +43,27 @@ class Tally:
     outcomes: Counter[str] = field(default_factory=Counter)
     seconds: float = 0.0
     peak_rss_mb: float = 0.0
+    unknown: Unknown = field(default_factory=Unknown)
+
+    def count(self, verdict: Verdict, phase: str) -> None:
+        """Count a verdict by its outcome."""
+        self.outcomes[verdict.outcome.value] += 1
+        self.unknown.add(verdict, searching=phase not in TRUST_PHASES)
 
 
 @dataclass
 class Studied:
     """The failure under study, which all judges of a run share.
 
-    ``signature``: None until the whole model failed. ``rule``: which failures are the same one. ``others``: how often
-    another one was met, by stage and kind.
+    ``signature``: None until the whole model failed. ``message``: what the whole model's check said. ``rule``: which
+    failures are the same one. ``others``: how often another one was met, by stage and kind. ``names``: those of the
+    model's nodes and tensors, which messages may hold.
     """
 
     rule: SameFailure = SameFailure.kind
     signature: Signature | None = None
+    message: str = ""
+    names: frozenset[str] = frozenset()
     others: Counter[str] = field(default_factory=Counter)
 
 
@@ -121,8 +132,9 @@ class Judge:
         if isinstance(made, Invalid):
             shutil.rmtree(folder)
             verdict = Verdict(Outcome.UNRESOLVED, reason=made.reason)
+            self.journal.note(trial, attempt, made.reason, phase, label, iteration)
             with self._lock:
-                self.tally.outcomes[verdict.outcome.value] += 1
+                self.tally.count(verdict, phase)
             self._tell(iteration, phase, label, trial, verdict)
             return verdict
         return self.check(made, purpose, attempt, given_up=given_up)
@@ -133,11 +145,11 @@ class Judge:
         known = self.journal.get(trial, attempt)
         if known is None:
             return None
-        verdict = self._reused(trial, attempt, known)
+        verdict = self._reused(trial, attempt, known, phase)
         self._tell(0, phase, f"{label} (known)", trial, verdict)
         return verdict
 
-    def _reused(self, trial: Trial, attempt: int, known: Verdict) -> Verdict:
+    def _reused(self, trial: Trial, attempt: int, known: Verdict, phase: str) -> Verdict:
         """Count a recorded verdict, once, unless this run paid for it."""
         verdict = self._relative(known)
         with self._lock:
@@ -145,7 +157,7 @@ class Judge:
             if place not in self.tally.seen:
                 self.tally.seen.add(place)
                 self.tally.reused += 1
-                self.tally.outcomes[verdict.outcome.value] += 1
+                self.tally.count(verdict, phase)
         return verdict
 
     def check(
@@ -174,7 +186,7 @@ class Judge:
         with self._lock:
             self.tally.seen.add((self.journal.path, candidate.trial.key, attempt))
             self.tally.paid[purpose] += 1
-            self.tally.outcomes[verdict.outcome.value] += 1
+            self.tally.count(verdict, candidate.phase)
             self.tally.seconds += verdict.seconds
             self.tally.peak_rss_mb = max(self.tally.peak_rss_mb, verdict.peak_rss_mb)
             if verdict.outcome is Outcome.DIFFERENT and verdict.signature:
@@ -204,22 +216,25 @@ class Judge:
         self.journal.refresh()
         found: list[Verdict] = []
         while known := self.journal.get(trial, first + len(found)):
-            found.append(self._reused(trial, first + len(found), known))
+            found.append(self._reused(trial, first + len(found), known, TRUST_PHASES[0]))
         return tuple(found)
+
+    def unfit(self, trial: Trial) -> tuple[str, ...]:
+        """Return why removals of single elements were not judged, of those that the check did not fit."""
+        self.journal.refresh()
+        smaller = [self.journal.get(Trial(trial.elements - {element})) for element in trial]
+        verdicts = [self._relative(known) for known in smaller if known]
+        unknown = [verdict.reason for verdict in verdicts if verdict.outcome is Outcome.UNRESOLVED]
+        return tuple(reason for reason in unknown if reason.startswith(MISFIT))
 
     def _tell(self, iteration: int, phase: str, label: str, trial: Trial, verdict: Verdict) -> None:
         left = self.estimate() if self.estimate and phase not in TRUST_PHASES else None
         self.report(iteration, phase, label, trial, verdict, left)
 
     def _relative(self, verdict: Verdict) -> Verdict:
-        """A failure with another signature than the one under study is a DIFFERENT one."""
-        if verdict.outcome is not Outcome.FAIL or not self.baseline or not verdict.signature:
-            return verdict
-        if same_failure(verdict.signature, self.baseline, self.studied.rule):
-            return verdict
-        return replace(
-            verdict, outcome=Outcome.DIFFERENT, reason=f"another failure, {verdict.signature}: {verdict.reason}"
-        )
+        """A failure with another signature than the one under study is a DIFFERENT one, or the check's own."""
+        studied = self.studied
+        return relative(verdict, studied.signature, studied.rule, studied.names) if studied.signature else verdict
 
     def _next(self) -> tuple[int, Path]:
         with self._lock:

@@ -52,6 +52,8 @@ class Records:
         self.path = path
         self.standing: dict[tuple[str, int], Entry] = {}
         self.voided: set[tuple[str, int]] = set()
+        # of what no candidate could be made, and why
+        self.invalid: dict[tuple[str, int], str] = {}
         self._context = context
         self._read_to = 0
         self._inode = 0
@@ -61,7 +63,7 @@ class Records:
         """Read the complete lines not yet read; return how many records were among them."""
         status = self.path.stat()
         if status.st_ino != self._inode or status.st_size < self._read_to:
-            self.standing, self.voided = {}, set()
+            self.standing, self.voided, self.invalid = {}, set(), {}
             self._read_to, self._inode, self._line_number = 0, status.st_ino, 0
         if status.st_size == self._read_to:
             return 0
@@ -85,6 +87,9 @@ class Records:
         try:
             record = json.loads(line)
             place = (str(record["key"]), int(record["attempt"]))
+            if "invalid" in record:
+                self.invalid[place] = str(record["invalid"])
+                return 0
             entry = None if record.get("void") else _entry(record)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             _LOG.warning("%s: line %d is no record and is skipped (%r)", self.path, self._line_number, error)

@@ -19,7 +19,8 @@ from runner.judge import Judge
 from runner.recheck import Recheck
 from runner.schema.checker import Flaky
 from runner.stage import Refiner, Stage, Standing
-from runner.verdict import Verdict
+from runner.unknown import kept_for_the_check
+from runner.verdict import Verdict, message_drift
 from strategies.outcome import Answer, Outcome
 from strategies.search import Claim, Done, Search, Step
 from strategies.space import Space
@@ -147,6 +148,17 @@ class Session:
         answer = self._answer(self.inquiry, self._found(self.inquiry))
         if not self.inquiry.passed:
             self._control()
+        if unfit := answer.standing.judge.unfit(answer.standing.trial):
+            told = kept_for_the_check(unfit, answer.standing.size)
+            return Ending(
+                "could_not_judge",
+                CannotJudge.exit_code,
+                told,
+                answer.done,
+                answer.standing,
+                signature=self.judge.baseline,
+                main=answer.main,
+            )
         cause = None
         if self.causes and not self.inquiry.stopped:
             answer, cause = self._cause(self.causes, answer)
@@ -155,11 +167,13 @@ class Session:
         size = standing.size
         shown = f"{size} node{'s' * (size != 1)}"
         if again.answer is not Answer.YES:
+            unknown = again.verdict.outcome is Outcome.UNRESOLVED
+            did = "could not be judged" if unknown else "did not"
             return Ending(
                 "could_not_judge",
                 CannotJudge.exit_code,
-                f"the answer ({shown}) failed once and did not when checked again "
-                f"({again.verdict.reason}): the check is not reliable",
+                f"the answer ({shown}) failed once and {did} when checked again ({again.verdict.reason})"
+                + ("" if unknown else ": the check is not reliable"),
                 answer.done,
                 standing,
                 signature=signature,
@@ -167,7 +181,10 @@ class Session:
             )
         inquiry = next((one for one in reversed(answer.searched) if one.passed), self.inquiry)
         min_good = self.recheck.min_good(inquiry, size) if self.find_min_good else None
-        message = f"{shown} still fail{'s' * (size == 1)} the same way"
+        message = f"{shown} still fail{'s' * (size == 1)}"
+        studied = self.judge.studied
+        drift = message_drift(studied.message, again.verdict, signature, studied.names) if signature else ""
+        message += f"; {drift}" if drift else " the same way"
         if cause:
             message += f"; cause: {cause.said}"
         if self.inquiry.stopped:
@@ -175,7 +192,18 @@ class Session:
         if self.doubt.rates:
             message += f"; the check is flaky: {self.doubt}"
         signature = again.verdict.signature or signature
-        return Ending("found", 0, message, answer.done, standing, min_good, signature, main=answer.main, cause=cause)
+        return Ending(
+            "found",
+            0,
+            message,
+            answer.done,
+            standing,
+            min_good,
+            signature,
+            main=answer.main,
+            drift=drift,
+            cause=cause,
+        )
 
     def _answer(self, inquiry: Inquiry, done: Done) -> _Answer:
         """Make what a search found as small as it gets in other ways."""
@@ -298,6 +326,7 @@ class Session:
         if not verdict.signature:
             self._refuse(verdict, label)
         self.judge.baseline = verdict.signature
+        self.judge.studied.message = verdict.reason
         self.judge.checker.settle(verdict)
 
     def _refuse(self, verdict: Verdict, label: str) -> None:

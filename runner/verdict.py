@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runner.schema.checker import SameFailure
@@ -11,6 +12,42 @@ from strategies.outcome import Outcome
 
 MEASURE = "measure"
 """The key of a verdict's metrics that says how bad a failure is, whatever the unit; larger is worse."""
+LONGEST = 160
+"""Characters of a signature's detail."""
+_TOKEN = re.compile(r"[\w./:-]*[\w/]")
+_LISTED = re.compile(r"_(?:(?:,\s*|\s+)_)+")
+_LONGEST_MESSAGE = 160
+MODEL, CHECK, FEEDS = "model", "check", "feeds"
+"""What an exception can be about."""
+MISFIT = "the check does not fit the candidate"
+OWN_EXCEPTION = "the check ended in an exception of its own"
+"""Why a check has not judged."""
+
+
+@dataclass(frozen=True)
+class Raised:
+    """The exceptions that ended a check.
+
+    ``where``: each as ``TYPE at FILE:LINE``, with the line of the user's own code. ``about``: ``model`` (a runtime
+    refused it, or failed on it), ``feeds: WHAT`` (what the check feeds, asks for or compares with does not fit the
+    candidate), or ``check`` (any other).
+    """
+
+    where: tuple[str, ...]
+    about: str
+
+    @property
+    def feeds(self) -> bool:
+        """Whether it is about what does not fit the candidate."""
+        return self.about.startswith(FEEDS)
+
+    @property
+    def why(self) -> str:
+        """Why a check that it ended has not judged."""
+        return f"{MISFIT} ({self.about.partition(': ')[2]})" if self.feeds else OWN_EXCEPTION
+
+    def __str__(self) -> str:
+        return ", ".join(self.where) or self.about
 
 
 @dataclass(frozen=True)
@@ -22,11 +59,13 @@ class Signature:
     ``timeout``,
     ``memory``, ``error TYPE``, ``nan``, ``inf``, ``mismatch``, ``shape``.
     ``detail``: normalised text, a hint only (it changes while a model shrinks).
+    ``raised``: the exceptions with which a check ended; None where it judged.
     """
 
     stage: str
     kind: str
     detail: str = ""
+    raised: Raised | None = None
 
     @property
     def family(self) -> str:
@@ -39,23 +78,61 @@ class Signature:
     @property
     def about_values(self) -> bool:
         """Whether the failure may lie in what tensors hold; a crash, an error or a time-out shows whatever they do."""
-        if self.stage in ("load", "build"):
+        if self.stage in ("load", "build") or (self.raised and self.raised.about == MODEL):
             return False
         return not self.kind.startswith(("death", "timeout", "memory", "error"))
 
     def __str__(self) -> str:
-        return f"{self.stage}: {self.kind}" + (f" ({self.detail})" if self.detail else "")
+        return self.name + (f" ({self.detail})" if self.detail else "")
+
+    @property
+    def name(self) -> str:
+        """Stage, kind and exceptions: a failure's class."""
+        return f"{self.stage}: {self.kind}" + (f", {self.raised}" if self.raised else "")
+
+    def to_json(self) -> list[Any]:
+        """Return plain JSON types."""
+        raised = [[self.raised.about, *self.raised.where]] if self.raised else []
+        return [self.stage, self.kind, self.detail, *raised]
+
+    @staticmethod
+    def from_json(data: Sequence[Any]) -> Signature:
+        """Read what ``to_json`` wrote."""
+        stage, kind, detail, *more = data
+        return Signature(stage, kind, detail, Raised(tuple(more[0][1:]), more[0][0]) if more else None)
 
 
-def same_failure(one: Signature, other: Signature, rule: SameFailure = SameFailure.kind) -> bool:
-    """Whether two failures are the same one, as far as ``rule`` looks."""
+def same_failure(
+    one: Signature, other: Signature, rule: SameFailure = SameFailure.kind, names: Collection[str] = ()
+) -> bool:
+    """Whether two failures are the same one, as far as ``rule`` looks.
+
+    Feeds that do not fit are nobody's failure under any rule, unless both failed in that very way. ``names``: those of
+    the model's nodes and tensors, which messages may hold.
+    """
+    misfit = any(signature.raised and signature.raised.feeds for signature in (one, other))
+    if one.raised != other.raised and (misfit or rule in (SameFailure.kind, SameFailure.strict)):
+        return False
     if rule is SameFailure.any:
         return True
     if one.stage != other.stage:
         return False
     if rule is SameFailure.stage:
         return True
-    return one.family == other.family and (rule is SameFailure.kind or one.detail == other.detail)
+    return one.family == other.family and (rule is SameFailure.kind or _same_message(one.detail, other.detail, names))
+
+
+def _same_message(one: str, other: str, names: Collection[str]) -> bool:
+    """Whether two messages are the same but for the names in them; of cut ones as far as both go."""
+    longest = max(len(one), len(other))
+    one, other = sorted((_without(one, names), _without(other, names)), key=len)
+    return one == other or (longest >= LONGEST and other.startswith(one))
+
+
+def _without(message: str, names: Collection[str]) -> str:
+    """A message without the names in it; several in a row are one."""
+    masked = _TOKEN.sub(lambda found: "_" if found[0] in names else found[0], message)
+    return _LISTED.sub("_", masked)
 
 
 @dataclass(frozen=True)
@@ -80,7 +157,7 @@ class Verdict:
         """Return plain JSON types; ``from_json`` reads them back."""
         return {
             "outcome": self.outcome.value,
-            "signature": [self.signature.stage, self.signature.kind, self.signature.detail] if self.signature else None,
+            "signature": self.signature.to_json() if self.signature else None,
             "reason": self.reason,
             "metrics": dict(self.metrics),
             "seconds": round(self.seconds, 6),
@@ -95,7 +172,7 @@ class Verdict:
         signature = data["signature"]
         return Verdict(
             outcome=Outcome(data["outcome"]),
-            signature=Signature(*signature) if signature else None,
+            signature=Signature.from_json(signature) if signature else None,
             reason=data["reason"],
             metrics=data["metrics"],
             seconds=data["seconds"],
@@ -103,3 +180,33 @@ class Verdict:
             returncode=data["returncode"],
             peak_rss_mb=data["peak_rss_mb"],
         )
+
+
+def message_drift(before: str, after: Verdict, studied: Signature, names: Collection[str] = ()) -> str:
+    """Say that a failure has another message than the one under study (``before``); nothing where it is the same."""
+    now = after.signature
+    if now is None or same_failure(now, studied, SameFailure.strict, names):
+        return ""
+    return (
+        "the reduced model fails with another message than the original: "
+        f"{_short(before) or studied}, now {_short(after.reason) or now}"
+    )
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST_MESSAGE else f"{line[: _LONGEST_MESSAGE - 3]}..."
+
+
+def relative(verdict: Verdict, studied: Signature, rule: SameFailure, names: Collection[str] = ()) -> Verdict:
+    """A verdict in the light of the failure under study.
+
+    Another failure is DIFFERENT. A check that was ended by an exception of its own, and not in the very way in which
+    it ended on the whole model, has not judged: UNRESOLVED.
+    """
+    signature = verdict.signature
+    if verdict.outcome is not Outcome.FAIL or not signature or same_failure(signature, studied, rule, names):
+        return verdict
+    if signature.raised and signature.raised.about != MODEL:
+        return replace(verdict, outcome=Outcome.UNRESOLVED, reason=f"{signature.raised.why}: {verdict.reason}")
+    return replace(verdict, outcome=Outcome.DIFFERENT, reason=f"another failure, {signature}: {verdict.reason}")

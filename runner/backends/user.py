@@ -4,11 +4,13 @@
 # ruff: noqa: UP006, UP035, PTH100, PTH103, PTH118, PTH120, PTH123
 from __future__ import annotations
 
+import ast
 import hashlib
 import importlib.machinery
 import importlib.util
 import os
 import sys
+import traceback
 from typing import Any, Callable, Dict, List
 
 from runner.backends import containers, tensors
@@ -76,18 +78,37 @@ def _value(path: str, structure: Any) -> Any:
 
 
 def user_check(args: Dict[str, Any]) -> Dict[str, Any]:
-    """Call ``function(model, inputs, expected)`` and return {"result": bool | str | number | dict}.
+    """Call ``function(model, inputs, expected)`` and return {"result": bool | str | number | dict | None}.
+
+    Where the function raises: {"raised": its traceback, from the function on}. None: it returned nothing, and has no
+    statement that returns anything, so that it judges by what it raises.
 
     ``inputs`` and ``expected``: a list with one {name: array} for each sample; ``args["structures"]`` says of what is
-    no tensor what it is (a sequence is a list of arrays, an optional without a value None). What the function raises
-    goes through.
+    no tensor what it is (a sequence is a list of arrays, an optional without a value None).
     Raises TypeError if it returns anything else.
     """
     function = _function(args["file"], args["function"])
     structures = args.get("structures") or {}
     inputs = [_arrays(sample, structures) for sample in args["samples"]]
     expected = [_arrays(sample, structures) for sample in args.get("expected") or []]
-    return {"result": _result(function(args["model"], inputs, expected), args["function"])}
+    try:
+        result = function(args["model"], inputs, expected)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - what it means is not for this process to say
+        trace = error.__traceback__.tb_next if error.__traceback__ else None
+        raised = "".join(traceback.format_exception(type(error), error.with_traceback(trace), trace))
+        sys.stderr.write(raised)
+        return {"raised": raised}
+    if result is None and not _returns(args["file"], args["function"]):
+        return {"result": None}
+    return {"result": _result(result, args["function"])}
+
+
+def _returns(path: str, name: str) -> bool:
+    """Whether a function has a statement that returns something; where it cannot be told, it has."""
+    with open(path, "rb") as file:
+        tree = ast.parse(file.read())
+    found = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == name]
+    return not found or any(isinstance(node, ast.Return) for node in ast.walk(found[-1]))
 
 
 def _result(result: Any, name: str) -> Any:

@@ -32,7 +32,8 @@ class Checker(Protocol):
         """Judge one candidate.
 
         Raises nothing for what a model or a user's check does. ``UsageError`` where the configuration cannot be
-        followed (it would write over a user's file), ``KeyboardInterrupt`` where a person stops answering.
+        followed (it would write over a user's file), ``CannotJudge`` where the check itself has changed since the run
+        began, ``KeyboardInterrupt`` where a person stops answering.
         """
 
     def settle(self, verdict: Verdict) -> None:

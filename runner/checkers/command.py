@@ -17,7 +17,9 @@ from runner.checkers.checker import Tools
 from runner.checkers.exit_rules import Ending, ExitRules
 from runner.checkers.measure import Measure
 from runner.checkers.placement import Placement
-from runner.checkers.template import VALUES, Template, digest, variable
+from runner.checkers.template import VALUES, Template, variable
+from runner.checkers.uncaught import BY_LINE
+from runner.checkers.watched import Watched
 from runner.errors import UsageError
 from runner.model import values
 from runner.schema.checker import CommandChecker, ShowOutput
@@ -46,6 +48,8 @@ class CommandCheck:
         self._template = Template(settings.command, tools.cwd, settings.env)
         self._rules = ExitRules(settings)
         self._measure = Measure(settings.measure)
+        files = {word: path for word, path in self._template.files().items() if path not in self._ours()}
+        self._watched = Watched(files, tools.run_folder, self._template.data(files))
         self._placement = (
             Placement(tools.at(settings.place), tools.run_folder, keep=settings.keep_placed) if settings.place else None
         )
@@ -56,13 +60,21 @@ class CommandCheck:
         self._alone = threading.Lock()
         self._warned: set[str] = set()
 
+    def _ours(self) -> set[Path]:
+        """The files at fixed paths that are written before each check."""
+        settings = self._settings
+        return {self._tools.at(name) for name in (settings.place, settings.iteration_info) if name}
+
     @property
     def wants_feeds(self) -> bool:
         """Whether the command asks for values (by placeholder or by environment variable)."""
         return any(name in self._template.mentions for name in VALUES)
 
     def check(self, candidate: Candidate) -> Verdict:
-        """Run the command on one candidate, once or once for each sample."""
+        """Run the command on one candidate, once or once for each sample.
+
+        Raises CannotJudge where a file that the command names has changed since the run began.
+        """
         missing = [
             name for name in ("model", "engine") if name in self._template.mentions and not _has(candidate, name)
         ]
@@ -72,8 +84,11 @@ class CommandCheck:
                 Outcome.UNRESOLVED, reason=f"the command asks for {named}, which this strategy does not make"
             )
         candidate.folder.mkdir(parents=True, exist_ok=True)
+        self._watched.confirm()
         with self._fixed_paths(candidate):
-            return self._each_sample(candidate)
+            verdict = self._each_sample(candidate)
+        self._watched.confirm(judged=True)
+        return verdict
 
     def settle(self, verdict: Verdict) -> None:
         """Nothing to learn: the user's rules say what a failure is."""
@@ -91,11 +106,12 @@ class CommandCheck:
             if field.name.endswith(("_codes", "_regex"))
             or field.name in {"env", "timeout", "memory_mb", "place", "measure"}
         }
-        files = {f"file {word}": digest(path) for word, path in sorted(self._template.files().items())}
+        files = {f"file {word}": digest for word, digest in sorted(self._watched.digests.items())}
         return {
             "checker": self.name,
             "command": json.dumps(list(self._template.words)),
             "rules": json.dumps(rules, sort_keys=True, default=str),
+            "exceptions": BY_LINE,
             **files,
         }
 
@@ -121,7 +137,13 @@ class CommandCheck:
 
     def _run(self, candidate: Candidate, number: int, sample: Sample | None) -> Verdict:
         given = self._values(candidate, number, sample)
-        environment = {**os.environ, **self._settings.env, **{variable(name): text for name, text in given.items()}}
+        # what a check prints and what it raises come in the order in which they happened
+        environment = {
+            "PYTHONUNBUFFERED": "1",
+            **os.environ,
+            **self._settings.env,
+            **{variable(name): text for name, text in given.items()},
+        }
         path = candidate.folder / ("check.log" if number == 0 else f"check_{number}.log")
         with self._tools.pool.user_lease() as lease:
             end = run_command(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from runner.checkers.normalise import last_line, normalise
+from runner.checkers.uncaught import uncaught
 from runner.errors import UsageError
 from runner.schema.checker import CommandChecker
 from runner.verdict import Signature
@@ -29,8 +30,15 @@ _REFUSED = re.compile(
     r"|invalid option|illegal option|the following arguments are required:).*$",
     re.MULTILINE,
 )
-_NO_MODULE = re.compile(r"^\S*python\S*: No module named .*$", re.MULTILINE)
-_REFUSALS = {1: _NO_MODULE, 2: _REFUSED, 64: _REFUSED}
+_NO_MODULE = re.compile(
+    r"^(?:\S*python\S*: No module named .*|(?:SyntaxError|IndentationError|TabError): .*)$", re.MULTILINE
+)
+# whatever ended the pipeline, and with which code: Python did not find what it was told to run
+_NO_SCRIPT = re.compile(r"^\S*python[\w.]*: can't open file .*\[Errno.*$", re.MULTILINE)
+_NO_TESTS = re.compile(
+    r"^(?:ERROR: (?:file or directory not found|usage|not found): .*|.*\bno tests ran\b.*)$", re.MULTILINE
+)
+_REFUSALS = {1: _NO_MODULE, 2: _REFUSED, 4: _NO_TESTS, 5: _NO_TESTS, 64: _REFUSED}
 
 
 @dataclass(frozen=True)
@@ -61,6 +69,11 @@ class ExitRules:
     that signature; 7. ``fail_codes`` given: FAIL if the code is one of them and (if there are any) a regular
     expression is found; 8. only regular expressions: FAIL if one is found, whatever the code; 9. else FAIL unless the
     code is 0.
+
+    A check that an exception ended is looked at closer, since Python's code for any exception is 1. What such an
+    ending says goes into the failure's signature (`relative` then compares it with that of the whole model), except
+    where a regular expression is found outside of the exception's own text: that is the user's word. An import that
+    failed is UNRESOLVED, and so is what would PASS although feeds did not fit: such a check has judged nothing.
 
     Raises UsageError if lists overlap, for ``pass_codes`` beside ``fail_codes``, and for an invalid regular expression.
     """
@@ -94,36 +107,46 @@ class ExitRules:
         listed = code is not None and code in self._listed
         if why := self._never_ran(ending, listed=listed):
             return Judgement(Outcome.UNRESOLVED, None, f"the command could not run: {why}. Command: {command}")
-        detail = normalise(output)
+        died = uncaught(output)
+        detail = normalise(died.said if died else output)
         if ending.death in {"timeout", "memory"}:
-            return self._fails(ending.death, detail, output)
+            return self._fails(ending.death, normalise(output), output)
         if code in self._invalid:
             return Judgement(Outcome.UNRESOLVED, None, f"exit {code} is one of invalid_codes; {last_line(output)}")
         if code in self._different:
             return Judgement(Outcome.DIFFERENT, Signature("check", f"exit {code}", detail), last_line(output))
-        if code in self._pass:
-            return Judgement(Outcome.PASS, None, f"exit {code} is one of pass_codes")
         hit = self._hit(output)
-        in_fail = code in self._fail
+        claimed = code in self._fail or (hit and not self._fail)
         death = ending.death or (None if listed or code is None else _SHELL_DEATHS.get(code))
-        claimed = in_fail or (hit and not self._fail)
-        if death and not claimed:
-            return self._fails(death, detail, output)
+        if death and not claimed and code not in self._pass:
+            return self._fails(death, normalise(output), output)
+        kind = self._kind(code, hit)
+        if died and died.imports and died.last and not self._hit(died.rest) and code:
+            return Judgement(Outcome.UNRESOLVED, None, f"the check could not import what it needs: {died.said}")
+        if kind is None:
+            # a pipeline's last command may end well after the check itself did not
+            if died and died.raised.feeds and (code or (died.raised.where and died.last)):
+                return Judgement(Outcome.UNRESOLVED, None, f"{died.raised.why}: {died.said}")
+            return Judgement(Outcome.PASS, None, self._passing(code))
+        if died is None or (hit and (not died.raised.feeds or self._hit(died.rest))):
+            return self._fails(kind, normalise(hit or output) if kind == "regex" else normalise(output), output)
+        return Judgement(Outcome.FAIL, Signature("check", kind, detail, died.raised), died.said[:300])
+
+    def _kind(self, code: int | None, hit: str) -> str | None:
+        """The kind of the failure; None: it passes."""
+        if code in self._pass:
+            return None
         if self._fail:
-            if in_fail and (hit or not self._regexes):
-                return self._fails("listed exit", detail, output)
-            return Judgement(Outcome.PASS, None, _passing(code, "no code and output of the failure"))
+            return "listed exit" if code in self._fail and (hit or not self._regexes) else None
         if self._regexes:
-            if hit:
-                return self._fails("regex", normalise(hit), output)
-            return Judgement(Outcome.PASS, None, _passing(code, "no fail_regex is found in its output"))
-        if code == 0:
-            return Judgement(Outcome.PASS, None, "")
-        return self._fails(f"exit {code}", detail, output)
+            return "regex" if hit else None
+        return f"exit {code}" if code else None
 
     def _never_ran(self, ending: Ending, *, listed: bool) -> str:
         if ending.cannot_start:
             return ending.cannot_start
+        if missing := _NO_SCRIPT.search(ending.output):
+            return f"exit {ending.returncode}; {missing[0].strip()}"
         if listed or ending.death:
             return ""
         if ending.returncode in {126, 127}:
@@ -139,13 +162,17 @@ class ExitRules:
                 return match[0] or regex.pattern
         return ""
 
+    def _passing(self, code: int | None) -> str:
+        if code in self._pass:
+            return f"exit {code} is one of pass_codes"
+        if not code or not (self._fail or self._regexes):
+            return ""
+        why = "no code and output of the failure" if self._fail else "no fail_regex is found in its output"
+        return f"exit {code}: {why}"
+
     @staticmethod
     def _fails(kind: str, detail: str, output: str) -> Judgement:
         return Judgement(Outcome.FAIL, Signature("check", kind, detail), last_line(output)[:300] or kind)
-
-
-def _passing(code: int | None, why: str) -> str:
-    return f"exit {code}: {why}" if code else ""
 
 
 def _compiled(regex: str) -> re.Pattern[str]:

@@ -9,9 +9,10 @@ from typing import Any
 from runner.candidate import Candidate, Sample
 from runner.checkers.checker import Tools
 from runner.checkers.measure import Measure, as_number
-from runner.checkers.normalise import normalise
-from runner.checkers.template import digest
+from runner.checkers.normalise import last_line, normalise
 from runner.checkers.threshold import VALUE, Threshold
+from runner.checkers.uncaught import BY_LINE, uncaught
+from runner.checkers.watched import Watched
 from runner.errors import UsageError
 from runner.schema.checker import PythonChecker
 from runner.verdict import MEASURE, Signature, Verdict
@@ -30,8 +31,11 @@ class PythonCheck:
 
     True is PASS, False is FAIL. A number is held against ``max_drop`` or ``max_rise``. A dict holds ``outcome`` (a bool
     or a name) or ``value`` (a number), ``detail`` (the signature's) and other numbers (the verdict's metrics). A
-    function that raises has not judged: UNRESOLVED. One that dies or runs out of time or memory has: FAIL, with that
-    signature. Raises UsageError for a file that does not exist.
+    function that never returns anything judges by what it raises: PASS if it raises nothing. What a function raises
+    (also by ``assert``) is a FAIL with the class and the line of it, as of a command: on the whole model that is the
+    failure under study, and elsewhere another exception is the check's own mistake (`relative`). A module that cannot
+    be imported is UNRESOLVED. A function that dies or runs out of time or memory: FAIL, with that signature. Raises
+    UsageError for a file that does not exist.
     """
 
     name = "python"
@@ -48,11 +52,18 @@ class PythonCheck:
             raise UsageError(f"checker.file={settings.file}: no such file (seen from {tools.cwd})")
         self._settings = settings
         self._tools = tools
+        self._watched = Watched({settings.file: self._file}, tools.run_folder)
+        # what could be loaded once and no longer can, in a new worker, is a module that went missing
+        self._loaded = False
         self.threshold = Threshold(settings)
         self._measure = Measure(settings.measure)
 
     def check(self, candidate: Candidate) -> Verdict:
-        """Call the function once, with all samples."""
+        """Call the function once, with all samples.
+
+        Raises CannotJudge where the file has changed since the run began.
+        """
+        self._watched.confirm()
         samples = candidate.samples or (Sample({}),)
         arguments = {
             "file": str(self._file),
@@ -78,10 +89,12 @@ class PythonCheck:
             keep_log=True,
             lease=self._tools.pool.user_kind,
         )
+        self._watched.confirm(judged=True)
         outcome, signature, reason, numbers = self._read(reply)
         printed = reply.log.read_text(encoding="utf-8", errors="replace") if reply.log and reply.log.is_file() else ""
         measure = as_number(numbers.get(MEASURE, self._measure.of(printed)))
         numbers = {**numbers, **({} if measure is None else {MEASURE: measure})}
+        self._loaded = True
         return Verdict(
             outcome, signature, reason, numbers, reply.seconds, self._log(candidate, reply), None, reply.peak_rss_mb
         )
@@ -101,7 +114,12 @@ class PythonCheck:
         limits: list[Any] = [settings.function, settings.python, settings.timeout, settings.memory_mb, settings.measure]
         if self.threshold.is_given:
             limits += [settings.max_drop, settings.max_rise, settings.baseline]
-        return {"checker": self.name, "function": json.dumps(limits), f"file {settings.file}": digest(self._file)}
+        return {
+            "checker": self.name,
+            "exceptions": BY_LINE,
+            "function": json.dumps(limits),
+            **{f"file {file}": digest for file, digest in self._watched.digests.items()},
+        }
 
     def describe(self) -> str:
         """File and function."""
@@ -110,15 +128,27 @@ class PythonCheck:
     def _read(self, reply: Reply) -> tuple[Outcome, Signature | None, str, Mapping[str, Any]]:
         if reply.failure is not None:
             failure = reply.failure
-            if failure.stage == "setup":
+            if failure.stage == "setup" and not self._loaded:
                 raise UsageError(f"checker=python: {failure.message}")
             return Outcome.UNRESOLVED, None, f"{self.describe()} raised {failure.type}: {failure.message}", {}
         if reply.death is not None or reply.value is None:
             kind = reply.death or "exit"
             return Outcome.FAIL, Signature("check", kind), f"{self.describe()} ended with {kind}", {}
+        if "raised" in reply.value:
+            return (*self._raised(reply.value["raised"]), {})
         return self._outcome(reply.value.get("result"))
 
+    def _raised(self, trace: str) -> tuple[Outcome, Signature | None, str]:
+        died = uncaught(trace)
+        if died is None:  # an exception that cannot be shown
+            return Outcome.UNRESOLVED, None, f"{self.describe()} raised {last_line(trace)}"
+        if died.imports:
+            return Outcome.UNRESOLVED, None, f"the check could not import what it needs: {died.said}"
+        return Outcome.FAIL, Signature("check", "raised", normalise(died.said), died.raised), died.said[:300]
+
     def _outcome(self, result: object) -> tuple[Outcome, Signature | None, str, Mapping[str, Any]]:
+        if result is None:
+            return Outcome.PASS, None, "it raised nothing, and never returns anything", {}
         detail, numbers, said = "", {}, result
         if isinstance(result, int | float) and not isinstance(result, bool):
             said, numbers = None, {VALUE: result}
@@ -138,9 +168,11 @@ class PythonCheck:
         else:
             reason = f"{self.describe()} returned {result!r:.200}; it has to return {_RESULTS}"
             return Outcome.UNRESOLVED, None, reason, numbers
+        if outcome is Outcome.UNRESOLVED and not detail:
+            return outcome, None, f"{self.describe()} said unresolved", numbers
         failed = outcome in (Outcome.FAIL, Outcome.DIFFERENT)
         signature = Signature("check", "returned fail", normalise(detail)) if failed else None
-        return outcome, signature, detail, numbers
+        return outcome, signature, detail or (f"{self.describe()} returned {said!r}" if failed else ""), numbers
 
     def _log(self, candidate: Candidate, reply: Reply) -> str | None:
         text = reply.log.read_text(encoding="utf-8", errors="replace") if reply.log and reply.log.is_file() else ""

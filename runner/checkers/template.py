@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,6 +27,7 @@ VALUES = ("inputs", "references", "data")
 _FIELD = re.compile(r"\{\{([A-Za-z_]\w*)\}\}|\{([A-Za-z_]\w*)\}")
 # a script larger than this is not looked into for the names of environment variables
 _LARGEST_SCRIPT = 1 << 20
+_PROGRAMS = frozenset({".py", ".sh", ".bash", ".pl", ".rb", ".js"})
 
 
 def variable(placeholder: str) -> str:
@@ -63,17 +65,22 @@ class Template:
         return [_FIELD.sub(lambda m: f"{{{m[1]}}}" if m[1] else values[m[2]], word) for word in self.words]
 
     def files(self) -> dict[str, Path]:
-        """The words that name existing files (also as ``--option=FILE``), relative to where the user stands."""
+        """The words that name existing files, relative to where the user stands.
+
+        Also as ``--option=FILE``, and within a word that is a shell's command line.
+        """
         found: dict[str, Path] = {}
         for word in self.words:
-            for part in (word, word.partition("=")[2] if word.startswith("-") else ""):
-                try:
-                    if part and (path := self._cwd / Path(part).expanduser()).is_file():
-                        found[word] = path
-                        break
-                except (OSError, ValueError, RuntimeError):  # too long for a path, a zero byte, no such home
-                    continue
+            option = word.partition("=")[2] if word.startswith("-") else ""
+            for name, part in ((word, word), (word, option), *((piece, piece) for piece in _pieces(word))):
+                if name not in found and (path := _file(part, self._cwd)):
+                    found[name] = path
         return found
+
+    @staticmethod
+    def data(files: Mapping[str, Path]) -> frozenset[str]:
+        """Those of ``files`` that are no programs, so that the command may write them."""
+        return frozenset(word for word, path in files.items() if not _is_program(path))
 
     def __str__(self) -> str:
         return shlex.join(self.words)
@@ -109,6 +116,36 @@ def _split(command: object) -> tuple[str, ...]:
 
 def _names(word: str) -> Iterable[str]:
     return [match[2] for match in _FIELD.finditer(word) if match[2]]
+
+
+def _file(name: str, cwd: Path) -> Path | None:
+    try:
+        path = cwd / Path(name).expanduser()
+        return path if name and path.is_file() else None
+    except (OSError, ValueError, RuntimeError):  # too long for a path, a zero byte, no such home
+        return None
+
+
+def _pieces(word: str) -> list[str]:
+    """The words of a shell's command line."""
+    if not any(character.isspace() for character in word):
+        return []
+    lexer = shlex.shlex(word, posix=True, punctuation_chars=True)
+    lexer.whitespace_split = True
+    try:
+        return list(lexer)
+    except ValueError:  # an open quotation
+        return word.split()
+
+
+def _is_program(path: Path) -> bool:
+    if path.suffix in _PROGRAMS or os.access(path, os.X_OK):
+        return True
+    try:
+        with path.open("rb") as file:
+            return file.read(2) == b"#!"
+    except OSError:
+        return False
 
 
 def _script(path: Path) -> str:

@@ -79,6 +79,7 @@ def report(
         _section("Versions", _table(("package", "version"), sorted(_versions(summary).items()))),
         _section("How it was run", block(shlex.join(command), "sh") if command else ""),
         _section("How it was found", _how(summary)),
+        _section("What is not known", _table(("reason", "verdicts"), list(summary.unresolved.items()))),
         _section("Warnings", _list(text(warning) for warning in summary.warnings)),
         _section("Files", _table(("file", "what it is"), sorted((files or {}).items()), names=1)),
     ]
@@ -109,7 +110,8 @@ def _title(summary: Summary) -> str:
     if summary.status == "found" and summary.culprits:
         shown = ", ".join(code(_cut(name, 60)) for name in summary.culprits[:3])
         more = f" and {len(summary.culprits) - 3} more" if len(summary.culprits) > 3 else ""
-        what = text((summary.signature or {}).get("kind", "failure"))
+        signature = summary.signature or {}
+        what = text(signature.get("raised") or signature.get("kind", "failure"))
         return f"{what}: {shown}{more}"
     if summary.status == "found" and summary.suspects:
         return "tactics that only bad builds chose"
@@ -122,7 +124,7 @@ def _failure(summary: Summary) -> str:
     signature = summary.signature
     if not signature:
         return ""
-    rows = [(name, signature[name]) for name in ("stage", "kind", "detail") if signature.get(name)]
+    rows = [(name, signature[name]) for name in ("stage", "kind", "raised", "detail") if signature.get(name)]
     rows += [("checker", summary.checker)] if summary.checker else []
     check = f"\n\nThe check:\n\n{block(summary.check)}" if summary.check else ""
     return _section("What fails", _table(("", ""), rows) + check)

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.text import Text
 
 _LOG = logging.getLogger(__name__)
+_LONGEST_REASON = 200
 
 
 class Observer(Protocol):
@@ -29,8 +30,12 @@ class Observer(Protocol):
         seconds: float,
         kept: int | None = None,
         remaining: int | None = None,
+        reason: str = "",
     ) -> None:
-        """A check ended with ``outcome`` (pass, fail ...); its candidate keeps ``kept`` elements."""
+        """A check ended with ``outcome`` (pass, fail ...); its candidate keeps ``kept`` elements.
+
+        ``reason``: why it is not known.
+        """
 
     def finished(self) -> None:
         """The session is over; a live view is taken down. May be called more than once."""
@@ -55,9 +60,10 @@ class LogObserver:
         seconds: float,
         kept: int | None = None,
         remaining: int | None = None,
+        reason: str = "",
     ) -> None:
         """Log one line: ``[12] window 40..97 (58 nodes): FAIL in 0.31 s, about 7 checks left``."""
-        _LOG.info("%s", line(iteration, label, outcome, seconds, kept, remaining, self._noun))
+        _LOG.info("%s", line(iteration, label, outcome, seconds, kept, remaining, self._noun, reason))
 
     def finished(self) -> None:
         """Nothing is left to take down."""
@@ -107,9 +113,10 @@ class LiveObserver(LogObserver):
         seconds: float,
         kept: int | None = None,
         remaining: int | None = None,
+        reason: str = "",
     ) -> None:
         """Move the bar; its length follows the estimate."""
-        super().checked(iteration, phase, label, outcome, seconds, kept, remaining)
+        super().checked(iteration, phase, label, outcome, seconds, kept, remaining, reason)
         if self._task is None:
             return
         self._done += 1
@@ -148,11 +155,13 @@ def line(
     kept: int | None,
     remaining: int | None,
     noun: str = "nodes",
+    reason: str = "",
 ) -> str:
     """Return the log line of one check."""
     size = "" if kept is None else f" ({kept} {noun if kept != 1 else noun.removesuffix('s')})"
     left = "" if remaining is None else f", {_about(remaining)} left"
-    return f"[{iteration or '-'}] {_flat(label)}{size}: {outcome.upper()} in {seconds:.2f} s{left}"
+    why = f" ({_flat(' '.join(reason.split())[:_LONGEST_REASON])})" if reason else ""
+    return f"[{iteration or '-'}] {_flat(label)}{size}: {outcome.upper()} in {seconds:.2f} s{left}{why}"
 
 
 def _about(remaining: int) -> str:

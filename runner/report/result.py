@@ -34,6 +34,7 @@ def result_json(summary: Summary) -> dict[str, Any]:
             "cause": summary.checks.cause,
         },
         "outcomes": summary.outcomes,
+        "unresolved": summary.unresolved,
         "signature": summary.signature,
         "model": summary.model,
         "min_good": summary.min_good,

@@ -42,7 +42,7 @@ class Summary:
     ``precision``: of a mixed-precision model, why which nodes are raised, and what is gained.
     ``answers``: all of them, where several were wanted and found. ``cause``: what was shown of it, by
     experiment.
-    ``suspects``: tactics of bad builds only.
+    ``suspects``: tactics of bad builds only. ``unresolved``: how often a verdict is not known, by reason.
     """
 
     status: str
@@ -76,3 +76,4 @@ class Summary:
     precision: Mapping[str, Any] | None = None
     answers: tuple[Summary, ...] = ()
     cause: Mapping[str, Any] | None = None
+    unresolved: Mapping[str, int] = field(default_factory=dict)

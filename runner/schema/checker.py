@@ -65,7 +65,7 @@ class SameFailure(str, Enum):
 
     # stage, kind and the normalised message
     strict = "strict"
-    # stage and kind (exit 1, error TYPE, death, timeout, nan or inf, mismatch)
+    # stage and kind (exit 1, error TYPE, death, timeout, nan or inf, mismatch), and of an exception its class and line
     kind = "kind"
     # the stage (load, build, infer, compare, check)
     stage = "stage"

@@ -13,7 +13,7 @@ from onnx import helper
 from runner.checkers.checker import Tools
 from runner.checkers.command import CommandCheck
 from runner.checkers.template import Template
-from runner.errors import UsageError
+from runner.errors import CannotJudge, UsageError
 from runner.model import storage
 from runner.schema.checker import CommandChecker, ShowOutput
 from strategies.outcome import Outcome
@@ -161,7 +161,53 @@ def test_identity_follows_the_files_that_the_command_names(tools: Tools) -> None
     script(tools, "pass  # changed")
     assert build(tools, name, "{model}", "--data=data.json").identity() != second
     assert build(tools, name, "{model}", "--data=data.json", fail_codes=[1]).identity()["rules"] != second["rules"]
-    assert build(tools, "-m", "json").identity().keys() - {f"file {sys.executable}"} == {"checker", "command", "rules"}
+    assert build(tools, "-m", "json").identity().keys() - {f"file {sys.executable}"} == {
+        "checker",
+        "command",
+        "rules",
+        "exceptions",
+    }
+
+
+def test_files_within_a_shells_command_line(tools: Tools) -> None:
+    script(tools, "pass")
+    template = Template(["sh", "-c", "python check.py {model} 2>&1|grep -q 'it passes'"], tools.cwd, {})
+    assert template.files() == {"check.py": tools.cwd / "check.py"}
+
+
+ENDS = "import os, sys\nif os.path.exists('now'): {act}\nsys.exit(1)\n"
+
+
+@pytest.mark.parametrize("act", ["os.unlink(sys.argv[0])", "open(sys.argv[0], 'a').write('# more')"])
+def test_a_script_that_changes_while_it_runs_ends_the_run(tools: Tools, candidate: MakeCandidate, act: str) -> None:
+    text = ENDS.format(act=act)
+    check = build(tools, script(tools, text))
+    assert check.check(candidate()).outcome is Outcome.FAIL
+    (tools.cwd / "now").touch()
+    with pytest.raises(CannotJudge, match=r"check\.py .*resume="):
+        check.check(candidate())
+    (tools.cwd / "now").unlink()
+    script(tools, text)
+    # written anew, with the same content
+    assert check.check(candidate()).outcome is Outcome.FAIL
+
+
+def test_a_script_that_changes_between_two_checks_ends_the_run(tools: Tools, candidate: MakeCandidate) -> None:
+    check = build(tools, script(tools, "pass"))
+    (tools.cwd / "check.py").write_text("import sys; sys.exit(1)")
+    with pytest.raises(CannotJudge, match="was changed"):
+        check.check(candidate())
+
+
+def test_a_file_that_the_check_writes_may_change(
+    tools: Tools, candidate: MakeCandidate, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tools.cwd / "out.json").write_text("[]")
+    name = script(tools, "import sys, time; open(sys.argv[1], 'w').write(str(time.time_ns()))")
+    check = build(tools, name, "out.json")
+    for _ in range(3):
+        assert check.check(candidate()).outcome is Outcome.PASS
+    assert "out.json: the check writes this file" in caplog.text
 
 
 def test_a_candidate_at_a_fixed_path(tools: Tools, candidate: MakeCandidate, relu: Path) -> None:

@@ -5,10 +5,15 @@ import pytest
 from runner.checkers.exit_rules import Ending, ExitRules
 from runner.errors import UsageError
 from runner.schema.checker import CommandChecker
-from runner.verdict import Signature
+from runner.verdict import Raised, Signature
 from strategies.outcome import Outcome
 
 PASS, FAIL, DIFFERENT, UNRESOLVED = Outcome.PASS, Outcome.FAIL, Outcome.DIFFERENT, Outcome.UNRESOLVED
+
+AT = 'Traceback (most recent call last):\n  File "/u/check.py", line 7, in f\n    g()\n'
+MISFIT = AT + "ValueError: Required inputs (['x']) are missing from input feed (['img']).\n"
+RAISED = AT + "RuntimeError: it is off\n"
+IMPORT = AT + "ModuleNotFoundError: No module named 'helpers'\n"
 
 
 def judge(code: int | None, output: str = "", death: str | None = None, why: str | None = None, **settings: object):
@@ -64,6 +69,24 @@ def judge(code: int | None, output: str = "", death: str | None = None, why: str
         (1, "/usr/bin/python3: No module named polygraphyy", {}, UNRESOLVED, None),
         (1, "ModuleNotFoundError: No module named 'x'", {}, FAIL, "exit 1"),
         (2, "error: unrecognized arguments: --x", {"fail_codes": [2]}, FAIL, "listed exit"),
+        (1, '  File "c.py", line 3\nSyntaxError: invalid syntax', {}, UNRESOLVED, None),
+        (5, "no tests ran in 0.01s", {}, UNRESOLVED, None),
+        # an exception: the signature has it, unless a regular expression is found outside of its own text
+        (1, MISFIT, {}, FAIL, "exit 1"),
+        (1, MISFIT, {"fail_codes": [1]}, FAIL, "listed exit"),
+        (1, MISFIT, {"fail_regex": ["Error"]}, FAIL, "regex"),
+        # one that is about feeds has judged nothing, whatever its code
+        (1, MISFIT, {"pass_codes": [1]}, UNRESOLVED, None),
+        (1, MISFIT, {"fail_codes": [2]}, UNRESOLVED, None),
+        (1, MISFIT, {"fail_regex": ["boom"]}, UNRESOLVED, None),
+        (0, MISFIT, {}, UNRESOLVED, None),
+        (0, MISFIT + "tried the other way\n" * 10, {}, PASS, None),
+        (1, RAISED, {"fail_regex": ["boom"]}, PASS, None),
+        (1, IMPORT, {}, UNRESOLVED, None),
+        (1, IMPORT, {"fail_codes": [1]}, UNRESOLVED, None),
+        (1, IMPORT + "without it\n" * 10, {}, FAIL, "exit 1"),
+        (1, "boom\n" + IMPORT, {"fail_regex": ["boom"]}, FAIL, "regex"),
+        (3, IMPORT, {"invalid_codes": [3]}, UNRESOLVED, None),
     ],
 )
 def test_the_rules_in_order(code, output, settings, outcome, kind) -> None:
@@ -107,3 +130,21 @@ def test_the_signature_holds_the_normalised_last_line() -> None:
 def test_contradictions_are_refused(settings) -> None:
     with pytest.raises(UsageError, match="checker"):
         ExitRules(CommandChecker(command="c", **settings))
+
+
+@pytest.mark.parametrize(
+    ("output", "settings", "raised"),
+    [
+        (MISFIT, {}, Raised(("ValueError at check.py:7",), "feeds: a missing input")),
+        (RAISED, {"fail_codes": [1]}, Raised(("RuntimeError at check.py:7",), "check")),
+        (MISFIT, {"fail_regex": ["Required"]}, Raised(("ValueError at check.py:7",), "feeds: a missing input")),
+        # what the user looks for is there beside it, or is the exception itself
+        ("boom\n" + MISFIT, {"fail_regex": ["boom"]}, None),
+        (RAISED, {"fail_regex": ["it is off"]}, None),
+        ("max diff 0.5", {}, None),
+    ],
+)
+def test_the_exception_that_ended_it_is_in_the_signature(output, settings, raised) -> None:
+    judgement = ExitRules(CommandChecker(command="c", **settings)).judge(Ending(1, None, None, output), "c")
+    assert judgement.outcome is FAIL and judgement.signature
+    assert judgement.signature.raised == raised

@@ -7,6 +7,7 @@ from runner.checkers.checker import Tools
 from runner.checkers.python import PythonCheck
 from runner.errors import UsageError
 from runner.schema.checker import PythonChecker
+from runner.verdict import Raised
 from strategies.outcome import Outcome
 from tests.checkers.conftest import MakeCandidate
 
@@ -31,7 +32,9 @@ def build(tools: Tools, body: str, **settings: object) -> PythonCheck:
         ("return 'maybe'", Outcome.UNRESOLVED, None),
         ("return 1", Outcome.UNRESOLVED, None),
         ("return None", Outcome.UNRESOLVED, None),
-        ("raise ValueError('what')", Outcome.UNRESOLVED, None),
+        ("raise ValueError('what')", Outcome.FAIL, "ValueError at _: what"),
+        ("assert inputs[0]['x'].sum() == 3", Outcome.PASS, None),
+        ("import no_such_module", Outcome.UNRESOLVED, None),
     ],
 )
 def test_what_a_function_can_say(
@@ -43,7 +46,8 @@ def test_what_a_function_can_say(
     if "error" in body:
         assert verdict.metrics == {"error": 0.5}
     if "raise" in body:
-        assert "ValueError: what" in verdict.reason
+        assert verdict.reason == "ValueError at mine.py:2: what"
+        assert verdict.signature and verdict.signature.raised == Raised(("ValueError at mine.py:2",), "check")
 
 
 @pytest.mark.parametrize(
@@ -106,3 +110,15 @@ def test_files_and_functions_that_do_not_exist(tools: Tools, candidate: MakeCand
 
 def test_identity_follows_the_file(tools: Tools) -> None:
     assert build(tools, "return True").identity() != build(tools, "return False").identity()
+
+
+def test_a_module_that_goes_missing_in_mid_run_is_unresolved(tools: Tools, candidate: MakeCandidate) -> None:
+    beside = tools.cwd / "beside_mine.py"
+    beside.write_text("GOOD = True")
+    (tools.cwd / "mine.py").write_text("import beside_mine\ndef check(m, i, e):\n    return beside_mine.GOOD\n")
+    check = PythonCheck(PythonChecker(file="mine.py"), tools)
+    draws = {"draws": True}  # in a worker of its own each time
+    assert check.check(candidate(None, X, **draws)).outcome is Outcome.PASS
+    beside.unlink()
+    verdict = check.check(candidate(None, X, **draws))
+    assert verdict.outcome is Outcome.UNRESOLVED and "beside_mine" in verdict.reason

@@ -115,7 +115,11 @@ def changing(tmp_path: Path) -> tuple[str, ...]:
 def test_a_message_that_changes_on_the_way(tmp_path: Path) -> None:
     run = winnow(*changing(tmp_path), folder=tmp_path / "run")
     assert run.result["culprits"] == ["Cos_4"], run.output
-    assert any("changed its face" in warning for warning in run.result["warnings"])
+    said = "another message than the original: error: cannot build Atan_9, now error: cannot build Cos_4"
+    assert any(said in warning for warning in run.result["warnings"])
+    last = run.output.rstrip().splitlines()[-1]
+    assert said in last and "the same way" not in last
+    assert said.replace("_", "") in (run.folder / "REPORT.md").read_text().replace("_", "").replace("&#95;", "")
 
 
 def test_a_strict_signature_follows_the_message(tmp_path: Path) -> None:
