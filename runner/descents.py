@@ -69,6 +69,7 @@ class Descents:
             first = first or descent
             inner = descent.level
             hoisted = replace(subject, graph=inner.graph, store=inner.store, recorded=inner.recorded, types=inner.types)
+            hoisted = replace(hoisted, declared=False, as_file=False)  # which is about the file
             label = f"{body.path} without its owner" + (f", iteration {iteration}" if iteration else "")
             yield self._stage("hoist", label, standing, hoisted, f"{name} {iteration}", body)
         if first and first.iteration == 0 and body.attribute:

@@ -23,6 +23,7 @@ from runner.checkers.checker import Checker, Tools
 from runner.checkers.interactive import InteractiveCheck
 from runner.checkers.registry import build as build_checker
 from runner.checkers.runtime import RuntimeCheck
+from runner.controls import FORMS, Controls
 from runner.descents import Descents
 from runner.doubt import Doubt
 from runner.ending import Ending
@@ -36,6 +37,7 @@ from runner.judge import Judge
 from runner.loading import Loaded, clean_up, load, record_target
 from runner.model.graph import Graph
 from runner.parent import check_map
+from runner.preflight import Preflight
 from runner.refine import Refinements
 from runner.report.bundle import write_bundle
 from runner.report.progress import LogObserver, observer
@@ -140,11 +142,12 @@ def _reduce(job: Job) -> Summary:
         loaded.store,
         loaded.recorded,
         loaded.types,
-        loaded.path,
+        loaded.studied,
         job.folder / "values",
         kept,
         settings.inputs.cut,
         settings.inputs.outputs,
+        control=FORMS[kept][0],
     )
 
     def search(space: Space) -> Step:
@@ -157,6 +160,7 @@ def _reduce(job: Job) -> Summary:
     handed = HandOver(settings.result, job.folder, job.tools.at, loaded.store)
     with _judge(job, subject, loaded) as judge:
         stale.drop(job.folder, used(settings, job.tools.at))
+        opening = _opening(job, judge)
         session = Session(
             judge,
             search,
@@ -165,12 +169,14 @@ def _reduce(job: Job) -> Summary:
             find_min_good=settings.result.find_min_good,
             hand_over=handed,
             refiner=_refinements(job, judge, loaded, search),
+            opening=opening,
         )
-        ending = _ended(session, lambda: _question(job, session, judge, subject, loaded))
+        ending = _ended(session, lambda: _question(job, session, judge, loaded))
+        loaded = replace(loaded, warnings=(*loaded.warnings, *opening.warnings))
         if ending.status == "interrupted":
             ending = replace(ending, message=f"{ending.message}; go on with resume={job.folder}")
             if ending.standing:
-                handed.write(subject, ending.standing.trial, REDUCED)
+                handed.write(ending.standing.judge.subject, ending.standing.trial, REDUCED)
         if audited:
             loaded = replace(loaded, warnings=(*loaded.warnings, audited.summary))
 
@@ -191,7 +197,7 @@ def _reduce(job: Job) -> Summary:
     return summary
 
 
-def _question(job: Job, session: Session, judge: Judge, subject: Subgraph, loaded: Loaded) -> Ending:
+def _question(job: Job, session: Session, judge: Judge, loaded: Loaded) -> Ending:
     settings = job.settings
     ending = session.preflight()
     if ending:
@@ -203,7 +209,8 @@ def _question(job: Job, session: Session, judge: Judge, subject: Subgraph, loade
     # an engine has no values of inner tensors to look at
     if non_finite and isinstance(checker, RuntimeCheck) and not isinstance(settings.target, TensorRtBackend):
         found = taint_of_all(loaded.graph, record_target(settings, job.pool, loaded, job.folder))
-        if found.tainted:
+        subject = session.judge.subject  # as the pre-flight left it
+        if found.tainted and isinstance(subject, Subgraph):
             subject.taint = found
             checker.spare(found.harmless)
     if settings.plan:
@@ -274,6 +281,14 @@ def _judge(job: Job, subject: Subject, loaded: Loaded | None) -> Iterator[Judge]
         )
     finally:
         watcher.finished()
+
+
+def _opening(job: Job, judge: Judge) -> Preflight:
+    def stage(name: str) -> Journal:
+        return job.journals.stage(judge.journal, name)
+
+    checker = job.checker.checker if isinstance(job.checker, Audited) else job.checker
+    return Preflight(stage, Controls.of(checker, job.settings, stage))
 
 
 def _refinements(job: Job, judge: Judge, loaded: Loaded, search: Callable[[Space], Step]) -> Refinements:

@@ -37,8 +37,8 @@ log = logging.getLogger(__name__)
 class Loaded:
     """A model that is ready to be cut.
 
-    ``sha256``: of the file and its external data. ``path``: the user's own file. ``inherited``: what a parent of its
-    own (reference.model) tells, if it has one.
+    ``sha256``: of the file and its external data. ``path``: the user's own file. ``studied``: the same, or what
+    `sanitize` made of it. ``inherited``: what a parent of its own (reference.model) tells, if it has one.
     """
 
     path: Path
@@ -48,6 +48,7 @@ class Loaded:
     recorded: Recorded
     types: Mapping[str, onnx.TypeProto]
     warnings: tuple[str, ...]
+    studied: Path
     inherited: Inherited | None = None
 
 
@@ -64,7 +65,6 @@ def load(settings: Settings, pool: Pool, folder: Path, *, record: bool = True) -
     store = Store(folder / "store")
     cleaned, said = sanitized(settings, path, pool, folder)
     facts = ingest("model", cleaned, store, settings, pool)
-    remove_sanitized(folder)
     warnings = [*said, *facts["warnings"]]
     graph = Graph.load(store.structure)
     values, unusable = _samples(settings, graph, pool, folder)
@@ -89,7 +89,7 @@ def load(settings: Settings, pool: Pool, folder: Path, *, record: bool = True) -
         types |= loop_types(Level(graph, store, recorded, types), again, folder / "values" / "loops")
     for warning in warnings:
         log.warning("%s", warning)
-    return Loaded(path, facts["sha256"], graph, store, recorded, types, tuple(warnings), inherited)
+    return Loaded(path, facts["sha256"], graph, store, recorded, types, tuple(warnings), cleaned, inherited)
 
 
 def record_target(settings: Settings, pool: Pool, loaded: Loaded, folder: Path) -> tuple[Mapping[str, TensorFile], ...]:
@@ -189,6 +189,7 @@ def _inferred(
 
 def clean_up(folder: Path) -> None:
     """Remove what only the run itself needed; large candidates that were kept stay beside their weights."""
+    remove_sanitized(folder)
     for name in ("inputs", "values", "target"):
         shutil.rmtree(folder / name, ignore_errors=True)
     store = folder / "store"

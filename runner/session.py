@@ -6,13 +6,13 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from runner.checkers.interactive import Undo
 from runner.doubt import ANSWER, CONTROL, HEALTHY, REMOVAL, WHOLE, ContradictionError, Doubt, IndistinctError
 from runner.ending import Ending
 from runner.errors import CannotJudge
 from runner.handover import REDUCED, HandOver
 from runner.inquiry import Inquiry, Means
 from runner.judge import Judge
+from runner.preflight import Preflight, refuse, study, trusted
 from runner.recheck import Recheck
 from runner.schema.checker import Flaky
 from runner.stage import Refiner, Stage, Standing
@@ -26,8 +26,6 @@ log = logging.getLogger(__name__)
 
 MOST_ROUNDS = 10
 """How often the search of a flaky check starts again from what is known by then."""
-ORIGINAL = 999
-"""The attempt that is about the user's file as it is."""
 MOST_REFUSALS, MOST_SURPRISES = 12, 3
 """How many refused removals, and passing sets around the answer, are checked again."""
 
@@ -45,14 +43,19 @@ class Session:
         find_min_good: bool = True,
         hand_over: HandOver | None = None,
         refiner: Refiner | None = None,
+        opening: Preflight | None = None,
     ) -> None:
-        """``hand_over``: None where nothing is (a repeat). ``refiner``: what is tried on an answer, None: nothing."""
+        """``hand_over``: None where nothing is (a repeat). ``refiner``: what is tried on an answer, None: nothing.
+
+        ``opening``: what is asked about the user's file and the check before the whole model, None: nothing.
+        """
         self.judge = judge
         self.means = means or Means()
         self.doubt = doubt or Doubt(Flaky.never, 0.01)
         self.find_min_good = find_min_good
         self.recheck = Recheck(hand_over, self.doubt)
         self.refiner = refiner
+        self.opening = opening
         self._step = search
         self._space = judge.subject.space
         self.inquiry = self._inquiry()
@@ -60,27 +63,48 @@ class Session:
     # ---- reduce: the whole fails, the smallest set that still fails is wanted
 
     def preflight(self) -> Ending | None:
-        """Check the whole model; return an ending if there is nothing to search for. Raises CannotJudge."""
-        verdict = self._examine("the whole model")
+        """Check the file and the whole model; return an ending if there is nothing to search. Raises CannotJudge."""
+        label = "the whole model"
+        if self.opening:
+            seen = self.opening.file(self.judge, self.doubt)
+            if not self.judge.baseline and not self.opening.flaky:
+                return _nothing_to_find(seen.reason)
+            self._adopt(self.opening.judged(self.judge))
+        verdict = self._examine(label)
         if not self.judge.baseline:
-            return self._nothing_to_find(verdict.reason)
+            return _nothing_to_find(verdict.reason)
+        if self.opening and verdict.outcome is not Outcome.FAIL and self.doubt.rates is None:
+            self._adopt(self.opening.weakened(self.judge, self.doubt, verdict))
+            verdict = self._examine(label)
+            if verdict.outcome is not Outcome.FAIL and self.doubt.rates is None:
+                refuse(self.judge, verdict, label)
         self.inquiry.note(self._space.whole, Answer.YES)
         log.info("the whole model fails (%s); this is the failure under study", self.judge.baseline)
         return None
+
+    def _adopt(self, judge: Judge) -> None:
+        """Go on with other candidates: those that the check can judge, and that fail as the user's file does."""
+        if judge is not self.judge:
+            self.judge, self._space = judge, judge.subject.space
+            self.inquiry = self._inquiry()
 
     def _examine(self, label: str) -> Verdict:
         """Check all that is searched, as often as it takes; how it fails is what is studied. Raises CannotJudge."""
         whole = self._space.whole
         try:
-            verdict = self._trust(whole, "pre-flight", label)
+            verdict = trusted(self.judge, whole, "pre-flight", label)
             if verdict.outcome is Outcome.FAIL:
-                self._study(verdict, label)
-            elif verdict.outcome is not Outcome.PASS:
-                self._refuse(verdict, label)
+                if not self.judge.baseline:
+                    study(self.judge, verdict, label)
+            elif verdict.outcome is not Outcome.PASS and not self.judge.baseline:
+                refuse(self.judge, verdict, label)
+            if self.opening and self.opening.flaky:
+                raise self.opening.flaky
             if self.doubt.mode is Flaky.always:
                 raise ContradictionError("checker.flaky=always")
             failing = verdict.outcome is Outcome.FAIL
-            self.doubt.repeat(self.judge, whole, label, WHOLE if failing else HEALTHY, failing=failing)
+            times = HEALTHY if verdict.outcome is Outcome.PASS else WHOLE
+            self.doubt.repeat(self.judge, whole, label, times, failing=failing)
         except ContradictionError as surprise:
             self._measure(surprise, label)
         return verdict
@@ -121,8 +145,10 @@ class Session:
 
     def _reduce(self) -> Ending:
         done = self._found(self.inquiry)
+        if self.opening:
+            self.opening.refuse_the_file_alone(self.judge, done.trial)
         standing = Standing(self.judge, done.trial or self._space.whole)
-        if not self.inquiry.passed:
+        if not self.inquiry.passed and not (self.opening and self.opening.controls):
             self._control()
         main = standing.trial
         searched = [self.inquiry]
@@ -236,67 +262,31 @@ class Session:
         space = self._space
         return Inquiry(self.judge, self.doubt, lambda known: Search(space, self._step(space), known), self.means)
 
-    def _study(self, verdict: Verdict, label: str) -> None:
-        if not verdict.signature:
-            self._refuse(verdict, label)
-        self.judge.baseline = verdict.signature
-        self.judge.checker.settle(verdict)
-
-    def _refuse(self, verdict: Verdict, label: str) -> None:
-        raise CannotJudge(
-            f"{label} does not fail in a way that can be studied: "
-            f"{verdict.outcome.value}, {verdict.reason}\ncheck: {self.judge.checker.describe()}"
-        )
-
     def _measure(self, surprise: ContradictionError, label: str = "the whole model") -> None:
         """The check is flaky: find out how much. Raises CannotJudge."""
         log.warning("%s: how reliable the check is will be measured", surprise)
 
         def each_time(verdict: Verdict) -> None:
             if verdict.outcome is Outcome.FAIL and not self.judge.baseline:
-                self._study(verdict, label)
+                study(self.judge, verdict, label)
 
         if self.doubt.rates is None:
             self.doubt.measure(self.judge, self._space.whole, each_time, label)
 
-    def _trust(self, trial: Trial, phase: str, label: str) -> Verdict:
-        while True:
-            try:
-                verdict = self.judge.verdict(trial, phase, label, "trust")
-            except Undo:
-                log.warning("nothing to undo")
-                continue
-            assert verdict is not None, "only the search is stopped"
-            return verdict
-
-    def _nothing_to_find(self, why: str) -> Ending:
-        """The whole passes.
-
-        If the user's own file fails all the same, it is our reading of it that hides the failure.
-        """
-        verdict = self.judge.recall(self._space.whole, ORIGINAL, "pre-flight", "the file as it is")
-        if verdict is None:
-            iteration, folder = self.judge.folder_for()
-            original = self.judge.subject.original(folder, iteration)
-            verdict = self.judge.check(original, "trust", ORIGINAL, own=False) if original else None
-        if verdict and verdict.outcome is Outcome.FAIL:
-            raise CannotJudge(
-                f"the model file fails ({verdict.signature}), but not once its inputs have fixed shapes and the "
-                "recorded values. Give the shapes it fails with (inputs.shapes='{name: [..]}') or its inputs "
-                f"(inputs=files).\ncheck: {self.judge.checker.describe()}"
-            )
-        said = f" ({why})" if why else ""
-        return Ending("nothing_to_find", 4, f"the whole model passes the check{said}: there is nothing to reduce")
-
     def _control(self) -> None:
         """Nothing ever passed: can this check tell good from bad at all? Raises CannotJudge."""
-        verdict = self._trust(CONTROL, "control", "a lone Identity")
+        verdict = trusted(self.judge, CONTROL, "control", "a lone Identity")
         if verdict.outcome is not Outcome.PASS and self.doubt.rates is None:
             raise CannotJudge(
                 "nothing passed this check, not even a model of one Identity node "
                 f"({verdict.outcome.value}: {verdict.reason}): it cannot tell good from bad.\n"
                 f"check: {self.judge.checker.describe()}"
             )
+
+
+def _nothing_to_find(why: str) -> Ending:
+    said = f" ({why})" if why else ""
+    return Ending("nothing_to_find", 4, f"the whole model passes the check{said}: there is nothing to reduce")
 
 
 def _nodes(trial: Trial) -> str:

@@ -31,6 +31,8 @@ FLOORS = {
     "runner.session": 3,
     "runner.judge": 3,
     "runner.crew": 3,
+    "runner.controls": 3,
+    "runner.preflight": 3,
     "runner.doubt": 3,
     "runner.inquiry": 3,
     "runner.recheck": 3,

@@ -22,6 +22,8 @@ PLACEHOLDERS: Mapping[str, str] = {
 }
 VALUES = ("inputs", "references", "data")
 
+# what a shell would take for more than a word
+_SHELL = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1"})
 # {{name}} is a literal {name}; any other brace (JSON, awk, a regex) is left alone
 _FIELD = re.compile(r"\{\{([A-Za-z_]\w*)\}\}|\{([A-Za-z_]\w*)\}")
 # a script larger than this is not looked into for the names of environment variables
@@ -74,6 +76,22 @@ class Template:
                 except (OSError, ValueError, RuntimeError):  # too long for a path, a zero byte, no such home
                     continue
         return found
+
+    @property
+    def slip(self) -> str:
+        """An obvious mistake, in words, that makes a command judge nothing; empty where there is none."""
+        written = next((word for word in self.words if word in _SHELL), None)
+        if written and Path(self.words[0]).name not in ("sh", "bash", "env"):
+            return (
+                f"No shell is started, so {written!r} in checker.command is a word like any other. Start one: "
+                "checker.command=[sh, -c, 'python check.py \"$0\" && ...', '{model}']"
+            )
+        if not {"model", "engine", "data", "dir"} & self.mentions:
+            return (
+                "checker.command does not name {model}, so every candidate gets the same answer: "
+                "checker.command='python check.py {model}', or checker.place=PATH for a check that reads a fixed path"
+            )
+        return ""
 
     def __str__(self) -> str:
         return shlex.join(self.words)

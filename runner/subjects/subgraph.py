@@ -10,18 +10,20 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 import onnx
 
 from runner.candidate import Candidate, Invalid, Sample
-from runner.model.cut import Cut, CutError, cut, identity
+from runner.model.control import Form, control
+from runner.model.cut import Cut, CutError, cut
 from runner.model.graph import Graph
 from runner.model.store import Store
 from runner.model.values import TensorFile, seeded
 from runner.schema.inputs import CutPolicy, OutputPolicy
+from runner.subjects.controls import samples_of
 from runner.subjects.recording import Recorded, recorded_types
 from runner.subjects.taint import Taint
 from strategies.space import Closure, Space
@@ -29,6 +31,7 @@ from strategies.trial import Trial
 
 LARGEST_CONSTANT = 4 << 20
 """Bytes up to which a data-independent value is written into a candidate; a larger one stays a graph input."""
+THE_FILE = "the file as it is"
 _MOST_SEEDED = 1 << 28  # elements: as many as take 2 GiB to draw
 
 
@@ -37,7 +40,9 @@ class Subgraph:
     """Cuts candidates out of one model.
 
     ``types``: what shape inference knows about tensors that were not recorded. ``file``: the user's own model.
-    ``taint``: which non-finite values belong to the failure, once that is known.
+    ``taint``: which non-finite values belong to the failure, once that is known. ``control``: what the control shares
+    with the model. ``declared``: the model's own inputs and outputs have the types that the file declares, not the
+    recorded ones. ``as_file``: the whole model is the user's file itself.
     """
 
     graph: Graph
@@ -51,6 +56,9 @@ class Subgraph:
     outputs: OutputPolicy = OutputPolicy.frontier
     seed: int = 1
     taint: Taint | None = None
+    control: Form = field(default_factory=Form)
+    declared: bool = False
+    as_file: bool = False
     _seeded: dict[str, TensorFile] = field(default_factory=dict)
 
     @cached_property
@@ -64,11 +72,15 @@ class Subgraph:
 
     def make(self, trial: Trial, folder: Path, iteration: int, phase: str, label: str) -> Candidate | Invalid:
         """Write the candidate that keeps ``trial``."""
+        if not trial:
+            return self._control(folder, iteration, phase, label)
+        if self.as_file and trial == self.space.whole:
+            return replace(self.original(folder, iteration), phase=phase, label=label)
         try:
-            made = self.cut(trial) if trial else identity(self.graph, self._all_types)
+            made = self.cut(trial)
         except CutError as error:
             return Invalid(str(error))
-        bad = self._non_finite(made) if trial else None
+        bad = self._non_finite(made)
         if bad:
             return Invalid(f"the value recorded for {bad!r} is not finite")
         if unfit := [name for name in (*made.inputs, *made.constants) if name in self.recorded.unfit]:
@@ -77,8 +89,6 @@ class Subgraph:
             samples = self.samples(made)
         except CutError as error:
             return Invalid(str(error))
-        if not trial:  # the control: what goes in should come out
-            samples = tuple(Sample(s.feeds, dict(zip(made.outputs, s.feeds.values(), strict=False))) for s in samples)
         path = self.write(made, folder)
         names = self.names(trial)
         draws = not self._drawing.isdisjoint(names)
@@ -89,7 +99,24 @@ class Subgraph:
         constants = self._constants if self.cut_policy is not CutPolicy.input else {}
         # whoever keeps the inputs asks for the earliest failing output, not for values on the way to it
         outputs = OutputPolicy.sinks if self.closure is Closure.ANCESTORS else self.outputs
-        return cut(self.graph, trial.elements, types=self._all_types, constants=constants, expose=outputs.value)
+        return cut(
+            self.graph,
+            trial.elements,
+            types=self._all_types,
+            constants=constants,
+            expose=outputs.value,
+            keep_inputs=self.closure is Closure.ANCESTORS,
+        )
+
+    def _control(self, folder: Path, iteration: int, phase: str, label: str) -> Candidate:
+        own = {name: self.graph.value_types[name] for name in self.graph.inputs if name in self.graph.value_types}
+        values = self.recorded.values
+        held = {name: _agreed([sample.get(name) for sample in values[:1]]) for name in self.graph.outputs}
+        good = {name: tensor for name, tensor in held.items() if tensor is not None}
+        made = control(self.graph, {**self._all_types, **own}, self.control, good)
+        samples = samples_of(made, values, self.folder / "control")
+        path = self.write(made.cut, folder)
+        return Candidate(path, folder, iteration, phase, label, Trial.of([]), samples)
 
     def write(self, made: Cut, folder: Path) -> Path:
         """Write a candidate's model."""
@@ -107,7 +134,7 @@ class Subgraph:
         everything = self.space.whole
         draws = bool(self._drawing)
         return Candidate(
-            self.file, folder, iteration, "pre-flight", "the file as it is", everything, samples, draws=draws
+            self.file, folder, iteration, "pre-flight", THE_FILE, everything, samples, draws=draws, ours=False
         )
 
     def discard(self, candidate: Candidate) -> None:
@@ -189,7 +216,12 @@ class Subgraph:
 
     @cached_property
     def _all_types(self) -> dict[str, onnx.TypeProto]:
-        return {**self.graph.value_types, **self.types, **recorded_types(self.recorded.values)}
+        known = {**self.types, **recorded_types(self.recorded.values)}
+        if self.declared:
+            for name in (*self.graph.inputs, *self.graph.outputs):
+                if name in self.graph.value_types:
+                    known.pop(name, None)
+        return {**self.graph.value_types, **known}
 
     @cached_property
     def _constants(self) -> dict[str, onnx.TensorProto]:
