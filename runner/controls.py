@@ -91,35 +91,51 @@ class Controls:
         if chosen is None:
             raise CannotJudge(self._no_cuts(judge, why, tuple(able)))
         setting = SETTINGS[chosen]
-        kept = replace(subject, closure=chosen, control=able[chosen])
-        said = f"the check cannot judge every cut: it does not pass {FORMS[Closure.FREE][0]} ({_words(why)})"
-        return judge.beside(kept, self.stage(setting)), f"{said}; gone on with {setting}, with which it can"
+        kept = replace(able[chosen], closure=chosen)
+        types = ", declared types" if kept.declared else ""
+        return judge.beside(kept, self.stage(f"{setting}{types}")), (
+            f"the check cannot judge every cut: it does not pass {FORMS[Closure.FREE][0]} ({_words(why)}); gone on "
+            f"with {setting}, with which it can. A check that feeds what {{inputs}} holds and compares with what "
+            "{references} holds gets smaller answers"
+        )
 
-    def _able(self, judge: Judge) -> dict[Closure, Form]:
-        """The closures whose candidates the check can judge, with a control that shows it."""
-        found = {}
+    def _able(self, judge: Judge) -> dict[Closure, Subgraph]:
+        """The closures whose candidates the check can judge, with a subject whose control shows it."""
+        found: dict[Closure, Subgraph] = {}
         for closure in (Closure.ANCESTORS, Closure.DESCENDANTS):
             passing = self._first(judge, FORMS[closure])[0]
             if passing:
                 assert isinstance(passing.subject, Subgraph)
-                found[closure] = passing.subject.control
+                found[closure] = passing.subject
+                if closure in self.fallbacks:
+                    break
         return found
 
     def _first(self, judge: Judge, forms: Iterable[Form]) -> tuple[Judge | None, Verdict]:
-        """The judge with the first of these controls that passes, and the last verdict."""
-        for form in forms:
-            other = self._with(judge, form)
+        """The judge with the first of these controls that passes, and the last verdict.
+
+        A check that feeds the model's own inputs may do so with other shapes than the recorded ones.
+        """
+        for form, declared in [(form, declared) for form in forms for declared in (False, True)]:
+            other = self._with(judge, form, declared=declared)
+            if other is None:
+                continue
             verdict = _verdict(other, form, 0)
             if verdict.outcome is Outcome.PASS:
                 return other, verdict
         return None, verdict
 
-    def _with(self, judge: Judge, form: Form) -> Judge:
+    def _with(self, judge: Judge, form: Form, *, declared: bool) -> Judge | None:
+        """A judge with this control; None where the declared types make no difference to it."""
         subject = judge.subject
         assert isinstance(subject, Subgraph)
-        if subject.control == form:
+        if declared and (subject.declared or not form.inputs or not subject.declared_otherwise):
+            return None
+        if subject.control == form and not declared:
             return judge
-        return judge.beside(replace(subject, control=form), self.stage(f"{subject.closure.value}, {form}"))
+        other = replace(subject, control=form, declared=subject.declared or declared)
+        types = ", declared types" if declared else ""
+        return judge.beside(other, self.stage(f"{subject.closure.value}, {form}{types}"))
 
     def _repeat(self, judge: Judge, times: int) -> None:
         """A control that failed fails again, unless the check is flaky: raises ContradictionError then."""

@@ -158,10 +158,8 @@ def refuse(judge: Judge, verdict: Verdict, label: str) -> NoReturn:
 def _variants(subject: object) -> Iterator[tuple[Subgraph, str]]:
     """Less and less of the model rewritten; what makes no difference is left out."""
     assert isinstance(subject, Subgraph)
-    whole = subject.space.whole
-    declared = replace(subject, declared=True)
+    declared, differs = replace(subject, declared=True), subject.declared_otherwise
     types = "the declared types of its inputs and outputs"
-    differs = declared.cut(whole).model != subject.cut(whole).model
     if differs:
         yield declared, types
     graph = as_nodes(subject.graph, subject.file)

@@ -6,7 +6,17 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 
-from runner.doubt import ANSWER, CONTROL, HEALTHY, REMOVAL, WHOLE, ContradictionError, Doubt, IndistinctError
+from runner.doubt import (
+    ANSWER,
+    CONTROL,
+    HEALTHY,
+    REMOVAL,
+    WHOLE,
+    ContradictionError,
+    Doubt,
+    IndistinctError,
+    Ruling,
+)
 from runner.ending import Ending
 from runner.errors import CannotJudge
 from runner.handover import REDUCED, HandOver
@@ -14,8 +24,9 @@ from runner.inquiry import Inquiry, Means
 from runner.judge import Judge
 from runner.preflight import Preflight, refuse, study, trusted
 from runner.recheck import Recheck
+from runner.refining import Refined, Refining
 from runner.schema.checker import Flaky
-from runner.stage import Refiner, Stage, Standing
+from runner.stage import Refiner, Standing
 from runner.verdict import Verdict
 from strategies.outcome import Answer, Outcome
 from strategies.search import Claim, Done, Search, Step
@@ -151,9 +162,8 @@ class Session:
         if not self.inquiry.passed and not (self.opening and self.opening.controls):
             self._control()
         main = standing.trial
-        searched = [self.inquiry]
-        done, standing = self._refined(done, standing, searched)
-        again = self.recheck.rule(standing.judge, standing.trial, REDUCED, ANSWER)
+        refined, again = self._refined(Refined(done, standing, self.inquiry))
+        done, standing = refined[-1].done, refined[-1].standing
         signature = self.judge.baseline
         size = standing.size
         shown = f"{size} node{'s' * (size != 1)}"
@@ -168,6 +178,7 @@ class Session:
                 signature=signature,
                 main=main,
             )
+        searched = [one.inquiry for one in refined if one.inquiry]
         inquiry = next((one for one in reversed(searched) if one.passed), self.inquiry)
         min_good = self.recheck.min_good(inquiry, size) if self.find_min_good else None
         message = f"{shown} still fail{'s' * (size == 1)} the same way"
@@ -203,41 +214,23 @@ class Session:
                 return False
         return True
 
-    def _refined(self, done: Done, standing: Standing, searched: list[Inquiry]) -> tuple[Done, Standing]:
-        """Try what may make the answer smaller in other ways; ``searched`` gets the inquiries that led further."""
-        while self.refiner and not self.inquiry.exhausted and (stage := self.refiner.next(standing)):
-            without = self._without(stage)
-            if without is Answer.YES:
-                log.info("it fails with nothing left of %s just as well: the failure is elsewhere", stage.origin[-1])
-            elif self._fails(stage):
-                inquiry = Inquiry(stage.judge, self.doubt, stage.start, self.means, stage.purpose)
-                inquiry.note(stage.whole, Answer.YES)
-                found = self._found(inquiry)
-                if found.trial:
-                    standing = Standing(stage.judge, found.trial, stage.origin)
-                    if without is Answer.UNKNOWN and len(found.trial) == 1 and found.claim is Claim.ONE_MINIMAL:
-                        found = replace(found, claim=Claim.UNPROVEN)
-                    done = found if stage.purpose == "search" else done
-                    searched += [inquiry] if stage.purpose == "search" else []
-        return done, standing
-
-    def _without(self, stage: Stage) -> Answer | None:
-        """Whether an answer fails with nothing left of what a stage searches; None: no question."""
-        judge = stage.without
-        if judge is None:
-            return None
-        whole, label = judge.subject.space.whole, f"{stage.label}, emptied"
-        ruling = self.doubt.rule(judge, whole, stage.name, label, stage.purpose, spent=self._spent)
-        return ruling.answer if ruling else Answer.UNKNOWN
-
-    def _fails(self, stage: Stage) -> bool:
-        if stage.known:
-            return True
-        ruling = self.doubt.rule(stage.judge, stage.whole, stage.name, stage.label, stage.purpose, spent=self._spent)
-        return ruling is not None and ruling.answer is Answer.YES
-
-    def _spent(self) -> bool:
-        return self.inquiry.exhausted
+    def _refined(self, first: Refined) -> tuple[list[Refined], Ruling]:
+        """Return an answer and what was made of it, as far as its failure is reliable; the last one is handed over."""
+        refining = Refining(self.refiner, self.doubt, self.means, self._found, lambda: self.inquiry.exhausted)
+        answers = refining.run(first)
+        while True:
+            standing = answers[-1].standing
+            try:
+                again = self.recheck.rule(standing.judge, standing.trial, REDUCED, ANSWER)
+            except ContradictionError as surprise:
+                if len(answers) == 1:
+                    raise
+                refining.refuse(surprise, answers[:-1])
+            else:
+                if again.answer is Answer.YES or len(answers) == 1:
+                    return answers, again
+            self.recheck.withdraw(REDUCED)
+            answers.pop()
 
     # ---- repeat: no question asked beforehand
 

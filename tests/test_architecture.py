@@ -38,6 +38,7 @@ FLOORS = {
     "runner.recheck": 3,
     "runner.stage": 3,
     "runner.refine": 3,
+    "runner.refining": 3,
     "runner.descents": 3,
     "runner.loading": 3,
     "runner.casting": 3,

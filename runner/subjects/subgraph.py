@@ -109,11 +109,10 @@ class Subgraph:
         )
 
     def _control(self, folder: Path, iteration: int, phase: str, label: str) -> Candidate:
-        own = {name: self.graph.value_types[name] for name in self.graph.inputs if name in self.graph.value_types}
         values = self.recorded.values
         held = {name: _agreed([sample.get(name) for sample in values[:1]]) for name in self.graph.outputs}
         good = {name: tensor for name, tensor in held.items() if tensor is not None}
-        made = control(self.graph, {**self._all_types, **own}, self.control, good)
+        made = control(self.graph, self._all_types, self.control, good)
         samples = samples_of(made, values, self.folder / "control")
         path = self.write(made.cut, folder)
         return Candidate(path, folder, iteration, phase, label, Trial.of([]), samples)
@@ -213,6 +212,12 @@ class Subgraph:
     @cached_property
     def _healthy(self) -> bool:
         return self.recorded.healthy(self.graph.outputs)
+
+    @property
+    def declared_otherwise(self) -> bool:
+        """Whether the file declares other types of the model's inputs and outputs than are recorded."""
+        declared, names = replace(self, declared=True), (*self.graph.inputs, *self.graph.outputs)
+        return any(declared._all_types.get(name) != self._all_types.get(name) for name in names)
 
     @cached_property
     def _all_types(self) -> dict[str, onnx.TypeProto]:

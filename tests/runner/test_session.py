@@ -90,7 +90,7 @@ class Hands(HandOver):
 
 
 def session(
-    folder: Path, rule: Rule, *, count: int = 32, search=reduce, doubt: Doubt | None = None, **means
+    folder: Path, rule: Rule, *, count: int = 32, search=reduce, doubt: Doubt | None = None, refiner=None, **means
 ) -> Session:
     subject = Numbers(count)
     judge = Judge(
@@ -102,7 +102,7 @@ def session(
         lambda *told: None,
     )
 
-    return Session(judge, search, means=Means(**means), doubt=doubt, hand_over=Hands(folder))
+    return Session(judge, search, means=Means(**means), doubt=doubt, hand_over=Hands(folder), refiner=refiner)
 
 
 def needs(*culprits: int) -> Rule:
