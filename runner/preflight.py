@@ -30,6 +30,7 @@ from strategies.trial import Trial
 log = logging.getLogger(__name__)
 
 FILE_STAGE = "the file"
+_SHOWN = 100  # letters of a reason in a warning, from either end
 
 
 @dataclass
@@ -175,4 +176,7 @@ def _closure(judge: Judge) -> str:
 
 
 def _words(verdict: Verdict) -> str:
-    return f"{verdict.outcome.value}: {verdict.reason}" if verdict.reason else verdict.outcome.value
+    reason = verdict.reason
+    if len(reason) > 2 * _SHOWN:  # what matters of a long message is at either end
+        reason = f"{reason[:_SHOWN]} ... {reason[-_SHOWN:]}"
+    return f"{verdict.outcome.value}: {reason}" if reason else verdict.outcome.value

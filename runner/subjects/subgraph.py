@@ -21,6 +21,7 @@ from runner.model.control import Form, control
 from runner.model.cut import Cut, CutError, cut
 from runner.model.graph import Graph
 from runner.model.store import Store
+from runner.model.types import has_no_rank, structure_of, without_shape
 from runner.model.values import TensorFile, seeded
 from runner.schema.inputs import CutPolicy, OutputPolicy
 from runner.subjects.controls import samples_of
@@ -42,7 +43,8 @@ class Subgraph:
     ``types``: what shape inference knows about tensors that were not recorded. ``file``: the user's own model.
     ``taint``: which non-finite values belong to the failure, once that is known. ``control``: what the control shares
     with the model. ``declared``: the model's own inputs and outputs have the types that the file declares, not the
-    recorded ones. ``as_file``: the whole model is the user's file itself.
+    recorded ones, and tensors at cuts no shape where the file leaves the rank of an input open. ``as_file``: the whole
+    model is the user's file itself.
     """
 
     graph: Graph
@@ -221,12 +223,15 @@ class Subgraph:
 
     @cached_property
     def _all_types(self) -> dict[str, onnx.TypeProto]:
-        known = {**self.types, **recorded_types(self.recorded.values)}
+        declared, known = self.graph.value_types, {**self.types, **recorded_types(self.recorded.values)}
         if self.declared:
+            if any(name in declared and has_no_rank(declared[name]) for name in self.graph.inputs):
+                # what a runtime cannot infer inside the model must not be known at a cut either
+                known = {name: without_shape(found) for name, found in known.items()}
             for name in (*self.graph.inputs, *self.graph.outputs):
-                if name in self.graph.value_types:
+                if name in declared and structure_of(declared[name]):
                     known.pop(name, None)
-        return {**self.graph.value_types, **known}
+        return {**declared, **known}
 
     @cached_property
     def _constants(self) -> dict[str, onnx.TensorProto]:
