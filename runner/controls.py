@@ -82,7 +82,7 @@ class Controls:
         found, why = self._first(judge, FORMS[subject.closure])
         if found:
             return found, ""
-        if self.slip or not self._first(judge, OWN)[0]:
+        if self.slip or not self._first(judge, OWN, lenient=True)[0]:
             self._repeat(judge, 1)
             raise CannotJudge(self._no_judge(judge, why))
         self._repeat(judge, REPEATS)
@@ -111,31 +111,33 @@ class Controls:
                     break
         return found
 
-    def _first(self, judge: Judge, forms: Iterable[Form]) -> tuple[Judge | None, Verdict]:
+    def _first(self, judge: Judge, forms: Iterable[Form], *, lenient: bool = False) -> tuple[Judge | None, Verdict]:
         """The judge with the first of these controls that passes, and the last verdict.
 
-        A check that feeds the model's own inputs may do so with other shapes than the recorded ones.
+        A check that feeds the model's own inputs may do so with other shapes than the recorded ones. ``lenient``: only
+        the shapes that the file declares are tried.
         """
-        for form, declared in [(form, declared) for form in forms for declared in (False, True)]:
-            other = self._with(judge, form, declared=declared)
-            if other is None:
-                continue
-            verdict = _verdict(other, form, 0)
-            if verdict.outcome is Outcome.PASS:
-                return other, verdict
-        return None, verdict
-
-    def _with(self, judge: Judge, form: Form, *, declared: bool) -> Judge | None:
-        """A judge with this control; None where the declared types make no difference to it."""
         subject = judge.subject
         assert isinstance(subject, Subgraph)
-        if declared and (subject.declared or not form.inputs or not subject.declared_otherwise):
-            return None
+        differs = not subject.declared and subject.declared_otherwise
+        for form in forms:
+            types = (False,) if not (differs and form.inputs) else (True,) if lenient else (False, True)
+            for declared in types:
+                other = self._with(judge, form, declared=declared)
+                verdict = _verdict(other, form, 0)
+                if verdict.outcome is Outcome.PASS:
+                    return other, verdict
+        return None, verdict
+
+    def _with(self, judge: Judge, form: Form, *, declared: bool) -> Judge:
+        subject = judge.subject
+        assert isinstance(subject, Subgraph)
         if subject.control == form and not declared:
             return judge
         other = replace(subject, control=form, declared=subject.declared or declared)
-        types = ", declared types" if declared else ""
-        return judge.beside(other, self.stage(f"{subject.closure.value}, {form}{types}"))
+        return judge.beside(
+            other, self.stage(f"{subject.closure.value}, {form}{', declared types' if declared else ''}")
+        )
 
     def _repeat(self, judge: Judge, times: int) -> None:
         """A control that failed fails again, unless the check is flaky: raises ContradictionError then."""
