@@ -88,7 +88,7 @@ class Preflight:
         otherwise = f"rewritten for cutting, the whole model does not fail as the file does ({_words(verdict)})"
         tried = [(judge, verdict, "")]
         for subject, what in _variants(judge.subject):
-            other = judge.beside(subject, self.stage(f"{_closure(judge)}, {what}"))
+            other = judge.beside(subject, self.stage(f"{_kind(judge)}, {what}"))
             found = trusted(other, whole, "pre-flight", f"the whole model, {what}")
             if found.outcome is Outcome.FAIL:
                 self._say(f"{otherwise}; it does so, and candidates are made so, with {what}")
@@ -170,9 +170,9 @@ def _variants(subject: object) -> Iterator[tuple[Subgraph, str]]:
             yield replace(declared, graph=graph), f"{types} and its Constant nodes"
 
 
-def _closure(judge: Judge) -> str:
+def _kind(judge: Judge) -> str:
     assert isinstance(judge.subject, Subgraph)
-    return judge.subject.closure.value
+    return f"{judge.subject.closure.value}{', declared types' if judge.subject.declared else ''}"
 
 
 def _words(verdict: Verdict) -> str:

@@ -113,9 +113,6 @@ class Inside:
         """Write a candidate's model."""
         return self.level.store.write(made.model, folder)
 
-    def original(self, folder: Path, iteration: int) -> None:
-        """Return nothing: the candidate of all elements is the original."""
-
     def discard(self, candidate: Candidate) -> None:
         """Remove the candidate's model file."""
         if candidate.model:

@@ -166,10 +166,6 @@ class Trimming:
             for sample in self._samples
         )
 
-    def original(self, folder: Path, iteration: int) -> Candidate | None:
-        """Return the user's own file, as the trimmed subject has it."""
-        return self.base.original(folder, iteration)
-
     def discard(self, candidate: Candidate) -> None:
         """Remove the candidate's model file."""
         self.base.discard(candidate)

@@ -30,9 +30,5 @@ class UserFile:
         """Return the file, with the values of its inputs."""
         return replace(self.base.original(folder, iteration), phase=phase, label=label)
 
-    def original(self, folder: Path, iteration: int) -> Candidate:
-        """Return the file."""
-        return self.base.original(folder, iteration)
-
     def discard(self, candidate: Candidate) -> None:
         """Leave the user's file alone."""

@@ -48,9 +48,6 @@ class Numbers:
     def make(self, trial, folder, iteration, phase, label):
         return Candidate(None, folder, iteration, phase, label, trial)
 
-    def original(self, folder, iteration):
-        return None
-
     def discard(self, candidate):
         pass
 
