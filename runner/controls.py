@@ -49,6 +49,18 @@ REPEATS = 3
 
 
 @dataclass(frozen=True)
+class Judged:
+    """What the controls say. ``judge``: its candidates can be judged. ``said``: what a reader should know of that.
+
+    ``passed``: a control passed.
+    """
+
+    judge: Judge
+    said: str = ""
+    passed: bool = True
+
+
+@dataclass(frozen=True)
 class Controls:
     """Asks a check about harmless models.
 
@@ -72,8 +84,8 @@ class Controls:
         slip = checker.slip if isinstance(checker, CommandCheck) else ""
         return Controls(stage, fallbacks(settings), settings.checker.flaky is not Flaky.never, slip)
 
-    def judge(self, judge: Judge) -> tuple[Judge, str]:
-        """Return a judge whose candidates this check can judge, and what had to be kept for that, in words.
+    def judge(self, judge: Judge) -> Judged:
+        """Return a judge whose candidates this check can judge.
 
         Raises CannotJudge where it can judge nothing, or no cuts, and ContradictionError where it is flaky.
         """
@@ -81,8 +93,13 @@ class Controls:
         assert isinstance(subject, Subgraph)
         found, why = self._first(judge, FORMS[subject.closure])
         if found:
-            return found, ""
-        if self.slip or not self._first(judge, OWN, lenient=True)[0]:
+            return Judged(found)
+        own, also = (None, why) if self.slip else self._first(judge, OWN, lenient=True)
+        if not own:
+            if not self.slip and Outcome.FAIL not in (why.outcome, also.outcome):
+                # what it says of a harmless model is not that it has the failure under study: no answer, no wrong one
+                said = f"the check gives no answer on {FORMS[subject.closure][0]} ({_words(why)})"
+                return Judged(judge, said, passed=False)
             self._repeat(judge, 1)
             raise CannotJudge(self._no_judge(judge, why))
         self._repeat(judge, REPEATS)
@@ -93,11 +110,12 @@ class Controls:
         setting = SETTINGS[chosen]
         kept = replace(able[chosen], closure=chosen)
         types = ", declared types" if kept.declared else ""
-        return judge.beside(kept, self.stage(f"{setting}{types}")), (
+        said = (
             f"the check cannot judge every cut: it does not pass {FORMS[Closure.FREE][0]} ({_words(why)}); gone on "
             f"with {setting}, with which it can. A check that feeds what {{inputs}} holds and compares with what "
             "{references} holds gets smaller answers"
         )
+        return Judged(judge.beside(kept, self.stage(f"{setting}{types}")), said)
 
     def _able(self, judge: Judge) -> dict[Closure, Subgraph]:
         """The closures whose candidates the check can judge, with a subject whose control shows it."""

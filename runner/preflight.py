@@ -38,12 +38,14 @@ class Preflight:
     """``stage`` opens the journal of a stage; ``controls``: None where nobody can fail them (a checker of ours).
 
     ``warnings``: what a reader of the answer should know. ``flaky``: why the check is known to be.
+    ``controlled``: it passed a harmless model.
     """
 
     stage: Callable[[str], Journal]
     controls: Controls | None = None
     warnings: list[str] = field(default_factory=list)
     flaky: ContradictionError | None = None
+    controlled: bool = False
 
     def file(self, judge: Judge, doubt: Doubt) -> Verdict:
         """Check the user's file; how it fails is what is studied. Raises CannotJudge."""
@@ -69,13 +71,14 @@ class Preflight:
         if not self.controls:
             return judge
         try:
-            found, said = self.controls.judge(judge)
+            found = self.controls.judge(judge)
         except ContradictionError as surprise:
             self.flaky = surprise
             return judge
-        if said:
-            self._say(said)
-        return found
+        if found.said:
+            self._say(found.said)
+        self.controlled = found.passed
+        return found.judge
 
     def weakened(self, judge: Judge, doubt: Doubt, verdict: Verdict) -> Judge:
         """Return a judge for which the whole model fails as the file does; ``verdict``: what it did as rewritten."""

@@ -159,7 +159,7 @@ class Session:
         if self.opening:
             self.opening.refuse_the_file_alone(self.judge, done.trial)
         standing = Standing(self.judge, done.trial or self._space.whole)
-        if not self.inquiry.passed and not (self.opening and self.opening.controls):
+        if not self.inquiry.passed and not (self.opening and self.opening.controlled):
             self._control()
         main = standing.trial
         refined, again = self._refined(Refined(done, standing, self.inquiry))
