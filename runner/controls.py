@@ -130,7 +130,7 @@ class Controls:
         return found
 
     def _first(self, judge: Judge, forms: Iterable[Form], *, lenient: bool = False) -> tuple[Judge | None, Verdict]:
-        """The judge with the first of these controls that passes, and the last verdict.
+        """The judge with the first of these controls that passes, and its verdict, else a failure if there was one.
 
         A check that feeds the model's own inputs may do so with other shapes than the recorded ones. ``lenient``: only
         the shapes that the file declares are tried.
@@ -138,14 +138,15 @@ class Controls:
         subject = judge.subject
         assert isinstance(subject, Subgraph)
         differs = not subject.declared and subject.declared_otherwise
+        seen: list[Verdict] = []
         for form in forms:
             types = (False,) if not (differs and form.inputs) else (True,) if lenient else (False, True)
             for declared in types:
                 other = self._with(judge, form, declared=declared)
-                verdict = _verdict(other, form, 0)
-                if verdict.outcome is Outcome.PASS:
-                    return other, verdict
-        return None, verdict
+                seen.append(_verdict(other, form, 0))
+                if seen[-1].outcome is Outcome.PASS:
+                    return other, seen[-1]
+        return None, next((one for one in seen if one.outcome is Outcome.FAIL), seen[0])
 
     def _with(self, judge: Judge, form: Form, *, declared: bool) -> Judge:
         subject = judge.subject
