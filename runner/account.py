@@ -20,7 +20,6 @@ from runner.loading import Loaded
 from runner.recheck import HANDED_OVER
 from runner.report.summary import Checks, Seconds, Summary
 from runner.schema.root import Settings
-from runner.session import ORIGINAL
 from runner.verdict import Signature
 from runner.workers.pool import Pool
 from strategies.outcome import Outcome
@@ -55,7 +54,7 @@ def account(
         signature=described(signature),
         seconds=Seconds(time.monotonic() - started, tally.seconds, loaded.recorded.seconds if loaded else 0.0),
         peak_rss_mb={"job": _own_peak_mb(), "workers": max(pool.peak_rss_mb, tally.peak_rss_mb)},
-        warnings=(
+        warnings=_once(
             *(loaded.warnings if loaded else ()),
             *(f"not as recorded: {change}" for change in drifted(settings, judge.journal.context)),
             *shown_nothing(judge),
@@ -125,14 +124,15 @@ def fused(ending: Ending, judge: Judge) -> dict[str, Any] | None:
     return None
 
 
+def _once(*warnings: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(warnings))
+
+
 def shown_nothing(judge: Judge) -> tuple[str, ...]:
     """Say which outputs the check compared in the pre-flight though they show nothing."""
-    whole = judge.subject.space.whole
-    for attempt in (0, ORIGINAL):
-        verdict = judge.journal.get(whole, attempt)
-        if verdict and (names := verdict.metrics.get(CONSTANT)):
-            return (said(names),)
-    return ()
+    verdict = judge.journal.get(judge.subject.space.whole, 0)
+    names = verdict.metrics.get(CONSTANT) if verdict else None
+    return (said(names),) if names else ()
 
 
 def drift_of_message(ending: Ending, judge: Judge) -> tuple[str, ...]:

@@ -102,9 +102,11 @@ class Artifacts:
 
     def _keep_model(self, candidate: Candidate, verdict: Verdict, name: str) -> str | None:
         keep, outcome, class_ = self._settings.keep, verdict.outcome, _class_of(verdict.outcome, verdict.signature)
-        if candidate.model is None or keep is Keep.none or (keep is Keep.bad and outcome is not Outcome.FAIL):
+        if candidate.model is None or not candidate.ours:
             return None
-        if keep is Keep.best and not self._is_better(class_, len(candidate.trial)):
+        if keep is Keep.none or (keep is Keep.bad and outcome is not Outcome.FAIL):
+            return None
+        if keep is Keep.best and (candidate.phase == "control" or not self._is_better(class_, len(candidate.trial))):
             return None
         try:
             place = self._place_model(candidate.model, self._shelf.of(outcome), name)

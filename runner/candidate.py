@@ -29,6 +29,7 @@ class Candidate:
     ``model`` is None for a subject that has none (repeat without a model). ``folder`` is the trial's own folder, made
     anew: logs and whatever a check asks for (npz, test_data_set) go there. ``iteration`` is one running number over a
     whole run. ``draws``: it draws random numbers, of which a runtime may give the same in one process again and again.
+    ``ours``: its model was written for this trial, and may be moved and removed.
     """
 
     model: Path | None
@@ -41,6 +42,7 @@ class Candidate:
     engine: Path | None = None
     nodes: tuple[str, ...] = ()
     draws: bool = False
+    ours: bool = True
 
 
 @dataclass(frozen=True)

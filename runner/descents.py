@@ -80,6 +80,8 @@ class Descents:
                 recorded=inner.recorded,
                 types=inner.types,
                 origin=f"{origin} {iteration}",
+                declared=False,  # what is declared, and the file, are about the whole model
+                as_file=False,
             )
             label = f"{body.path} without its owner" + (f", iteration {iteration}" if iteration else "")
             yield self._stage("hoist", label, standing, hoisted, body)

@@ -24,6 +24,7 @@ from runner.checkers.checker import Checker, Tools
 from runner.checkers.interactive import InteractiveCheck
 from runner.checkers.registry import build as build_checker
 from runner.checkers.runtime import RuntimeCheck
+from runner.controls import FORMS, Controls
 from runner.descents import Descents
 from runner.doubt import Doubt
 from runner.ending import Ending
@@ -31,6 +32,7 @@ from runner.errors import UsageError, WinnowError
 from runner.further import Further
 from runner.handover import REDUCED, HandOver
 from runner.inquiry import Budget, Means
+from runner.journal import Journal
 from runner.journals import Journals
 from runner.judge import Judge
 from runner.loading import Loaded, clean_up, load, record_target
@@ -38,6 +40,7 @@ from runner.model.graph import Graph
 from runner.model.rename import names_of
 from runner.model.scopes import all_nodes
 from runner.parent import check_map
+from runner.preflight import Preflight
 from runner.refine import Refinements
 from runner.report.bundle import write_bundle
 from runner.report.progress import LogObserver, observer
@@ -143,11 +146,12 @@ def _reduce(job: Job) -> Summary:
         loaded.store,
         loaded.recorded,
         loaded.types,
-        loaded.path,
+        loaded.studied,
         job.folder / "values",
         kept,
         settings.inputs.cut,
         settings.inputs.outputs,
+        control=FORMS[kept][0],
     )
 
     def search(space: Space) -> Step:
@@ -163,6 +167,7 @@ def _reduce(job: Job) -> Summary:
             {*names_of(loaded.graph.model), *(node.name for node in all_nodes(list(loaded.graph.model.graph.node)))}
         )
         stale.drop(job.folder, used(settings, job.tools.at))
+        opening = _opening(job, judge)
 
         def main_search(space: Space) -> Step:
             first = first_end(settings.strategy.first, subject, judge.baseline)
@@ -177,12 +182,14 @@ def _reduce(job: Job) -> Summary:
             hand_over=handed,
             refiner=_refinements(job, loaded, search),
             causes=_causes(job),
+            opening=opening,
         )
-        ending = _ended(session, lambda: _question(job, session, judge, subject, loaded))
+        ending = _ended(session, lambda: _question(job, session, judge, loaded))
+        loaded = replace(loaded, warnings=(*loaded.warnings, *opening.warnings))
         if ending.status == "interrupted":
             ending = replace(ending, message=f"{ending.message}; go on with resume={job.folder}")
             if ending.standing:
-                handed.write(subject, ending.standing.trial, REDUCED)
+                handed.write(ending.standing.judge.subject, ending.standing.trial, REDUCED)
         if audited:
             loaded = replace(loaded, warnings=(*loaded.warnings, audited.summary))
 
@@ -204,7 +211,7 @@ def _reduce(job: Job) -> Summary:
     return summary
 
 
-def _question(job: Job, session: Session, judge: Judge, subject: Subgraph, loaded: Loaded) -> Ending:
+def _question(job: Job, session: Session, judge: Judge, loaded: Loaded) -> Ending:
     settings = job.settings
     ending = session.preflight()
     if ending:
@@ -216,7 +223,8 @@ def _question(job: Job, session: Session, judge: Judge, subject: Subgraph, loade
     # an engine has no values of inner tensors to look at
     if non_finite and isinstance(checker, RuntimeCheck) and not isinstance(settings.target, TensorRtBackend):
         found = taint_of_all(loaded.graph, record_target(settings, job.pool, loaded, job.folder))
-        if found.tainted:
+        subject = session.judge.subject  # as the pre-flight left it
+        if found.tainted and isinstance(subject, Subgraph):
             subject.taint = found
             checker.spare(found.harmless)
     if settings.plan:
@@ -288,6 +296,14 @@ def _judge(job: Job, subject: Subject, loaded: Loaded | None) -> Iterator[Judge]
         )
     finally:
         watcher.finished()
+
+
+def _opening(job: Job, judge: Judge) -> Preflight:
+    def stage(name: str, subject: Subject) -> Journal:
+        return job.journals.stage(judge.journal, name, subject)
+
+    checker = job.checker.checker if isinstance(job.checker, Audited) else job.checker
+    return Preflight(stage, Controls.of(checker, job.settings, stage))
 
 
 def _refinements(job: Job, loaded: Loaded, search: Callable[[Space], Step]) -> Refinements:

@@ -189,7 +189,8 @@ class Judge:
             self.tally.count(verdict, candidate.phase)
             self.tally.seconds += verdict.seconds
             self.tally.peak_rss_mb = max(self.tally.peak_rss_mb, verdict.peak_rss_mb)
-            if verdict.outcome is Outcome.DIFFERENT and verdict.signature:
+            # what a control fails with is the check's own business
+            if verdict.outcome is Outcome.DIFFERENT and verdict.signature and candidate.phase != "control":
                 self.studied.others[failure_of(verdict.signature)] += 1
             if own:
                 self.artifacts.sort(candidate, verdict)

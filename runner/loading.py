@@ -38,9 +38,9 @@ log = logging.getLogger(__name__)
 class Loaded:
     """A model that is ready to be cut.
 
-    ``sha256``: of the file and its external data. ``path``: the user's own file (of a link the
-    target, where its weights lie beside that only). ``inherited``: what a parent of its
-    own (reference.model) tells, if it has one.
+    ``sha256``: of the file and its external data. ``path``: the user's own file (of a link the target, where its
+    weights lie beside that only). ``studied``: the same, or what `sanitize` made of it. ``inherited``: what a parent of its own
+    (reference.model) tells, if it has one.
     """
 
     path: Path
@@ -50,6 +50,7 @@ class Loaded:
     recorded: Recorded
     types: Mapping[str, onnx.TypeProto]
     warnings: tuple[str, ...]
+    studied: Path
     inherited: Inherited | None = None
 
 
@@ -66,8 +67,8 @@ def load(settings: Settings, pool: Pool, folder: Path, *, record: bool = True) -
     store = Store(folder / "store")
     cleaned, said = sanitized(settings, path, pool, folder)
     facts = ingest("model", cleaned, store, settings, pool)
-    remove_sanitized(folder)
     if facts["behind_link"]:
+        cleaned = path.resolve() if cleaned == path else cleaned
         path = path.resolve()
     warnings = [*said, *facts["warnings"]]
     graph = Graph.load(store.structure)
@@ -95,7 +96,7 @@ def load(settings: Settings, pool: Pool, folder: Path, *, record: bool = True) -
         types |= loop_types(Level(graph, store, recorded, types), again, folder / "values" / "loops")
     for warning in warnings:
         log.warning("%s", warning)
-    return Loaded(path, facts["sha256"], graph, store, recorded, types, tuple(warnings), inherited)
+    return Loaded(path, facts["sha256"], graph, store, recorded, types, tuple(warnings), cleaned, inherited)
 
 
 def record_target(settings: Settings, pool: Pool, loaded: Loaded, folder: Path) -> tuple[Mapping[str, TensorFile], ...]:
@@ -195,6 +196,7 @@ def _inferred(
 
 def clean_up(folder: Path) -> None:
     """Remove what only the run itself needed; large candidates that were kept stay beside their weights."""
+    remove_sanitized(folder)
     for name in ("inputs", "values", "target"):
         shutil.rmtree(folder / name, ignore_errors=True)
     store = folder / "store"

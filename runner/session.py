@@ -8,17 +8,28 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from runner.cause import Cause, Causes, Prover
-from runner.checkers.interactive import Undo
-from runner.doubt import ANSWER, CONTROL, HEALTHY, REMOVAL, WHOLE, ContradictionError, Doubt, IndistinctError
+from runner.doubt import (
+    ANSWER,
+    CONTROL,
+    HEALTHY,
+    REMOVAL,
+    WHOLE,
+    ContradictionError,
+    Doubt,
+    IndistinctError,
+    Ruling,
+)
 from runner.ending import Ending
 from runner.errors import CannotJudge
 from runner.handover import REDUCED, HandOver
 from runner.inquiry import Inquiry, Means
 from runner.journal import Journal
 from runner.judge import Judge
+from runner.preflight import Preflight, refuse, study, trusted
 from runner.recheck import Recheck
+from runner.refining import Refined, Refining
 from runner.schema.checker import Flaky
-from runner.stage import Refiner, Stage, Standing
+from runner.stage import Refiner, Standing
 from runner.unknown import kept_for_the_check
 from runner.verdict import Verdict, message_drift
 from strategies.outcome import Answer, Outcome
@@ -30,26 +41,34 @@ log = logging.getLogger(__name__)
 
 MOST_ROUNDS = 10
 """How often the search of a flaky check starts again from what is known by then."""
-ORIGINAL = 999
-"""The attempt that is about the user's file as it is."""
 MOST_REFUSALS, MOST_SURPRISES = 12, 3
 """How many refused removals, and passing sets around the answer, are checked again."""
 
 
 @dataclass(frozen=True)
 class _Answer:
-    """What a search found. ``main``: its trial before it was refined. ``searched``: the inquiries that led to it."""
+    """What a search found, handed over.
+
+    ``main``: its trial before it was refined. ``searched``: the inquiries that led to it. ``again``: its re-check.
+    """
 
     done: Done
     standing: Standing
     main: Trial
     searched: tuple[Inquiry, ...]
+    again: Ruling
+
+    @property
+    def shown(self) -> str:
+        """How many nodes it has, in words."""
+        size = self.standing.size
+        return f"{size} node{'s' * (size != 1)}"
 
 
 class Session:
     """One question put to one checker, from the first doubt to the verified answer."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but the first two by name
         self,
         judge: Judge,
         search: Callable[[Space], Step],
@@ -60,10 +79,12 @@ class Session:
         hand_over: HandOver | None = None,
         refiner: Refiner | None = None,
         causes: Causes | None = None,
+        opening: Preflight | None = None,
     ) -> None:
         """``hand_over``: None where nothing is (a repeat). ``refiner``: what is tried on an answer, None: nothing.
 
-        ``causes``: how an answer is shown to be the cause, None: not at all.
+        ``causes``: how an answer is shown to be the cause, None: not at all. ``opening``: what is asked about the
+        user's file and the check before the whole model, None: nothing.
         """
         self.judge = judge
         self.means = means or Means()
@@ -72,6 +93,7 @@ class Session:
         self.recheck = Recheck(hand_over, self.doubt)
         self.refiner = refiner
         self.causes = causes
+        self.opening = opening
         self._step = search
         self._space = judge.subject.space
         self.inquiry = self._inquiry()
@@ -79,28 +101,49 @@ class Session:
     # ---- reduce: the whole fails, the smallest set that still fails is wanted
 
     def preflight(self) -> Ending | None:
-        """Check the whole model; return an ending if there is nothing to search for. Raises CannotJudge."""
-        verdict = self._examine("the whole model")
+        """Check the file and the whole model; return an ending if there is nothing to search. Raises CannotJudge."""
+        label = "the whole model"
+        if self.opening:
+            seen = self.opening.file(self.judge, self.doubt)
+            if not self.judge.baseline and not self.opening.flaky:
+                return _nothing_to_find(seen.reason)
+            self._adopt(self.opening.judged(self.judge))
+        verdict = self._examine(label)
         if not self.judge.baseline:
-            return self._nothing_to_find(verdict.reason)
+            return _nothing_to_find(verdict.reason)
+        if self.opening and verdict.outcome is not Outcome.FAIL and self.doubt.rates is None:
+            self._adopt(self.opening.weakened(self.judge, self.doubt, verdict))
+            verdict = self._examine(label)
+            if verdict.outcome is not Outcome.FAIL and self.doubt.rates is None:
+                refuse(self.judge, verdict, label)
         self.inquiry = self._inquiry()  # which end is looked for first depends on the failure
         self.inquiry.note(self._space.whole, Answer.YES)
         log.info("the whole model fails (%s); this is the failure under study", self.judge.baseline)
         return None
 
+    def _adopt(self, judge: Judge) -> None:
+        """Go on with other candidates: those that the check can judge, and that fail as the user's file does."""
+        if judge is not self.judge:
+            self.judge, self._space = judge, judge.subject.space
+            self.inquiry = self._inquiry()
+
     def _examine(self, label: str) -> Verdict:
         """Check all that is searched, as often as it takes; how it fails is what is studied. Raises CannotJudge."""
         whole = self._space.whole
         try:
-            verdict = self._trust(whole, "pre-flight", label)
+            verdict = trusted(self.judge, whole, "pre-flight", label)
             if verdict.outcome is Outcome.FAIL:
-                self._study(verdict, label)
-            elif verdict.outcome is not Outcome.PASS:
-                self._refuse(verdict, label)
+                if not self.judge.baseline:
+                    study(self.judge, verdict, label)
+            elif verdict.outcome is not Outcome.PASS and not self.judge.baseline:
+                refuse(self.judge, verdict, label)
+            if self.opening and self.opening.flaky:
+                raise self.opening.flaky
             if self.doubt.mode is Flaky.always:
                 raise ContradictionError("checker.flaky=always")
             failing = verdict.outcome is Outcome.FAIL
-            self.doubt.repeat(self.judge, whole, label, WHOLE if failing else HEALTHY, failing=failing)
+            times = HEALTHY if verdict.outcome is Outcome.PASS else WHOLE
+            self.doubt.repeat(self.judge, whole, label, times, failing=failing)
         except ContradictionError as surprise:
             self._measure(surprise, label)
         return verdict
@@ -145,45 +188,28 @@ class Session:
         return self.reduce()
 
     def _reduce(self) -> Ending:
-        answer = self._answer(self.inquiry, self._found(self.inquiry))
-        if not self.inquiry.passed:
+        done = self._found(self.inquiry)
+        if self.opening:
+            self.opening.refuse_the_file_alone(self.judge, done.trial)
+        if not self.inquiry.passed and not (self.opening and self.opening.controlled):
             self._control()
+        answer = self._answer(self.inquiry, done)
+        if answer.again.answer is not Answer.YES:
+            reason = answer.again.verdict.reason
+            unknown = answer.again.verdict.outcome is Outcome.UNRESOLVED
+            did = "could not be judged" if unknown else "did not"
+            told = f"the answer ({answer.shown}) failed once and {did} when checked again ({reason})"
+            return self._could_not_judge(answer, told + ("" if unknown else ": the check is not reliable"))
         if unfit := answer.standing.judge.unfit(answer.standing.trial):
-            told = kept_for_the_check(unfit, answer.standing.size)
-            return Ending(
-                "could_not_judge",
-                CannotJudge.exit_code,
-                told,
-                answer.done,
-                answer.standing,
-                signature=self.judge.baseline,
-                main=answer.main,
-            )
+            return self._could_not_judge(answer, kept_for_the_check(unfit, answer.standing.size))
         cause = None
         if self.causes and not self.inquiry.stopped:
             answer, cause = self._cause(self.causes, answer)
-        standing, signature = answer.standing, self.judge.baseline
-        again = self.recheck.rule(standing.judge, standing.trial, REDUCED, ANSWER)
-        size = standing.size
-        shown = f"{size} node{'s' * (size != 1)}"
-        if again.answer is not Answer.YES:
-            unknown = again.verdict.outcome is Outcome.UNRESOLVED
-            did = "could not be judged" if unknown else "did not"
-            return Ending(
-                "could_not_judge",
-                CannotJudge.exit_code,
-                f"the answer ({shown}) failed once and {did} when checked again ({again.verdict.reason})"
-                + ("" if unknown else ": the check is not reliable"),
-                answer.done,
-                standing,
-                signature=signature,
-                main=answer.main,
-            )
         inquiry = next((one for one in reversed(answer.searched) if one.passed), self.inquiry)
-        min_good = self.recheck.min_good(inquiry, size) if self.find_min_good else None
-        message = f"{shown} still fail{'s' * (size == 1)}"
-        studied = self.judge.studied
-        drift = message_drift(studied.message, again.verdict, signature, studied.names) if signature else ""
+        min_good = self.recheck.min_good(inquiry, answer.standing.size) if self.find_min_good else None
+        message = f"{answer.shown} still fail{'s' * (answer.standing.size == 1)}"
+        signature, studied = self.judge.baseline, self.judge.studied
+        drift = message_drift(studied.message, answer.again.verdict, signature, studied.names) if signature else ""
         message += f"; {drift}" if drift else " the same way"
         if cause:
             message += f"; cause: {cause.said}"
@@ -191,25 +217,36 @@ class Session:
             message += "; the budget was reached before the search ended"
         if self.doubt.rates:
             message += f"; the check is flaky: {self.doubt}"
-        signature = again.verdict.signature or signature
         return Ending(
             "found",
             0,
             message,
             answer.done,
-            standing,
+            answer.standing,
             min_good,
-            signature,
+            answer.again.verdict.signature or signature,
             main=answer.main,
             drift=drift,
             cause=cause,
         )
 
+    def _could_not_judge(self, answer: _Answer, message: str) -> Ending:
+        return Ending(
+            "could_not_judge",
+            CannotJudge.exit_code,
+            message,
+            answer.done,
+            answer.standing,
+            signature=self.judge.baseline,
+            main=answer.main,
+        )
+
     def _answer(self, inquiry: Inquiry, done: Done) -> _Answer:
-        """Make what a search found as small as it gets in other ways."""
-        searched, main = [inquiry], done.trial or self._space.whole
-        done, standing = self._refined(done, Standing(self.judge, main), searched)
-        return _Answer(done, standing, main, tuple(searched))
+        """Make what a search found as small as it gets in other ways, hand it over and check it again."""
+        main = done.trial or self._space.whole
+        refined, again = self._refined(Refined(done, Standing(self.judge, main), inquiry))
+        searched = tuple(one.inquiry for one in refined if one.inquiry)
+        return _Answer(refined[-1].done, refined[-1].standing, main, searched, again)
 
     def _cause(self, causes: Causes, first: _Answer) -> tuple[_Answer, Cause]:
         """Find out whether the failure arises inside an answer; return the answer that stands then."""
@@ -232,6 +269,9 @@ class Session:
         cause = prover.prove(first.standing.top_level(self.judge.subject) or first.main)
         other = found.get(cause.answers[cause.main].answer)
         return self._answer(*other) if other else first, cause
+
+    def _spent(self) -> bool:
+        return self.inquiry.exhausted
 
     def _found(self, inquiry: Inquiry) -> Done:
         """Run a search until its answer, and what proves it, stands the tests."""
@@ -259,41 +299,23 @@ class Session:
                 return False
         return True
 
-    def _refined(self, done: Done, standing: Standing, searched: list[Inquiry]) -> tuple[Done, Standing]:
-        """Try what may make the answer smaller in other ways; ``searched`` gets the inquiries that led further."""
-        while self.refiner and not self.inquiry.exhausted and (stage := self.refiner.next(standing)):
-            without = self._without(stage)
-            if without is Answer.YES:
-                log.info("it fails with nothing left of %s just as well: the failure is elsewhere", stage.origin[-1])
-            elif self._fails(stage):
-                inquiry = Inquiry(stage.judge, self.doubt, stage.start, self.means, stage.purpose)
-                inquiry.note(stage.whole, Answer.YES)
-                found = self._found(inquiry)
-                if found.trial:
-                    standing = Standing(stage.judge, found.trial, stage.origin)
-                    if without is Answer.UNKNOWN and len(found.trial) == 1 and found.claim is Claim.ONE_MINIMAL:
-                        found = replace(found, claim=Claim.UNPROVEN)
-                    done = found if stage.purpose == "search" else done
-                    searched += [inquiry] if stage.purpose == "search" else []
-        return done, standing
-
-    def _without(self, stage: Stage) -> Answer | None:
-        """Whether an answer fails with nothing left of what a stage searches; None: no question."""
-        judge = stage.without
-        if judge is None:
-            return None
-        whole, label = judge.subject.space.whole, f"{stage.label}, emptied"
-        ruling = self.doubt.rule(judge, whole, stage.name, label, stage.purpose, spent=self._spent)
-        return ruling.answer if ruling else Answer.UNKNOWN
-
-    def _fails(self, stage: Stage) -> bool:
-        if stage.known:
-            return True
-        ruling = self.doubt.rule(stage.judge, stage.whole, stage.name, stage.label, stage.purpose, spent=self._spent)
-        return ruling is not None and ruling.answer is Answer.YES
-
-    def _spent(self) -> bool:
-        return self.inquiry.exhausted
+    def _refined(self, first: Refined) -> tuple[list[Refined], Ruling]:
+        """Return an answer and what was made of it, as far as its failure is reliable; the last one is handed over."""
+        refining = Refining(self.refiner, self.doubt, self.means, self._found, lambda: self.inquiry.exhausted)
+        answers = refining.run(first)
+        while True:
+            standing = answers[-1].standing
+            try:
+                again = self.recheck.rule(standing.judge, standing.trial, REDUCED, ANSWER)
+            except ContradictionError as surprise:
+                if len(answers) == 1:
+                    raise
+                refining.refuse(surprise, answers[:-1])
+            else:
+                if again.answer is Answer.YES or len(answers) == 1:
+                    return answers, again
+            self.recheck.withdraw(REDUCED)
+            answers.pop()
 
     # ---- repeat: no question asked beforehand
 
@@ -322,68 +344,31 @@ class Session:
 
         return Inquiry(self.judge, self.doubt, start, self.means, purpose, most)
 
-    def _study(self, verdict: Verdict, label: str) -> None:
-        if not verdict.signature:
-            self._refuse(verdict, label)
-        self.judge.baseline = verdict.signature
-        self.judge.studied.message = verdict.reason
-        self.judge.checker.settle(verdict)
-
-    def _refuse(self, verdict: Verdict, label: str) -> None:
-        raise CannotJudge(
-            f"{label} does not fail in a way that can be studied: "
-            f"{verdict.outcome.value}, {verdict.reason}\ncheck: {self.judge.checker.describe()}"
-        )
-
     def _measure(self, surprise: ContradictionError, label: str = "the whole model") -> None:
         """The check is flaky: find out how much. Raises CannotJudge."""
         log.warning("%s: how reliable the check is will be measured", surprise)
 
         def each_time(verdict: Verdict) -> None:
             if verdict.outcome is Outcome.FAIL and not self.judge.baseline:
-                self._study(verdict, label)
+                study(self.judge, verdict, label)
 
         if self.doubt.rates is None:
             self.doubt.measure(self.judge, self._space.whole, each_time, label)
 
-    def _trust(self, trial: Trial, phase: str, label: str) -> Verdict:
-        while True:
-            try:
-                verdict = self.judge.verdict(trial, phase, label, "trust")
-            except Undo:
-                log.warning("nothing to undo")
-                continue
-            assert verdict is not None, "only the search is stopped"
-            return verdict
-
-    def _nothing_to_find(self, why: str) -> Ending:
-        """The whole passes.
-
-        If the user's own file fails all the same, it is our reading of it that hides the failure.
-        """
-        verdict = self.judge.recall(self._space.whole, ORIGINAL, "pre-flight", "the file as it is")
-        if verdict is None:
-            iteration, folder = self.judge.folder_for()
-            original = self.judge.subject.original(folder, iteration)
-            verdict = self.judge.check(original, "trust", ORIGINAL, own=False) if original else None
-        if verdict and verdict.outcome is Outcome.FAIL:
-            raise CannotJudge(
-                f"the model file fails ({verdict.signature}), but not once its inputs have fixed shapes and the "
-                "recorded values. Give the shapes it fails with (inputs.shapes='{name: [..]}') or its inputs "
-                f"(inputs=files).\ncheck: {self.judge.checker.describe()}"
-            )
-        said = f" ({why})" if why else ""
-        return Ending("nothing_to_find", 4, f"the whole model passes the check{said}: there is nothing to reduce")
-
     def _control(self) -> None:
         """Nothing ever passed: can this check tell good from bad at all? Raises CannotJudge."""
-        verdict = self._trust(CONTROL, "control", "a lone Identity")
+        verdict = trusted(self.judge, CONTROL, "control", "a lone Identity")
         if verdict.outcome is not Outcome.PASS and self.doubt.rates is None:
             raise CannotJudge(
                 "nothing passed this check, not even a model of one Identity node "
                 f"({verdict.outcome.value}: {verdict.reason}): it cannot tell good from bad.\n"
                 f"check: {self.judge.checker.describe()}"
             )
+
+
+def _nothing_to_find(why: str) -> Ending:
+    said = f" ({why})" if why else ""
+    return Ending("nothing_to_find", 4, f"the whole model passes the check{said}: there is nothing to reduce")
 
 
 def _nodes(trial: Trial) -> str:

@@ -70,6 +70,11 @@ class CommandCheck:
         """Whether the command asks for values (by placeholder or by environment variable)."""
         return any(name in self._template.mentions for name in VALUES)
 
+    @property
+    def slip(self) -> str:
+        """An obvious mistake in the command, in words; empty where there is none."""
+        return "" if self._placement or self._information else self._template.slip
+
     def check(self, candidate: Candidate) -> Verdict:
         """Run the command on one candidate, once or once for each sample.
 

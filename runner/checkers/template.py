@@ -23,6 +23,8 @@ PLACEHOLDERS: Mapping[str, str] = {
 }
 VALUES = ("inputs", "references", "data")
 
+# what a shell would take for more than a word
+_SHELL = frozenset({"&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1"})
 # {{name}} is a literal {name}; any other brace (JSON, awk, a regex) is left alone
 _FIELD = re.compile(r"\{\{([A-Za-z_]\w*)\}\}|\{([A-Za-z_]\w*)\}")
 # a script larger than this is not looked into for the names of environment variables
@@ -81,6 +83,22 @@ class Template:
     def data(files: Mapping[str, Path]) -> frozenset[str]:
         """Those of ``files`` that are no programs, so that the command may write them."""
         return frozenset(word for word, path in files.items() if not _is_program(path))
+
+    @property
+    def slip(self) -> str:
+        """An obvious mistake, in words, that makes a command judge nothing; empty where there is none."""
+        written = next((word for word in self.words if word in _SHELL), None)
+        if written and Path(self.words[0]).name not in ("sh", "bash", "env"):
+            return (
+                f"No shell is started, so {written!r} in checker.command is a word like any other. Start one: "
+                "checker.command=[sh, -c, 'python check.py \"$0\" && ...', '{model}']"
+            )
+        if not {"model", "engine", "data", "dir"} & self.mentions:
+            return (
+                "checker.command does not name {model}, so every candidate gets the same answer: "
+                "checker.command='python check.py {model}', or checker.place=PATH for a check that reads a fixed path"
+            )
+        return ""
 
     def __str__(self) -> str:
         return shlex.join(self.words)

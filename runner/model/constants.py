@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from onnx import GraphProto, NodeProto, TensorProto, helper
+from dataclasses import replace
+from pathlib import Path
 
-from runner.model import scopes
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
+
+from runner.model import scopes, storage
+from runner.model.graph import Graph
 
 
 def constant_tensor(node: NodeProto) -> TensorProto | None:
@@ -59,3 +63,32 @@ def lower_constants(graph: GraphProto, ir_version: int) -> int:
         del graph.node[:]
         graph.node.extend(nodes)
     return lowered
+
+
+def as_nodes(graph: Graph, file: Path) -> Graph | None:
+    """Return the graph with the top-level Constant nodes of its file as the nodes that they were, at their places.
+
+    Elements stay what they are: Constants are carried along to whoever reads them. None where there are none.
+    """
+    model = ModelProto()
+    model.ParseFromString(file.read_bytes())
+    nodes = {
+        node.output[0]: (place, node)
+        for place, node in enumerate(model.graph.node)
+        if (tensor := constant_tensor(node))
+        and not storage.is_external(tensor)
+        and node.output[0] in graph.initializers
+        and node.output[0] not in graph.overridable
+    }
+    if not nodes:
+        return None
+    places = {name: place for place, node in enumerate(model.graph.node) for name in node.output if name}
+    positions = tuple(places.get(next(iter(node.outputs), ""), -1) for node in graph.nodes)
+    carried = {name: (places.get(name, -1), node) for name, (_, node) in graph.carried.items()}
+    if list(positions) != sorted(set(positions)):  # nodes were moved, or left out
+        positions = graph.positions
+        first = -len(nodes)
+        nodes = {name: (first + at, node) for at, (name, (_, node)) in enumerate(nodes.items())}
+        carried = dict(graph.carried)
+    left = {name: tensor for name, tensor in graph.initializers.items() if name not in nodes}
+    return replace(graph, positions=positions, carried={**carried, **nodes}, initializers=left)

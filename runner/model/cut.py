@@ -17,12 +17,8 @@ from runner.model import scopes, storage
 from runner.model.graph import Graph, Node
 
 Expose = Literal["frontier", "sinks", "own", "all"]
-# the first opset and IR version in which Identity takes a dtype (all others: from the start; 6-bit floats: in none yet)
-_IDENTITY = {
-    16: (13, 4), 17: (19, 9), 18: (19, 9), 19: (19, 9), 20: (19, 9), 21: (21, 10), 22: (21, 10), 23: (23, 11),
-    24: (24, 12), 25: (25, 13), 26: (25, 13),
-}  # fmt: skip
-_NO_IDENTITY = (27, 28)
+# dtypes that Identity takes in no opset yet: 6-bit floats
+NO_IDENTITY = (27, 28)
 # protobuf refuses 2 GiB; what is no tensor needs room as well
 LARGEST_FILE = (1 << 31) - (64 << 20)
 
@@ -60,6 +56,7 @@ def cut(
     constants: Mapping[str, TensorProto],
     expose: Expose = "frontier",
     largest: int = LARGEST_FILE,
+    keep_inputs: bool = False,
 ) -> Cut:
     """Return the model of the kept nodes.
 
@@ -68,7 +65,8 @@ def cut(
     ``expose``: ``frontier``: what the rest of the model or its caller reads (a node that nobody reads exposes its
     first output); ``sinks``: of these, what no kept node reads; ``own``: the model's own outputs alone; ``all``: every
     output of every kept node, without a type where none is known.
-    ``largest``: bytes of these constants from which on there is no candidate.
+    ``largest``: bytes of these constants from which on there is no candidate. ``keep_inputs``: the model's own inputs
+    stay, read or not.
     Raises CutError where there is nothing to keep, a value from outside has no known type, or the constants are too
     large together.
     """
@@ -79,7 +77,7 @@ def cut(
     made = {name for node in kept for name in node.outputs}
     outside = list(dict.fromkeys(name for node in kept for name in node.inputs if name not in made))
 
-    model = _shell(graph)
+    model = shell(graph)
     carried = {name: graph.carried[name] for name in outside if name in graph.carried}
     _add_nodes(model, graph, indices, carried.values())
     fed, held, size = [], [], 0
@@ -96,6 +94,9 @@ def cut(
             _add_constant(model, name, constants[name])
         else:
             fed.append(name)
+    if keep_inputs:
+        known = set(fed)
+        fed += [name for name in graph.inputs if name not in known and name in graph.value_types]
     # the caller's own inputs first, as the caller knows them, then the cut ones in order of first use
     last = len(graph.inputs)
     fed.sort(key=lambda name: graph.input_order.get(name, last))
@@ -121,29 +122,6 @@ def whole(graph: Graph) -> Cut:
     model.CopyFrom(graph.model)
     model.ClearField("training_info")
     return Cut(model, graph.inputs, graph.outputs, ())
-
-
-def identity(graph: Graph, types: Mapping[str, TypeProto]) -> Cut:
-    """Return a lone Identity on the original's first tensor input: a model on which a sound check passes.
-
-    The input keeps its name and type. A model without tensor inputs gets one of its own, ``x``: float32, shape [1]. The
-    opset and IR version are the original's, raised only where Identity could not take the dtype otherwise.
-    """
-    types_of = _Types(graph, types)
-    name = next((name for name in graph.inputs if _has_identity(types_of.get(name))), None)
-    found = types_of.get(name) if name is not None else None
-    if name is None or found is None:
-        name, found = "x", helper.make_tensor_type_proto(TensorProto.FLOAT, [1])
-    result = f"{name}_identity"
-    model = _shell(graph)
-    opset = next((entry.version for entry in graph.model.opset_import if not scopes.domain_of(entry.domain)), 0)
-    least, least_ir = _IDENTITY.get(found.tensor_type.elem_type, (1, 3))
-    model.opset_import.add(domain="", version=max(opset, least) if opset else max(13, least))
-    model.ir_version = max(model.ir_version, least_ir)
-    model.graph.node.append(helper.make_node("Identity", [name], [result], name="identity"))
-    model.graph.input.append(helper.make_value_info(name, found))
-    model.graph.output.append(helper.make_value_info(result, found))
-    return Cut(model, (name,), (result,), ())
 
 
 class _Types:
@@ -182,13 +160,7 @@ def _usable(found: TypeProto) -> bool:
     return kind is not None and (kind != "tensor_type" or found.tensor_type.elem_type != 0)
 
 
-def _has_identity(found: TypeProto | None) -> bool:
-    if found is None or found.WhichOneof("value") != "tensor_type":
-        return False
-    return found.tensor_type.elem_type not in _NO_IDENTITY
-
-
-def _shell(graph: Graph) -> ModelProto:
+def shell(graph: Graph) -> ModelProto:
     """Return a model with the original's metadata and an empty graph."""
     source = graph.model
     model = ModelProto(

@@ -53,6 +53,18 @@ def structure_of(proto: TypeProto) -> Structure | None:
     return (_FORMS[form], inner) if inner else None
 
 
+def has_no_rank(proto: TypeProto) -> bool:
+    """Whether not even the rank of a tensor is said."""
+    return proto.WhichOneof("value") == "tensor_type" and not proto.tensor_type.HasField("shape")
+
+
+def without_shape(proto: TypeProto) -> TypeProto:
+    """Return a tensor type of which only the dtype is said, and any other type as it is."""
+    if proto.WhichOneof("value") != "tensor_type":
+        return proto
+    return tensor_type(proto.tensor_type.elem_type, None)
+
+
 def leaf_dtype(structure: Structure) -> int:
     """Return the dtype of the tensors inside."""
     inner = structure[-1]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import field
 from enum import Enum
+from typing import Any
 
 from runner.schema.settings import limited, settings
 
@@ -70,10 +71,10 @@ class StrategySettings:
     search: SearchKind = SearchKind.reduce
     subject: SubjectKind = SubjectKind.subgraph
     # false: keep the model's inputs, remove only from the end (the kept set is closed under ancestors, its sinks are
-    # outputs)
-    reduce_inputs: bool = True
-    # false: keep the model's outputs, remove only from the front (closed under descendants)
-    reduce_outputs: bool = True
+    # outputs); auto: true, or false where the check works with nothing else
+    reduce_inputs: Any = "auto"
+    # false: keep the model's outputs, remove only from the front (closed under descendants); auto: the same
+    reduce_outputs: Any = "auto"
     # what is wanted: the cause, the first answer, or all disjoint ones
     find: Find = Find.cause
     # questions to spend on showing the cause; null: as many as the search took, two at least

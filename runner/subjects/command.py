@@ -36,8 +36,5 @@ class Command:
         """Return the unchanged model as the candidate."""
         return Candidate(self.model, folder, iteration, phase, label, trial, self.samples)
 
-    def original(self, folder: Path, iteration: int) -> None:
-        """Return nothing: the candidate is the original."""
-
     def discard(self, candidate: Candidate) -> None:
         """Leave the user's model alone."""

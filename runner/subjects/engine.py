@@ -53,8 +53,5 @@ class Engine:
         write_request(folder, load=(), pins={}, save=folder / CACHE)
         return Candidate(self.model, folder, iteration, phase, label, trial, self.samples)
 
-    def original(self, folder: Path, iteration: int) -> None:
-        """Return nothing: the candidate is the original."""
-
     def discard(self, candidate: Candidate) -> None:
         """Leave the user's model alone; the engine is kept or removed where artifacts are sorted."""

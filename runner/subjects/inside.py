@@ -17,11 +17,13 @@ import onnx
 from runner.candidate import Candidate, Invalid, Sample
 from runner.model import values
 from runner.model.bodies import Kind, is_constant
-from runner.model.cut import Cut, CutError, Expose, identity
+from runner.model.control import Form, control
+from runner.model.cut import Cut, CutError, Expose
 from runner.model.graph import Graph
 from runner.model.inner import Inner, Knowledge
 from runner.model.inside import cut_inside
 from runner.model.values import TensorFile
+from runner.subjects.controls import samples_of
 from runner.subjects.hoisting import Descent, Level
 from runner.subjects.recording import recorded_types
 from runner.subjects.subgraph import LARGEST_CONSTANT
@@ -82,16 +84,18 @@ class Inside:
 
     def make(self, trial: Trial, folder: Path, iteration: int, phase: str, label: str) -> Candidate | Invalid:
         """Write the candidate that keeps ``trial`` in the body."""
+        if not trial:
+            harmless = control(self.level.graph, self.level.all_types, Form(), {})
+            fed = samples_of(harmless, self.values, self.folder / "control")
+            return Candidate(self.write(harmless.cut, folder), folder, iteration, phase, label, trial, fed)
         try:
-            made = self.cut(trial) if trial else identity(self.level.graph, self.level.all_types)
+            made = self.cut(trial)
         except CutError as error:
             return Invalid(str(error))
-        bad = self._unusable(made) if trial else None
+        bad = self._unusable(made)
         if bad:
             return Invalid(bad)
         samples = self.samples(made)
-        if not trial:  # the control: what goes in should come out
-            samples = tuple(Sample(s.feeds, dict(zip(made.outputs, s.feeds.values(), strict=False))) for s in samples)
         try:
             path = self.write(made, folder)
         except CutError as error:
@@ -126,9 +130,6 @@ class Inside:
     def write(self, made: Cut, folder: Path) -> Path:
         """Write a candidate's model."""
         return self.level.store.write(made.model, folder)
-
-    def original(self, folder: Path, iteration: int) -> None:
-        """Return nothing: the candidate of all elements is the original."""
 
     def discard(self, candidate: Candidate) -> None:
         """Remove the candidate's model file."""

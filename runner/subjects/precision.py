@@ -77,9 +77,6 @@ class Precision:
             return Invalid(str(error))
         return Candidate(path, folder, iteration, phase, label, trial, self.samples, nodes=self.names(trial))
 
-    def original(self, folder: Path, iteration: int) -> None:
-        """Return nothing: the user's file is in one precision."""
-
     def discard(self, candidate: Candidate) -> None:
         """Remove the candidate's model file."""
         if candidate.model:

@@ -22,7 +22,7 @@ from runner.leasing import lease_of
 from runner.model.cut import CutError, cut
 from runner.model.graph import Graph
 from runner.model.store import Store
-from runner.model.types import common_shape, tensor_type, type_of
+from runner.model.types import common_shape, structure_of, tensor_type, type_of
 from runner.model.values import TensorFile
 from runner.workers.pool import Pool
 
@@ -165,7 +165,12 @@ class Recorder:
         return None
 
     def _types(self, values: Sequence[Mapping[str, TensorFile]]) -> dict[str, onnx.TypeProto]:
-        return {**self.types, **recorded_types(values)}
+        known = {**self.types, **recorded_types(values)}
+        # the model's own inputs as the file declares them: a shape decides which branches a runtime looks into
+        for name in self.graph.inputs:
+            if name in self.graph.value_types and structure_of(self.graph.value_types[name]):
+                known.pop(name, None)
+        return known
 
 
 def recorded_types(values: Sequence[Mapping[str, TensorFile]]) -> dict[str, onnx.TypeProto]:

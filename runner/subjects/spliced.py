@@ -121,10 +121,6 @@ class Spliced:
         """Write a candidate's model."""
         return self.base.write(made, folder)
 
-    def original(self, folder: Path, iteration: int) -> Candidate | None:
-        """Return the user's own file."""
-        return self.base.original(folder, iteration)
-
     def discard(self, candidate: Candidate) -> None:
         """Remove the candidate's model file."""
         self.base.discard(candidate)

@@ -10,18 +10,21 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 import onnx
 
 from runner.candidate import Candidate, Invalid, Sample
-from runner.model.cut import Cut, CutError, cut, identity
+from runner.model.control import Form, control
+from runner.model.cut import Cut, CutError, cut
 from runner.model.graph import Graph
 from runner.model.store import Store
+from runner.model.types import has_no_rank, structure_of, without_shape
 from runner.model.values import TensorFile, seeded
 from runner.schema.inputs import CutPolicy, OutputPolicy
+from runner.subjects.controls import samples_of
 from runner.subjects.recording import Recorded, recorded_types
 from runner.subjects.taint import Taint
 from strategies.space import Closure, Space
@@ -29,6 +32,7 @@ from strategies.trial import Trial
 
 LARGEST_CONSTANT = 4 << 20
 """Bytes up to which a data-independent value is written into a candidate; a larger one stays a graph input."""
+THE_FILE = "the file as it is"
 _MOST_SEEDED = 1 << 28  # elements: as many as take 2 GiB to draw
 
 
@@ -37,7 +41,10 @@ class Subgraph:
     """Cuts candidates out of one model.
 
     ``types``: what shape inference knows about tensors that were not recorded. ``file``: the user's own model.
-    ``taint``: which non-finite values belong to the failure, once that is known. ``origin``: what the graph was made
+    ``taint``: which non-finite values belong to the failure, once that is known. ``control``: what the control shares
+    with the model. ``declared``: the model's own inputs and outputs have the types that the file declares, not the
+    recorded ones, and tensors at cuts no shape where the file leaves the rank of an input open. ``as_file``: the whole
+    model is the user's file itself. ``origin``: what the graph was made
     from, where it is none of the model's own (a body of an answer, hoisted): its recorded values come from there.
     """
 
@@ -53,6 +60,9 @@ class Subgraph:
     seed: int = 1
     taint: Taint | None = None
     origin: str = ""
+    control: Form = field(default_factory=Form)
+    declared: bool = False
+    as_file: bool = False
     _seeded: dict[str, TensorFile] = field(default_factory=dict)
 
     @cached_property
@@ -70,6 +80,9 @@ class Subgraph:
             "cut": self.cut_policy.value,
             "outputs": self.outputs.value,
             "seed": str(self.seed),
+            "control": str(self.control),
+            "declared": str(self.declared),
+            "as_file": str(self.as_file),
         }
 
     def names(self, trial: Trial) -> tuple[str, ...]:
@@ -78,11 +91,15 @@ class Subgraph:
 
     def make(self, trial: Trial, folder: Path, iteration: int, phase: str, label: str) -> Candidate | Invalid:
         """Write the candidate that keeps ``trial``."""
+        if not trial:
+            return self._control(folder, iteration, phase, label)
+        if self.as_file and trial == self.space.whole:
+            return replace(self.original(folder, iteration), phase=phase, label=label)
         try:
-            made = self.cut(trial) if trial else identity(self.graph, self.types_of_all)
+            made = self.cut(trial)
         except CutError as error:
             return Invalid(str(error))
-        bad = self._non_finite(made) if trial else None
+        bad = self._non_finite(made)
         if bad:
             return Invalid(f"the value recorded for {bad!r} is not finite")
         if unfit := [name for name in (*made.inputs, *made.constants) if name in self.recorded.unfit]:
@@ -92,8 +109,6 @@ class Subgraph:
             path = self.write(made, folder)
         except CutError as error:
             return Invalid(str(error))
-        if not trial:  # the control: what goes in should come out
-            samples = tuple(Sample(s.feeds, dict(zip(made.outputs, s.feeds.values(), strict=False))) for s in samples)
         names = self.names(trial)
         draws = not self._drawing.isdisjoint(names)
         return Candidate(path, folder, iteration, phase, label, trial, samples, nodes=names, draws=draws)
@@ -109,7 +124,17 @@ class Subgraph:
             constants=self.constants,
             expose=outputs.value,
             largest=self.store.file_limit,
+            keep_inputs=self.closure is Closure.ANCESTORS,
         )
+
+    def _control(self, folder: Path, iteration: int, phase: str, label: str) -> Candidate:
+        values = self.recorded.values
+        held = {name: _agreed([sample.get(name) for sample in values[:1]]) for name in self.graph.outputs}
+        good = {name: tensor for name, tensor in held.items() if tensor is not None}
+        made = control(self.graph, self.types_of_all, self.control, good)
+        samples = samples_of(made, values, self.folder / "control")
+        path = self.write(made.cut, folder)
+        return Candidate(path, folder, iteration, phase, label, Trial.of([]), samples)
 
     def write(self, made: Cut, folder: Path) -> Path:
         """Write a candidate's model."""
@@ -127,7 +152,7 @@ class Subgraph:
         everything = self.space.whole
         draws = bool(self._drawing)
         return Candidate(
-            self.file, folder, iteration, "pre-flight", "the file as it is", everything, samples, draws=draws
+            self.file, folder, iteration, "pre-flight", THE_FILE, everything, samples, draws=draws, ours=False
         )
 
     def discard(self, candidate: Candidate) -> None:
@@ -209,10 +234,24 @@ class Subgraph:
     def _healthy(self) -> bool:
         return self.recorded.healthy(self.graph.outputs)
 
+    @property
+    def declared_otherwise(self) -> bool:
+        """Whether the file declares other types of the model's inputs and outputs than are recorded."""
+        declared, names = replace(self, declared=True), (*self.graph.inputs, *self.graph.outputs)
+        return any(declared.types_of_all.get(name) != self.types_of_all.get(name) for name in names)
+
     @cached_property
     def types_of_all(self) -> dict[str, onnx.TypeProto]:
         """The types of tensors: as declared, inferred, recorded, the last one that is known."""
-        return {**self.graph.value_types, **self.types, **recorded_types(self.recorded.values)}
+        declared, known = self.graph.value_types, {**self.types, **recorded_types(self.recorded.values)}
+        if self.declared:
+            if any(name in declared and has_no_rank(declared[name]) for name in self.graph.inputs):
+                # what a runtime cannot infer inside the model must not be known at a cut either
+                known = {name: without_shape(found) for name, found in known.items()}
+            for name in (*self.graph.inputs, *self.graph.outputs):
+                if name in declared and structure_of(declared[name]):
+                    known.pop(name, None)
+        return {**declared, **known}
 
     @cached_property
     def constants(self) -> dict[str, onnx.TensorProto]:

@@ -40,10 +40,6 @@ class Subject(Protocol):
         """
         ...
 
-    def original(self, folder: Path, iteration: int) -> Candidate | None:
-        """The user's own files as they are, if they can be told from the candidate of all elements."""
-        ...
-
     def discard(self, candidate: Candidate) -> None:
         """Remove the files of a candidate that nobody needs any more."""
         ...

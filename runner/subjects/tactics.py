@@ -102,8 +102,5 @@ class Tactics:
             self.model, folder, iteration, phase, label, trial, self.samples, nodes=tuple(self.names(trial))
         )
 
-    def original(self, folder: Path, iteration: int) -> None:
-        """Return nothing: without pins a build decides anew."""
-
     def discard(self, candidate: Candidate) -> None:
         """Leave the user's model alone; the engine is kept or removed where artifacts are sorted."""

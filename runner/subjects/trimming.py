@@ -38,7 +38,9 @@ _TYPE_ONLY = {("CastLike", 1)}
 
 
 class Cutting(Subject, Protocol):
-    """A subject that cuts models."""
+    """A subject that cuts models. ``closure``: which of its inputs and outputs stay."""
+
+    closure: Closure
 
     def write(self, made: Cut, folder: Path) -> Path:
         """Write a candidate's model."""
@@ -77,7 +79,7 @@ class Trimming:
         graph = self.whole.model.graph
         read = {name for node in graph.node for name in scopes.reads(node)}
         outputs = []
-        for node in graph.node:
+        for node in graph.node if self.base.closure is not Closure.DESCENDANTS else ():
             handed = [name for name in node.output if name in self.whole.outputs]
             free = [name for name in handed if name not in read]
             needed = not read.intersection(node.output)  # else another node keeps it alive
@@ -85,6 +87,8 @@ class Trimming:
         return (*outputs, *self._shape_only())
 
     def _shape_only(self) -> list[str]:
+        if self.base.closure is Closure.ANCESTORS:
+            return []
         graph = self.whole.model.graph
         looked_at = {
             name
@@ -174,10 +178,6 @@ class Trimming:
             )
             for sample in self._samples
         )
-
-    def original(self, folder: Path, iteration: int) -> Candidate | None:
-        """Return the user's own file, as the trimmed subject has it."""
-        return self.base.original(folder, iteration)
 
     def discard(self, candidate: Candidate) -> None:
         """Remove the candidate's model file."""

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from runner.model.constants import lower_constants
-from runner.model.cut import CutError, cut, identity, whole
+from runner.model.cut import CutError, cut, whole
 from runner.model.graph import Graph
 from tests.model.models import SHAPE, dags, model_of, recorded, tensor, types_of
 
@@ -179,19 +179,3 @@ def test_annotations_stay_where_their_tensors_do():
     graph = Graph.of(model)
     assert not cut(graph, [0], types={"x": FLOAT}, constants={}).model.graph.quantization_annotation
     assert cut(graph, [1], types={"x": FLOAT}, constants={}).model.graph.quantization_annotation
-
-
-@pytest.mark.parametrize("dtype", [v for k, v in TensorProto.DataType.items() if k != "UNDEFINED"])
-def test_the_lone_identity_is_valid_for_every_dtype(dtype):
-    info = helper.make_tensor_value_info("odd name/Ω", dtype, [2])
-    model = model_of([helper.make_node("Size", ["odd name/Ω"], ["y"])], [info], ["y"], opset=7, ir=3)
-    made = identity(Graph.of(model), {})
-    assert made.inputs == (("x",) if dtype in (27, 28) else ("odd name/Ω",))
-    if onnx.defs.onnx_opset_version() >= made.model.opset_import[0].version:
-        onnx.checker.check_model(made.model, full_check=True)
-
-
-def test_a_model_without_inputs_has_a_lone_identity_too():
-    made = identity(Graph.of(helper.make_model(helper.make_graph([], "", [], []))), {})
-    onnx.checker.check_model(made.model)
-    assert made.inputs == ("x",)

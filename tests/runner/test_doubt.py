@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import random
 import threading
+from itertools import count
+from pathlib import Path
 
 import pytest
 
 from runner.doubt import Doubt
 from runner.errors import CannotJudge
 from runner.inquiry import Budget
+from runner.journal import Journal
 from runner.recheck import HANDED_OVER
 from runner.schema.checker import Flaky
+from runner.stage import Stage
+from strategies.minimal import reduce
 from strategies.outcome import Outcome
+from strategies.search import Search
 from strategies.trial import Trial
-from tests.runner.test_session import FAIL, PASS, needs, session
+from tests.runner.test_session import FAIL, PASS, Numbers, needs, session
 
 
 def flaky(hit: float, false_alarm: float, *culprits: int, seed: int = 0):
@@ -139,3 +145,70 @@ def test_what_is_reused_is_counted_once_and_all_of_it(tmp_path):
     paid = sum(runs[0].paid.values())
     assert paid == sum(runs[0].outcomes.values())
     assert (runs[0].reused, runs[1].reused, runs[1].paid.total()) == (0, paid - files[0], files[1])
+
+
+class OneStage:
+    """A refinement of the first answer into three elements, of which any may go."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.begun = folder, False
+
+    def next(self, standing):
+        if self.begun:
+            return None
+        self.begun = True
+        subject = Numbers(3)
+        judge = standing.judge.beside(subject, Journal(self.folder / "stage.jsonl", {"stage": "smaller"}))
+        space = subject.space
+
+        def start(known):
+            return Search(space, reduce(space, None), known)
+
+        return Stage("hoist", "smaller", judge, start, ("owner",), space.whole)
+
+
+def near_a_limit(failures: int):
+    """Fails where 7 and 20 are; the smallest refined answer fails so many times, and passes from then on."""
+    left = count(failures, -1)
+
+    def rule(candidate):
+        if candidate.trial.elements == {0}:
+            return FAIL if next(left) > 0 else PASS
+        return FAIL if candidate.trial.elements in ({0, 1, 2}, {0, 1}) else needs(7, 20)(candidate)
+
+    return rule
+
+
+@pytest.mark.parametrize("failures", [1, 2, 3, 5])
+@pytest.mark.parametrize("mode", [Flaky.auto, Flaky.never])
+def test_a_refinement_whose_failure_is_not_reliable_is_refused(tmp_path, failures, mode):
+    """The answer before it stands, and nothing else is asked again."""
+    plain = session(tmp_path / "plain", needs(7, 20), doubt=Doubt(mode, 0.01))
+    plain.preflight()
+    plain.reduce()
+    one = session(tmp_path, near_a_limit(failures), doubt=Doubt(mode, 0.01), refiner=OneStage(tmp_path))
+    assert one.preflight() is None
+    ending = one.reduce()
+    refused = failures <= (1 if mode is Flaky.never else 5)
+    assert ending.status == "found"
+    assert (ending.standing.judge is one.judge, ending.main) == (refused, Trial.of([7, 20]))
+    assert one.doubt.rates is None
+    assert (tmp_path / "reduced").read_text() == ("7,20" if refused else "0")
+    assert one.judge.tally.paid["search"] <= plain.judge.tally.paid["search"] + 5
+
+
+def test_a_flaky_check_is_noticed_in_a_refinement_too(tmp_path):
+    """What was reliable so far fails only now and then from the refinement on: it is not the refinement."""
+    late = []
+
+    def rule(candidate):
+        if candidate.trial.elements == {0}:
+            late.append(1)
+            return FAIL if len(late) % 2 else PASS
+        verdict = near_a_limit(0)(candidate)
+        return PASS if late and len(late) % 2 == 0 and not late.append(1) else verdict
+
+    one = session(tmp_path, rule, doubt=Doubt(Flaky.auto, 0.01), refiner=OneStage(tmp_path))
+    assert one.preflight() is None
+    one.reduce()
+    assert one.doubt.rates is not None

@@ -52,9 +52,6 @@ class Numbers:
     def make(self, trial, folder, iteration, phase, label):
         return Candidate(None, folder, iteration, phase, label, trial)
 
-    def original(self, folder, iteration):
-        return None
-
     def discard(self, candidate):
         pass
 
@@ -94,7 +91,7 @@ class Hands(HandOver):
 
 
 def session(
-    folder: Path, rule: Rule, *, count: int = 32, search=reduce, doubt: Doubt | None = None, **means
+    folder: Path, rule: Rule, *, count: int = 32, search=reduce, doubt: Doubt | None = None, refiner=None, **means
 ) -> Session:
     subject = Numbers(count)
     judge = Judge(
@@ -106,7 +103,7 @@ def session(
         lambda *told: None,
     )
 
-    return Session(judge, search, means=Means(**means), doubt=doubt, hand_over=Hands(folder))
+    return Session(judge, search, means=Means(**means), doubt=doubt, hand_over=Hands(folder), refiner=refiner)
 
 
 def needs(*culprits: int) -> Rule:

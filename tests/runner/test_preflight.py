@@ -1,0 +1,215 @@
+"""What is studied is the user's file: models whose failure changes once they are rewritten."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tests.harness import Run, by_command, check_script, winnow
+from tests.model.models import model_of, tensor
+
+X = np.array([[0.5, 1, 2], [3, 4, 5]], np.float32)
+RUN = """
+import sys, numpy as np, onnxruntime
+onnxruntime.set_default_logger_severity(4)
+try:
+    session = onnxruntime.InferenceSession(sys.argv[1])
+except Exception as error:
+    print(error)
+    sys.exit(5)
+fed = np.load(sys.argv[2])
+outputs = session.run(None, {value.name: fed[value.name] for value in session.get_inputs()})
+"""
+NEGATIVE = RUN + (
+    "was = any((fed[name] < 0).any() for name in fed.files)\n"
+    "sys.exit(1 if not was and any((value < 0).any() for value in outputs if value.dtype.kind == 'f') else 0)\n"
+)
+"""Fails where a negative number comes out and none went in."""
+
+
+def value(name: str, shape=("N", 3), kind: int = TensorProto.FLOAT) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def node(op: str, reads: str, gives: str, name: str, **attributes) -> onnx.NodeProto:
+    return helper.make_node(op, reads.split(), gives.split(), name=name, **attributes)
+
+
+def reduced(folder: Path, model: onnx.ModelProto, check: Path, *more: str, external: bool = False) -> Run:
+    path = folder / "model.onnx"
+    if external:
+        onnx.save(model, str(path), save_as_external_data=True, location="weights", size_threshold=0)
+    else:
+        onnx.save(model, str(path))
+    np.savez(folder / "inputs.npz", x=X)
+    given = (f"model={path}", "inputs=files", f"inputs.path={folder / 'inputs.npz'}")
+    return winnow(*given, *by_command(check, "{inputs}"), *more, folder=folder / "run")
+
+
+def script(folder: Path, text: str) -> Path:
+    path = folder / "check.py"
+    path.write_text(text)
+    return path
+
+
+def untaken(inner: str, *, before: bool) -> onnx.ModelProto:
+    """The branch for tensors of rank 3 is not taken; ONNX Runtime refuses it where it knows that the rank is 2."""
+    read = "p" if before else "x"
+    then = helper.make_graph(
+        [
+            helper.make_node("LSTM", [read, "w", "r"], ["", "state"], name="lstm", hidden_size=2),
+            node("Squeeze", "state zero", "t", "squeeze"),
+        ],
+        "then",
+        [],
+        [value("t", None)],
+    )
+    other = helper.make_graph(
+        [node("Tanh", read, "e0", "tanh"), node(inner, "e0", "e", "inner")], "else", [], [value("e", None)]
+    )
+    nodes = [
+        *([node("Abs", "x", "p", "before")] if before else []),
+        node("Shape", read, "shape", "shape"),
+        node("Size", "shape", "rank", "rank"),
+        node("Equal", "rank three", "is3d", "equal"),
+        node("If", "is3d", "b", "choice", then_branch=then, else_branch=other),
+        node("Abs" if inner == "Exp" else "Identity", "b", "a", "between"),
+        node("Neg" if inner == "Exp" else "Identity", "a", "y", "last"),
+    ]
+    constants = [
+        tensor("w", np.zeros((1, 8, 3), np.float32)),
+        tensor("r", np.zeros((1, 8, 2), np.float32)),
+        tensor("zero", np.array([0])),
+        tensor("three", np.array(3)),
+    ]
+    return model_of(nodes, [value("x", None)], [value("y", None)], constants)
+
+
+@pytest.mark.parametrize(("inner", "before"), [("Exp", False), ("Neg", True)])
+def test_recorded_shapes_lead_a_runtime_into_a_branch_that_is_not_taken(tmp_path: Path, inner: str, before: bool):
+    run = reduced(tmp_path, untaken(inner, before=before), script(tmp_path, NEGATIVE))
+    assert run.code == 0, run.output
+    assert run.result["culprits"] == (["last"] if inner == "Exp" else ["choice"])
+    assert run.result["nested"] == ([] if inner == "Exp" else ["choice.else_branch/inner"])
+    (said,) = [warning for warning in run.result["warnings"] if "rewritten for cutting" in warning]
+    assert "with the declared types of its inputs and outputs" in said
+    assert "another failure" in said
+    assert "with the declared types of its inputs and outputs" in (run.folder / "REPORT.md").read_text()
+
+
+CONSTANTS = [
+    helper.make_node("Constant", [], ["two"], name="two", value=tensor("", np.array(2, np.float32))),
+    node("Abs", "x", "a", "abs"),
+    node("Mul", "a two", "m", "culprit"),
+    node("Tanh", "m", "y", "tanh"),
+]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_constants_that_a_tool_wants_as_nodes(tmp_path: Path, dynamic: bool):
+    """A tool that looks for the value of a scale among the Constant nodes, and maybe for a dimension that is open."""
+    body = (
+        "constants = {name for node in model.graph.node if node.op_type == 'Constant' for name in node.output}\n"
+        "found = any(node.op_type == 'Mul' and constants & set(node.input) for node in model.graph.node)\n"
+    )
+    if dynamic:
+        body += "found &= any(d.dim_param for i in model.graph.input for d in i.type.tensor_type.shape.dim)\n"
+    model = model_of(CONSTANTS, [value("x")], [value("y")])
+    run = reduced(tmp_path, model, check_script(tmp_path, body + "sys.exit(1 if found else 0)"))
+    assert run.code == 0, run.output
+    assert run.result["culprits"] == (["abs", "culprit"] if dynamic else ["culprit"])
+    (said,) = [warning for warning in run.result["warnings"] if "rewritten for cutting" in warning]
+    assert "its Constant nodes" in said
+    assert ("declared types" in said) == dynamic
+    assert [one.op_type for one in run.model().graph.node][-2:] == (["Abs", "Mul"] if dynamic else ["Constant", "Mul"])
+
+
+def test_an_initializer_that_is_an_input_too(tmp_path: Path):
+    """Nothing is folded of what can be overridden: a node that should be gone is still there."""
+    nodes = [node("Abs", "x", "a", "abs"), node("Sqrt", "w", "root", "root"), node("Mul", "a root", "y", "mul")]
+    model = model_of(nodes, [value("x"), value("w", [3])], [value("y")], [tensor("w", np.ones(3, np.float32))])
+    text = (
+        "import sys, onnx, onnxruntime, os\n"
+        "options = onnxruntime.SessionOptions()\n"
+        "options.optimized_model_filepath = os.path.dirname(sys.argv[2]) + '/optimized.onnx'\n"
+        "onnxruntime.InferenceSession(sys.argv[1], options)\n"
+        "left = onnx.load(options.optimized_model_filepath)\n"
+        "sys.exit(1 if any(node.op_type == 'Sqrt' for node in left.graph.node) else 0)\n"
+    )
+    run = reduced(tmp_path, model, script(tmp_path, text))
+    assert (run.code, run.result["culprits"]) == (0, ["root"]), run.output
+    assert "w" in {one.name for one in run.model().graph.input} & {one.name for one in run.model().graph.initializer}
+
+
+def test_a_function_of_the_model(tmp_path: Path):
+    body = [node("Exp", "i", "u", "exp"), node("Neg", "u", "o", "neg")]
+    function = helper.make_function("mine", "F", ["i"], ["o"], body, [helper.make_opsetid("", 17)])
+    nodes = [node("Abs", "x", "a", "abs"), helper.make_node("F", ["a"], ["f"], name="call", domain="mine"),
+             node("Exp", "f", "y", "last")]  # fmt: skip
+    model = model_of(nodes, [value("x")], [value("y")], domains=["mine"], functions=[function])
+    # only the last node's own output hides that the call gives negative numbers
+    text = NEGATIVE.replace(
+        "sys.exit(1 if not was and", "import onnx\nsys.exit(1 if onnx.load(sys.argv[1]).functions or"
+    )
+    run = reduced(tmp_path, model, script(tmp_path, text), "strategy.inside=false")
+    assert (run.code, run.result["culprits"]) == (0, ["call"]), run.output
+
+
+def test_weights_beside_the_model(tmp_path: Path):
+    """The check knows the model by its weights, which lie in another file."""
+    nodes = [node("Abs", "x", "a", "abs"), node("Mul", "a w", "m", "culprit"), node("Tanh", "m", "y", "tanh")]
+    model = model_of(nodes, [value("x")], [value("y")], [tensor("w", np.full(3, -2, np.float32))])
+    run = reduced(tmp_path, model, script(tmp_path, NEGATIVE), external=True)
+    assert (run.code, run.result["culprits"]) == (0, ["culprit"]), run.output
+
+
+def test_a_failure_that_only_the_file_has(tmp_path: Path):
+    """Weights in a file of their own are what fails: candidates of this size carry theirs, so nothing smaller fails."""
+    nodes = [node("Abs", "x", "a", "abs"), node("Mul", "a w", "y", "mul")]
+    model = model_of(nodes, [value("x")], [value("y")], [tensor("w", np.full(3, -2, np.float32))])
+    check = check_script(tmp_path, "sys.exit(1 if any(t.external_data for t in model.graph.initializer) else 0)")
+    run = reduced(tmp_path, model, check, external=True)
+    assert run.code == 3, run.output
+    assert "nothing that is cut out of it does" in run.result["message"]
+    assert any("the file itself stands for the whole model" in warning for warning in run.result["warnings"])
+    assert (tmp_path / "weights").stat().st_size
+
+
+def test_a_failure_of_the_rewritten_model_is_not_the_users(tmp_path: Path):
+    """The file passes: what fails for shapes that were written into it is nothing to study."""
+    check = check_script(
+        tmp_path,
+        "sys.exit(1 if all(d.dim_value for i in model.graph.input for d in i.type.tensor_type.shape.dim) else 0)",
+    )
+    run = reduced(tmp_path, model_of(CONSTANTS, [value("x")], [value("y")]), check)
+    assert (run.code, run.result["checks"]["trust"]) == (4, 1), run.output
+
+
+def test_the_file_is_checked_once_and_its_verdict_is_its_own(tmp_path: Path):
+    check = check_script(
+        tmp_path,
+        f"open({str(tmp_path / 'seen')!r}, 'a').write(sys.argv[1] + '\\n')\nsys.exit(1 if 'culprit' in nodes else 0)",
+    )
+    run = reduced(tmp_path, model_of(CONSTANTS, [value("x")], [value("y")]), check)
+    assert run.result["culprits"] == ["culprit"]
+    seen = (tmp_path / "seen").read_text().split()
+    assert seen[0] == str(tmp_path / "model.onnx")
+    assert seen.count(seen[0]) == 1
+    again = reduced(tmp_path, model_of(CONSTANTS, [value("x")], [value("y")]), check)
+    assert again.result["checks"] == {**again.result["checks"], "search": 0, "trust": 0, "refine": 0}
+    assert (tmp_path / "seen").read_text().split() == seen
+
+
+def test_a_strict_rule_does_not_keep_the_whole_file(tmp_path: Path):
+    """The message names an initializer that nobody reads, which no candidate has."""
+    body = "print('more' if 'unread' in {tensor.name for tensor in model.graph.initializer} else 'less')\n"
+    check = check_script(tmp_path, f"{body}sys.exit(1 if 'culprit' in nodes else 0)")
+    model = model_of(CONSTANTS, [value("x")], [value("y")], [tensor("unread", X)])
+    run = reduced(tmp_path, model, check, "checker.same_failure=strict")
+    assert run.code == 0, run.output
+    assert any("of the same kind it is" in warning for warning in run.result["warnings"])
+    assert run.result["culprits"] == ["culprit"]
