@@ -39,8 +39,8 @@ class Loaded:
     """A model that is ready to be cut.
 
     ``sha256``: of the file and its external data. ``path``: the user's own file (of a link the target, where its
-    weights lie beside that only). ``studied``: the same, or what `sanitize` made of it. ``inherited``: what a parent of its own
-    (reference.model) tells, if it has one.
+    weights lie beside that only). ``studied``: the same, or what `sanitize` made of it. ``inherited``: what a
+    parent of its own (reference.model) tells, if it has one.
     """
 
     path: Path
