@@ -138,6 +138,18 @@ class Doubt:
             count = count.and_(self.fails(verdict))
         return count
 
+    def rates_of(self, judge: Judge, trial: Trial) -> Rates | None:
+        """Return the rates, that of failing measured again with what is known of a trial that fails, too.
+
+        Twenty repeats of the whole model may show a rate that is too high: then a failing set looks like one that does
+        not fail.
+        """
+        if self.rates is None:
+            return None
+        seen = self.counted(judge.counted(trial))
+        together = Count(self.whole.failed + seen.failed, self.whole.passed + seen.passed)
+        return Rates.measured(together, self.control) or self.rates
+
     # ---- noticing
 
     def repeat(

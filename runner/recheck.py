@@ -49,12 +49,14 @@ class Recheck:
         path = self._hand_over.write(judge.subject, trial, name)
         wanted = Answer.YES if name == REDUCED else Answer.NO
         allowance, spent = self._doubt.allowance(judge), 0.0
-        count = Count()
+        rates, count = self._doubt.rates, Count()
+        if name == REDUCED:
+            rates = self._doubt.rates_of(judge, trial)
         for verdict in self._handed_over(judge, trial, name, path):
             answer, spent = answer_of(verdict.outcome), spent + verdict.seconds
             count = count.and_(self._doubt.fails(verdict))
-            if self._doubt.rates:
-                decided = self._doubt.rates.decide(count, min(self._doubt.max_wrong, SEARCH_ERROR))
+            if rates:
+                decided = rates.decide(count, min(self._doubt.max_wrong, SEARCH_ERROR))
                 if decided or verdict.outcome is Outcome.UNRESOLVED:
                     return Ruling(decided or answer, verdict, count)
                 continue

@@ -17,8 +17,9 @@ from runner.recheck import HANDED_OVER
 from runner.schema.checker import Flaky
 from runner.stage import Stage
 from strategies.minimal import reduce
-from strategies.outcome import Outcome
+from strategies.outcome import Answer, Outcome
 from strategies.search import Search
+from strategies.sequential import Count, Rates
 from strategies.trial import Trial
 from tests.runner.test_session import FAIL, PASS, Numbers, needs, session
 
@@ -212,3 +213,19 @@ def test_a_flaky_check_is_noticed_in_a_refinement_too(tmp_path):
     assert one.preflight() is None
     one.reduce()
     assert one.doubt.rates is not None
+
+
+def test_an_answer_is_judged_by_its_own_repeats_too(tmp_path):
+    """The whole model failed in 18 of 20 repeats, by luck; 8 failures of 20 handed over are no reason to refuse."""
+    one = session(tmp_path, needs(7))
+    doubt = Doubt(Flaky.always, 0.01)
+    doubt.whole, doubt.control = Count(18, 2), Count(3, 17)
+    doubt.rates = Rates.measured(doubt.whole, doubt.control)
+    answer = Trial.of([7])
+    for attempt in range(12):
+        one.judge.journal.put(answer, attempt, FAIL if attempt < 8 else PASS, "doubt", "7", attempt)
+    rates = doubt.rates_of(one.judge, answer)
+    assert doubt.rates is not None
+    assert rates is not None
+    assert doubt.rates.decide(Count(8, 12), 0.01) is Answer.NO
+    assert rates.decide(Count(8, 12), 0.01) is None
