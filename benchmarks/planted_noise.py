@@ -201,7 +201,9 @@ class Conversion:
         ]
 
         # what is quantized finely: too much of it in a small network is no longer fine
-        self.share = 1.0 if spec.network in ("residual", "unet", "inception") else 0.2 if spec.network == "post-LN" else 0.3
+        self.share = (
+            1.0 if spec.network in ("residual", "unet", "inception") else 0.2 if spec.network == "post-LN" else 0.3
+        )
         self.fine = {name for name in self.sites if self.draw.random() < self.share}
 
     # Both take what is planted: site -> (kind, strength), so that a child is always made anew.
@@ -391,7 +393,15 @@ def places(conversion: Conversion, kind: str) -> list[str]:
 def culprits(spec: Spec, child: ModelProto, place: str, kind: str) -> frozenset[str]:
     """Return the nodes of what is planted."""
     if place.startswith("#"):
-        return frozenset({next(node.name for node in child.graph.node if place[1:] in [o.removesuffix("_half") for o in node.output])})
+        return frozenset(
+            {
+                next(
+                    node.name
+                    for node in child.graph.node
+                    if place[1:] in [o.removesuffix("_half") for o in node.output]
+                )
+            }
+        )
     if kind in ("weight", "weight scale"):
         if spec.dtype == "qdq":
             return frozenset({f"{place}_DequantizeLinear"})
@@ -570,7 +580,7 @@ def generated(spec: Spec, evaluator: Evaluator) -> Planted:
             return plant(spec, seed, evaluator)
         except Unfit as error:
             reasons.append(str(error))
-    raise Unfit(f"{spec.name}: no seed of {SEEDS}: {({one: reasons.count(one) for one in reasons})}")
+    raise Unfit(f"{spec.name}: no seed of {SEEDS}: { ({one: reasons.count(one) for one in reasons}) }")
 
 
 # ---- runs
@@ -606,7 +616,9 @@ class _Check(socketserver.StreamRequestHandler):
         try:
             with self.server.lock, np.errstate(all="ignore"):
                 error = judged(*words, evaluator=self.server.evaluator)
-            code, said = (3, "nothing to compare") if error is None else (int(error > 1), f"error {min(error, 1e30):.4g}")
+            code, said = (
+                (3, "nothing to compare") if error is None else (int(error > 1), f"error {min(error, 1e30):.4g}")
+            )
         except Exception as error:  # noqa: BLE001 - it is told
             code, said = 3, f"{type(error).__name__}: {error}"
         self.wfile.write(f"{code}\n{said}".encode())
@@ -676,7 +688,9 @@ def line(spec: Spec, way: Way, result: dict, first: str, last: str) -> str:
     if "cause" not in result:
         return f"{spec.name:42} {way.check:8} {way.first:5} exit {result['exit']}: {result['said']}"
     cause, checks = result["cause"], result["checks"]
-    main = next((one for one in cause["answers"] if set(one["culprits"]) == set(result["culprits"])), cause["answers"][0])
+    main = next(
+        (one for one in cause["answers"] if set(one["culprits"]) == set(result["culprits"])), cause["answers"][0]
+    )
     return (
         f"{spec.name:42} {way.check:8} {way.first:5} {first:6} {last:6} {cause['status']:10} {len(main['instances']):3} "
         f"{shown(cause['whole']):>11} {shown(main['good_outputs']):>11} {shown(main['good_inputs']):>11} "
@@ -731,7 +745,11 @@ def main(arguments: list[str] | None = None) -> None:
             ways = [way for way in WAYS if given.ways in way.check]
             with ThreadPoolExecutor(2) as pool:
                 for way, result in zip(ways, pool.map(lambda way: ask(planted, way, out, at), ways), strict=True):
-                    judge = [set(result["cause"]["answers"][0]["culprits"]), set(result["culprits"])] if "cause" in result else []
+                    judge = (
+                        [set(result["cause"]["answers"][0]["culprits"]), set(result["culprits"])]
+                        if "cause" in result
+                        else []
+                    )
                     first, last = [right(planted, one, evaluator) for one in judge] or ["-", "-"]
                     rows.append((spec, way, result, first, last))
                     print(line(spec, way, result, first, last), flush=True)
@@ -742,7 +760,10 @@ def main(arguments: list[str] | None = None) -> None:
             some = [row for row in rows if row[0].held is half and row[1] == way]
             if some:
                 count = {what: sum(test(row) for row in some) for what, test in TOTALS.items()}
-                print(f"{way.check:8} first={way.first:5} of {len(some)}: " + ", ".join(f"{what} {n}" for what, n in count.items()))
+                print(
+                    f"{way.check:8} first={way.first:5} of {len(some)}: "
+                    + ", ".join(f"{what} {n}" for what, n in count.items())
+                )
 
 
 TOTALS: dict[str, Callable[[tuple], bool]] = {

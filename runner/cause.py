@@ -5,7 +5,8 @@ that was meant for the model's outputs. Two experiments on the whole model, judg
 
 (a) with good values in place of what the set gives, the model passes: whatever makes it fail lies in the set or
     upstream of it;
-(b) with good values in place of what the set reads, it still fails as badly: what lies upstream does not matter.
+(b) with good values in place of what the set reads, it still fails as badly. All that what depends on the set reads
+from elsewhere is good then, too, so that nothing upstream of the set or beside it has a share in the failure.
 
 Both together say that the failure arises inside. A fusion that is wrong is wrong wherever its pattern stands, so where
 one set does not explain the failure, all sets of its pattern are tested together. After that the search goes on without
@@ -15,16 +16,16 @@ what is healed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 
 from runner.doubt import SEARCH_ERROR, Doubt
 from runner.journal import Journal
 from runner.judge import Judge
-from runner.model.pattern import instances, pieces
-from runner.model.splice import ancestors, depends_on, outside_reads
-from runner.subjects.spliced import Good, Spliced
+from runner.model.pattern import instances
+from runner.model.splice import ancestors, depends_on
+from runner.subjects.spliced import Spliced
 from runner.subjects.subgraph import Subgraph
 from runner.verdict import MEASURE, Verdict
 from strategies.outcome import Answer, Outcome
@@ -79,8 +80,9 @@ class Experiment:
 class Tested:
     """An answer and its experiments.
 
-    ``healed``: the elements that got good values around them: the answer, or all ``instances`` of its pattern.
+    ``healed``: the elements that got good values in their place: the answer, or instances of its pattern as well.
     ``good_outputs``, ``good_inputs``: the experiments (a) and (b); None: not made, since the other one had decided.
+    ``elsewhere``: the elements among which the cause may be instead.
     """
 
     answer: Trial
@@ -89,6 +91,7 @@ class Tested:
     good_outputs: Experiment | None = None
     good_inputs: Experiment | None = None
     proven: bool = False
+    elsewhere: frozenset[int] = frozenset()
 
     @property
     def heals(self) -> bool:
@@ -159,30 +162,28 @@ class Prover:
         whole = self.judge.journal.get(self._base.space.whole, 0)
         self._whole = Experiment.of(whole) if whole else Experiment(Outcome.FAIL)
         signature = self.judge.baseline
-        self._alive = signature is not None and not signature.about_values
-        self._judges: dict[Good, Judge] = {}
+        alive = signature is not None and not signature.about_values
+        name = f"judged at the model's own outputs{', all that stays is computed' if alive else ''}"
+        self._spliced = self.judge.beside(Spliced(self._base, alive), self.causes.journal(name))
 
     def prove(self, answer: Trial) -> Cause:
         """Return what is known about the cause, once an answer was found."""
         if self._base.closure is Closure.ANCESTORS:
             reason = "strategy.reduce_inputs=false: the check is fed the model's own inputs only"
             return self._end(Status.UNTESTED, [Tested(answer, answer)], reason=reason)
-        first = self._test(answer)
-        if first.unanswered:
-            return self._end(Status.UNTESTED, [first], reason=first.unanswered)
-        tested, failing = [first], [] if first.heals else [first]
-        left = self._beyond(self._base.space.order, first)
+        tested = [self._test(answer)]
+        if tested[0].unanswered:
+            return self._end(Status.UNTESTED, tested, reason=tested[0].unanswered)
+        left = self._base.space.order
         while not tested[-1].proven:
+            if joint := self._joint(tested):
+                return joint
+            left = tuple(index for index in left if index in tested[-1].elsewhere)
             following = self._following(left)
             if following is None:
-                reason = "the checks for it were used up" if self._exhausted else self._why(first)
+                reason = "the checks for it were used up" if self._exhausted else self._why(tested[0])
                 return self._end(Status.NOT_PROVEN, tested, reason=reason)
             tested.append(self._test(following))
-            if not tested[-1].heals:
-                failing.append(tested[-1])
-                if joint := self._joint(tested, failing):
-                    return joint
-            left = self._beyond(left, tested[-1])
         return self._end(Status.PROVEN, tested, causes=(len(tested) - 1,))
 
     def _following(self, order: tuple[int, ...]) -> Trial | None:
@@ -199,59 +200,93 @@ class Prover:
     # ---- one answer
 
     def _test(self, answer: Trial) -> Tested:
-        """Make both experiments; on all instances of the answer's pattern where those on itself do not hold."""
-        alone = self._both(Tested(answer, answer, (answer.elements,)))
-        if alone.proven or alone.unanswered or self._exhausted:
+        """Make both experiments; with the other instances of the answer's pattern where they do not hold."""
+        outputs = self._without(answer)
+        alone = Tested(answer, answer, (answer.elements,), outputs)
+        if alone.heals:
+            inputs = self._from(answer)
+            above = ancestors(self._base.graph, answer.elements)
+            alone = replace(alone, good_inputs=inputs, proven=inputs.as_bad_as(self._whole), elsewhere=above)
+        else:
+            alone = replace(alone, elsewhere=self._everything - answer.elements)
+        return alone if alone.proven or alone.unanswered or self._exhausted else self._instances(alone)
+
+    def _instances(self, alone: Tested) -> Tested:
+        """Test all instances of an answer's pattern; return one that is the cause, or the answer as it was tested."""
+        copies = instances(self._base.graph, alone.answer.elements, self._base.types_of_all)
+        every = Trial(frozenset().union(alone.answer.elements, *copies))
+        if every in (alone.answer, self._base.space.whole):
             return alone
-        copies = instances(self._base.graph, answer.elements, self._base.types_of_all)
-        everywhere = Trial(frozenset().union(answer.elements, *copies))
-        if everywhere in (answer, self._base.space.whole):
-            return alone
-        together = self._both(Tested(answer, everywhere, copies))
-        return together if together.proven else alone
-
-    def _both(self, tested: Tested) -> Tested:
-        healed = tested.healed
-        outputs = self._made(healed, Good.OUTPUTS)
-        tested = replace(tested, good_outputs=outputs)
-        if not tested.heals:
-            return tested
-        inputs = self._made(healed, Good.INPUTS)
-        tested = replace(tested, good_inputs=inputs)
-        if inputs.as_bad_as(self._whole):
-            return replace(tested, proven=True)
-        return self._with_first_inputs(tested) or tested
-
-    def _with_first_inputs(self, tested: Tested) -> Tested | None:
-        """Test pieces of which some act through others, so that good values in between would silence them.
-
-        Only what the first pieces read is good then, which leaves room for a fault between the pieces. There is none
-        if the whole model already passes with good values in place of what the first pieces give.
-        """
-        healed, graph = tested.healed, self._base.graph
-        parts = pieces(graph, healed.elements)
-        if len(parts) < 2 or not self._subject(Good.INPUTS).splice(healed).silent:
-            return None
-        first = [part for part in parts if not any(part & (depends_on(graph, other) - other) for other in parts)]
-        if not first or len(first) == len(parts):
-            return None
-        top = self._made(Trial(frozenset().union(*first)), Good.OUTPUTS)
-        if top.outcome is not Outcome.PASS:
-            return None
-        inputs = self._made(healed, Good.FIRST_INPUTS)
-        return replace(tested, good_inputs=inputs, proven=True) if inputs.as_bad_as(self._whole) else None
-
-    def _made(self, trial: Trial, good: Good) -> Experiment:
-        graph = self._base.graph
-        if good is Good.OUTPUTS and all(graph.producers.get(name) in trial for name in graph.outputs):
-            return Experiment(Outcome.PASS, 0.0 if self._whole.measure is not None else None, "it gives all outputs")
-        if good is not Good.OUTPUTS and not outside_reads(graph, trial.elements):
-            return replace(self._whole, reason="it reads the model's own inputs alone")
-        self._left -= 1
-        label = f"the whole model, good values in place of the {good.value} of {_nodes(trial)}"
-        ruling = self.doubt.rule(
-            self._judge(good), trial, "cause", label, "cause", error=SEARCH_ERROR, spent=self.spent
+        if alone.heals:
+            # what is upstream matters: good values in place of the instances below would only hide it
+            copies = tuple(copy for copy in copies if copy <= alone.elsewhere | alone.answer.elements)
+            every = Trial(frozenset().union(alone.answer.elements, *copies))
+            if every == alone.answer:
+                return alone
+        outputs = self._without(every)
+        if outputs.outcome is not Outcome.PASS:
+            # the cause needs none of them, or more than them
+            return replace(alone, elsewhere=alone.elsewhere - every.elements)
+        together = Tested(alone.answer, every, copies, outputs)
+        if not alone.heals:
+            inputs = self._from(alone.answer, every)
+            if inputs.as_bad_as(self._whole):
+                return replace(together, good_inputs=inputs, proven=True)
+        return self._last_needed(together) or replace(
+            alone,
+            elsewhere=alone.elsewhere & (every.elements | ancestors(self._base.graph, every.elements)),
         )
+
+    def _last_needed(self, together: Tested) -> Tested | None:
+        """Find the instance that decides: good values for those before it do not heal the model, with it they do.
+
+        It lies below no instance that gets good values, so that its own effect reaches the outputs, if any does.
+        """
+        copies = sorted(together.instances, key=max)
+        low, high = 0, len(copies)  # the first ``low`` do not heal, the first ``high`` do
+        outputs, before = together.good_outputs, self._whole
+        while high - low > 1:
+            if self._exhausted:
+                return None
+            middle = (low + high) // 2
+            found = self._without(_union(copies[:middle]))
+            if found.outcome is Outcome.PASS:
+                high, outputs = middle, found
+            else:
+                low, before = middle, found
+        healed, instance = _union(copies[:high]), Trial(copies[high - 1])
+        answer = instance if instance == together.answer else self._following(tuple(sorted(instance.elements)))
+        if answer is None or self._exhausted:
+            return None
+        inputs = self._from(answer, healed)
+        if not inputs.as_bad_as(before):
+            return None
+        return Tested(answer, healed, tuple(copies), outputs, inputs, proven=True)
+
+    # ---- experiments
+
+    def _without(self, healed: Trial) -> Experiment:
+        """Experiment (a): good values in place of what some nodes give."""
+        graph = self._base.graph
+        if all(graph.producers.get(name) in healed for name in graph.outputs):
+            return Experiment(Outcome.PASS, 0.0 if self._whole.measure is not None else None, "it gives all outputs")
+        label = f"the whole model, good values in place of the outputs of {_nodes(healed)}"
+        return self._made(Trial(self._everything - healed.elements), label)
+
+    def _from(self, answer: Trial, healed: Trial | None = None) -> Experiment:
+        """Experiment (b): only what depends on some nodes is computed; all that it reads from elsewhere is good.
+
+        ``healed``: these have good outputs, but for the ones asked about.
+        """
+        others = (healed.elements if healed else frozenset()) - answer.elements
+        kept = depends_on(self._base.graph, answer.elements, others)
+        return self._made(Trial(kept), f"the whole model, good values in place of the inputs of {_nodes(answer)}")
+
+    def _made(self, kept: Trial, label: str) -> Experiment:
+        if kept == self._base.space.whole:
+            return replace(self._whole, reason="it is the whole model")
+        self._left -= 1
+        ruling = self.doubt.rule(self._spliced, kept, "cause", label, "cause", error=SEARCH_ERROR, spent=self.spent)
         if ruling is None:
             return Experiment(Outcome.UNRESOLVED, reason="the budget was reached")
         experiment = Experiment.of(ruling.verdict)
@@ -259,52 +294,36 @@ class Prover:
             return replace(experiment, outcome=Outcome.UNRESOLVED, reason="the check is too flaky to tell")
         return experiment
 
-    def _judge(self, good: Good) -> Judge:
-        if good not in self._judges:
-            name = f"good {good.value}{', silent nodes shown' if self._alive else ''}"
-            subject = Spliced(self._base, good, self._alive)
-            self._judges[good] = self.judge.beside(subject, self.causes.journal(name))
-        return self._judges[good]
-
-    def _subject(self, good: Good) -> Spliced:
-        subject = self._judge(good).subject
-        assert isinstance(subject, Spliced)
-        return subject
+    @property
+    def _everything(self) -> frozenset[int]:
+        return self._base.space.whole.elements
 
     # ---- several answers
 
-    def _beyond(self, order: Sequence[int], tested: Tested) -> tuple[int, ...]:
-        """Return where the cause may be instead: upstream of an answer that heals, else anywhere but there."""
-        if tested.heals:
-            above = ancestors(self._base.graph, tested.healed.elements)
-            return tuple(index for index in order if index in above)
-        return tuple(index for index in order if index not in tested.healed)
-
-    def _joint(self, tested: list[Tested], failing: list[Tested]) -> Cause | None:
-        """Return the cause if the answers so far heal the whole model together, and none of them is dispensable."""
-        if len(failing) < 2 or failing[-1].proven or self._exhausted:
+    def _joint(self, tested: list[Tested]) -> Cause | None:
+        """Return the cause if the answers so far heal the whole model together, and each of them fails by itself."""
+        failing = [one for one in tested if not one.heals]
+        if len(failing) < 2 or tested[-1].heals or self._exhausted:
             return None
-        together = self._made(_union(failing), Good.OUTPUTS)
-        if together.outcome is not Outcome.PASS:
+        union = _union(one.answer.elements for one in failing)
+        if self._without(union).outcome is not Outcome.PASS:
             return None
-        needed, effects = list(failing), {}
-        for one in failing:
-            rest = [other for other in needed if other is not one]
-            if not rest or self._exhausted:
+        effects: dict[int, float] = {}
+        for at, one in enumerate(tested):
+            if one not in failing:
+                continue
+            if self._exhausted:
                 return None
-            without = self._made(_union(rest), Good.OUTPUTS)
-            if without.outcome is Outcome.UNRESOLVED:
-                return None
-            if without.outcome is Outcome.PASS:
-                needed = rest
-            else:
-                effects[tested.index(one)] = without.measure or 0.0
+            inputs = self._from(one.answer, union)
+            if inputs.outcome is Outcome.FAIL:
+                tested[at] = replace(one, good_inputs=inputs)
+                effects[at] = inputs.measure or 0.0
+        needed = [tested[at].answer.elements for at in effects]
         if len(needed) < 2 or self._exhausted:
             return None
-        inputs = self._made(_union(needed), Good.INPUTS)
-        if not inputs.as_bad_as(self._whole):
+        if len(needed) < len(failing) and self._without(_union(needed)).outcome is not Outcome.PASS:
             return None
-        causes = tuple(tested.index(one) for one in needed)
+        causes = tuple(effects)
         return self._end(Status.JOINT, tested, causes=causes, main=max(causes, key=lambda at: (effects[at], -at)))
 
     def _end(
@@ -341,8 +360,8 @@ class Prover:
         return self._left <= 0 or self.spent()
 
 
-def _union(tested: Sequence[Tested]) -> Trial:
-    return Trial(frozenset().union(*(one.healed.elements for one in tested)))
+def _union(sets: Iterable[Collection[int]]) -> Trial:
+    return Trial(frozenset().union(*sets))
 
 
 def _nodes(trial: Trial) -> str:
