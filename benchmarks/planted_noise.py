@@ -83,8 +83,8 @@ SPECS = tuple(
             "detector|fp16|before|weight",
             "detector|qdq|both|two: clipped, alpha",
             "recurrent|qdq|many after|zero point",
-            "recurrent|fp16|before|overflow",
-            "recurrent|qdq|both|two: coarse, weight scale",
+            "recurrent|fp16|before|cancel",
+            "residual|qdq|before|two: alpha, weight scale",
             "pre-LN|qdq|after|every weight scale",
             "inception|fp16|only before|cancel",
             "unet|qdq|many both|coarse",
@@ -141,18 +141,22 @@ def worst(values: Mapping[str, np.ndarray], good: Mapping[str, np.ndarray], name
 # ---- what a set of nodes does alone, by ONNX Runtime
 
 
-def alone(planted: Planted, nodes: Collection[str], evaluator: Evaluator) -> float | None:
-    """Return the error of some nodes of the child on good values; None: it has none to read, or to compare with."""
+def alone(planted: Planted, nodes: Collection[str], evaluator: Evaluator, *, made_too: bool = False) -> float | None:
+    """Return the error of some nodes of the child on good values; None: it has none to read, or to compare with.
+
+    ``made_too``: what no tensor of the parent tells (a quantized tensor) holds what its node makes of good values.
+    """
     graph = planted.child.graph
     kept = [node for node in graph.node if node.name in nodes]
     made = {name for node in kept for name in node.output}
     values = {one.name: numpy_helper.to_array(one) for one in graph.initializer}
+    good = evaluator.run(planted.child, planted.feeds, planted.good) if made_too else planted.good
     for node in kept:
         for name in node.input:
             if name and name not in made and name not in values:
-                if name not in planted.good:
+                if name not in good:
                     return None
-                values[name] = planted.good[name]
+                values[name] = good[name]
     for node in kept:
         values |= evaluator.node(node, values)
     others = {name for node in graph.node if node.name not in nodes for name in node.input}
@@ -160,11 +164,11 @@ def alone(planted: Planted, nodes: Collection[str], evaluator: Evaluator) -> flo
     return worst(values, planted.good, shown) if shown else None
 
 
-def minimal(planted: Planted, nodes: Collection[str], evaluator: Evaluator) -> bool:
+def minimal(planted: Planted, nodes: Collection[str], evaluator: Evaluator, *, made_too: bool = False) -> bool:
     """Whether some nodes fail alone, and fail no more whichever of them is left out."""
 
     def fails(some: Collection[str]) -> bool:
-        error = alone(planted, some, evaluator)
+        error = alone(planted, some, evaluator, made_too=made_too)
         return error is not None and error > 1
 
     return fails(nodes) and not any(fails(set(nodes) - {one}) for one in nodes if len(nodes) > 1)
@@ -294,7 +298,9 @@ class Conversion:
                 by = 0.5 / (strength * RTOL * largest)
                 steps = [("Mul", by), ("Add", CANCELED), ("Sub", CANCELED), ("Mul", 1 / by)]
             elif kind == "overflow":
-                by = 65504 / (strength * largest)
+                by = 65504 * strength / largest
+                if by > 65504:
+                    raise Unfit("its factor would be out of fp16's range")
                 steps = [("Mul", by), ("Min", 3e38), ("Max", -3e38), ("Mul", 1 / by)]
             else:
                 continue
@@ -374,7 +380,7 @@ ATTRIBUTES = {"alpha": "LeakyRelu", "epsilon": "LayerNormalization", "axis": "So
 STRENGTHS = {
     "clipped": (0.5, 0.3, 0.15, 0.05), "coarse": (6.0, 12.0, 20.0, 40.0), "zero point": (0.1, 0.25, 0.4),
     "weight scale": (1.5, 3.0, 8.0), "weight": (1, 3), "axis": (1,), "epsilon": (0.5, 4.0),
-    "alpha": (0.5, 0.9, -0.8, 2.0, -2.0), "cancel": (8.0, 16.0, 24.0, 40.0), "overflow": (2.0, 4.0, 8.0, 20.0),
+    "alpha": (0.5, 0.9, -0.8, 2.0, -2.0), "cancel": (8.0, 16.0, 24.0, 40.0), "overflow": (1.3, 2.0, 4.0, 8.0),
 }  # fmt: skip
 
 
@@ -655,7 +661,8 @@ WAYS = (Way("compare", "start"), Way("compare", "end"), Way("measured", "start")
 def right(planted: Planted, nodes: Collection[str], evaluator: Evaluator) -> str:
     """Return ``right`` for a set that holds a faulty node and of which none can be spared, else what it is."""
     held = [fault for fault in planted.faults if fault & set(nodes)]
-    if held and (set(nodes) in planted.faults or minimal(planted, nodes, evaluator)):
+    # what a quantized tensor should hold may be told by its node, or by nobody: both are right
+    if held and (set(nodes) in planted.faults or any(minimal(planted, nodes, evaluator, made_too=x) for x in (0, 1))):
         return "right"
     if held:
         return "large"

@@ -29,8 +29,8 @@ from runner.subjects.spliced import Spliced
 from runner.subjects.subgraph import Subgraph
 from runner.verdict import MEASURE, Verdict
 from strategies.outcome import Answer, Outcome
-from strategies.search import Claim, Search
-from strategies.space import Closure
+from strategies.search import Claim, Search, Step
+from strategies.space import Closure, Space
 from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
@@ -130,11 +130,12 @@ class Cause:
 class Causes:
     """How answers are shown to be the cause.
 
-    ``journal``: opens the journal of a stage, by its name. ``most``: questions that may be asked for it; None: as many
-    as the search asked.
+    ``journal``: opens the journal of a stage, by its name. ``search``: for further answers. ``most``: questions that
+    may be asked for it; None: as many as the search asked.
     """
 
     journal: Callable[[str], Journal]
+    search: Callable[[Space], Step]
     most: int | None = None
 
 

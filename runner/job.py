@@ -171,7 +171,7 @@ def _reduce(job: Job) -> Summary:
             find_min_good=settings.result.find_min_good,
             hand_over=handed,
             refiner=_refinements(job, judge, loaded, search),
-            causes=_causes(job, judge),
+            causes=_causes(job, judge, subject),
         )
         ending = _ended(session, lambda: _question(job, session, judge, subject, loaded))
         if ending.status == "interrupted":
@@ -298,12 +298,19 @@ def _refinements(job: Job, judge: Judge, loaded: Loaded, search: Callable[[Space
     return Refinements(journal, settings.strategy.trim, descents)
 
 
-def _causes(job: Job, judge: Judge) -> Causes | None:
-    """How an answer is shown to be the cause; a person is asked no more questions than the search has."""
+def _causes(job: Job, judge: Judge, subject: Subgraph) -> Causes | None:
+    """How an answer is shown to be the cause; a person is asked no more questions than the search has.
+
+    If it is not, the end that misled the search, where the user chose one, is not looked for first again.
+    """
     strategy = job.settings.strategy
     if strategy.find is not Find.cause:
         return None
-    return Causes(lambda name: job.journals.stage(judge.journal, name), strategy.cause_checks)
+
+    def search(space: Space) -> Step:
+        return SEARCHES[strategy.search](space, strategy.extra_checks, first_end(FirstEnd.auto, subject, judge.baseline))
+
+    return Causes(lambda name: job.journals.stage(judge.journal, name), search, strategy.cause_checks)
 
 
 def first_end(wanted: FirstEnd, subject: Subgraph, failure: Signature | None) -> First:

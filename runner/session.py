@@ -187,7 +187,7 @@ class Session:
             rest = self.doubt.rule(self.judge, space.whole, "cause", label, "cause", spent=self._spent)
             if rest is None or rest.answer is not Answer.YES:
                 return None
-            inquiry = self._inquiry(space, "cause", questions)
+            inquiry = self._inquiry(space, "cause", questions, causes.search)
             inquiry.note(space.whole, Answer.YES)
             done = self._found(inquiry) if self.doubt.rates else inquiry.run()
             if done.trial and not inquiry.stopped:
@@ -280,11 +280,17 @@ class Session:
 
     # ---- trust
 
-    def _inquiry(self, space: Space | None = None, purpose: str = "search", most: float = math.inf) -> Inquiry:
-        where = space or self._space
+    def _inquiry(
+        self,
+        space: Space | None = None,
+        purpose: str = "search",
+        most: float = math.inf,
+        step: Callable[[Space], Step] | None = None,
+    ) -> Inquiry:
+        where, first = space or self._space, step or self._step
 
         def start(known: dict[Trial, Answer]) -> Search:
-            return Search(where, self._step(where), known)
+            return Search(where, first(where), known)
 
         return Inquiry(self.judge, self.doubt, start, self.means, purpose, most)
 
