@@ -84,7 +84,7 @@ SPECS = tuple(
             "detector|qdq|both|two: clipped, alpha",
             "recurrent|qdq|many after|zero point",
             "recurrent|fp16|before|cancel",
-            "residual|qdq|before|two: alpha, weight scale",
+            "recurrent|qdq|before|clipped",
             "pre-LN|qdq|after|every weight scale",
             "inception|fp16|only before|cancel",
             "unet|qdq|many both|coarse",
@@ -675,7 +675,7 @@ def ask(planted: Planted, way: Way, folder: Path, at: Path) -> dict:
     argv = [sys.executable, "-m", "runner", f"model={at / 'child.onnx'}", f"reference.model={at / 'parent.onnx'}",
             "inputs=files", f"inputs.path={at / 'inputs.npz'}", "target.optimization=none",
             f"target.rounding={'on' if planted.spec.dtype == 'fp16' else 'off'}", "checker.flaky=never",
-            f"strategy.first={way.first}", *way.options(folder), f"hydra.run.dir={run}"]  # fmt: skip
+            f"strategy.first={way.first}", *(["strategy.cause_checks=60"] if planted.joint else []), *way.options(folder), f"hydra.run.dir={run}"]  # fmt: skip
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     (at / f"{run.name}.txt").write_text(shlex.join(argv) + "\n" + done.stdout + done.stderr)
     if done.returncode:

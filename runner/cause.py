@@ -37,6 +37,7 @@ log = logging.getLogger(__name__)
 
 SHARE = 0.25
 """Part of the whole model's measure from which on a failure counts as as bad."""
+USED_UP = "the checks for it were used up: strategy.cause_checks=100, say, allows more"
 LEAST_QUESTIONS = 2
 """The two experiments on the first answer are made in any case."""
 
@@ -182,7 +183,7 @@ class Prover:
             left = tuple(index for index in left if index in tested[-1].elsewhere)
             following = self._following(left)
             if following is None:
-                reason = "the checks for it were used up" if self._exhausted else self._why(tested[0])
+                reason = USED_UP if self._exhausted else self._why(tested[0])
                 return self._end(Status.NOT_PROVEN, tested, reason=reason)
             tested.append(self._test(following))
         return self._end(Status.PROVEN, tested, causes=(len(tested) - 1,))
