@@ -23,7 +23,7 @@ class Evaluator:
     def __init__(self) -> None:
         self._sessions: dict[object, onnxruntime.InferenceSession] = {}
 
-    def run(self, model: ModelProto, feeds: Mapping[str, np.ndarray], good: Mapping[str, np.ndarray] = {}) -> Values:  # noqa: B006
+    def run(self, model: ModelProto, feeds: Mapping[str, np.ndarray], good: Mapping[str, np.ndarray] = {}) -> Values:
         """Return what every tensor holds; those in ``good`` hold that, whatever their node makes."""
         values = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer} | dict(feeds)
         for node in model.graph.node:

@@ -21,7 +21,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -118,6 +118,7 @@ class Planted:
     error: float = 0.0
     healthy: float = 0.0
     local: list[float] = field(default_factory=list)
+    seed: int = 0
 
     @property
     def joint(self) -> bool:
@@ -460,7 +461,7 @@ class Order:
             free = self.below(set(roots) - noise, noise)
             fed = [name for name in fault if name in free] if roots else []
             weights = {one for one in roots if one.endswith("_DequantizeLinear")}
-            if not fed or fed and not (set(fed) & self.below(set(roots) - weights - noise, noise)):
+            if not fed or (fed and not (set(fed) & self.below(set(roots) - weights - noise, noise))):
                 return "only before"
             return "before"
         return "beside"
@@ -562,7 +563,7 @@ def _faults(conversion: Conversion, evaluator: Evaluator) -> dict[str, tuple[str
         draw.shuffle(options)
         chosen = options[:3] if every else options[:1]
         for strength in STRENGTHS[kind]:
-            trial = {place: (kind, strength) for place in chosen}
+            trial = dict.fromkeys(chosen, (kind, strength))
             if LOUD * 1.1 <= error_of(conversion.made(trial), evaluator) < 150:
                 found |= trial
                 break
@@ -579,11 +580,11 @@ def error_of(planted: Planted, evaluator: Evaluator) -> float:
 
 
 def generated(spec: Spec, evaluator: Evaluator) -> Planted:
-    """Return the first seed's model that has all properties."""
+    """Return the first seed's model that has all properties. Raises Unfit."""
     reasons = []
     for seed in range(spec.seed, spec.seed + SEEDS):
         try:
-            return plant(spec, seed, evaluator)
+            return replace(plant(spec, seed, evaluator), seed=seed)
         except Unfit as error:
             reasons.append(str(error))
     raise Unfit(f"{spec.name}: no seed of {SEEDS}: { ({one: reasons.count(one) for one in reasons}) }")
@@ -747,7 +748,7 @@ def main(arguments: list[str] | None = None) -> None:
                 continue
             at = out / spec.name.replace(" ", "_").replace(":", "").replace(",", "")
             write(planted, at)
-            print(f"# {spec.name}: {len(planted.child.graph.node)} nodes, {planted.error:.1f} tolerances off, "
+            print(f"# {spec.name} (seed {planted.seed}): {len(planted.child.graph.node)} nodes, {planted.error:.1f} tolerances off, "
                   f"{planted.healthy:.2f} without the fault; {len(planted.noise)} x noise", flush=True)  # fmt: skip
             ways = [way for way in WAYS if given.ways in way.check]
             with ThreadPoolExecutor(2) as pool:

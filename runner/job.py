@@ -18,7 +18,6 @@ from runner.account import account, pass_rate
 from runner.answers import answered, files_of, with_rest
 from runner.artifacts import Artifacts
 from runner.candidate import Sample
-from runner.cause import Causes
 from runner.checkers.audited import Audited
 from runner.checkers.checker import Checker, Tools
 from runner.checkers.interactive import InteractiveCheck
@@ -37,6 +36,7 @@ from runner.judge import Judge
 from runner.loading import Loaded, clean_up, load, record_target
 from runner.model.graph import Graph
 from runner.parent import check_map
+from runner.prover import Causes
 from runner.refine import Refinements
 from runner.report.bundle import write_bundle
 from runner.report.progress import LogObserver, observer
@@ -308,7 +308,9 @@ def _causes(job: Job, judge: Judge, subject: Subgraph) -> Causes | None:
         return None
 
     def search(space: Space) -> Step:
-        return SEARCHES[strategy.search](space, strategy.extra_checks, first_end(FirstEnd.auto, subject, judge.baseline))
+        return SEARCHES[strategy.search](
+            space, strategy.extra_checks, first_end(FirstEnd.auto, subject, judge.baseline)
+        )
 
     return Causes(lambda name: job.journals.stage(judge.journal, name), search, strategy.cause_checks)
 

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from runner.cause import Cause, Causes, Prover
+from runner.cause import Cause
 from runner.checkers.interactive import Undo
 from runner.doubt import ANSWER, CONTROL, HEALTHY, REMOVAL, WHOLE, ContradictionError, Doubt, IndistinctError
 from runner.ending import Ending
@@ -15,6 +15,7 @@ from runner.errors import CannotJudge
 from runner.handover import REDUCED, HandOver
 from runner.inquiry import Inquiry, Means
 from runner.judge import Judge
+from runner.prover import Causes, Prover
 from runner.recheck import Recheck
 from runner.schema.checker import Flaky
 from runner.stage import Refiner, Stage, Standing

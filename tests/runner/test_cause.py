@@ -202,10 +202,10 @@ def test_measures_of_a_command_and_of_a_function(tmp_path: Path) -> None:
         "import numpy as np, onnxruntime\n"
         "def check(model, inputs, expected):\n"
         "    session = onnxruntime.InferenceSession(model, providers=['CPUExecutionProvider'])\n"
-        "    names = [one.name for one in session.get_outputs() if one.name in expected]\n"
+        "    names = [one.name for one in session.get_outputs() if one.name in expected[0]]\n"
         "    if not names: return 'unresolved'\n"
-        "    made = session.run(names, inputs)\n"
-        "    pairs = [(a, expected[n]) for n, a in zip(names, made)]\n"
+        "    made = session.run(names, inputs[0])\n"
+        "    pairs = [(a, expected[0][n]) for n, a in zip(names, made)]\n"
         "    worst = max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in pairs)\n"
         "    return {'outcome': worst <= 0.01, 'measure': worst / 0.01}\n"
     )
@@ -213,6 +213,7 @@ def test_measures_of_a_command_and_of_a_function(tmp_path: Path) -> None:
     regex = command(tmp_path, "checker.measure='error ([0-9.e+-]+)'")
     for name, check in (("command", regex), ("python", function)):
         run = winnow(*given, *check, folder=tmp_path / name)
+        assert run.code == 0, run.output
         assert (run.result["culprits"], run.result["cause"]["status"]) == (["fault"], "proven"), run.output
         assert run.result["cause"]["whole"]["measure"] == pytest.approx(16.9, abs=0.5)
         assert run.result["cause"]["answers"][0]["good_inputs"]["measure"] == pytest.approx(16.7, abs=0.5)
