@@ -72,24 +72,29 @@ class Network:
         self.draw = np.random.default_rng(self.seed)
 
     def weight(self, *shape: int, gain: float = 1.0) -> str:
+        """Add a random weight that keeps values of about one size."""
         fan = int(np.prod(shape[1:])) if len(shape) == 4 else shape[0]
         return self.constant(self.draw.normal(0, gain / np.sqrt(fan), shape).astype(np.float32), "w")
 
     def constant(self, value: object, prefix: str = "c") -> str:
+        """Add a constant."""
         name = f"{prefix}{len(self.weights)}"
         self.weights[name] = np.asarray(value)
         return name
 
     def add(self, operator: str, *inputs: str, out: str = "", **attributes: object) -> str:
+        """Add a node with one output, and return that."""
         name = out or f"{operator.lower()}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(operator, list(inputs), [name], name=f"/{name}", **attributes))
         return name
 
     def input(self, name: str, *shape: int) -> str:
+        """Add an input."""
         self.inputs[name] = shape
         return name
 
     def model(self) -> ModelProto:
+        """Return what was built."""
         graph = helper.make_graph(
             self.nodes,
             "planted",
@@ -102,23 +107,28 @@ class Network:
     # ---- layers
 
     def conv(self, x: str, into: int, of: int, size: int = 3, **attributes: object) -> str:
+        """Add a convolution with a bias."""
         pads = [size // 2] * 4
         bias = self.constant(self.draw.normal(0, 0.1, into).astype(np.float32))
         return self.add("Conv", x, self.weight(into, of, size, size, gain=1.4), bias, pads=pads, **attributes)
 
     def leaky(self, x: str) -> str:
+        """Add a LeakyRelu."""
         return self.add("LeakyRelu", x, alpha=0.1)
 
     def dense(self, x: str, of: int, into: int, gain: float = 1.0) -> str:
+        """Add a dense layer."""
         made = self.add("MatMul", x, self.weight(of, into, gain=gain))
         return self.add("Add", made, self.constant(self.draw.normal(0, 0.1, into).astype(np.float32)))
 
     def norm(self, x: str, width: int) -> str:
+        """Add a layer normalization."""
         one = self.draw.normal(1, 0.1, width).astype(np.float32)
         shift = self.draw.normal(0, 0.1, width).astype(np.float32)
         return self.add("LayerNormalization", x, self.constant(one), self.constant(shift), axis=-1)
 
     def gelu(self, x: str) -> str:
+        """Add a GELU in small pieces."""
         half = self.add("Mul", x, self.constant(np.float32(0.5)))
         erf = self.add("Erf", self.add("Mul", x, self.constant(np.float32(2**-0.5))))
         return self.add("Mul", half, self.add("Add", erf, self.constant(np.float32(1))))

@@ -53,6 +53,7 @@ class Spec:
 
     @property
     def name(self) -> str:
+        """As the table has it."""
         return f"{self.network} {self.dtype} {self.where} {self.fault}"
 
 
@@ -88,14 +89,14 @@ SPECS = tuple(
             "pre-LN|qdq|after|every weight scale",
             "inception|fp16|only before|cancel",
             "unet|qdq|many both|coarse",
-            "pre-LN|fp16|beside|two: cancel, axis",
+            "detector|fp16|beside|two: cancel, weight",
         )
     )
 )
 
 
-class Unfit(Exception):
-    """This seed gives no model with the properties that are wanted."""
+class UnfitError(Exception):
+    """No model with the properties that are wanted comes of this seed."""
 
 
 @dataclass
@@ -151,7 +152,8 @@ def alone(planted: Planted, nodes: Collection[str], evaluator: Evaluator, *, mad
     kept = [node for node in graph.node if node.name in nodes]
     made = {name for node in kept for name in node.output}
     values = {one.name: numpy_helper.to_array(one) for one in graph.initializer}
-    good = evaluator.run(planted.child, planted.feeds, planted.good) if made_too else planted.good
+    told = {name: value for name, value in planted.good.items() if np.isfinite(value).all()}  # what fits into fp16
+    good = evaluator.run(planted.child, planted.feeds, planted.good) if made_too else told
     for node in kept:
         for name in node.input:
             if name and name not in made and name not in values:
@@ -161,7 +163,7 @@ def alone(planted: Planted, nodes: Collection[str], evaluator: Evaluator, *, mad
     for node in kept:
         values |= evaluator.node(node, values)
     others = {name for node in graph.node if node.name not in nodes for name in node.input}
-    shown = [name for name in made if name in planted.good and name in others | set(outputs(planted.child))]
+    shown = [name for name in made if name in told and name in others | set(outputs(planted.child))]
     return worst(values, planted.good, shown) if shown else None
 
 
@@ -301,7 +303,7 @@ class Conversion:
             elif kind == "overflow":
                 by = 65504 * strength / largest
                 if by > 65504:
-                    raise Unfit("its factor would be out of fp16's range")
+                    raise UnfitError("its factor would be out of fp16's range")
                 steps = [("Mul", by), ("Min", 3e38), ("Max", -3e38), ("Mul", 1 / by)]
             else:
                 continue
@@ -353,6 +355,7 @@ class Conversion:
         return Planted(self.spec, parent, child, self.feeds, good)
 
     def made(self, planted: Mapping[str, tuple[str, float]]) -> Planted:
+        """Return the child of the kind that is wanted."""
         return self.qdq(planted) if self.spec.dtype == "qdq" else self.fp16(planted)
 
 
@@ -468,14 +471,14 @@ class Order:
 
 
 def plant(spec: Spec, seed: int, evaluator: Evaluator) -> Planted:
-    """Return a model with what is wanted planted in it. Raises Unfit."""
+    """Return a model with what is wanted planted in it. Raises UnfitError."""
     conversion = Conversion(spec, seed, evaluator)
     draw = conversion.draw
     clean = conversion.made({})
     if not 55 <= len(clean.child.graph.node) <= 300:
-        raise Unfit(f"{len(clean.child.graph.node)} nodes")
+        raise UnfitError(f"{len(clean.child.graph.node)} nodes")
     if error_of(clean, evaluator) > HEALTHY * 0.8:
-        raise Unfit("the conversion alone is not good enough")
+        raise UnfitError("the conversion alone is not good enough")
     faults = _faults(conversion, evaluator)
     order = Order(conversion.made(faults).child)
     sets = [culprits(spec, conversion.made(faults).child, place, kind) for place, (kind, _) in faults.items()]
@@ -516,7 +519,7 @@ def plant(spec: Spec, seed: int, evaluator: Evaluator) -> Planted:
         if len(noise) == limit and set(seen) == set(wanted):
             break
     if set(seen) != set(wanted) or (spec.where.startswith("many") and len(noise) < 3):
-        raise Unfit(f"there is no place for noise {spec.where}")
+        raise UnfitError(f"there is no place for noise {spec.where}")
     del order
     planted = conversion.made(noise | faults)
     planted.faults = sets
@@ -531,23 +534,23 @@ def _verify(planted: Planted, conversion: Conversion, noise: Mapping[str, tuple[
     planted.healthy = error_of(conversion.made(noise), evaluator)
     planted.local = [alone(planted, nodes, evaluator) or 0.0 for nodes in planted.noise]
     if not LOUD <= planted.error < 200:
-        raise Unfit("the fault is not loud enough")
+        raise UnfitError("the fault is not loud enough")
     if planted.healthy > HEALTHY:
-        raise Unfit("without the fault it is not healthy")
+        raise UnfitError("without the fault it is not healthy")
     if not all(LOCAL[0] <= one <= LOCAL[1] for one in planted.local):
-        raise Unfit("the noise is not just over the tolerance")
+        raise UnfitError("the noise is not just over the tolerance")
     if not 60 <= len(planted.child.graph.node) <= 300:
-        raise Unfit("it is too small, or too large")
+        raise UnfitError("it is too small, or too large")
     for place in faults:
         if len(faults) > 1:  # each fails at the outputs by itself, and what is left without one fails too
             others = {other: one for other, one in faults.items() if other != place}
             if error_of(conversion.made(noise | others), evaluator) < 2:
-                raise Unfit("a fault can be spared")
+                raise UnfitError("a fault can be spared")
             if error_of(conversion.made({**noise, place: faults[place]}), evaluator) < 2:
-                raise Unfit("a fault does not show by itself")
+                raise UnfitError("a fault does not show by itself")
     for nodes in planted.faults:
         if not (error := alone(planted, nodes, evaluator)) or error <= 2:
-            raise Unfit("a fault does not fail alone")
+            raise UnfitError("a fault does not fail alone")
 
 
 def _faults(conversion: Conversion, evaluator: Evaluator) -> dict[str, tuple[str, float]]:
@@ -559,7 +562,7 @@ def _faults(conversion: Conversion, evaluator: Evaluator) -> dict[str, tuple[str
     for kind in kinds:
         options = [place for place in places(conversion, kind) if place not in found]
         if not options:
-            raise Unfit(f"there is no place for {kind}")
+            raise UnfitError(f"there is no place for {kind}")
         draw.shuffle(options)
         chosen = options[:3] if every else options[:1]
         for strength in STRENGTHS[kind]:
@@ -568,7 +571,7 @@ def _faults(conversion: Conversion, evaluator: Evaluator) -> dict[str, tuple[str
                 found |= trial
                 break
         else:
-            raise Unfit(f"{kind} is not loud enough")
+            raise UnfitError(f"{kind} is not loud enough")
     return found
 
 
@@ -580,14 +583,14 @@ def error_of(planted: Planted, evaluator: Evaluator) -> float:
 
 
 def generated(spec: Spec, evaluator: Evaluator) -> Planted:
-    """Return the first seed's model that has all properties. Raises Unfit."""
+    """Return the first seed's model that has all properties. Raises UnfitError."""
     reasons = []
     for seed in range(spec.seed, spec.seed + SEEDS):
         try:
             return replace(plant(spec, seed, evaluator), seed=seed)
-        except Unfit as error:
+        except UnfitError as error:  # noqa: PERF203 - most seeds are no good
             reasons.append(str(error))
-    raise Unfit(f"{spec.name}: no seed of {SEEDS}: { ({one: reasons.count(one) for one in reasons}) }")
+    raise UnfitError(f"{spec.name}: no seed of {SEEDS}: { ({one: reasons.count(one) for one in reasons}) }")
 
 
 # ---- runs
@@ -648,6 +651,7 @@ class Way:
     first: str
 
     def options(self, folder: Path) -> list[str]:
+        """Return the overrides on the command line; ``folder``: where the command's client lies."""
         if self.check == "compare":
             return ["checker=compare", "checker.metric=scale", f"checker.rtol={RTOL}", f"checker.atol={ATOL}"]
         argv = [sys.executable, "-S", "-E", str(folder / "client.py"), str(folder / "socket"),
@@ -673,10 +677,16 @@ def right(planted: Planted, nodes: Collection[str], evaluator: Evaluator) -> str
 def ask(planted: Planted, way: Way, folder: Path, at: Path) -> dict:
     """Run Winnow; return its result."""
     run = at / f"{way.check}-{way.first}"
-    argv = [sys.executable, "-m", "runner", f"model={at / 'child.onnx'}", f"reference.model={at / 'parent.onnx'}",
-            "inputs=files", f"inputs.path={at / 'inputs.npz'}", "target.optimization=none",
-            f"target.rounding={'on' if planted.spec.dtype == 'fp16' else 'off'}", "checker.flaky=never",
-            f"strategy.first={way.first}", *(["strategy.cause_checks=60"] if planted.joint else []), *way.options(folder), f"hydra.run.dir={run}"]  # fmt: skip
+    argv = [
+        *(sys.executable, "-m", "runner", f"model={at / 'child.onnx'}", f"reference.model={at / 'parent.onnx'}"),
+        *("inputs=files", f"inputs.path={at / 'inputs.npz'}", "target.optimization=none", "checker.flaky=never"),
+        f"target.rounding={'on' if planted.spec.dtype == 'fp16' else 'off'}",
+        f"strategy.first={way.first}",
+        # two faults take a second search
+        *(["strategy.cause_checks=60"] if planted.joint else []),
+        *way.options(folder),
+        f"hydra.run.dir={run}",
+    ]
     done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     (at / f"{run.name}.txt").write_text(shlex.join(argv) + "\n" + done.stdout + done.stderr)
     if done.returncode:
@@ -700,8 +710,8 @@ def line(spec: Spec, way: Way, result: dict, first: str, last: str) -> str:
         (one for one in cause["answers"] if set(one["culprits"]) == set(result["culprits"])), cause["answers"][0]
     )
     return (
-        f"{spec.name:42} {way.check:8} {way.first:5} {first:6} {last:6} {cause['status']:10} {len(main['instances']):3} "
-        f"{shown(cause['whole']):>11} {shown(main['good_outputs']):>11} {shown(main['good_inputs']):>11} "
+        f"{spec.name:42} {way.check:8} {way.first:5} {first:6} {last:6} {cause['status']:10} {len(main['instances']):3}"
+        f" {shown(cause['whole']):>11} {shown(main['good_outputs']):>11} {shown(main['good_inputs']):>11} "
         f"{checks['search']:4} {checks['cause']:3}"
     )
 
@@ -722,6 +732,30 @@ def write(planted: Planted, at: Path) -> None:
     (at / "planted.json").write_text(json.dumps(said, indent=1))
 
 
+def asked(spec: Spec, ways: list[Way], out: Path, evaluator: Evaluator) -> list[tuple[Spec, Way, dict, str, str]]:
+    """Make a model, run Winnow on it in several ways, and print a row of each."""
+    try:
+        planted = generated(spec, evaluator)
+    except UnfitError as error:
+        print(f"no model: {error}", flush=True)
+        return []
+    at = out / spec.name.replace(" ", "_").replace(":", "").replace(",", "")
+    write(planted, at)
+    print(
+        f"# {spec.name} (seed {planted.seed}): {len(planted.child.graph.node)} nodes, {planted.error:.1f} tolerances "
+        f"off, {planted.healthy:.2f} without the fault; {len(planted.noise)} x noise",
+        flush=True,
+    )
+    rows = []
+    with ThreadPoolExecutor(2) as pool:
+        for way, result in zip(ways, pool.map(lambda way: ask(planted, way, out, at), ways), strict=True):
+            found = [result["cause"]["answers"][0]["culprits"], result["culprits"]] if "cause" in result else []
+            first, last = [right(planted, set(one), evaluator) for one in found] or ["-", "-"]
+            rows.append((spec, way, result, first, last))
+            print(line(*rows[-1]), flush=True)
+    return rows
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -739,28 +773,8 @@ def main(arguments: list[str] | None = None) -> None:
     with Checks(out / "socket") as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         for spec in SPECS:
-            if given.only not in spec.name or (given.half and (given.half == "held") is not spec.held):
-                continue
-            try:
-                planted = generated(spec, evaluator)
-            except Unfit as error:
-                print(f"no model: {error}", flush=True)
-                continue
-            at = out / spec.name.replace(" ", "_").replace(":", "").replace(",", "")
-            write(planted, at)
-            print(f"# {spec.name} (seed {planted.seed}): {len(planted.child.graph.node)} nodes, {planted.error:.1f} tolerances off, "
-                  f"{planted.healthy:.2f} without the fault; {len(planted.noise)} x noise", flush=True)  # fmt: skip
-            ways = [way for way in WAYS if given.ways in way.check]
-            with ThreadPoolExecutor(2) as pool:
-                for way, result in zip(ways, pool.map(lambda way: ask(planted, way, out, at), ways), strict=True):
-                    judge = (
-                        [set(result["cause"]["answers"][0]["culprits"]), set(result["culprits"])]
-                        if "cause" in result
-                        else []
-                    )
-                    first, last = [right(planted, one, evaluator) for one in judge] or ["-", "-"]
-                    rows.append((spec, way, result, first, last))
-                    print(line(spec, way, result, first, last), flush=True)
+            if given.only in spec.name and (not given.half or (given.half == "held") is spec.held):
+                rows += asked(spec, [way for way in WAYS if given.ways in way.check], out, evaluator)
         server.shutdown()
     for half in (False, True):
         print(f"\n## {'held back' if half else 'seen'}")
