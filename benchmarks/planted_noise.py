@@ -418,7 +418,7 @@ def culprits(spec: Spec, child: ModelProto, place: str, kind: str) -> frozenset[
         return frozenset({next(node.name for node in child.graph.node if place in node.input)})
     if spec.dtype == "qdq":
         return frozenset({f"{place}_QuantizeLinear", f"{place}_DequantizeLinear"})
-    steps = {"cancel": (1, 2), "overflow": (0, 1, 2)}[kind]
+    steps = {"cancel": (1, 2), "overflow": (0, 1, 2, 3)}[kind]
     return frozenset(f"/{place}_{kind}{step}" for step in steps)
 
 
