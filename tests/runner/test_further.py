@@ -78,7 +78,10 @@ def test_an_interruption_of_the_search_for_more(tmp_path: Path, number: signal.S
         "    time.sleep(600)\n"
         "sys.exit(1 if {'Cos_4', 'Abs_1'} & nodes else 0)"
     )
-    given, folder = (*plain(tmp_path), *by_command(check_script(tmp_path, body)), ALL), tmp_path / "run"
+    given, folder = (
+        (*plain(tmp_path), *by_command(check_script(tmp_path, body)), ALL, "strategy.first=end"),
+        tmp_path / "run",
+    )
     assert interrupted(*given, folder=folder, ready=hanging, number=number) == code
     result = json.loads((folder / "result.json").read_text())
     assert (result["status"], result["exit_code"], result["culprits"]) == ("interrupted", code, ["Abs_1"])
