@@ -18,7 +18,6 @@ from runner.account import account, pass_rate
 from runner.answers import answered, files_of, with_rest
 from runner.artifacts import Artifacts
 from runner.candidate import Sample
-from runner.cause import Causes
 from runner.checkers.audited import Audited
 from runner.checkers.checker import Checker, Tools
 from runner.checkers.interactive import InteractiveCheck
@@ -41,6 +40,7 @@ from runner.model.rename import names_of
 from runner.model.scopes import all_nodes
 from runner.parent import check_map
 from runner.preflight import Preflight
+from runner.prover import Causes
 from runner.refine import Refinements
 from runner.report.bundle import write_bundle
 from runner.report.progress import LogObserver, observer
@@ -181,7 +181,7 @@ def _reduce(job: Job) -> Summary:
             find_min_good=settings.result.find_min_good,
             hand_over=handed,
             refiner=_refinements(job, loaded, search),
-            causes=_causes(job),
+            causes=_causes(job, judge, subject),
             opening=opening,
         )
         ending = _ended(session, lambda: _question(job, session, judge, loaded))
@@ -318,12 +318,21 @@ def _refinements(job: Job, loaded: Loaded, search: Callable[[Space], Step]) -> R
     return Refinements(job.journals.stage, settings.strategy.trim, descents)
 
 
-def _causes(job: Job) -> Causes | None:
-    """How an answer is shown to be the cause; a person is asked no more questions than the search has."""
+def _causes(job: Job, judge: Judge, subject: Subgraph) -> Causes | None:
+    """How an answer is shown to be the cause; a person is asked no more questions than the search has.
+
+    If it is not, the end that misled the search, where the user chose one, is not looked for first again.
+    """
     strategy = job.settings.strategy
     if strategy.find is not Find.cause:
         return None
-    return Causes(job.journals.stage, strategy.cause_checks)
+
+    def search(space: Space) -> Step:
+        return SEARCHES[strategy.search](
+            space, strategy.extra_checks, first_end(FirstEnd.auto, subject, judge.baseline)
+        )
+
+    return Causes(job.journals.stage, search, strategy.cause_checks)
 
 
 def first_end(wanted: FirstEnd, subject: Subgraph, failure: Signature | None) -> First:

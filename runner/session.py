@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from runner.cause import Cause, Causes, Prover
+from runner.cause import Cause
 from runner.doubt import (
     ANSWER,
     CONTROL,
@@ -26,6 +26,7 @@ from runner.inquiry import Inquiry, Means
 from runner.journal import Journal
 from runner.judge import Judge
 from runner.preflight import Preflight, refuse, study, trusted
+from runner.prover import Causes, Prover
 from runner.recheck import Recheck
 from runner.refining import Refined, Refining
 from runner.schema.checker import Flaky
@@ -258,7 +259,7 @@ class Session:
             rest = self.doubt.rule(self.judge, space.whole, "cause", label, "cause", spent=self._spent)
             if rest is None or rest.answer is not Answer.YES:
                 return None
-            inquiry = self._inquiry(space, "cause", questions)
+            inquiry = self._inquiry(space, "cause", questions, causes.search)
             inquiry.note(space.whole, Answer.YES)
             done = self._found(inquiry) if self.doubt.rates else inquiry.run()
             if done.trial and not inquiry.stopped:
@@ -336,11 +337,17 @@ class Session:
 
     # ---- trust
 
-    def _inquiry(self, space: Space | None = None, purpose: str = "search", most: float = math.inf) -> Inquiry:
-        where = space or self._space
+    def _inquiry(
+        self,
+        space: Space | None = None,
+        purpose: str = "search",
+        most: float = math.inf,
+        step: Callable[[Space], Step] | None = None,
+    ) -> Inquiry:
+        where, first = space or self._space, step or self._step
 
         def start(known: dict[Trial, Answer]) -> Search:
-            return Search(where, self._step(where), known)
+            return Search(where, first(where), known)
 
         return Inquiry(self.judge, self.doubt, start, self.means, purpose, most)
 

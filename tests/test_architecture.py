@@ -29,6 +29,7 @@ FLOORS = {
     "runner.tactic_runs": 4,
     "runner.ending": 3,
     "runner.cause": 3,
+    "runner.prover": 3,
     "runner.session": 3,
     "runner.judge": 3,
     "runner.crew": 3,

@@ -1,0 +1,279 @@
+"""The cause: does the failure of the whole model arise inside an answer?
+
+A set of nodes that fails alone is not yet the cause: rounding may exceed, on a tensor inside the model, a tolerance
+that was meant for the model's outputs. Two experiments on the whole model, judged at its own outputs, tell:
+
+(a) with good values in place of what the set gives, the model passes: whatever makes it fail lies in the set or
+    upstream of it;
+(b) with good values in place of what the set reads, it still fails as badly. All that what depends on the set reads
+from elsewhere is good then, too, so that nothing upstream of the set or beside it has a share in the failure.
+
+Both together say that the failure arises inside. A fusion that is wrong is wrong wherever its pattern stands, so where
+one set does not explain the failure, all sets of its pattern are tested together. After that the search goes on without
+what is healed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, replace
+
+from runner.cause import Cause, Experiment, Status, Tested
+from runner.doubt import SEARCH_ERROR, Doubt
+from runner.journal import Journal
+from runner.judge import Judge
+from runner.model.pattern import instances
+from runner.model.splice import ancestors, depends_on
+from runner.subjects.spliced import Spliced
+from runner.subjects.subgraph import Subgraph
+from runner.subjects.subject import Subject
+from strategies.outcome import Answer, Outcome
+from strategies.search import Claim, Search, Step
+from strategies.space import Closure, Space
+from strategies.trial import Trial
+
+LEAST_QUESTIONS = 2
+"""The two experiments on the first answer are made in any case."""
+USED_UP = "the checks for it were used up: strategy.cause_checks=100, say, allows more"
+
+
+@dataclass(frozen=True)
+class Causes:
+    """How answers are shown to be the cause.
+
+    ``journal``: opens the journal of a stage: the journal of what it works on, its name, its subject. ``search``: for
+    further answers. ``most``: questions that may be asked for it; None: as many as the search asked.
+    """
+
+    journal: Callable[[Journal, str, Subject], Journal]
+    search: Callable[[Space], Step]
+    most: int | None = None
+
+
+@dataclass
+class Prover:
+    """Makes the experiments on the answers of a reduction.
+
+    ``judge``: of the search, whose subject cuts the whole model. ``search``: looks for an answer among these elements
+    only, with so many questions at most; None: they do not fail. ``asked``: how many questions the search asked.
+    ``spent``: whether the budget is.
+    """
+
+    judge: Judge
+    doubt: Doubt
+    causes: Causes
+    search: Callable[[tuple[int, ...], int], Search | None]
+    asked: int
+    spent: Callable[[], bool]
+
+    def __post_init__(self) -> None:
+        assert isinstance(self.judge.subject, Subgraph)
+        self._base: Subgraph = self.judge.subject
+        most = self.asked if self.causes.most is None else self.causes.most
+        self._left = max(most, LEAST_QUESTIONS)
+        failed = [one for one in self.judge.counted(self._base.space.whole) if one.outcome is Outcome.FAIL]
+        self._whole = Experiment.of(failed[0]) if failed else Experiment(Outcome.FAIL)
+        signature = self.judge.baseline
+        spliced = Spliced(self._base, signature is not None and not signature.about_values)
+        self._spliced = self.judge.beside(spliced, self.causes.journal(self.judge.journal, "cause", spliced))
+
+    def prove(self, answer: Trial) -> Cause:
+        """Return what is known about the cause, once an answer was found."""
+        if self._base.closure is Closure.ANCESTORS:
+            reason = "strategy.reduce_inputs=false: the check is fed the model's own inputs only"
+            return self._end(Status.UNTESTED, [Tested(answer, answer)], reason=reason)
+        tested = [self._test(answer)]
+        if tested[0].unanswered:
+            return self._end(Status.UNTESTED, tested, reason=tested[0].unanswered)
+        left = self._base.space.order
+        while not tested[-1].proven:
+            if joint := self._joint(tested):
+                return joint
+            left = tuple(index for index in left if index in tested[-1].elsewhere)
+            following = self._following(left)
+            if following is None:
+                reason = USED_UP if self._exhausted else self._why(tested[0])
+                return self._end(Status.NOT_PROVEN, tested, reason=reason)
+            tested.append(self._test(following))
+        return self._end(Status.PROVEN, tested, causes=(len(tested) - 1,))
+
+    def _following(self, order: tuple[int, ...]) -> Trial | None:
+        """Return another answer among these elements, if there is one and it was found in time."""
+        if not order or self._exhausted:
+            return None
+        self._left -= 1
+        search = self.search(order, self._left)
+        if search is None:
+            return None
+        self._left -= len(search.asked)
+        return search.done.trial if search.done and search.done.claim is not Claim.BUDGET else None
+
+    # ---- one answer
+
+    def _test(self, answer: Trial) -> Tested:
+        """Make both experiments; with the other instances of the answer's pattern where they do not hold."""
+        outputs = self._without(answer)
+        alone = Tested(answer, answer, (answer.elements,), outputs)
+        if alone.heals:
+            inputs = self._from(answer)
+            above = ancestors(self._base.graph, answer.elements)
+            alone = replace(alone, good_inputs=inputs, proven=inputs.as_bad_as(self._whole), elsewhere=above)
+        else:
+            alone = replace(alone, elsewhere=self._everything - answer.elements)
+        return alone if alone.proven or alone.unanswered or self._exhausted else self._instances(alone)
+
+    def _instances(self, alone: Tested) -> Tested:
+        """Test all instances of an answer's pattern; return one that is the cause, or the answer as it was tested."""
+        copies = instances(self._base.graph, alone.answer.elements, self._base.types_of_all)
+        every = Trial(frozenset().union(alone.answer.elements, *copies))
+        if every in (alone.answer, self._base.space.whole):
+            return alone
+        if alone.heals:
+            # what is upstream matters: good values in place of the instances below would only hide it
+            copies = tuple(copy for copy in copies if copy <= alone.elsewhere | alone.answer.elements)
+            every = Trial(frozenset().union(alone.answer.elements, *copies))
+            if every == alone.answer:
+                return alone
+        outputs = self._without(every)
+        if outputs.outcome is not Outcome.PASS:
+            # the cause needs none of them, or more than them
+            return replace(alone, elsewhere=alone.elsewhere - every.elements)
+        together = Tested(alone.answer, every, copies, outputs)
+        if not alone.heals:
+            inputs = self._from(alone.answer, every)
+            if inputs.as_bad_as(self._whole, len(copies)):
+                return replace(together, good_inputs=inputs, proven=True)
+        return self._last_needed(together) or replace(
+            alone,
+            elsewhere=alone.elsewhere & (every.elements | ancestors(self._base.graph, every.elements)),
+        )
+
+    def _last_needed(self, together: Tested) -> Tested | None:
+        """Find the instance that decides: good values for those before it do not heal the model, with it they do.
+
+        It lies below no instance that gets good values, so that its own effect reaches the outputs, if any does.
+        """
+        copies = sorted(together.instances, key=max)
+        low, high = 0, len(copies)  # the first ``low`` do not heal, the first ``high`` do
+        outputs, before = together.good_outputs, self._whole
+        while high - low > 1:
+            if self._exhausted:
+                return None
+            middle = (low + high) // 2
+            found = self._without(_union(copies[:middle]))
+            if found.outcome is Outcome.PASS:
+                high, outputs = middle, found
+            else:
+                low, before = middle, found
+        healed, instance = _union(copies[:high]), Trial(copies[high - 1])
+        answer = instance if instance == together.answer else self._following(tuple(sorted(instance.elements)))
+        if answer is None or self._exhausted:
+            return None
+        inputs = self._from(answer, healed)
+        if not inputs.as_bad_as(before):
+            return None
+        return Tested(answer, healed, tuple(copies), outputs, inputs, proven=True)
+
+    # ---- experiments
+
+    def _without(self, healed: Trial) -> Experiment:
+        """Experiment (a): good values in place of what some nodes give."""
+        graph = self._base.graph
+        if all(graph.producers.get(name) in healed for name in graph.outputs):
+            return Experiment(Outcome.PASS, 0.0 if self._whole.measure is not None else None, "it gives all outputs")
+        label = f"the whole model, good values in place of the outputs of {_nodes(healed)}"
+        return self._made(Trial(self._everything - healed.elements), label)
+
+    def _from(self, answer: Trial, healed: Trial | None = None) -> Experiment:
+        """Experiment (b): only what depends on some nodes is computed; all that it reads from elsewhere is good.
+
+        ``healed``: these have good outputs, but for the ones asked about.
+        """
+        others = (healed.elements if healed else frozenset()) - answer.elements
+        kept = depends_on(self._base.graph, answer.elements, others)
+        return self._made(Trial(kept), f"the whole model, good values in place of the inputs of {_nodes(answer)}")
+
+    def _made(self, kept: Trial, label: str) -> Experiment:
+        if kept == self._base.space.whole:
+            return replace(self._whole, reason="it is the whole model")
+        self._left -= 1
+        ruling = self.doubt.rule(self._spliced, kept, "cause", label, "cause", error=SEARCH_ERROR, spent=self.spent)
+        if ruling is None:
+            return Experiment(Outcome.UNRESOLVED, reason="the budget was reached")
+        experiment = Experiment.of(ruling.verdict)
+        if self.doubt.rates and ruling.answer is Answer.UNKNOWN:
+            return replace(experiment, outcome=Outcome.UNRESOLVED, reason="the check is too flaky to tell")
+        return experiment
+
+    @property
+    def _everything(self) -> frozenset[int]:
+        return self._base.space.whole.elements
+
+    # ---- several answers
+
+    def _joint(self, tested: list[Tested]) -> Cause | None:
+        """Return the cause if the answers so far heal the whole model together, and each of them fails by itself."""
+        failing = [one for one in tested if not one.heals]
+        if len(failing) < 2 or tested[-1].heals or self._exhausted:
+            return None
+        union = _union(one.answer.elements for one in failing)
+        if self._without(union).outcome is not Outcome.PASS:
+            return None
+        effects: dict[int, float] = {}
+        for at, one in enumerate(tested):
+            if one not in failing:
+                continue
+            if self._exhausted:
+                return None
+            inputs = self._from(one.answer, union)
+            if inputs.outcome is Outcome.FAIL:
+                tested[at] = replace(one, good_inputs=inputs)
+                effects[at] = inputs.measure or 0.0
+        needed = [tested[at].answer.elements for at in effects]
+        if len(needed) < 2 or self._exhausted:
+            return None
+        if len(needed) < len(failing) and self._without(_union(needed)).outcome is not Outcome.PASS:
+            return None
+        causes = tuple(effects)
+        return self._end(Status.JOINT, tested, causes=causes, main=max(causes, key=lambda at: (effects[at], -at)))
+
+    def _end(
+        self,
+        status: Status,
+        tested: list[Tested],
+        *,
+        causes: tuple[int, ...] = (),
+        main: int | None = None,
+        reason: str = "",
+    ) -> Cause:
+        if main is None:
+            main = causes[0] if causes else self._strongest(tested)
+        return Cause(status, self._whole, tuple(tested), causes, main, reason)
+
+    def _strongest(self, tested: list[Tested]) -> int:
+        """Return the answer whose good values make the model best; the first where that is not measured."""
+        left = [
+            one.good_outputs.measure if one.good_outputs and one.good_outputs.measure is not None else None
+            for one in tested
+        ]
+        known = [(measure, at) for at, measure in enumerate(left) if measure is not None]
+        return min(known)[1] if len(known) == len(tested) else 0
+
+    def _why(self, first: Tested) -> str:
+        if first.heals:
+            return "good values in place of what it reads make the model pass, or nearly so: what is upstream matters"
+        if first.good_outputs and first.good_outputs.outcome is Outcome.DIFFERENT:
+            return f"with good values in place of what it gives, another failure shows: {first.good_outputs.reason}"
+        return "the model fails with good values in place of what it gives, and nothing else was found to fail"
+
+    @property
+    def _exhausted(self) -> bool:
+        return self._left <= 0 or self.spent()
+
+
+def _union(sets: Iterable[Collection[int]]) -> Trial:
+    return Trial(frozenset().union(*sets))
+
+
+def _nodes(trial: Trial) -> str:
+    return f"{len(trial)} node{'s' * (len(trial) != 1)}"

@@ -1,0 +1,134 @@
+"""Where the pattern of some nodes stands: the same operators, attributes, types and wiring."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from onnx import ModelProto, TensorProto, helper
+
+from runner.model.constants import lower_constants
+from runner.model.graph import Graph
+from runner.model.pattern import instances, pieces
+from tests.model.models import SHAPE, dags, model_of, recorded, tensor, types_of
+
+
+def found(model: ModelProto, *names: str, types=None) -> list[set[str]]:
+    """The instances of the nodes that give some tensors, by what their nodes give."""
+    lower_constants(model.graph, model.ir_version)
+    graph = Graph.of(model)
+    nodes = {graph.producers[name] for name in names}
+    known = types_of(recorded(model, {"x": np.ones(SHAPE, np.float32)})) if types is None else types
+    return [{graph.nodes[index].outputs[0] for index in one} for one in instances(graph, nodes, known)]
+
+
+def blocks(count=3, alphas=None, extra=()):
+    """Mul, Add, LeakyRelu, several times over."""
+    nodes, at = [], "x"
+    for block in range(count):
+        alpha = (alphas or [0.1] * count)[block]
+        nodes += [
+            helper.make_node("Mul", [at, f"w{block}"], [f"m{block}"]),
+            helper.make_node("Add", [f"m{block}", at], [f"a{block}"]),
+            helper.make_node("LeakyRelu", [f"a{block}"], [f"r{block}"], alpha=alpha),
+        ]
+        at = f"r{block}"
+    weights = [tensor(f"w{block}", np.full(SHAPE, block + 2, np.float32)) for block in range(count)]
+    return model_of([*nodes, *extra], ["x"], [at], weights)
+
+
+def test_a_repeated_block_is_found_wherever_it_stands():
+    assert found(blocks(), "m1", "a1", "r1") == [{f"m{at}", f"a{at}", f"r{at}"} for at in range(3)]
+    assert found(blocks(), "a2") == [{"a0"}, {"a1"}, {"a2"}]
+
+
+def test_weights_may_differ_and_attributes_may_not():
+    assert found(blocks(alphas=[0.1, 0.2, 0.1]), "m0", "a0", "r0") == [{"m0", "a0", "r0"}, {"m2", "a2", "r2"}]
+    assert found(blocks(alphas=[0.1, 0.2, 0.1]), "r1") == [{"r1"}]
+
+
+def test_the_wiring_counts():
+    """An Add whose summands stand the other way round, and one that does not read the Mul."""
+    extra = [
+        helper.make_node("Mul", ["r2", "w0"], ["m"]),
+        helper.make_node("Add", ["r2", "m"], ["other way"]),
+        helper.make_node("Add", ["r2", "x"], ["elsewhere"]),
+    ]
+    assert found(blocks(extra=extra), "m0", "a0") == [{f"m{at}", f"a{at}"} for at in range(3)]
+
+
+def test_a_weight_is_no_activation():
+    extra = [helper.make_node("Mul", ["r2", "r0"], ["m"])]
+    assert found(blocks(extra=extra), "m0") == [{"m0"}, {"m1"}, {"m2"}]
+
+
+def test_another_type_is_another_pattern():
+    nodes = [
+        helper.make_node("Cast", ["x"], ["h"], to=TensorProto.FLOAT16),
+        helper.make_node("Neg", ["h"], ["n"]),
+        helper.make_node("Neg", ["x"], ["m"]),
+        helper.make_node("Abs", ["n"], ["y"]),
+        helper.make_node("Neg", ["m"], ["z"]),
+    ]
+    assert found(model_of(nodes, ["x"], ["z"]), "m") == [{"m"}, {"z"}]
+
+
+def test_which_output_is_read_counts():
+    nodes = [
+        helper.make_node("Split", ["x", "halves"], ["p", "q"], axis=0),
+        helper.make_node("Neg", ["p"], ["np"]),
+        helper.make_node("Split", ["x", "halves"], ["s", "t"], axis=0),
+        helper.make_node("Neg", ["t"], ["nt"]),
+        helper.make_node("Split", ["x", "halves"], ["u", "v"], axis=0),
+        helper.make_node("Neg", ["u"], ["nu"]),
+    ]
+    model = model_of(nodes, ["x"], ["np", "nt", "nu"], [tensor("halves", np.array([1, 1]))])
+    assert found(model, "p", "np") == [{"p", "np"}, {"u", "nu"}]
+
+
+def test_nested_graphs_count_by_their_operators():
+    def branch(operator: str, name: str):
+        node = helper.make_node(operator, ["x"], [name])
+        return helper.make_graph([node], name, [], [helper.make_tensor_value_info(name, TensorProto.FLOAT, SHAPE)])
+
+    nodes = [
+        helper.make_node(
+            "If", ["yes"], [f"i{at}"], then_branch=branch(op, f"t{at}"), else_branch=branch("Abs", f"e{at}")
+        )
+        for at, op in enumerate(["Neg", "Exp", "Neg"])
+    ]
+    model = model_of(nodes, ["x"], ["i0", "i1", "i2"], [tensor("yes", np.array(True))])
+    assert found(model, "i0") == [{"i0"}, {"i2"}]
+
+
+def test_of_nodes_in_pieces_each_piece_is_looked_for():
+    assert found(blocks(), "m0", "r1") == [{"m0"}, {"r0"}, {"m1"}, {"r1"}, {"m2"}, {"r2"}]
+    graph = Graph.of(blocks())
+    assert pieces(graph, [0, 1, 5, 8]) == (frozenset({0, 1}), frozenset({5}), frozenset({8}))
+
+
+@pytest.mark.parametrize("count", [1, 80])
+def test_large_pieces_are_not_looked_for(count):
+    model = blocks(count)
+    names = [f"{what}{at}" for at in range(count) for what in "mar"]
+    assert found(model, *names) == [set(names)]
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(dags(), st.data())
+def test_each_instance_looks_like_the_nodes_and_they_are_among_them(dag, data):
+    model, feeds = dag
+    lower_constants(model.graph, model.ir_version)
+    graph = Graph.of(model)
+    if not graph.nodes:
+        return
+    nodes = data.draw(st.sets(st.sampled_from(range(len(graph.nodes))), min_size=1, max_size=5))
+    made = instances(graph, nodes, types_of(recorded(model, feeds)))
+    for piece in pieces(graph, nodes):
+        assert piece in made
+    sizes = {len(piece) for piece in pieces(graph, nodes)}
+    kinds = [sorted(graph.nodes[index].op_type for index in piece) for piece in pieces(graph, nodes)]
+    for one in made:
+        assert len(one) in sizes
+        assert sorted(graph.nodes[index].op_type for index in one) in kinds

@@ -1,0 +1,172 @@
+"""The whole model with good values in place of some nodes: equal to the original where nothing is wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+
+from runner.model.constants import lower_constants
+from runner.model.cut import CutError, cut
+from runner.model.graph import Graph
+from runner.model.splice import ancestors, depends_on, splice
+from tests.model.models import SHAPE, dags, model_of, recorded, tensor, types_of
+from tests.model.nested import run_ort
+
+X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(SHAPE)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _needs_onnxruntime():
+    pytest.importorskip("onnxruntime")
+
+
+def graph_of(model):
+    lower_constants(model.graph, model.ir_version)
+    return Graph.of(model)
+
+
+def spliced(graph, values, gone, **options):
+    """The candidate that Winnow checks, its outputs by ONNX Runtime, and which tensor each input gets."""
+    made = splice(graph, gone, **options)
+    known = types_of(values)
+    types = known | {alias: known[name] for alias, name in made.given.items()}
+    candidate = cut(made.graph, range(len(made.graph.nodes)), types=types, constants={}, expose="own")
+    onnx.checker.check_model(candidate.model, full_check=True)
+    feeds = {name: values[made.given.get(name, name)] for name in candidate.inputs}
+    bare = onnx.ModelProto()
+    bare.CopyFrom(candidate.model)
+    for node in bare.graph.node:
+        node.name = ""  # ONNX Runtime refuses two nodes of one name, which the random models have
+    return candidate, run_ort(bare, feeds)
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@given(dags(), st.data())
+def test_where_nothing_is_wrong_it_computes_what_the_model_does(dag, data):
+    model, feeds = dag
+    graph = graph_of(model)
+    if not graph.nodes:
+        return
+    values = recorded(model, feeds)
+    every = range(len(graph.nodes))
+    some = data.draw(st.sets(st.sampled_from(every), min_size=1))
+    below = depends_on(graph, some)
+    for gone in (some, frozenset(every) - below):
+        made = {name for name in graph.outputs if name in graph.producers}
+        if not made:
+            with pytest.raises(CutError):
+                spliced(graph, values, gone)
+            continue
+        candidate, found = spliced(graph, values, gone, alive=data.draw(st.booleans()))
+        assert made <= set(candidate.outputs)
+        for name in candidate.outputs:
+            np.testing.assert_allclose(found[name], values[name], rtol=1e-5, atol=1e-6)
+        kept = {node.SerializeToString() for index, node in enumerate(graph.protos) if index not in gone}
+        assert kept <= {node.SerializeToString() for node in candidate.model.graph.node}
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(dags(), st.data())
+def test_what_depends_on_nodes_and_what_they_depend_on(dag, data):
+    graph = graph_of(dag[0])
+    if not graph.nodes:
+        return
+    every = st.sets(st.sampled_from(range(len(graph.nodes))))
+    some, without = data.draw(every), data.draw(every)
+    below = depends_on(graph, some)
+    assert ancestors(graph, some) == {
+        node.index for node in graph.nodes if node.index not in some and depends_on(graph, {node.index}) & some
+    }
+    fewer = depends_on(graph, some, without)
+    assert fewer <= below
+    assert not (fewer - some) & without
+    for index in fewer - some:
+        assert set(graph.parents[index]) & fewer
+
+
+def chain():
+    """Two outputs, one of them in the middle; a node that nobody reads."""
+    nodes = [
+        helper.make_node("Neg", ["x"], ["a"]),
+        helper.make_node("Tanh", ["a"], ["y"]),
+        helper.make_node("Abs", ["y"], ["b"]),
+        helper.make_node("Exp", ["a"], ["nobody"]),
+        helper.make_node("Mul", ["b", "w"], ["z"]),
+    ]
+    return model_of(nodes, ["x"], ["y", "z"], [tensor("w", np.float32(2))])
+
+
+def test_an_output_that_is_given_good_stays_an_output():
+    graph = graph_of(chain())
+    values = recorded(chain(), {"x": X}) | {"y": X + 5}
+    candidate, found = spliced(graph, values, {1})
+    assert candidate.outputs == ("y", "z")
+    np.testing.assert_array_equal(found["y"], X + 5)
+    np.testing.assert_allclose(found["z"], np.abs(X + 5) * 2)
+
+
+def test_an_output_without_a_good_value_is_left_out():
+    graph = graph_of(chain())
+    candidate, _ = spliced(graph, recorded(chain(), {"x": X}), {0, 1, 3}, good=lambda name: name != "y")
+    assert candidate.outputs == ("z",)
+
+
+def test_what_only_good_values_replace_can_be_kept_alive():
+    graph = graph_of(chain())
+    values = recorded(chain(), {"x": X})
+    assert spliced(graph, values, {1, 3})[0].outputs == ("y", "z")
+    assert spliced(graph, values, {1, 3}, alive=True)[0].outputs == ("y", "z", "a")
+
+
+def test_the_output_of_a_node_with_several_is_replaced_as_a_whole():
+    nodes = [
+        helper.make_node("Split", ["x", "halves"], ["p", "q"], axis=0),
+        helper.make_node("Neg", ["p"], ["n"]),
+        helper.make_node("Concat", ["n", "q"], ["y"], axis=0),
+    ]
+    model = model_of(nodes, ["x"], ["y"], [tensor("halves", np.array([1, 1]))])
+    values = recorded(model, {"x": X}) | {"q": np.full((1, 3), 9, np.float32)}
+    candidate, found = spliced(graph_of(model), values, {0})
+    assert set(candidate.inputs) == {"p", "q"}
+    np.testing.assert_allclose(found["y"], np.concatenate([values["n"], values["q"]]))
+
+
+def test_a_nested_graph_captures_the_good_value():
+    inner = [helper.make_node("Add", ["a", "x"], ["t"])]
+    then = helper.make_graph(inner, "then", [], [helper.make_tensor_value_info("t", TensorProto.FLOAT, SHAPE)])
+    other = helper.make_graph(
+        [helper.make_node("Neg", ["a"], ["e"])], "else", [], [helper.make_tensor_value_info("e", 1, SHAPE)]
+    )
+    nodes = [
+        helper.make_node("Neg", ["x"], ["a"]),
+        helper.make_node("If", ["yes"], ["y"], then_branch=then, else_branch=other),
+    ]
+    model = model_of(nodes, ["x"], ["y"], [tensor("yes", np.array(True))])
+    values = recorded(model, {"x": X}) | {"a": X * 3}
+    candidate, found = spliced(graph_of(model), values, {0})
+    assert set(candidate.inputs) == {"x", "a"}
+    np.testing.assert_allclose(found["y"], X * 4)
+
+
+def test_a_sparse_constant_is_no_element_and_stays():
+    sparse = helper.make_sparse_tensor(
+        helper.make_tensor("v", TensorProto.FLOAT, [2], [1.0, 2.0]),
+        helper.make_tensor("i", TensorProto.INT64, [2], [0, 4]),
+        SHAPE,
+    )
+    nodes = [
+        helper.make_node("Constant", [], ["s"], sparse_value=sparse),
+        helper.make_node("Neg", ["x"], ["a"]),
+        helper.make_node("Add", ["a", "s"], ["y"]),
+    ]
+    graph = graph_of(model_of(nodes, ["x"], ["y"]))
+    assert len(graph.nodes) == 2
+    values = {"x": X, "a": X * 7, "y": X}
+    _, found = spliced(graph, values, {0})
+    held = np.zeros(6, np.float32)
+    held[[0, 4]] = 1, 2
+    np.testing.assert_allclose(found["y"], X * 7 + held.reshape(SHAPE))

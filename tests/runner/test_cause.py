@@ -1,0 +1,275 @@
+"""Real runs: a set that fails alone is not called the cause unless the failure of the whole model arises inside it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from benchmarks.planted_networks import Evaluator
+from benchmarks.planted_noise import SPECS, Way, ask, plant, right, write
+from tests.harness import Run, check_script, interrupted, winnow
+
+X = np.linspace(0.5, 1.5, 6, dtype=np.float32).reshape(2, 3)
+COMPARE = ("checker=compare", "checker.rtol=0.01", "checker.flaky=never")
+CHECK = """
+import sys
+import numpy as np, onnx, onnxruntime
+with np.load(sys.argv[2]) as inputs, np.load(sys.argv[3]) as good:
+    feeds, good = dict(inputs), dict(good)
+session = onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
+names = [one.name for one in session.get_outputs() if one.name in good and one.name not in sys.argv[4:]]
+if not names:
+    sys.exit(3)
+made = session.run(names, feeds)
+error = max(float(np.abs(a - good[n]).max() / np.abs(good[n]).max()) for n, a in zip(names, made)) / 0.01
+print(f"error {error:.4g}")
+sys.exit(error > 1)
+"""
+
+
+def pair(folder: Path, steps: list[tuple], outputs: list[str], wrong: dict[str, float]) -> tuple[str, ...]:
+    """Save a parent and a child; each step: operator, what it reads, what it gives, its number (weight or alpha).
+
+    ``wrong``: the child's numbers, by what the node gives. A node is called as its output.
+    """
+    for who in ("parent", "child"):
+        nodes, weights = [], []
+        for operator, reads, gives, *number in steps:
+            value = wrong.get(gives, number[0]) if number and who == "child" else number[0] if number else None
+            if operator == "LeakyRelu":
+                nodes.append(helper.make_node(operator, reads.split(), [gives], name=gives, alpha=value))
+                continue
+            more = []
+            if value is not None:
+                more = [f"{gives}_w"]
+                weights.append(numpy_helper.from_array(np.float32(value), more[0]))
+            nodes.append(helper.make_node(operator, [*reads.split(), *more], [gives], name=gives))
+        graph = helper.make_graph(
+            nodes,
+            "g",
+            [helper.make_tensor_value_info("x", 1, [2, 3])],
+            [helper.make_tensor_value_info(name, 1, [2, 3]) for name in outputs],
+            weights,
+        )
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        onnx.save(model, folder / f"{who}.onnx")
+    np.savez(folder / "inputs.npz", x=X)
+    return (
+        f"model={folder / 'child.onnx'}",
+        f"reference.model={folder / 'parent.onnx'}",
+        "inputs=files",
+        f"inputs.path={folder / 'inputs.npz'}",
+        "target.optimization=none",
+    )
+
+
+# "noise" is 1.3 tolerances off on its own tensor and 0.2 at the output, "fault" 16 tolerances off there
+BESIDE = [
+    ("Mul", "x", "noise", 1.0),
+    ("Mul", "noise", "small", 0.2),
+    ("Mul", "x", "fault", 1.0),
+    ("Add", "small fault", "y"),
+    ("Neg", "y", "z"),
+]
+ROUNDED = {"noise": 1.013, "fault": 1.2}
+
+
+def answers(run: Run) -> list[tuple[list[str], bool]]:
+    return [(one["culprits"], one["is_cause"]) for one in run.result["cause"]["answers"]]
+
+
+def command(folder: Path, *more: str, skip: tuple[str, ...] = ()) -> tuple[str, ...]:
+    (folder / "check.py").write_text(CHECK)
+    argv = [sys.executable, str(folder / "check.py"), "{model}", "{inputs}", "{references}", *skip]
+    return ("checker=command", f"checker.command={json.dumps(argv)}", "checker.invalid_codes=[3]",
+            "checker.flaky=never", *more)  # fmt: skip
+
+
+def test_what_fails_at_the_models_own_outputs_is_found_first_and_proven(tmp_path: Path) -> None:
+    run = winnow(*pair(tmp_path, BESIDE, ["z"], ROUNDED), *COMPARE, folder=tmp_path / "run")
+    assert run.code == 0, run.output
+    cause = run.result["cause"]
+    assert (run.result["culprits"], cause["status"], answers(run)) == (["fault"], "proven", [(["fault"], True)])
+    held = cause["answers"][0]
+    assert cause["whole"]["measure"] == pytest.approx(16.9, abs=0.5)
+    assert (held["good_outputs"]["outcome"], held["good_inputs"]["outcome"]) == ("pass", "fail")
+    assert held["good_outputs"]["measure"] < 0.5
+    assert held["good_inputs"]["measure"] == pytest.approx(16.7, abs=0.5)
+    assert run.result["checks"]["cause"] == 2
+    assert "cause: proven" in run.output.splitlines()[-1]
+
+
+@pytest.mark.parametrize("measured", [True, False])
+def test_noise_is_listed_apart_even_if_the_fault_looks_like_it(tmp_path: Path, measured: bool) -> None:
+    """All Mul nodes together heal the model and fail with good inputs: still, one of them alone is the cause."""
+    given = pair(tmp_path, BESIDE, ["z"], ROUNDED)
+    check = COMPARE if measured else command(tmp_path)
+    run = winnow(*given, *check, "strategy.first=end", "strategy.cause_checks=30", folder=tmp_path / "run")
+    assert run.code == 0, run.output
+    assert run.result["culprits"] == ["fault"], run.output
+    assert run.result["cause"]["status"] == "proven"
+    assert [culprits for culprits, is_cause in answers(run) if is_cause] == [["fault"]]
+    assert run.model().graph.node[0].name == "fault"
+
+
+def test_noise_below_the_fault_is_not_proven_by_what_leaks_around_it(tmp_path: Path) -> None:
+    """With good values for the noise 0.86 tolerances of the fault are left, on a way around; the noise adds 0.54.
+
+    The check compares neither what the fault gives nor what it gives on, so the noise is answered.
+    """
+    steps = [
+        ("Mul", "x", "fault", 1.0),
+        ("Abs", "fault", "on"),
+        ("Div", "on", "noise", 1.0),
+        ("Mul", "noise", "main", 0.4),
+        ("Mul", "fault", "around", 0.045),
+        ("Mul", "x", "beside", 0.6),
+        ("Add", "main around", "sum"),
+        ("Add", "sum beside", "z"),
+    ]
+    given = pair(tmp_path, steps, ["z"], {"fault": 1.2, "noise": 1 / 1.014})
+    check = command(tmp_path, skip=("fault", "on"))
+    run = winnow(*given, *check, "strategy.first=end", "strategy.cause_checks=30", folder=tmp_path / "run")
+    cause = run.result["cause"]
+    assert answers(run)[0] == (["noise"], False), run.output
+    assert cause["answers"][0]["good_outputs"]["outcome"] == "pass"
+    assert cause["answers"][0]["good_inputs"]["outcome"] == "pass"
+    assert cause["status"] == "not proven"
+
+
+def test_every_instance_of_a_broken_pattern_is_healed_together(tmp_path: Path) -> None:
+    steps, at = [], "x"
+    for block in range(3):
+        steps += [("Sub", at, f"s{block}", 1.0), ("LeakyRelu", f"s{block}", f"r{block}", 0.1),
+                  ("Add", f"{at} r{block}", f"a{block}")]  # fmt: skip
+        at = f"a{block}"
+    given = pair(tmp_path, steps, [at], {f"r{block}": 0.6 for block in range(3)})
+    run = winnow(*given, *COMPARE, folder=tmp_path / "run")
+    cause = run.result["cause"]
+    assert run.code == 0, run.output
+    assert cause["status"] == "proven", run.output
+    held = next(one for one in cause["answers"] if one["is_cause"])
+    assert held["instances"] == [["r0"], ["r1"], ["r2"]]
+    assert held["culprits"] == run.result["culprits"]
+
+
+TWO = [("Mul", "x", "one", 1.0), ("Div", "x", "two", 1.0), ("Add", "one two", "y"), ("Neg", "y", "z")]
+
+
+def test_two_faults_are_joint(tmp_path: Path) -> None:
+    given = (*pair(tmp_path, TWO, ["z"], {"one": 1.1, "two": 0.8}), *COMPARE)
+    run = winnow(*given, "strategy.cause_checks=30", folder=tmp_path / "run")
+    assert run.result["cause"]["status"] == "joint", run.output
+    assert sorted(answers(run)) == [(["one"], True), (["two"], True)]
+    assert run.result["culprits"] == ["two"]  # the stronger one
+    few = winnow(*given, "strategy.cause_checks=0", folder=tmp_path / "few")
+    assert few.code == 0
+    assert few.result["cause"]["status"] == "not proven"
+    assert "strategy.cause_checks" in few.result["cause"]["reason"]
+    assert few.result["checks"]["cause"] <= 2
+
+
+@pytest.mark.parametrize("find", ["one", "all"])
+def test_it_is_not_asked_for_one_answer_or_all(tmp_path: Path, find: str) -> None:
+    given = pair(tmp_path, BESIDE, ["z"], ROUNDED)
+    run = winnow(*given, *COMPARE, f"strategy.find={find}", "strategy.first=end", folder=tmp_path / "run")
+    assert run.result.get("cause") is None
+    assert run.result["culprits"] == ["noise"]
+    assert run.result["checks"]["cause"] == 0
+
+
+def test_a_check_that_is_fed_the_models_own_inputs_leaves_it_untested(tmp_path: Path) -> None:
+    given = (*pair(tmp_path, BESIDE, ["z"], ROUNDED), *COMPARE)
+    run = winnow(*given, "strategy.reduce_inputs=false", folder=tmp_path / "run")
+    assert run.code == 0, run.output
+    assert (run.result["cause"]["status"], run.result["checks"]["cause"]) == ("untested", 0)
+    assert "strategy.reduce_inputs=false" in run.result["cause"]["reason"]
+
+
+def test_what_gives_no_answer_leaves_it_untested(tmp_path: Path) -> None:
+    """A check that can only judge models which read x and nothing else."""
+    given = pair(tmp_path, BESIDE, ["z"], ROUNDED)[0:1]
+    body = "sys.exit(2 if {one.name for one in model.graph.input} != {'x'} else int('fault' in nodes))"
+    argv = json.dumps([sys.executable, str(check_script(tmp_path, body)), "{model}"])
+    check = ("checker=command", f"checker.command={argv}", "checker.invalid_codes=[2]", "checker.flaky=never")
+    run = winnow(*given, *check, folder=tmp_path / "run")
+    assert run.code == 0, run.output
+    assert run.result["cause"]["status"] == "untested", run.output
+    assert run.result["cause"]["reason"]
+
+
+def test_measures_of_a_command_and_of_a_function(tmp_path: Path) -> None:
+    given = pair(tmp_path, BESIDE, ["z"], ROUNDED)
+    (tmp_path / "judge.py").write_text(
+        "import numpy as np, onnxruntime\n"
+        "def check(model, inputs, expected):\n"
+        "    session = onnxruntime.InferenceSession(model, providers=['CPUExecutionProvider'])\n"
+        "    names = [one.name for one in session.get_outputs() if one.name in expected[0]]\n"
+        "    if not names: return 'unresolved'\n"
+        "    made = session.run(names, inputs[0])\n"
+        "    pairs = [(a, expected[0][n]) for n, a in zip(names, made)]\n"
+        "    worst = max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in pairs)\n"
+        "    return {'outcome': worst <= 0.01, 'measure': worst / 0.01}\n"
+    )
+    function = ("checker=python", f"checker.file={tmp_path / 'judge.py'}", "checker.flaky=never")
+    regex = command(tmp_path, "checker.measure='error ([0-9.e+-]+)'")
+    for name, check in (("command", regex), ("python", function)):
+        run = winnow(*given, *check, folder=tmp_path / name)
+        assert run.code == 0, run.output
+        assert (run.result["culprits"], run.result["cause"]["status"]) == (["fault"], "proven"), run.output
+        assert run.result["cause"]["whole"]["measure"] == pytest.approx(16.9, abs=0.5)
+        assert run.result["cause"]["answers"][0]["good_inputs"]["measure"] == pytest.approx(16.7, abs=0.5)
+
+
+def test_what_was_paid_for_is_not_paid_for_again_after_an_interruption(tmp_path: Path) -> None:
+    hang, hanging, calls = tmp_path / "hang", tmp_path / "hanging", tmp_path / "calls"
+    hang.touch()
+    body = (
+        "import hashlib, os, time\n"
+        f"open({str(calls)!r}, 'a').write(hashlib.sha256(model.SerializeToString()).hexdigest() + '\\n')\n"
+        f"if os.path.exists({str(hang)!r}) and 'z' in made and 'fault' not in nodes and 'noise' in nodes:\n"
+        f"    open({str(hanging)!r}, 'w').close()\n"  # experiment (a)
+        "    time.sleep(600)\n"
+        "sys.exit(int('fault' in nodes))"
+    )
+    argv = json.dumps([sys.executable, str(check_script(tmp_path, body)), "{model}"])
+    given = (*pair(tmp_path, BESIDE, ["z"], ROUNDED)[0:1], "checker=command", f"checker.command={argv}",
+             "checker.flaky=never")  # fmt: skip
+    folder = tmp_path / "run"
+    assert interrupted(*given, folder=folder, ready=hanging, number=signal.SIGINT, pause=0.3) == 130
+    before = len(calls.read_text().splitlines())
+    hang.unlink()
+    run = winnow(*given, f"resume={folder}", folder=folder)
+    assert (run.result["culprits"], run.result["cause"]["status"]) == (["fault"], "proven"), run.output
+    after = calls.read_text().splitlines()[before:]  # the one that was in flight is made again
+    assert len(after) == sum(run.result["checks"][what] for what in ("search", "cause", "refine", "trust"))
+    assert run.result["checks"]["search"] == 0
+    assert run.result["checks"]["cause"] == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "seed"),
+    [
+        ("residual qdq after clipped", 1),
+        ("unet fp16 both alpha", 0),
+        ("post-LN fp16 only after cancel", 1),
+        ("inception qdq beside coarse", 0),
+        ("recurrent qdq many after zero point", 1),
+    ],
+)
+def test_planted_noise_is_not_the_cause(tmp_path: Path, name: str, seed: int) -> None:
+    """A sample of `benchmarks.planted_noise`; the model is verified there as it is made."""
+    evaluator = Evaluator()
+    planted = plant(next(spec for spec in SPECS if spec.name == name), seed, evaluator)
+    write(planted, tmp_path)
+    result = ask(planted, Way("compare", "start"), tmp_path, tmp_path)
+    assert right(planted, result["culprits"], evaluator) == "right", result
+    assert result["cause"]["status"] == "proven"
+    assert not [one for one in result["cause"]["answers"] if one["is_cause"] and one["culprits"] != result["culprits"]]
