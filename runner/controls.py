@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 FORMS: Mapping[Closure, tuple[Form, ...]] = MappingProxyType(
     {
-        Closure.FREE: (Form(),),
+        Closure.FREE: (Form(), Form(operator="Abs")),
         Closure.ANCESTORS: (Form(inputs=True),),
         Closure.DESCENDANTS: (Form(outputs=True, good=True), Form(outputs=True)),
     }
@@ -92,7 +92,8 @@ class Controls:
         """
         subject = judge.subject
         assert isinstance(subject, Subgraph)
-        found, why = self._first(judge, FORMS[subject.closure])
+        forms = FORMS[subject.closure]
+        found, why = self._first(judge, forms[:1] if self.slip else forms)
         if found:
             return Judged(found)
         own, also = (None, why) if self.slip else self._first(judge, OWN, lenient=True)

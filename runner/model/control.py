@@ -3,7 +3,9 @@
 By default a lone Identity whose input and output are named unlike the model's, as those of most cuts are, with a value
 of another shape. A check written by hand may feed the model's own inputs, or look for the model's own outputs with the
 shape and values that they should have; that is no mistake, but it cannot judge every cut. Which of these it needs is
-seen by controls that share them with the model: its inputs, its outputs, or both. An own output gets the value of an
+seen by controls that share them with the model: its inputs, its outputs, or both. A check that puts models through a
+tool may fail on an Identity, which tools take out, so an Abs of a value that is not negative is a control as well. An
+own output gets the value of an
 own input of its type, or (``good``) the value that the reference recorded: a check with expected values of its own
 passes on nothing else, while one that looks for a failure that the reference has too passes on the former alone.
 """
@@ -25,21 +27,28 @@ _IDENTITY = {
     16: (13, 4), 17: (19, 9), 18: (19, 9), 19: (19, 9), 20: (19, 9), 21: (21, 10), 22: (21, 10), 23: (23, 11),
     24: (24, 12), 25: (25, 13), 26: (25, 13),
 }  # fmt: skip
+# dtypes that Abs takes, where Identity does, from this opset on
+_NUMBERS = (1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 13, 16)
+_ABS_OPSET = 6
 _MOST_ELEMENTS = 1 << 16  # of a value that is made up
 
 
 @dataclass(frozen=True)
 class Form:
-    """What a control shares with the model: its own inputs, its own outputs; ``good``: with their recorded values."""
+    """What a control shares with the model: its own inputs, its own outputs; ``good``: with their recorded values.
+
+    ``operator``: of its node, where the element type allows it; it hands on what it gets.
+    """
 
     inputs: bool = False
     outputs: bool = False
     good: bool = False
+    operator: str = "Identity"
 
     def __str__(self) -> str:
         mine = " and ".join(name for name in ("inputs", "outputs") if getattr(self, name))
         if not mine:
-            return "a lone Identity"
+            return f"a lone {self.operator}"
         return f"an Identity with the model's own {mine}" + (", which hold their recorded values" if self.good else "")
 
 
@@ -78,11 +87,14 @@ def control(graph: Graph, types: Mapping[str, TypeProto], form: Form, good: Mapp
     if not outputs:
         held_on: str | TensorProto = _ones(other) if form.inputs else next(iter(inputs))
         outputs = {_fresh("control_output", graph): (other, held_on)}
-    return Made(_model(graph, inputs, outputs), {name: source for name, (_, source) in outputs.items()})
+    return Made(_model(graph, inputs, outputs, form.operator), {name: source for name, (_, source) in outputs.items()})
 
 
 def _model(
-    graph: Graph, inputs: Mapping[str, TypeProto], outputs: Mapping[str, tuple[TypeProto, str | TensorProto]]
+    graph: Graph,
+    inputs: Mapping[str, TypeProto],
+    outputs: Mapping[str, tuple[TypeProto, str | TensorProto]],
+    operator: str,
 ) -> Cut:
     model = shell(graph)
     opset = next((entry.version for entry in graph.model.opset_import if not scopes.domain_of(entry.domain)), 0)
@@ -93,7 +105,9 @@ def _model(
     for place, (name, (found, source)) in enumerate(outputs.items()):
         fresh = _fresh(f"control_value{place}", graph)
         read = _hold(model, source, fresh) if isinstance(source, TensorProto) else source
-        model.graph.node.append(helper.make_node("Identity", [read], [name]))  # a check may look names up
+        takes = _dtype(found) in _NUMBERS and model.opset_import[0].version >= _ABS_OPSET
+        fitting = operator if takes else "Identity"
+        model.graph.node.append(helper.make_node(fitting, [read], [name]))  # a check may look names up
         model.graph.output.append(helper.make_value_info(name, found))
     return Cut(model, tuple(inputs), tuple(outputs), ())
 

@@ -18,7 +18,9 @@ def names(values) -> list[str]:
     return [value.name for value in values]
 
 
-@pytest.mark.parametrize("form", [Form(), Form(True), Form(outputs=True), Form(True, True)], ids=str)
+@pytest.mark.parametrize(
+    "form", [Form(), Form(operator="Abs"), Form(True), Form(outputs=True), Form(True, True)], ids=str
+)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_a_control_is_valid_for_every_dtype(dtype, form):
     info = helper.make_tensor_value_info("odd name/Ω", dtype, [2])
