@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -50,23 +51,74 @@ def winnow(*overrides: str, folder: Path, cwd: Path | None = None, timeout: floa
     return Run(done.returncode, folder, done.stdout)
 
 
+LIGHT = """
+import sys
+
+
+def fields(data):
+    \"\"\"The length-delimited fields of a protobuf message: (number, content).\"\"\"
+    at = 0
+
+    def varint():
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            value |= (byte & 127) << shift
+            shift += 7
+            if byte < 128:
+                return value
+
+    while at < len(data):
+        key = varint()
+        if key & 7 == 2:
+            size = varint()
+            yield key >> 3, data[at : at + size]
+            at += size
+        elif key & 7 == 0:
+            varint()
+        else:
+            at += 4 if key & 7 == 5 else 8
+
+
+made, nodes = set(), set()
+with open(sys.argv[1], "rb") as file:
+    whole = memoryview(file.read())
+for number, graph in fields(whole):
+    for inner, node in fields(graph) if number == 7 else ():
+        held = {1: [], 2: [], 3: [], 4: []}
+        for field, content in fields(node) if inner == 1 else ():
+            held.setdefault(field, []).append(content)
+        made.update(str(name, "utf-8") for name in held[2])
+        if inner == 1:
+            nodes.add(str(held[3][0], "utf-8") if held[3] else "")
+"""
+"""Reads the names of a model's nodes, and of what they make, without onnx: a check that starts in 20 ms."""
+HEAVY = """
+import sys
+import onnx
+model = onnx.load(sys.argv[1], load_external_data=False)
+made = {name for node in model.graph.node for name in node.output}
+nodes = {node.name for node in model.graph.node}
+"""
+
+
 def check_script(folder: Path, body: str, name: str = "check.py") -> Path:
-    """A check; `made` are the tensors that the candidate's nodes produce, `nodes` the names of its nodes."""
+    """A check; `made` are the tensors that the candidate's nodes produce, `nodes` the names of its nodes.
+
+    It has `model` as well, and takes longer, where ``body`` speaks of it.
+    """
     path = folder / name
-    path.write_text(
-        "import sys\n"
-        "import onnx\n"
-        "model = onnx.load(sys.argv[1], load_external_data=False)\n"
-        "made = {name for node in model.graph.node for name in node.output}\n"
-        "nodes = {node.name for node in model.graph.node}\n"
-        f"{body}\n"
-    )
+    heavy = re.search(r"\b(model|onnx|numpy|np)\b", body)
+    path.write_text(f"{HEAVY if heavy else LIGHT}\n{body}\n")
     return path
 
 
 def by_command(check: Path, *words: str) -> tuple[str, ...]:
     """Options for a check that is reliable: the repeats that find that out are tested elsewhere."""
-    argv = json.dumps([sys.executable, str(check), "{model}", *words])
+    bare = ["-I", "-S"] if LIGHT in check.read_text() else []
+    argv = json.dumps([sys.executable, *bare, str(check), "{model}", *words])
     return "checker=command", f"checker.command={argv}", "checker.flaky=never"
 
 
