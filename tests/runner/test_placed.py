@@ -49,7 +49,7 @@ def large(path: Path) -> Path:
         x = f"t{number}"
         weight = TensorProto(name=f"w{number}", data_type=1, dims=[SIDE, SIDE], data_location=TensorProto.EXTERNAL)
         offset = (LAYERS - 1 - number) * 4 * SIDE**2
-        for key, value in (("location", "weights.bin"), ("offset", str(offset))):
+        for key, value in (("location", "weights.bin"), ("offset", str(offset)), ("length", str(4 * SIDE**2))):
             weight.external_data.add(key=key, value=value)
         weights.append(weight)
     with path.with_name("weights.bin").open("wb") as file:
