@@ -66,6 +66,9 @@ class Preflight:
         if verdict.outcome is Outcome.FAIL:
             study(judge, verdict, THE_FILE)
             log.info("%s fails (%s); this is the failure under study", THE_FILE, judge.baseline)
+        elif verdict.outcome is Outcome.UNRESOLVED:
+            # a check may ask more of a model than a runtime does; what is made of the file has its shapes, say
+            self._say(f"{THE_FILE} cannot be judged ({_words(verdict)}); if what is made of it fails, that is studied")
         elif verdict.outcome is not Outcome.PASS:
             refuse(judge, verdict, THE_FILE)
         return verdict

@@ -31,6 +31,7 @@ from runner.recheck import Recheck
 from runner.refining import Refined, Refining
 from runner.schema.checker import Flaky
 from runner.stage import Refiner, Standing
+from runner.subjects.subgraph import THE_FILE
 from runner.unknown import kept_for_the_check
 from runner.verdict import Verdict, message_drift
 from strategies.outcome import Answer, Outcome
@@ -106,8 +107,12 @@ class Session:
         label = "the whole model"
         if self.opening:
             seen = self.opening.file(self.judge, self.doubt)
-            if not self.judge.baseline and not self.opening.flaky:
+            if seen.outcome is Outcome.PASS and not self.opening.flaky:
                 return _nothing_to_find(seen.reason)
+            if seen.outcome is Outcome.UNRESOLVED:
+                rewritten = trusted(self.judge, self._space.whole, "pre-flight", label)
+                if rewritten.outcome is not Outcome.FAIL:
+                    refuse(self.judge, seen, THE_FILE)
             self._adopt(self.opening.judged(self.judge))
         verdict = self._examine(label)
         if not self.judge.baseline:

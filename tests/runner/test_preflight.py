@@ -213,3 +213,19 @@ def test_a_strict_rule_does_not_keep_the_whole_file(tmp_path: Path):
     assert run.code == 0, run.output
     assert any("of the same kind it is" in warning for warning in run.result["warnings"])
     assert run.result["culprits"] == ["culprit"]
+
+
+@pytest.mark.parametrize(("culprit", "code"), [("b", 0), ("nowhere", 3)])
+def test_a_file_that_a_strict_check_refuses(tmp_path: Path, culprit: str, code: int) -> None:
+    """It has no shape for its output, which candidates have: they can be judged."""
+    nodes = [node("Abs", "x", "t", "a"), node("Neg", "t", "u", "b"), node("Tanh", "u", "y", "c")]
+    model = model_of(nodes, [value("x", (2, 3))], [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
+    text = f"onnx.checker.check_model(model)\nsys.exit(7 if {culprit!r} in nodes else 0)"
+    lists = ("checker.fail_codes=[7]", "checker.invalid_codes=[1]")
+    run = reduced(tmp_path, model, check_script(tmp_path, text), *lists)
+    assert run.code == code, run.output
+    if code == 0:
+        assert run.result["culprits"] == ["b"]
+        assert any("the file as it is cannot be judged" in warning for warning in run.result["warnings"])
+    else:
+        assert "the file as it is does not fail in a way that can be studied" in run.result["message"]
