@@ -45,6 +45,17 @@ OWN = (Form(inputs=True, outputs=True, good=True), Form(inputs=True, outputs=Tru
 SETTINGS: Mapping[Closure, str] = MappingProxyType(
     {Closure.ANCESTORS: "strategy.reduce_inputs=false", Closure.DESCENDANTS: "strategy.reduce_outputs=false"}
 )
+FIT = (
+    "Cuts have other inputs and outputs: let it feed what {inputs} holds and compare with what {references} holds "
+    "(checker.command='python check.py {model} {inputs} {references}'; a function gets them as its arguments)"
+)
+"""What makes a check fit for cuts."""
+NEEDS = (
+    f"{FIT}. Where it has values of its own to compare with, give the good model that they come from "
+    "(reference.model=), and it may be enough to keep the model's own inputs or outputs "
+    "(strategy.reduce_inputs=false or strategy.reduce_outputs=false)"
+)
+"""What may be wrong with a check that passes no harmless model."""
 REPEATS = 3
 """How often a control that failed is checked again, to tell a flaky check from one that cannot judge."""
 
@@ -53,12 +64,17 @@ REPEATS = 3
 class Judged:
     """What the controls say. ``judge``: its candidates can be judged. ``said``: what a reader should know of that.
 
-    ``passed``: a control passed.
+    ``verdict``: that of the last control.
     """
 
     judge: Judge
+    verdict: Verdict
     said: str = ""
-    passed: bool = True
+
+    @property
+    def passed(self) -> bool:
+        """Whether a control passed."""
+        return self.verdict.outcome is Outcome.PASS
 
 
 @dataclass(frozen=True)
@@ -94,13 +110,13 @@ class Controls:
         assert isinstance(subject, Subgraph)
         found, why = self._first(judge, FORMS[subject.closure])
         if found:
-            return Judged(found)
+            return Judged(found, why)
         own, also = (None, why) if self.slip else self._first(judge, OWN, lenient=True)
         if not own:
             if not self.slip and Outcome.FAIL not in (why.outcome, also.outcome):
                 # what it says of a harmless model is not that it has the failure under study: no answer, no wrong one
                 said = f"the check gives no answer on {FORMS[subject.closure][0]} ({_words(why)})"
-                return Judged(judge, said, passed=False)
+                return Judged(judge, also, said)
             self._repeat(judge, 1)
             raise CannotJudge(self._no_judge(judge, why))
         self._repeat(judge, REPEATS)
@@ -109,23 +125,24 @@ class Controls:
         if chosen is None:
             raise CannotJudge(self._no_cuts(judge, why, tuple(able)))
         setting = SETTINGS[chosen]
-        kept = replace(able[chosen], closure=chosen)
+        subject, verdict = able[chosen]
+        kept = replace(subject, closure=chosen)
         types = ", declared types" if kept.declared else ""
         said = (
             f"the check cannot judge every cut: it does not pass {FORMS[Closure.FREE][0]} ({_words(why)}); gone on "
             f"with {setting}, with which it can. A check that feeds what {{inputs}} holds and compares with what "
             "{references} holds gets smaller answers"
         )
-        return Judged(judge.beside(kept, self.stage(f"{setting}{types}", kept)), said)
+        return Judged(judge.beside(kept, self.stage(f"{setting}{types}", kept)), verdict, said)
 
-    def _able(self, judge: Judge) -> dict[Closure, Subgraph]:
-        """The closures whose candidates the check can judge, with a subject whose control shows it."""
-        found: dict[Closure, Subgraph] = {}
+    def _able(self, judge: Judge) -> dict[Closure, tuple[Subgraph, Verdict]]:
+        """The closures whose candidates the check can judge, with a subject whose control shows it, and its verdict."""
+        found: dict[Closure, tuple[Subgraph, Verdict]] = {}
         for closure in (Closure.ANCESTORS, Closure.DESCENDANTS):
-            passing = self._first(judge, FORMS[closure])[0]
+            passing, verdict = self._first(judge, FORMS[closure])
             if passing:
                 assert isinstance(passing.subject, Subgraph)
-                found[closure] = passing.subject
+                found[closure] = passing.subject, verdict
                 if closure in self.fallbacks:
                     break
         return found
@@ -171,8 +188,7 @@ class Controls:
     def _no_judge(self, judge: Judge, why: Verdict) -> str:
         return (
             f"the check cannot tell good from bad: it does not pass even a model of one Identity ({_words(why)}).\n"
-            + (f"{self.slip}\n" if self.slip else "")
-            + f"check: {judge.checker.describe()}"
+            f"{self.slip or NEEDS}\ncheck: {judge.checker.describe()}"
         )
 
     def _no_cuts(self, judge: Judge, why: Verdict, able: tuple[Closure, ...]) -> str:
@@ -188,9 +204,7 @@ class Controls:
             )
         return (
             f"the check cannot judge cuts: it passes the model's own inputs and outputs, and not {subject.control} "
-            f"({_words(why)}). Cuts have other inputs and outputs: let it feed what {{inputs}} holds and compare with "
-            "what {references} holds (checker.command='python check.py {model} {inputs} {references}'; a function gets "
-            f"them as its arguments); {instead}.\ncheck: {judge.checker.describe()}"
+            f"({_words(why)}). {FIT}; {instead}.\ncheck: {judge.checker.describe()}"
         )
 
 
