@@ -26,7 +26,7 @@ from runner.schema.root import Settings
 from runner.subjects.subgraph import Subgraph
 from runner.subjects.subject import Subject
 from runner.terms import fallbacks
-from runner.verdict import Verdict
+from runner.verdict import CAUGHT, Raised, Verdict
 from strategies.outcome import Outcome
 from strategies.space import Closure
 
@@ -83,12 +83,14 @@ class Controls:
 
     ``stage`` opens the journal of a stage. ``fallbacks``: what may be kept where the check cannot judge cuts.
     ``repeated``: whether the check may be flaky. ``slip``: an obvious mistake in the command, in words.
+    ``fed``: the check asks for values of the inputs, so that it is rather the outputs that it knows by itself.
     """
 
     stage: Callable[[str, Subject], Journal]
     fallbacks: frozenset[Closure] = frozenset()
     repeated: bool = True
     slip: str = ""
+    fed: bool = True
 
     @staticmethod
     def of(checker: Checker, settings: Settings, stage: Callable[[str, Subject], Journal]) -> Controls | None:
@@ -99,7 +101,9 @@ class Controls:
         if not isinstance(checker, CommandCheck | PythonCheck):
             return None
         slip = checker.slip if isinstance(checker, CommandCheck) else ""
-        return Controls(stage, fallbacks(settings), settings.checker.flaky is not Flaky.never, slip)
+        return Controls(
+            stage, fallbacks(settings), settings.checker.flaky is not Flaky.never, slip, checker.wants_feeds
+        )
 
     def judge(self, judge: Judge) -> Judged:
         """Return a judge whose candidates this check can judge.
@@ -138,7 +142,8 @@ class Controls:
     def _able(self, judge: Judge) -> dict[Closure, tuple[Subgraph, Verdict]]:
         """The closures whose candidates the check can judge, with a subject whose control shows it, and its verdict."""
         found: dict[Closure, tuple[Subgraph, Verdict]] = {}
-        for closure in (Closure.ANCESTORS, Closure.DESCENDANTS):
+        first, second = Closure.ANCESTORS, Closure.DESCENDANTS
+        for closure in (second, first) if self.fed else (first, second):
             passing, verdict = self._first(judge, FORMS[closure])
             if passing:
                 assert isinstance(passing.subject, Subgraph)
@@ -211,6 +216,12 @@ class Controls:
 def _verdict(judge: Judge, form: Form, attempt: int) -> Verdict:
     verdict = judge.verdict(CONTROL, "control", str(form), "trust", attempt)
     assert verdict is not None, "only the search is stopped"
+    shown = verdict.metrics.get(CAUGHT)
+    caught = Raised.from_json(shown) if shown and verdict.outcome is Outcome.PASS else None
+    studied = judge.baseline.raised if judge.baseline else None
+    if caught and caught.feeds and not (studied and studied.about == caught.about):
+        # what it says of the model itself as well is its way to talk; otherwise it passes what it cannot run
+        return replace(verdict, outcome=Outcome.UNRESOLVED, reason=f"it passes, and says that {caught.why}")
     return verdict
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import onnx
 import pytest
+from onnx import helper
 
 from tests.harness import by_command, check_script, winnow
-from tests.runner.test_hard_failures import plain
+from tests.runner.test_hard_failures import X, model_of, plain, saved
 
 CATCH = """
 import traceback
@@ -26,13 +28,42 @@ JUDGE = "if 'Cos_4' in nodes: print('max diff 0.5'); sys.exit(1)\n"
         pytest.param(CATCH % WHOLE + JUDGE, id="caught on the whole model only"),
         pytest.param(CATCH % CUT + JUDGE, id="caught on cuts only"),
         pytest.param(CATCH % CUT + "assert 'Cos_4' not in nodes\n", id="caught on cuts, then asserted"),
-        pytest.param(f"if {CUT}: print('WARNING: KeyError: no y in it')\n" + JUDGE, id="a warning like an error"),
+        pytest.param("print('WARNING: KeyError: no such key')\n" + JUDGE, id="a warning like an error"),
     ],
 )
 def test_an_exception_that_the_check_catches_does_not_count(tmp_path: Path, body: str) -> None:
     run = winnow(*plain(tmp_path), *by_command(check_script(tmp_path, body)), folder=tmp_path / "run")
     assert (run.code, run.result["culprits"]) == (0, ["Cos_4"]), run.output
     assert not run.result["unresolved"]
+
+
+def test_a_check_that_skips_what_it_cannot_feed_keeps_the_inputs_and_says_so(tmp_path: Path) -> None:
+    body = (
+        "if 'x' not in {value.name for value in model.graph.input}:\n"
+        "    print(\"skip: Required inputs (['x']) are missing\"); sys.exit(0)\n" + JUDGE
+    )
+    run = winnow(*plain(tmp_path), *by_command(check_script(tmp_path, body)), folder=tmp_path / "run")
+    assert (run.code, run.result["culprits"][-1]) == (0, "Cos_4"), run.output
+    assert any("gone on with strategy.reduce_inputs=false" in warning for warning in run.result["warnings"])
+
+
+def test_a_label_of_ones_own_keeps_the_outputs(tmp_path: Path) -> None:
+    """The check is fed, and knows by itself which element of the model's output is the largest."""
+    body = (
+        "import numpy, onnxruntime\n"
+        "session, given = onnxruntime.InferenceSession(sys.argv[1]), numpy.load(sys.argv[2])\n"
+        "out = session.run(None, {one.name: given[one.name] for one in session.get_inputs()})[0]\n"
+        "sys.exit(int(out.ravel().argmax() != 0))\n"
+    )
+    nodes = [helper.make_node(op, [a], [b], name=op) for op, a, b in (("Tanh", "x", "a"), ("Neg", "a", "b"))]
+    ends = [helper.make_node("Sin", ["b"], ["y"], name="Sin")]
+    good = [nodes[0], helper.make_node("Identity", ["a"], ["b"], name="Neg"), *ends]
+    given = saved(model_of([*nodes, *ends], ["x"], ["y"]), tmp_path, x=-X)
+    onnx.save(model_of(good, ["x"], ["y"]), tmp_path / "good.onnx")
+    check = by_command(check_script(tmp_path, body), "{inputs}")
+    run = winnow(*given, *check, f"reference.model={tmp_path / 'good.onnx'}", folder=tmp_path / "run")
+    assert (run.code, run.result["culprits"]) == (0, ["Neg", "Sin"]), run.output
+    assert any("gone on with strategy.reduce_outputs=false" in warning for warning in run.result["warnings"])
 
 
 def test_a_log_of_what_passed_may_grow(tmp_path: Path) -> None:
