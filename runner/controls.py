@@ -26,7 +26,7 @@ from runner.schema.root import Settings
 from runner.subjects.subgraph import Subgraph
 from runner.subjects.subject import Subject
 from runner.terms import fallbacks
-from runner.verdict import Verdict
+from runner.verdict import CAUGHT, Raised, Verdict
 from strategies.outcome import Outcome
 from strategies.space import Closure
 
@@ -45,6 +45,17 @@ OWN = (Form(inputs=True, outputs=True, good=True), Form(inputs=True, outputs=Tru
 SETTINGS: Mapping[Closure, str] = MappingProxyType(
     {Closure.ANCESTORS: "strategy.reduce_inputs=false", Closure.DESCENDANTS: "strategy.reduce_outputs=false"}
 )
+FIT = (
+    "Cuts have other inputs and outputs: let it feed what {inputs} holds and compare with what {references} holds "
+    "(checker.command='python check.py {model} {inputs} {references}'; a function gets them as its arguments)"
+)
+"""What makes a check fit for cuts."""
+NEEDS = (
+    f"{FIT}. Where it has values of its own to compare with, give the good model that they come from "
+    "(reference.model=), and it may be enough to keep the model's own inputs or outputs "
+    "(strategy.reduce_inputs=false or strategy.reduce_outputs=false)"
+)
+"""What may be wrong with a check that passes no harmless model."""
 REPEATS = 3
 """How often a control that failed is checked again, to tell a flaky check from one that cannot judge."""
 
@@ -53,12 +64,17 @@ REPEATS = 3
 class Judged:
     """What the controls say. ``judge``: its candidates can be judged. ``said``: what a reader should know of that.
 
-    ``passed``: a control passed.
+    ``verdict``: that of the last control.
     """
 
     judge: Judge
+    verdict: Verdict
     said: str = ""
-    passed: bool = True
+
+    @property
+    def passed(self) -> bool:
+        """Whether a control passed."""
+        return self.verdict.outcome is Outcome.PASS
 
 
 @dataclass(frozen=True)
@@ -67,12 +83,14 @@ class Controls:
 
     ``stage`` opens the journal of a stage. ``fallbacks``: what may be kept where the check cannot judge cuts.
     ``repeated``: whether the check may be flaky. ``slip``: an obvious mistake in the command, in words.
+    ``fed``: the check asks for values of the inputs, so that it is rather the outputs that it knows by itself.
     """
 
     stage: Callable[[str, Subject], Journal]
     fallbacks: frozenset[Closure] = frozenset()
     repeated: bool = True
     slip: str = ""
+    fed: bool = True
 
     @staticmethod
     def of(checker: Checker, settings: Settings, stage: Callable[[str, Subject], Journal]) -> Controls | None:
@@ -83,7 +101,9 @@ class Controls:
         if not isinstance(checker, CommandCheck | PythonCheck):
             return None
         slip = checker.slip if isinstance(checker, CommandCheck) else ""
-        return Controls(stage, fallbacks(settings), settings.checker.flaky is not Flaky.never, slip)
+        return Controls(
+            stage, fallbacks(settings), settings.checker.flaky is not Flaky.never, slip, checker.wants_feeds
+        )
 
     def judge(self, judge: Judge) -> Judged:
         """Return a judge whose candidates this check can judge.
@@ -95,13 +115,13 @@ class Controls:
         forms = FORMS[subject.closure]
         found, why = self._first(judge, forms[:1] if self.slip else forms)
         if found:
-            return Judged(found)
+            return Judged(found, why)
         own, also = (None, why) if self.slip else self._first(judge, OWN, lenient=True)
         if not own:
             if not self.slip and Outcome.FAIL not in (why.outcome, also.outcome):
                 # what it says of a harmless model is not that it has the failure under study: no answer, no wrong one
                 said = f"the check gives no answer on {FORMS[subject.closure][0]} ({_words(why)})"
-                return Judged(judge, said, passed=False)
+                return Judged(judge, also, said)
             self._repeat(judge, 1)
             raise CannotJudge(self._no_judge(judge, why))
         self._repeat(judge, REPEATS)
@@ -110,23 +130,25 @@ class Controls:
         if chosen is None:
             raise CannotJudge(self._no_cuts(judge, why, tuple(able)))
         setting = SETTINGS[chosen]
-        kept = replace(able[chosen], closure=chosen)
+        subject, verdict = able[chosen]
+        kept = replace(subject, closure=chosen)
         types = ", declared types" if kept.declared else ""
         said = (
             f"the check cannot judge every cut: it does not pass {FORMS[Closure.FREE][0]} ({_words(why)}); gone on "
             f"with {setting}, with which it can. A check that feeds what {{inputs}} holds and compares with what "
             "{references} holds gets smaller answers"
         )
-        return Judged(judge.beside(kept, self.stage(f"{setting}{types}", kept)), said)
+        return Judged(judge.beside(kept, self.stage(f"{setting}{types}", kept)), verdict, said)
 
-    def _able(self, judge: Judge) -> dict[Closure, Subgraph]:
-        """The closures whose candidates the check can judge, with a subject whose control shows it."""
-        found: dict[Closure, Subgraph] = {}
-        for closure in (Closure.ANCESTORS, Closure.DESCENDANTS):
-            passing = self._first(judge, FORMS[closure])[0]
+    def _able(self, judge: Judge) -> dict[Closure, tuple[Subgraph, Verdict]]:
+        """The closures whose candidates the check can judge, with a subject whose control shows it, and its verdict."""
+        found: dict[Closure, tuple[Subgraph, Verdict]] = {}
+        first, second = Closure.ANCESTORS, Closure.DESCENDANTS
+        for closure in (second, first) if self.fed else (first, second):
+            passing, verdict = self._first(judge, FORMS[closure])
             if passing:
                 assert isinstance(passing.subject, Subgraph)
-                found[closure] = passing.subject
+                found[closure] = passing.subject, verdict
                 if closure in self.fallbacks:
                     break
         return found
@@ -172,8 +194,7 @@ class Controls:
     def _no_judge(self, judge: Judge, why: Verdict) -> str:
         return (
             f"the check cannot tell good from bad: it does not pass even a model of one Identity ({_words(why)}).\n"
-            + (f"{self.slip}\n" if self.slip else "")
-            + f"check: {judge.checker.describe()}"
+            f"{self.slip or NEEDS}\ncheck: {judge.checker.describe()}"
         )
 
     def _no_cuts(self, judge: Judge, why: Verdict, able: tuple[Closure, ...]) -> str:
@@ -189,15 +210,19 @@ class Controls:
             )
         return (
             f"the check cannot judge cuts: it passes the model's own inputs and outputs, and not {subject.control} "
-            f"({_words(why)}). Cuts have other inputs and outputs: let it feed what {{inputs}} holds and compare with "
-            "what {references} holds (checker.command='python check.py {model} {inputs} {references}'; a function gets "
-            f"them as its arguments); {instead}.\ncheck: {judge.checker.describe()}"
+            f"({_words(why)}). {FIT}; {instead}.\ncheck: {judge.checker.describe()}"
         )
 
 
 def _verdict(judge: Judge, form: Form, attempt: int) -> Verdict:
     verdict = judge.verdict(CONTROL, "control", str(form), "trust", attempt)
     assert verdict is not None, "only the search is stopped"
+    shown = verdict.metrics.get(CAUGHT)
+    caught = Raised.from_json(shown) if shown and verdict.outcome is Outcome.PASS else None
+    studied = judge.baseline.raised if judge.baseline else None
+    if caught and caught.feeds and not (studied and studied.about == caught.about):
+        # what it says of the model itself as well is its way to talk; otherwise it passes what it cannot run
+        return replace(verdict, outcome=Outcome.UNRESOLVED, reason=f"it passes, and says that {caught.why}")
     return verdict
 
 

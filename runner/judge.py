@@ -18,7 +18,7 @@ from runner.journal import Journal
 from runner.schema.checker import SameFailure
 from runner.subjects.subject import Subject
 from runner.unknown import Unknown
-from runner.verdict import MISFIT, Signature, Verdict, relative
+from runner.verdict import UNFIT, Raised, Signature, Verdict, relative
 from strategies.outcome import Outcome
 from strategies.trial import Trial
 
@@ -57,11 +57,13 @@ class Studied:
 
     ``signature``: None until the whole model failed. ``message``: what the whole model's check said. ``rule``: which
     failures are the same one. ``others``: how often another one was met, by stage and kind. ``names``: those of the
-    model's nodes and tensors, which messages may hold.
+    model's nodes and tensors, which messages may hold. ``caught``: what the check shows on a harmless model that it
+    passes.
     """
 
     rule: SameFailure = SameFailure.kind
     signature: Signature | None = None
+    caught: Raised | None = None
     message: str = ""
     names: frozenset[str] = frozenset()
     others: Counter[str] = field(default_factory=Counter)
@@ -221,12 +223,14 @@ class Judge:
         return tuple(found)
 
     def unfit(self, trial: Trial) -> tuple[str, ...]:
-        """Return why removals of single elements were not judged, of those that the check did not fit."""
+        """Return why removals of single elements were not judged, as far as the check itself is why."""
         self.journal.refresh()
+        if len(trial) == 1:
+            return ()  # nothing can be left out
         smaller = [self.journal.get(Trial(trial.elements - {element})) for element in trial]
         verdicts = [self._relative(known) for known in smaller if known]
         unknown = [verdict.reason for verdict in verdicts if verdict.outcome is Outcome.UNRESOLVED]
-        return tuple(reason for reason in unknown if reason.startswith(MISFIT))
+        return tuple(reason for reason in unknown if reason.startswith(UNFIT))
 
     def _tell(self, iteration: int, phase: str, label: str, trial: Trial, verdict: Verdict) -> None:
         left = self.estimate() if self.estimate and phase not in TRUST_PHASES else None
@@ -235,7 +239,9 @@ class Judge:
     def _relative(self, verdict: Verdict) -> Verdict:
         """A failure with another signature than the one under study is a DIFFERENT one, or the check's own."""
         studied = self.studied
-        return relative(verdict, studied.signature, studied.rule, studied.names) if studied.signature else verdict
+        if not studied.signature:
+            return verdict
+        return relative(verdict, studied.signature, studied.rule, studied.names, studied.caught)
 
     def _next(self) -> tuple[int, Path]:
         with self._lock:

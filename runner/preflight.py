@@ -25,7 +25,7 @@ from runner.schema.checker import Flaky, SameFailure
 from runner.subjects.subgraph import THE_FILE, Subgraph
 from runner.subjects.subject import Subject
 from runner.subjects.userfile import UserFile
-from runner.verdict import Verdict, same_failure
+from runner.verdict import CAUGHT, Raised, Verdict, same_failure
 from strategies.outcome import Outcome
 from strategies.trial import Trial
 
@@ -85,6 +85,8 @@ class Preflight:
         if found.said:
             self._say(found.said)
         self.controlled = found.passed
+        if shown := found.verdict.metrics.get(CAUGHT):
+            judge.studied.caught = Raised.from_json(shown)
         return found.judge
 
     def weakened(self, judge: Judge, doubt: Doubt, verdict: Verdict) -> Judge:

@@ -42,8 +42,8 @@ class Recheck:
     def rule(self, judge: Judge, trial: Trial, name: str, times: int = 1) -> Ruling:
         """Write the files that are handed over, and check those: ``times`` in all, or until a flaky check is sure.
 
-        They are checked whatever a journal says: its verdicts are about the files of another run, or of this one
-        before it was interrupted.
+        They are checked once whatever a journal says: its verdicts are about the files of another run, or of this one
+        before it was interrupted. Repeats of that are not paid for twice.
         """
         assert self._hand_over
         path = self._hand_over.write(judge.subject, trial, name)
@@ -98,8 +98,12 @@ class Recheck:
             attempt += 1
 
     def _check_file(self, judge: Judge, trial: Trial, name: str, path: Path, attempt: int) -> Verdict:
+        label = f"{name}, as handed over"
+        # the first check is about the file that lies there now; what repeats it says whether the check is reliable
+        if attempt > HANDED_OVER and (known := judge.recall(trial, attempt, "re-check", label)):
+            return known
         iteration, folder = judge.folder_for()
-        made = judge.subject.make(trial, folder, iteration, "re-check", f"{name}, as handed over")
+        made = judge.subject.make(trial, folder, iteration, "re-check", label)
         if isinstance(made, Invalid):  # a verdict from a journal, and values recorded otherwise this time
             return Verdict(Outcome.UNRESOLVED, reason=made.reason)
         judge.subject.discard(made)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from runner.cause import Cause
+from runner.controls import NEEDS
 from runner.doubt import (
     ANSWER,
     CONTROL,
@@ -370,10 +371,12 @@ class Session:
     def _control(self) -> None:
         """Nothing ever passed: can this check tell good from bad at all? Raises CannotJudge."""
         verdict = trusted(self.judge, CONTROL, "control", "a lone Identity")
+        if self.opening and self.opening.controls and verdict.outcome is Outcome.UNRESOLVED:
+            return  # no answer where it cannot judge: the pre-flight has said so
         if verdict.outcome is not Outcome.PASS and self.doubt.rates is None:
             raise CannotJudge(
                 "nothing passed this check, not even a model of one Identity node "
-                f"({verdict.outcome.value}: {verdict.reason}): it cannot tell good from bad.\n"
+                f"({verdict.outcome.value}: {verdict.reason}): it cannot tell good from bad.\n{NEEDS}\n"
                 f"check: {self.judge.checker.describe()}"
             )
 

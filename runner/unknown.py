@@ -22,7 +22,8 @@ _ADVICE: Mapping[str, tuple[str, ...]] = {
     ),
     re.escape(OWN_EXCEPTION): (
         "the check ends in exceptions of its own (their output lies in checks/). Mend it, or let it exit with another",
-        "code where it cannot judge (checker.invalid_codes)",
+        "code where it cannot judge (checker.invalid_codes). If that is the same bug (another assertion of yours, an",
+        "exception that you catch), checker.same_failure=any follows it, too",
     ),
     r"could not import|could not run|cannot be imported": ("the check could not run: see its output in checks/",),
     r"is not finite": (

@@ -12,6 +12,8 @@ from strategies.outcome import Outcome
 
 MEASURE = "measure"
 """The key of a verdict's metrics that says how bad a failure is, whatever the unit; larger is worse."""
+CAUGHT = "caught"
+"""The key of a passing verdict's metrics for the exceptions that the check showed all the same."""
 LONGEST = 160
 """Characters of a signature's detail."""
 _TOKEN = re.compile(r"[\w./:-]*[\w/]")
@@ -22,6 +24,7 @@ MODEL, CHECK, FEEDS = "model", "check", "feeds"
 MISFIT = "the check does not fit the candidate"
 OWN_EXCEPTION = "the check ended in an exception of its own"
 """Why a check has not judged."""
+UNFIT = (MISFIT, OWN_EXCEPTION)
 
 
 @dataclass(frozen=True)
@@ -30,11 +33,12 @@ class Raised:
 
     ``where``: each as ``TYPE at FILE:LINE``, with the line of the user's own code. ``about``: ``model`` (a runtime
     refused it, or failed on it), ``feeds: WHAT`` (what the check feeds, asks for or compares with does not fit the
-    candidate), or ``check`` (any other).
+    candidate), or ``check`` (any other). ``went_on``: the check said more after them: it may have caught them.
     """
 
     where: tuple[str, ...]
     about: str
+    went_on: bool = field(default=False, compare=False)
 
     @property
     def feeds(self) -> bool:
@@ -45,6 +49,30 @@ class Raised:
     def why(self) -> str:
         """Why a check that it ended has not judged."""
         return f"{MISFIT} ({self.about.partition(': ')[2]})" if self.feeds else OWN_EXCEPTION
+
+    def beyond(self, caught: Raised, studied: Raised | None) -> Raised | None:
+        """What is left of it without what a check shows where it passes (``caught``); ``studied``: of the whole model.
+
+        None: nothing.
+        """
+        if self.feeds and self.about != caught.about:
+            return self
+        left = tuple(where for where in self.where if where not in caught.where)
+        if not left:
+            return None
+        if studied and left == studied.where:
+            return studied
+        return self if self.feeds else replace(self, where=left)
+
+    def to_json(self) -> list[Any]:
+        """Return plain JSON types."""
+        return [self.about, self.went_on, *self.where]
+
+    @staticmethod
+    def from_json(data: Sequence[Any]) -> Raised:
+        """Read what ``to_json`` wrote."""
+        about, went_on, *where = data
+        return Raised(tuple(where), about, went_on)
 
     def __str__(self) -> str:
         return ", ".join(self.where) or self.about
@@ -92,26 +120,26 @@ class Signature:
 
     def to_json(self) -> list[Any]:
         """Return plain JSON types."""
-        raised = [[self.raised.about, *self.raised.where]] if self.raised else []
+        raised = [self.raised.to_json()] if self.raised else []
         return [self.stage, self.kind, self.detail, *raised]
 
     @staticmethod
     def from_json(data: Sequence[Any]) -> Signature:
         """Read what ``to_json`` wrote."""
         stage, kind, detail, *more = data
-        return Signature(stage, kind, detail, Raised(tuple(more[0][1:]), more[0][0]) if more else None)
+        return Signature(stage, kind, detail, Raised.from_json(more[0]) if more else None)
 
 
 def same_failure(
     one: Signature, other: Signature, rule: SameFailure = SameFailure.kind, names: Collection[str] = ()
 ) -> bool:
-    """Whether two failures are the same one, as far as ``rule`` looks.
+    """Whether two failures are the same one, as far as ``rule`` looks; ``other``: the one under study.
 
     Feeds that do not fit are nobody's failure under any rule, unless both failed in that very way. ``names``: those of
     the model's nodes and tensors, which messages may hold.
     """
     misfit = any(signature.raised and signature.raised.feeds for signature in (one, other))
-    if one.raised != other.raised and (misfit or rule in (SameFailure.kind, SameFailure.strict)):
+    if not _as_raised(one.raised, other.raised) and (misfit or rule in (SameFailure.kind, SameFailure.strict)):
         return False
     if rule is SameFailure.any:
         return True
@@ -120,6 +148,11 @@ def same_failure(
     if rule is SameFailure.stage:
         return True
     return one.family == other.family and (rule is SameFailure.kind or _same_message(one.detail, other.detail, names))
+
+
+def _as_raised(one: Raised | None, studied: Raised | None) -> bool:
+    """Whether a check ended as on the whole model: what it may have caught there need not come again."""
+    return one == studied or (one is None and studied is not None and studied.went_on and not studied.feeds)
 
 
 def _same_message(one: str, other: str, names: Collection[str]) -> bool:
@@ -198,15 +231,27 @@ def _short(text: str) -> str:
     return line if len(line) <= _LONGEST_MESSAGE else f"{line[: _LONGEST_MESSAGE - 3]}..."
 
 
-def relative(verdict: Verdict, studied: Signature, rule: SameFailure, names: Collection[str] = ()) -> Verdict:
+def relative(
+    verdict: Verdict,
+    studied: Signature,
+    rule: SameFailure,
+    names: Collection[str] = (),
+    caught: Raised | None = None,
+) -> Verdict:
     """A verdict in the light of the failure under study.
 
     Another failure is DIFFERENT. A check that was ended by an exception of its own, and not in the very way in which
-    it ended on the whole model, has not judged: UNRESOLVED.
+    it ended on the whole model, has not judged: UNRESOLVED. ``caught``: what the check shows on a harmless model that
+    it passes, which is no mistake.
     """
     signature = verdict.signature
     if verdict.outcome is not Outcome.FAIL or not signature or same_failure(signature, studied, rule, names):
         return verdict
+    if caught and signature.raised:
+        before = studied.raised.beyond(caught, None) if studied.raised else None
+        signature = replace(signature, raised=signature.raised.beyond(caught, before))
+        if same_failure(signature, replace(studied, raised=before), rule, names):
+            return verdict
     if signature.raised and signature.raised.about != MODEL:
         return replace(verdict, outcome=Outcome.UNRESOLVED, reason=f"{signature.raised.why}: {verdict.reason}")
     return replace(verdict, outcome=Outcome.DIFFERENT, reason=f"another failure, {signature}: {verdict.reason}")

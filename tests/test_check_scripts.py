@@ -18,6 +18,8 @@ ROWS = [
     ("own feed, assert_allclose", "crash"),
     ("own feed, sys.exit(str(e))", "crash"),
     ("own feed, a function", "crash"),
+    ("random data, own parent", "crash"),
+    ("given inputs, own expected", "crash"),
     ("a module that goes missing", "crash"),
 ]
 

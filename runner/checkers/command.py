@@ -23,7 +23,7 @@ from runner.checkers.watched import Watched
 from runner.errors import UsageError
 from runner.model import values
 from runner.schema.checker import CommandChecker, ShowOutput
-from runner.verdict import MEASURE, Verdict
+from runner.verdict import CAUGHT, MEASURE, Verdict
 from runner.workers.command import run_command
 from strategies.outcome import Outcome
 
@@ -92,7 +92,7 @@ class CommandCheck:
         self._watched.confirm()
         with self._fixed_paths(candidate):
             verdict = self._each_sample(candidate)
-        self._watched.confirm(judged=True)
+        self._watched.confirm(verdict.outcome)
         return verdict
 
     def settle(self, verdict: Verdict) -> None:
@@ -168,7 +168,10 @@ class CommandCheck:
             judgement.outcome,
             judgement.signature,
             judgement.reason,
-            {} if measure is None else {MEASURE: measure},
+            {
+                **({} if measure is None else {MEASURE: measure}),
+                **({CAUGHT: judgement.caught.to_json()} if judgement.caught else {}),
+            },
             seconds=end.seconds,
             log=self._tools.relative(path),
             returncode=end.returncode,

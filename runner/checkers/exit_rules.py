@@ -11,7 +11,7 @@ from runner.checkers.normalise import last_line, normalise
 from runner.checkers.uncaught import uncaught
 from runner.errors import UsageError
 from runner.schema.checker import CommandChecker
-from runner.verdict import Signature
+from runner.verdict import Raised, Signature
 from strategies.outcome import Outcome
 
 # a shell reports its child's death by signal N as 128 + N
@@ -53,11 +53,15 @@ class Ending:
 
 @dataclass(frozen=True)
 class Judgement:
-    """The outcome, the failure's signature (None for PASS), and one line for a person."""
+    """The outcome, the failure's signature (None for PASS), and one line for a person.
+
+    ``caught``: exceptions that a check showed which passes.
+    """
 
     outcome: Outcome
     signature: Signature | None
     reason: str
+    caught: Raised | None = None
 
 
 class ExitRules:
@@ -127,7 +131,7 @@ class ExitRules:
             # a pipeline's last command may end well after the check itself did not
             if died and died.raised.feeds and (code or (died.raised.where and died.last)):
                 return Judgement(Outcome.UNRESOLVED, None, f"{died.raised.why}: {died.said}")
-            return Judgement(Outcome.PASS, None, self._passing(code))
+            return Judgement(Outcome.PASS, None, self._passing(code), died.raised if died else None)
         if died is None or (hit and (not died.raised.feeds or self._hit(died.rest))):
             return self._fails(kind, normalise(hit or output) if kind == "regex" else normalise(output), output)
         return Judgement(Outcome.FAIL, Signature("check", kind, detail, died.raised), died.said[:300])

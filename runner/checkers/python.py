@@ -89,8 +89,8 @@ class PythonCheck:
             keep_log=True,
             lease=self._tools.pool.user_kind,
         )
-        self._watched.confirm(judged=True)
         outcome, signature, reason, numbers = self._read(reply)
+        self._watched.confirm(outcome)
         printed = reply.log.read_text(encoding="utf-8", errors="replace") if reply.log and reply.log.is_file() else ""
         measure = as_number(numbers.get(MEASURE, self._measure.of(printed)))
         numbers = {**numbers, **({} if measure is None else {MEASURE: measure})}

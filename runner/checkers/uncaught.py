@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from runner.checkers.normalise import plain
 from runner.verdict import CHECK, FEEDS, MODEL, Raised
 
-BY_LINE = "told apart by class and line"
+BY_LINE = "told apart by class and line, and by what a check shows where it passes"
 """How exceptions are read, for the identity of checks: verdicts that were found otherwise are not theirs."""
 
 _COMPARED = "the shape of the values to compare with"
@@ -145,7 +145,13 @@ def uncaught(output: str) -> Uncaught | None:
         after = [line for line in lines[max(used) + 1 :] if line.strip()]
         last = len(after) <= _TRAILING_LINES or any(_PYTEST_ERROR.match(line) for line in lines)
         said = said or str(links[-1])
-        return Uncaught(Raised(where, about), said, rest, last, any(link.type in _IMPORTS for link in links[-1:]))
+        return Uncaught(
+            Raised(where, about, went_on=bool(after)),
+            said,
+            rest,
+            last,
+            any(link.type in _IMPORTS for link in links[-1:]),
+        )
     printed = _PRINTED.search(rest)
     return Uncaught(Raised((printed[1],) if printed else (), about), said, "", last=True, imports=False)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from runner.checkers.template import digest
 from runner.errors import CannotJudge
+from strategies.outcome import Outcome
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +21,8 @@ class Watched:
     """Files as they were when the check was made. Safe for threads.
 
     ``files``: by the words that name them. ``outputs``: those that the check itself may write; one that changes in the
-    very first check is no longer watched. ``run_folder``: for the message.
+    first check that passes, or in the first that fails, is no longer watched (a log of what passed).
+    ``run_folder``: for the message.
     """
 
     def __init__(self, files: Mapping[str, Path], run_folder: Path, outputs: frozenset[str] = frozenset()) -> None:
@@ -29,11 +31,11 @@ class Watched:
         self._run_folder = run_folder
         self._stamps = {word: _stamp(path) for word, path in files.items()}
         self.digests = {word: digest(path) for word, path in files.items()}
-        self._judged = False
+        self._seen: set[Outcome] = set()
         self._lock = threading.Lock()
 
-    def confirm(self, *, judged: bool = False) -> None:
-        """See that all are as they were; ``judged``: a check has just ended. Raises CannotJudge where one is not."""
+    def confirm(self, judged: Outcome | None = None) -> None:
+        """See that all are as they were; ``judged``: a check has just ended so. Raises CannotJudge where one is not."""
         with self._lock:
             for word, path in list(self._files.items()):
                 now = _stamp(path)
@@ -41,12 +43,12 @@ class Watched:
                     continue
                 if now is not None and digest(path) == self.digests[word]:
                     self._stamps[word] = now
-                elif judged and not self._judged and word in self._outputs:
+                elif judged and judged not in self._seen and word in self._outputs:
                     log.warning("%s: the check writes this file, so changes of it are not looked at", word)
                     del self._files[word]
                 else:
                     self._refuse(word, path, gone=now is None)
-            self._judged |= judged
+            self._seen |= {judged} if judged else set()
 
     def _refuse(self, word: str, path: Path, *, gone: bool) -> None:
         what = "is no longer there" if gone else "was changed"

@@ -77,7 +77,7 @@ def control(graph: Graph, types: Mapping[str, TypeProto], form: Form, good: Mapp
             if like is None or (form.good and name in good):
                 if name not in good and math.prod(_sizes(wanted)) > _MOST_ELEMENTS:
                     continue
-                held = good[name] if name in good else _ones(wanted)
+                held = good[name] if name in good else _made_up(wanted)
                 outputs[name] = (helper.make_tensor_type_proto(held.data_type, list(held.dims)), held)
             else:
                 outputs[name] = (fed[like], like)
@@ -85,7 +85,7 @@ def control(graph: Graph, types: Mapping[str, TypeProto], form: Form, good: Mapp
     if not inputs:
         inputs = {_fresh("control_input", graph): other}
     if not outputs:
-        held_on: str | TensorProto = _ones(other) if form.inputs else next(iter(inputs))
+        held_on: str | TensorProto = _made_up(other) if form.inputs else next(iter(inputs))
         outputs = {_fresh("control_output", graph): (other, held_on)}
     return Made(_model(graph, inputs, outputs, form.operator), {name: source for name, (_, source) in outputs.items()})
 
@@ -132,13 +132,15 @@ def _other(graph: Graph, types: Mapping[str, TypeProto]) -> TypeProto:
     return helper.make_tensor_type_proto(_dtype(found), [*before, 3 if sizes[-1] == 2 else 2])
 
 
-def _ones(found: TypeProto) -> TensorProto:
-    """A tensor of this type in which every element is one (or an empty text)."""
+def _made_up(found: TypeProto) -> TensorProto:
+    """A tensor of this type, of real numbers from 1 to 2 (the largest is the last), of ones, or of empty texts."""
     sizes = _sizes(found)
     count = math.prod(sizes)
     if _dtype(found) == TensorProto.STRING:
         return helper.make_tensor("", TensorProto.STRING, sizes, [b""] * count)
-    return helper.make_tensor("", _dtype(found), sizes, [1] * count)
+    real = _dtype(found) in (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+    rising = [1 + (place + 1) / count if real else 1 for place in range(count)]
+    return helper.make_tensor("", _dtype(found), sizes, rising)
 
 
 def _sizes(found: TypeProto) -> list[int]:

@@ -166,6 +166,37 @@ def test_an_exception_in_the_light_of_the_original(
     assert "said" in relative(verdict, signature(studied), SameFailure.kind).reason
 
 
+@pytest.mark.parametrize(
+    ("studied", "now", "caught", "outcome"),
+    [
+        (None, OWN, OWN, Outcome.FAIL),
+        (MISMATCH, Raised((*OWN.where, *MISMATCH.where), "check"), OWN, Outcome.FAIL),
+        (MISMATCH, Raised((*MISFIT.where, *MISMATCH.where), MISFIT.about), MISFIT, Outcome.FAIL),
+        (None, Raised((), "feeds: a missing key"), Raised((), "feeds: a missing key"), Outcome.FAIL),
+        (Raised((*OWN.where, *MISMATCH.where), "check"), MISMATCH, OWN, Outcome.FAIL),
+        (None, OWN, MISFIT, Outcome.UNRESOLVED),
+        (None, MISFIT, OWN, Outcome.UNRESOLVED),
+        (MISMATCH, Raised((*MISFIT.where, *OWN.where), MISFIT.about), MISFIT, Outcome.UNRESOLVED),
+        (MISMATCH, MISFIT, MISFIT, Outcome.DIFFERENT),
+    ],
+)
+def test_what_a_check_shows_where_it_passes_is_no_mistake(
+    studied: Raised | None, now: Raised, caught: Raised, outcome: Outcome
+) -> None:
+    verdict = Verdict(Outcome.FAIL, signature(now))
+    assert relative(verdict, signature(studied), SameFailure.kind, caught=caught).outcome is outcome
+
+
+def test_what_a_check_may_have_caught_on_the_whole_model_need_not_come_again() -> None:
+    died = uncaught(trace("RuntimeError: cannot simplify", MINE) + "max diff 0.5\n")
+    assert died and died.raised.went_on
+    verdict = Verdict(Outcome.FAIL, signature(None))
+    assert relative(verdict, signature(died.raised), SameFailure.kind).outcome is Outcome.FAIL
+    assert Signature.from_json(signature(died.raised).to_json()).raised.went_on  # type: ignore[union-attr]
+    ended = uncaught(trace("RuntimeError: cannot simplify", MINE))
+    assert ended and not ended.raised.went_on
+
+
 def test_feeds_that_do_not_fit_are_no_failure_under_any_rule() -> None:
     verdict = Verdict(Outcome.FAIL, signature(MISFIT))
     for rule in SameFailure:

@@ -42,3 +42,16 @@ def test_an_interruption_while_a_check_hangs(tmp_path: Path, number: signal.Sign
     assert run.code == 0, run.output
     assert run.result["culprits"] == [CULPRIT]
     assert run.result["checks"]["reused"] > 0
+
+
+def test_repeats_of_what_is_handed_over_are_paid_for_once(tmp_path: Path) -> None:
+    """A run that is resumed checks its files once more; that they fail reliably is known."""
+    body = f"open({str(tmp_path / 'seen')!r}, 'a').write('.')\nsys.exit(1 if {CULPRIT!r} in nodes else 0)"
+    command = [word for word in by_command(check_script(tmp_path, body)) if "flaky" not in word]
+    folder, seen = tmp_path / "run", tmp_path / "seen"
+    first = winnow(MODEL, *command, folder=folder)
+    assert first.code == 0, first.output
+    paid = len(seen.read_text())
+    again = winnow(MODEL, *command, f"resume={folder}", folder=folder)
+    assert again.result["culprits"] == first.result["culprits"] == [CULPRIT]
+    assert len(seen.read_text()) - paid == 2, again.output  # reduced.onnx, min_good.onnx

@@ -200,8 +200,9 @@ def test_the_file_is_checked_once_and_its_verdict_is_its_own(tmp_path: Path):
     assert seen[0] == str(tmp_path / "model.onnx")
     assert seen.count(seen[0]) == 1
     again = reduced(tmp_path, model_of(CONSTANTS, [value("x")], [value("y")]), check)
-    assert again.result["checks"] == {**again.result["checks"], "search": 0, "trust": 0, "refine": 0}
-    assert (tmp_path / "seen").read_text().split() == seen
+    handed_over = [str(again.folder / name) for name in ("reduced.onnx", "min_good.onnx")]
+    assert again.result["checks"] == {**again.result["checks"], "search": 0, "trust": len(handed_over), "refine": 0}
+    assert (tmp_path / "seen").read_text().split() == [*seen, *handed_over]
 
 
 def test_a_strict_rule_does_not_keep_the_whole_file(tmp_path: Path):

@@ -17,7 +17,7 @@ def test_why_verdicts_are_not_known_is_said_everywhere(tmp_path: Path) -> None:
         "if 'Cos_4' in nodes: raise IndexError('no such output')\n"
     )
     run = winnow(*plain(tmp_path), *by_command(check_script(tmp_path, body)), folder=tmp_path / "run")
-    assert run.code == 0, run.output
+    assert run.code == 3, run.output  # what it cannot be judged without is no culprit
     reason = "the check ended in an exception of its own: IndexError at check.py:7: no such output"
     assert "UNRESOLVED in" in run.output and f"({reason})" in run.output
     unknown = run.result["unresolved"]
@@ -50,7 +50,7 @@ def test_a_candidate_that_cannot_be_made_is_in_the_journal_and_no_verdict(tmp_pa
 def test_a_script_that_goes_missing_ends_the_run_and_resume_goes_on(tmp_path: Path) -> None:
     body = (
         "import os\n"
-        "if os.path.exists('go') and len(nodes) < 5: os.rename(sys.argv[0], 'moved.py')\n"
+        "if os.path.exists('go') and len(nodes) == 6: os.rename(sys.argv[0], 'moved.py')\n"
         "sys.exit(1 if 'Cos_4' in nodes else 0)"
     )
     check = check_script(tmp_path, body)
