@@ -75,8 +75,8 @@ class Prover:
         failed = [one for one in self.judge.counted(self._base.space.whole) if one.outcome is Outcome.FAIL]
         self._whole = Experiment.of(failed[0]) if failed else Experiment(Outcome.FAIL)
         signature = self.judge.baseline
-        self._alive = signature is not None and not signature.about_values
-        spliced = Spliced(self._base, self._alive)
+        self._compared = signature is not None and signature.stage == "compare"
+        spliced = Spliced(self._base, signature is not None and not signature.about_values)
         self._spliced = self.judge.beside(spliced, self.causes.journal(self.judge.journal, "cause", spliced))
 
     def prove(self, answer: Trial) -> Cause:
@@ -201,8 +201,8 @@ class Prover:
     def _without(self, healed: Trial) -> Experiment:
         """Experiment (a): good values in place of what some nodes give."""
         graph = self._base.graph
-        # of a failure that is not about values, what is above still runs: it may fail as well
-        if not self._alive and all(graph.producers.get(name) in healed for name in graph.outputs):
+        # where more than values is judged, what is above may fail as well
+        if self._compared and all(graph.producers.get(name) in healed for name in graph.outputs):
             return Experiment(Outcome.PASS, reason="it gives all outputs")
         label = f"the whole model, good values in place of the outputs of {_nodes(healed)}"
         return self._made(Trial(self._everything - healed.elements), label)

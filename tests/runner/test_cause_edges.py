@@ -11,6 +11,7 @@ from pathlib import Path
 
 import onnx
 import pytest
+from onnx import helper
 
 from runner.cause import Experiment
 from runner.report.cause import rows
@@ -28,6 +29,14 @@ def test_a_crash_above_the_node_that_gives_all_outputs_is_not_overlooked(tmp_pat
     run = winnow(given, *options, folder=tmp_path / "run")
     assert run.result["cause"]["status"] == "joint", run.output
     assert sorted(answers(run)) == [(["early"], True), (["late"], True)]
+
+
+def test_whoever_judges_more_than_values_is_asked_about_what_stands_above_the_outputs(tmp_path: Path) -> None:
+    """A script that says exit 1 for what a crash in the model would be: good outputs alone do not make it pass."""
+    given = pair(tmp_path, [("Abs", "x", "early"), ("Neg", "early", "late")], ["late"], {})[0]
+    check = by_command(check_script(tmp_path, "sys.exit(int(bool({'early', 'late'} & nodes)))"))
+    run = winnow(given, *check, "strategy.cause_checks=30", folder=tmp_path / "run")
+    assert run.result["cause"]["status"] == "joint", run.output
 
 
 @pytest.mark.parametrize("first", ["start", "end"])
@@ -57,6 +66,31 @@ def test_what_stands_after_the_experiments_is_checked_as_it_is_handed_over(tmp_p
     run = winnow(*pair(tmp_path, BESIDE, ["z"], ROUNDED), *options, folder=tmp_path / "run")
     assert run.code == 3, run.output
     assert "could not be judged when checked again" in run.output.splitlines()[-1]
+
+
+@pytest.mark.parametrize("opset", [13, 14])
+def test_an_output_that_identity_does_not_take(tmp_path: Path, opset: int) -> None:
+    """Before opset 14 none hands on a sequence: such an output, right in any case, is left out."""
+    nodes = [
+        helper.make_node("SequenceConstruct", ["x", "x"], ["held"], name="held"),
+        helper.make_node("Neg", ["x"], ["fault"], name="fault"),
+        helper.make_node("Abs", ["fault"], ["z"], name="z"),
+    ]
+    outputs = [helper.make_tensor_value_info("z", 1, [2, 3]), helper.make_tensor_sequence_value_info("held", 1, None)]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", 1, [2, 3])], outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    onnx.save(model, tmp_path / "net.onnx")
+    body = (
+        "import onnxruntime\n"
+        "try:\n"
+        "    onnxruntime.InferenceSession(sys.argv[1], providers=['CPUExecutionProvider'])\n"
+        "except Exception:\n"
+        "    sys.exit(9)\n"
+        "sys.exit('fault' in nodes)"
+    )
+    check = (*by_command(check_script(tmp_path, body)), "checker.invalid_codes=[9]")
+    run = winnow(f"model={tmp_path / 'net.onnx'}", *check, folder=tmp_path / "run")
+    assert (run.result["culprits"], run.result["cause"]["status"]) == (["fault"], "proven"), run.output
 
 
 def test_a_measure_that_is_not_positive_has_no_quarter() -> None:
