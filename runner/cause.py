@@ -51,7 +51,9 @@ class Experiment:
         """
         if self.outcome is not Outcome.FAIL:
             return False
-        return self.measure is None or whole.measure is None or self.measure >= SHARE * whole.measure / shares
+        if self.measure is None or whole.measure is None or whole.measure <= 0:  # there is no part of a logarithm
+            return True
+        return self.measure >= SHARE * whole.measure / shares
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,11 @@ class Tested:
     def heals(self) -> bool:
         """Whether the whole model passes with good values in place of what these nodes give."""
         return self.good_outputs is not None and self.good_outputs.outcome is Outcome.PASS
+
+    @property
+    def ruled_out(self) -> bool:
+        """Whether these nodes do no harm by themselves: the whole model passes with good values for what they read."""
+        return self.good_inputs is not None and self.good_inputs.outcome is Outcome.PASS
 
     @property
     def unanswered(self) -> str:

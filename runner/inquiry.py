@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from runner.checkers.interactive import Undo
+from runner.checkers.interactive import Undo, insisting
 from runner.crew import Crew
 from runner.doubt import Doubt, Ruling
 from runner.judge import Judge
@@ -44,6 +44,19 @@ class Means:
     workers: int = 1
     budget: Budget = field(default_factory=Budget)
     kill_checks: Callable[[], None] = lambda: None
+
+
+def ruled(
+    doubt: Doubt, judge: Judge, trial: Trial, phase: str, label: str, purpose: str, spent: Callable[[], bool]
+) -> Ruling | None:
+    """Decide on a trial that no search asks for; None where the budget is ``spent`` before it is sure."""
+    try:
+        return insisting(lambda: doubt.rule(judge, trial, phase, label, purpose, spent=spent))
+    except OutOfTime as error:
+        if not spent():
+            raise
+        log.warning("%s", error)
+        return None
 
 
 class Inquiry:

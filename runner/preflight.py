@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from runner.checkers.evidence import CONSTANT, said
-from runner.checkers.interactive import Undo
+from runner.checkers.interactive import insisting
 from runner.controls import Controls
 from runner.doubt import HEALTHY, WHOLE, ContradictionError, Doubt
 from runner.errors import CannotJudge
@@ -144,14 +144,9 @@ class Preflight:
 
 def trusted(judge: Judge, trial: Trial, phase: str, label: str) -> Verdict:
     """Return a verdict that is no part of a search; a person's undo has nothing to undo."""
-    while True:
-        try:
-            verdict = judge.verdict(trial, phase, label, "trust")
-        except Undo:
-            log.warning("nothing to undo")
-            continue
-        assert verdict is not None, "only the search is stopped"
-        return verdict
+    verdict = insisting(lambda: judge.verdict(trial, phase, label, "trust"))
+    assert verdict is not None, "only the search is stopped"
+    return verdict
 
 
 def study(judge: Judge, verdict: Verdict, label: str) -> None:

@@ -15,11 +15,12 @@ what is healed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from runner.cause import Cause, Experiment, Status, Tested
-from runner.doubt import SEARCH_ERROR, Doubt
+from runner.doubt import Doubt
+from runner.inquiry import ruled
 from runner.journal import Journal
 from runner.judge import Judge
 from runner.model.pattern import instances
@@ -74,6 +75,7 @@ class Prover:
         failed = [one for one in self.judge.counted(self._base.space.whole) if one.outcome is Outcome.FAIL]
         self._whole = Experiment.of(failed[0]) if failed else Experiment(Outcome.FAIL)
         signature = self.judge.baseline
+        self._compared = signature is not None and signature.stage == "compare"
         spliced = Spliced(self._base, signature is not None and not signature.about_values)
         self._spliced = self.judge.beside(spliced, self.causes.journal(self.judge.journal, "cause", spliced))
 
@@ -82,7 +84,7 @@ class Prover:
         if self._base.closure is Closure.ANCESTORS:
             reason = "strategy.reduce_inputs=false: the check is fed the model's own inputs only"
             return self._end(Status.UNTESTED, [Tested(answer, answer)], reason=reason)
-        tested = [self._test(answer)]
+        tested = [*self._test(answer)]
         if tested[0].unanswered:
             return self._end(Status.UNTESTED, tested, reason=tested[0].unanswered)
         left = self._base.space.order
@@ -94,7 +96,7 @@ class Prover:
             if following is None:
                 reason = USED_UP if self._exhausted else self._why(tested[0])
                 return self._end(Status.NOT_PROVEN, tested, reason=reason)
-            tested.append(self._test(following))
+            tested += self._test(following)
         return self._end(Status.PROVEN, tested, causes=(len(tested) - 1,))
 
     def _following(self, order: tuple[int, ...]) -> Trial | None:
@@ -110,8 +112,11 @@ class Prover:
 
     # ---- one answer
 
-    def _test(self, answer: Trial) -> Tested:
-        """Make both experiments; with the other instances of the answer's pattern where they do not hold."""
+    def _test(self, answer: Trial) -> Iterator[Tested]:
+        """Make both experiments; with the other instances of the answer's pattern where they do not hold.
+
+        Where another one of these is the cause, the answer itself comes before it.
+        """
         outputs = self._without(answer)
         alone = Tested(answer, answer, (answer.elements,), outputs)
         if alone.heals:
@@ -120,7 +125,13 @@ class Prover:
             alone = replace(alone, good_inputs=inputs, proven=inputs.as_bad_as(self._whole), elsewhere=above)
         else:
             alone = replace(alone, elsewhere=self._everything - answer.elements)
-        return alone if alone.proven or alone.unanswered or self._exhausted else self._instances(alone)
+        if alone.proven or alone.unanswered or self._exhausted:
+            yield alone
+            return
+        found = self._instances(alone)
+        if found.answer != answer:
+            yield alone
+        yield found
 
     def _instances(self, alone: Tested) -> Tested:
         """Test all instances of an answer's pattern; return one that is the cause, or the answer as it was tested."""
@@ -142,45 +153,57 @@ class Prover:
         if not alone.heals:
             inputs = self._from(alone.answer, every)
             if inputs.as_bad_as(self._whole, len(copies)):
-                return replace(together, good_inputs=inputs, proven=True)
-        return self._last_needed(together) or replace(
+                proven = replace(together, good_inputs=inputs, proven=True)
+                # with only a share of the failure it may be the least of them
+                return proven if inputs.as_bad_as(self._whole) else self._strongest_instance(together) or proven
+        return self._strongest_instance(together) or replace(
             alone,
             elsewhere=alone.elsewhere & (every.elements | ancestors(self._base.graph, every.elements)),
         )
 
-    def _last_needed(self, together: Tested) -> Tested | None:
-        """Find the instance that decides: good values for those before it do not heal the model, with it they do.
+    def _strongest_instance(self, together: Tested) -> Tested | None:
+        """Find the instance that matters most, by halving: where good values make the most of the difference.
 
-        It lies below no instance that gets good values, so that its own effect reaches the outputs, if any does.
+        Good values are given to it and to those before it, so that its own effect reaches the outputs, if any does.
         """
         copies = sorted(together.instances, key=max)
-        low, high = 0, len(copies)  # the first ``low`` do not heal, the first ``high`` do
-        outputs, before = together.good_outputs, self._whole
+        assert together.good_outputs
+        low, high = 0, len(copies)
+        if high.bit_length() > self._left:  # the halving, and the experiment on what it finds
+            return None
+        before, after = self._level(self._whole), self._level(together.good_outputs)
         while high - low > 1:
             if self._exhausted:
                 return None
             middle = (low + high) // 2
-            found = self._without(_union(copies[:middle]))
-            if found.outcome is Outcome.PASS:
-                high, outputs = middle, found
+            level = self._level(self._without(_union(copies[:middle])))
+            if before - level < level - after:
+                low, before = middle, level
             else:
-                low, before = middle, found
-        healed, instance = _union(copies[:high]), Trial(copies[high - 1])
+                high, after = middle, level
+        instance = Trial(copies[high - 1])
         answer = instance if instance == together.answer else self._following(tuple(sorted(instance.elements)))
         if answer is None or self._exhausted:
             return None
-        inputs = self._from(answer, healed)
-        if not inputs.as_bad_as(before):
+        inputs = self._from(answer, _union(copies[:high]))
+        if not inputs.as_bad_as(self._whole, len(copies)):
             return None
-        return Tested(answer, healed, tuple(copies), outputs, inputs, proven=True)
+        return replace(together, answer=answer, good_inputs=inputs, proven=True)
+
+    def _level(self, made: Experiment) -> float:
+        """How bad an experiment came out; without a measure, whether it fails."""
+        if made.measure is not None:
+            return made.measure
+        return 0.0 if made.outcome is Outcome.PASS else self._whole.measure or 1.0
 
     # ---- experiments
 
     def _without(self, healed: Trial) -> Experiment:
         """Experiment (a): good values in place of what some nodes give."""
         graph = self._base.graph
-        if all(graph.producers.get(name) in healed for name in graph.outputs):
-            return Experiment(Outcome.PASS, 0.0 if self._whole.measure is not None else None, "it gives all outputs")
+        # where more than values is judged, what is above may fail as well
+        if self._compared and all(graph.producers.get(name) in healed for name in graph.outputs):
+            return Experiment(Outcome.PASS, reason="it gives all outputs")
         label = f"the whole model, good values in place of the outputs of {_nodes(healed)}"
         return self._made(Trial(self._everything - healed.elements), label)
 
@@ -197,7 +220,7 @@ class Prover:
         if kept == self._base.space.whole:
             return replace(self._whole, reason="it is the whole model")
         self._left -= 1
-        ruling = self.doubt.rule(self._spliced, kept, "cause", label, "cause", error=SEARCH_ERROR, spent=self.spent)
+        ruling = ruled(self.doubt, self._spliced, kept, "cause", label, "cause", self.spent)
         if ruling is None:
             return Experiment(Outcome.UNRESOLVED, reason="the budget was reached")
         experiment = Experiment.of(ruling.verdict)
@@ -251,13 +274,14 @@ class Prover:
         return Cause(status, self._whole, tuple(tested), causes, main, reason)
 
     def _strongest(self, tested: list[Tested]) -> int:
-        """Return the answer whose good values make the model best; the first where that is not measured."""
-        left = [
-            one.good_outputs.measure if one.good_outputs and one.good_outputs.measure is not None else None
-            for one in tested
-        ]
-        known = [(measure, at) for at, measure in enumerate(left) if measure is not None]
-        return min(known)[1] if len(known) == len(tested) else 0
+        """Return the answer whose good values make the model best; the first where that is not measured.
+
+        One that passes with good inputs is not it, as long as there is another one.
+        """
+        left = [at for at, one in enumerate(tested) if not one.ruled_out] or list(range(len(tested)))
+        made = [(tested[at].good_outputs, at) for at in left]
+        known = [(self._level(one), at) for one, at in made if one and (one.measure is not None or tested[at].heals)]
+        return min(known)[1] if len(known) == len(left) else left[0]
 
     def _why(self, first: Tested) -> str:
         if first.heals:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import logging
+import itertools
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from runner.candidate import Invalid
-from runner.checkers.interactive import Undo
+from runner.checkers.interactive import insisting
 from runner.doubt import SEARCH_ERROR, ContradictionError, Doubt, Ruling
 from runner.handover import MIN_GOOD, REDUCED, HandOver
 from runner.inquiry import Inquiry
@@ -18,8 +19,6 @@ from runner.verdict import Verdict
 from strategies.outcome import Answer, Outcome, answer_of
 from strategies.sequential import Count
 from strategies.trial import Trial
-
-log = logging.getLogger(__name__)
 
 HANDED_OVER = 1000
 """Attempts from this number on are about the files as they are handed over, by the run that did so last."""
@@ -88,14 +87,8 @@ class Recheck:
 
     def _handed_over(self, judge: Judge, trial: Trial, name: str, path: Path) -> Iterator[Verdict]:
         """Check a file again and again."""
-        attempt = HANDED_OVER
-        while True:
-            try:
-                yield self._check_file(judge, trial, name, path, attempt)
-            except Undo:
-                log.warning("nothing to undo")
-                continue
-            attempt += 1
+        for attempt in itertools.count(HANDED_OVER):
+            yield insisting(partial(self._check_file, judge, trial, name, path, attempt))
 
     def _check_file(self, judge: Judge, trial: Trial, name: str, path: Path, attempt: int) -> Verdict:
         label = f"{name}, as handed over"

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from runner.doubt import CONTROL, HEALTHY, MEASURED, ContradictionError, Doubt
-from runner.inquiry import Inquiry, Means
+from runner.inquiry import Inquiry, Means, ruled
 from runner.stage import Refiner, Stage, Standing
 from strategies.outcome import Answer
 from strategies.search import Claim, Done
@@ -94,11 +94,11 @@ class Refining:
         if judge is None:
             return None
         whole, label = judge.subject.space.whole, f"{stage.label}, emptied"
-        ruling = self.doubt.rule(judge, whole, stage.name, label, stage.purpose, spent=self.exhausted)
+        ruling = ruled(self.doubt, judge, whole, stage.name, label, stage.purpose, self.exhausted)
         return ruling.answer if ruling else Answer.UNKNOWN
 
     def _fails(self, stage: Stage) -> bool:
         if stage.known:
             return True
-        ruling = self.doubt.rule(stage.judge, stage.whole, stage.name, stage.label, stage.purpose, spent=self.exhausted)
+        ruling = ruled(self.doubt, stage.judge, stage.whole, stage.name, stage.label, stage.purpose, self.exhausted)
         return ruling is not None and ruling.answer is Answer.YES

@@ -23,7 +23,7 @@ from runner.doubt import (
 from runner.ending import Ending
 from runner.errors import CannotJudge
 from runner.handover import REDUCED, HandOver
-from runner.inquiry import Inquiry, Means
+from runner.inquiry import Inquiry, Means, ruled
 from runner.journal import Journal
 from runner.judge import Judge
 from runner.preflight import Preflight, refuse, study, trusted
@@ -201,17 +201,12 @@ class Session:
         if not self.inquiry.passed and not (self.opening and self.opening.controlled):
             self._control()
         answer = self._answer(self.inquiry, done)
-        if answer.again.answer is not Answer.YES:
-            reason = answer.again.verdict.reason
-            unknown = answer.again.verdict.outcome is Outcome.UNRESOLVED
-            did = "could not be judged" if unknown else "did not"
-            told = f"the answer ({answer.shown}) failed once and {did} when checked again ({reason})"
-            return self._could_not_judge(answer, told + ("" if unknown else ": the check is not reliable"))
-        if unfit := answer.standing.judge.unfit(answer.standing.trial):
-            return self._could_not_judge(answer, kept_for_the_check(unfit, answer.standing.size))
-        cause = None
-        if self.causes and not self.inquiry.stopped:
+        cause, doubtful = None, self._doubtful(answer)
+        if self.causes and not self.inquiry.stopped and not doubtful:
             answer, cause = self._cause(self.causes, answer)
+            doubtful = self._doubtful(answer)
+        if doubtful:
+            return self._could_not_judge(answer, doubtful)
         inquiry = next((one for one in reversed(answer.searched) if one.passed), self.inquiry)
         min_good = self.recheck.min_good(inquiry, answer.standing.size) if self.find_min_good else None
         message = f"{answer.shown} still fail{'s' * (answer.standing.size == 1)}"
@@ -236,6 +231,17 @@ class Session:
             drift=drift,
             cause=cause,
         )
+
+    def _doubtful(self, answer: _Answer) -> str:
+        """Return why an answer cannot be handed over; "" where it can."""
+        if answer.again.answer is not Answer.YES:
+            reason = answer.again.verdict.reason
+            unknown = answer.again.verdict.outcome is Outcome.UNRESOLVED
+            did = "could not be judged" if unknown else "did not"
+            told = f"the answer ({answer.shown}) failed once and {did} when checked again ({reason})"
+            return told + ("" if unknown else ": the check is not reliable")
+        unfit = answer.standing.judge.unfit(answer.standing.trial)
+        return kept_for_the_check(unfit, answer.standing.size) if unfit else ""
 
     def _could_not_judge(self, answer: _Answer, message: str) -> Ending:
         return Ending(
@@ -262,7 +268,7 @@ class Session:
         def search(order: tuple[int, ...], questions: int) -> Search | None:
             space = replace(self._space, order=order)
             label = "the model without what has good values"
-            rest = self.doubt.rule(self.judge, space.whole, "cause", label, "cause", spent=self._spent)
+            rest = ruled(self.doubt, self.judge, space.whole, "cause", label, "cause", self._spent)
             if rest is None or rest.answer is not Answer.YES:
                 return None
             inquiry = self._inquiry(space, "cause", questions, causes.search)

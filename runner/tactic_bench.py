@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from runner.account import pass_rate
 from runner.candidate import Sample
 from runner.checkers.building import ENGINE
-from runner.checkers.interactive import Undo
+from runner.checkers.interactive import insisting
 from runner.checkers.side import Side
 from runner.doubt import CONTROL, Doubt
 from runner.ending import Ending
@@ -247,13 +247,7 @@ def search_of(settings: Settings, parts: Parts) -> Callable[[Space], Step]:
 
 def _good_passes(judge: Judge) -> None:
     """All good choices pinned must pass, or pinning itself is what fails. Raises CannotJudge."""
-    while True:
-        try:
-            verdict = judge.verdict(CONTROL, "control", "all good tactics pinned", "trust")
-        except Undo:
-            log.warning("nothing to undo")
-            continue
-        break
+    verdict = insisting(lambda: judge.verdict(CONTROL, "control", "all good tactics pinned", "trust"))
     assert verdict is not None, "only the search is stopped"
     if verdict.outcome is not Outcome.PASS:
         raise CannotJudge(

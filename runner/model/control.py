@@ -30,6 +30,7 @@ _IDENTITY = {
 # dtypes that Abs takes, where Identity does, from this opset on
 _NUMBERS = (1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 13, 16)
 _ABS_OPSET = 6
+_STRUCTURES = {"sequence_type": (14, 3), "optional_type": (16, 3)}
 _MOST_ELEMENTS = 1 << 16  # of a value that is made up
 
 
@@ -90,6 +91,19 @@ def control(graph: Graph, types: Mapping[str, TypeProto], form: Form, good: Mapp
     return Made(_model(graph, inputs, outputs, form.operator), {name: source for name, (_, source) in outputs.items()})
 
 
+def takes_identity(graph: Graph, found: TypeProto) -> bool:
+    """Whether an Identity of the model's own opset and IR version hands on values of this type."""
+    kind = found.WhichOneof("value") or ""
+    if not _has_identity(found) and kind not in _STRUCTURES:
+        return False
+    opset, ir_version = _STRUCTURES[kind] if kind in _STRUCTURES else _IDENTITY.get(_dtype(found), (1, 3))
+    return _opset(graph) >= opset and graph.model.ir_version >= ir_version
+
+
+def _opset(graph: Graph) -> int:
+    return next((entry.version for entry in graph.model.opset_import if not scopes.domain_of(entry.domain)), 0)
+
+
 def _model(
     graph: Graph,
     inputs: Mapping[str, TypeProto],
@@ -97,7 +111,7 @@ def _model(
     operator: str,
 ) -> Cut:
     model = shell(graph)
-    opset = next((entry.version for entry in graph.model.opset_import if not scopes.domain_of(entry.domain)), 0)
+    opset = _opset(graph)
     needed = [_IDENTITY.get(_dtype(found), (1, 3)) for found, _ in outputs.values()]
     model.opset_import.add(domain="", version=max(opset or 13, *(least for least, _ in needed)))
     model.ir_version = max(model.ir_version, *(least for _, least in needed))

@@ -34,13 +34,9 @@ def sentence(cause: Mapping[str, Any]) -> str:
 
 def rows(cause: Mapping[str, Any], names: Callable[[Sequence[str]], str]) -> list[tuple[str, str, str, str]]:
     """Return a row for the whole model and one for each answer: nodes, role, the two experiments."""
-    several = len(cause["answers"]) > 1
     found = [("the whole model", "", _shown(cause["whole"]), "")]
     for answer in cause["answers"]:
-        role = "the cause" if answer["is_cause"] else "fails alone too; not the cause" if several else "fails alone"
-        if answer["is_cause"] and cause["status"] == "joint":
-            role = "part of the cause"
-        copies = len(answer["instances"])
+        role, copies = _role(cause, answer), len(answer["instances"])
         if copies > 1:
             role += f"; its pattern stands {copies} times, all tested together"
         found.append((names(answer["culprits"]), role, _shown(answer["good_outputs"]), _shown(answer["good_inputs"])))
@@ -56,6 +52,17 @@ def elsewhere(cause: Mapping[str, Any], names: Callable[[Sequence[str]], str]) -
         for instance in answer["instances"]
         if list(instance) != list(answer["culprits"])
     ][:_MOST_INSTANCES]
+
+
+def _role(cause: Mapping[str, Any], answer: Mapping[str, Any]) -> str:
+    if answer["is_cause"]:
+        return "part of the cause" if cause["status"] == "joint" else "the cause"
+    if any(answer["culprits"] in one["instances"] for one in cause["answers"] if one["is_cause"]):
+        return "fails alone too; an instance of the pattern of the cause"
+    harmless = answer["good_inputs"] is not None and answer["good_inputs"]["outcome"] == "pass"
+    if harmless or any(one["is_cause"] for one in cause["answers"]):
+        return "fails alone too; not the cause"
+    return "fails alone"
 
 
 def _shown(one: Mapping[str, Any] | None) -> str:

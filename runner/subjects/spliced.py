@@ -13,6 +13,7 @@ from pathlib import Path
 import onnx
 
 from runner.candidate import Candidate, Invalid, Sample
+from runner.model.control import takes_identity
 from runner.model.cut import Cut, CutError, cut
 from runner.model.splice import Splice, splice
 from runner.schema.inputs import CutPolicy
@@ -46,9 +47,8 @@ class Spliced:
         """Return the model, whose missing tensors are to be fed."""
         if trial not in self._made:
             gone = frozenset(self.space.order) - trial.elements
-            self._made[trial] = splice(
-                self.base.graph, gone, alive=self.alive, good=lambda name: not self._unusable(name)
-            )
+            self._made.clear()  # each holds a whole model; it is asked for several times in a row
+            self._made[trial] = splice(self.base.graph, gone, alive=self.alive, good=self._can_hand_out)
         return self._made[trial]
 
     def make(self, trial: Trial, folder: Path, iteration: int, phase: str, label: str) -> Candidate | Invalid:
@@ -106,6 +106,10 @@ class Spliced:
     def discard(self, candidate: Candidate) -> None:
         """Remove the candidate's model file."""
         self.base.discard(candidate)
+
+    def _can_hand_out(self, name: str) -> bool:
+        found = self.base.types_of_all.get(name)
+        return not self._unusable(name) and found is not None and takes_identity(self.base.graph, found)
 
     def _unusable(self, name: str) -> str:
         """Why a tensor has no good value that may be fed; "" where it has one in every sample."""

@@ -191,8 +191,8 @@ def test_interactive(tmp_path: Path) -> None:
     code, output, folder = interactive(answer, tmp_path)
     assert code == 0, output
     assert made(onnx.load(str(folder / "reduced.onnx"))) == ["identity_out_6"]
-    # the whole; kept 0..1, 0..2 and 0..3; 3 alone; then what is handed over: the answer and the one that passes
-    assert "".join(typed) == "fppfffp"
+    # the file and the whole; four of the search; what is handed over; two about the cause; the one that passes
+    assert "".join(typed) == "fffpffffpp"
 
 
 def test_interactive_asks_nonsense_again_and_takes_answers_back(tmp_path: Path) -> None:
