@@ -136,14 +136,17 @@ def _hold(model: ModelProto, value: TensorProto, name: str) -> str:
 
 
 def _other(graph: Graph, types: Mapping[str, TypeProto]) -> TypeProto:
-    """A type as a cut could have it: the element type of the first output, in another shape."""
+    """A type as a cut could have it: the element type of the first output, in another shape.
+
+    Its last dimension is no small one, so that it is rarely by chance that a check finds the label that it expects.
+    """
     names = (*graph.outputs, *graph.inputs)
     found = next((types[name] for name in names if name in types and _has_identity(types[name])), None)
     if found is None:
         return helper.make_tensor_type_proto(TensorProto.FLOAT, [2])
     sizes = _sizes(found) or [1]
     before = sizes[:-1] if math.prod(sizes[:-1]) <= _MOST_ELEMENTS else [1] * (len(sizes) - 1)
-    return helper.make_tensor_type_proto(_dtype(found), [*before, 3 if sizes[-1] == 2 else 2])
+    return helper.make_tensor_type_proto(_dtype(found), [*before, 5 if sizes[-1] == 7 else 7])
 
 
 def _made_up(found: TypeProto) -> TensorProto:

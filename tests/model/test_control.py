@@ -60,7 +60,7 @@ def test_what_a_control_shares_with_the_model():
     assert not {*lone.inputs, *lone.outputs} & {"ids", "mask", "y", "sum"}
     (output,) = lone.model.graph.output
     assert output.type.tensor_type.elem_type == TensorProto.FLOAT
-    assert [dim.dim_value for dim in output.type.tensor_type.shape.dim] == [1, 2]
+    assert [dim.dim_value for dim in output.type.tensor_type.shape.dim] == [1, 7]
 
     fed = control(graph, types, Form(inputs=True), good)
     assert (fed.cut.inputs, fed.cut.outputs) == (("ids", "mask"), ("control_output",))
