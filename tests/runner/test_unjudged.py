@@ -50,7 +50,7 @@ def test_a_candidate_that_cannot_be_made_is_in_the_journal_and_no_verdict(tmp_pa
 def test_a_script_that_goes_missing_ends_the_run_and_resume_goes_on(tmp_path: Path) -> None:
     body = (
         "import os\n"
-        "if os.path.exists('go') and len(nodes) == 6: os.rename(sys.argv[0], 'moved.py')\n"
+        "if os.path.exists('go') and any(nodes) and len(nodes) < 3: os.rename(sys.argv[0], 'moved.py')\n"
         "sys.exit(1 if 'Cos_4' in nodes else 0)"
     )
     check = check_script(tmp_path, body)
