@@ -110,7 +110,7 @@ def check_script(folder: Path, body: str, name: str = "check.py") -> Path:
     It has `model` as well, and takes longer, where ``body`` speaks of it.
     """
     path = folder / name
-    heavy = re.search(r"\b(model|onnx|numpy|np)\b", body)
+    heavy = re.search(r"\b(model|onnx\w*|numpy|np)\b", body)
     path.write_text(f"{HEAVY if heavy else LIGHT}\n{body}\n")
     return path
 

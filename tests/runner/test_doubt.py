@@ -114,7 +114,8 @@ def test_a_resumed_flaky_run_pays_nothing_twice_but_for_what_it_hands_over(tmp_p
     ending = second.reduce()
     assert ending.trial == Trial.of([5, 6])
     assert set(second.judge.tally.paid) == {"trust"}
-    assert second.judge.tally.paid["trust"] == len(about_files(second))
+    # each file once: the repeats of a flaky check are about the same bytes
+    assert second.judge.tally.paid["trust"] == len({entry.ranges for entry in about_files(second)})
     assert paid > 40
 
 
@@ -142,7 +143,7 @@ def test_what_is_reused_is_counted_once_and_all_of_it(tmp_path):
         one.preflight()
         one.reduce()
         runs.append(one.judge.tally)
-        files.append(len(about_files(one)))
+        files.append(len({entry.ranges for entry in about_files(one)}))
     paid = sum(runs[0].paid.values())
     assert paid == sum(runs[0].outcomes.values())
     assert (runs[0].reused, runs[1].reused, runs[1].paid.total()) == (0, paid - files[0], files[1])

@@ -16,9 +16,11 @@ def test_why_verdicts_are_not_known_is_said_everywhere(tmp_path: Path) -> None:
         "if 'Cos_4' in nodes and len(nodes) in (1, 10): sys.exit(1)\n"
         "if 'Cos_4' in nodes: raise IndexError('no such output')\n"
     )
-    run = winnow(*plain(tmp_path), *by_command(check_script(tmp_path, body)), folder=tmp_path / "run")
+    check = check_script(tmp_path, body)
+    run = winnow(*plain(tmp_path), *by_command(check), folder=tmp_path / "run")
     assert run.code == 3, run.output  # what it cannot be judged without is no culprit
-    reason = "the check ended in an exception of its own: IndexError at check.py:7: no such output"
+    line = check.read_text()[: check.read_text().index("raise IndexError")].count("\n") + 1
+    reason = f"the check ended in an exception of its own: IndexError at check.py:{line}: no such output"
     assert "UNRESOLVED in" in run.output and f"({reason})" in run.output
     unknown = run.result["unresolved"]
     assert list(unknown) == [reason] and unknown[reason] == run.result["outcomes"]["unresolved"]

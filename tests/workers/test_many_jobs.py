@@ -82,9 +82,10 @@ with Guardian() as guardian, Pool(folder, guardian, Leases.of(settings, folder))
     for _ in range(2 if fate == "twice" else 1):
         arguments = {"file": checks, "function": function, "model": str(folder / "pid"), "samples": []}
         reply = pool.call("user_check", arguments, lease="gpu", timeout=timeout)
-print(reply.death or (reply.failure.type if reply.failure else "pass"))
+raised = (reply.value or {}).get("raised")
+print(reply.death or ("raised" if raised else reply.failure.type if reply.failure else "pass"))
 """
-ANSWERS = {"passes": "pass", "twice": "pass", "crashes": "death MEMORY", "hangs": "timeout", "raises": "ValueError"}
+ANSWERS = {"passes": "pass", "twice": "pass", "crashes": "death MEMORY", "hangs": "timeout", "raises": "raised"}
 
 
 def environment(folder: Path) -> dict[str, str]:
