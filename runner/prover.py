@@ -101,7 +101,8 @@ class Prover:
 
     def _following(self, order: tuple[int, ...]) -> Trial | None:
         """Return another answer among these elements, if there is one and it was found in time."""
-        if not order or self._exhausted:
+        # where a set holds whatever depends on it, none can be looked for among some of the nodes alone
+        if not order or self._exhausted or self._base.closure is not Closure.FREE:
             return None
         self._left -= 1
         search = self.search(order, self._left)

@@ -18,6 +18,7 @@ from runner.report.cause import rows
 from strategies.outcome import Outcome
 from tests.harness import by_command, check_script, command, winnow
 from tests.runner.test_cause import BESIDE, CHECK, COMPARE, ROUNDED, answers, pair
+from tests.runner.test_hard_failures import plain
 
 
 def test_a_crash_above_the_node_that_gives_all_outputs_is_not_overlooked(tmp_path: Path) -> None:
@@ -140,3 +141,10 @@ def test_a_person_who_takes_back_what_cannot_be_taken_back_is_asked_again(tmp_pa
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert undone and (result["culprits"], result["cause"]["status"]) == (["fault"], "proven")
     assert result["checks"]["cause"] == 2
+
+
+def test_two_faults_where_the_outputs_are_kept(tmp_path: Path) -> None:
+    """The set holds all that depends on it, so that another one cannot be searched beside it."""
+    check = by_command(check_script(tmp_path, "sys.exit(1 if {'Cos_4', 'Abs_1'} & nodes else 0)"))
+    run = winnow(*plain(tmp_path), *check, "strategy.reduce_outputs=false", folder=tmp_path / "run")
+    assert (run.code, run.result["cause"]["status"]) == (0, "not proven"), run.output
