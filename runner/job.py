@@ -48,7 +48,8 @@ from runner.report.summary import Summary
 from runner.schema.backend import TensorRtBackend
 from runner.schema.checker import AutoChecker, Flaky
 from runner.schema.root import Settings
-from runner.schema.strategy import Find, FirstEnd, SearchKind, SubjectKind
+from runner.schema.strategy import Find, FirstEnd, SubjectKind
+from runner.searches import SEARCHES, searching
 from runner.session import Session
 from runner.sources import recorder, recording_backend
 from runner.subjects.command import Command
@@ -57,13 +58,10 @@ from runner.subjects.subgraph import Subgraph
 from runner.subjects.subject import Subject
 from runner.subjects.taint import taint_of_all
 from runner.terms import closure, used
-from runner.verdict import Signature, Verdict
+from runner.verdict import Verdict
 from runner.workers.guardian import Guardian
 from runner.workers.leases import Leases
 from runner.workers.pool import Pool
-from strategies.bisect import First, bisect
-from strategies.linear import linear
-from strategies.minimal import minimal, reduce
 from strategies.outcome import Outcome
 from strategies.repeat import repeat
 from strategies.search import Step
@@ -71,14 +69,6 @@ from strategies.space import Closure, Space
 from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
-
-SEARCHES: dict[SearchKind, Callable[[Space, int | None, First], Step]] = {
-    SearchKind.reduce: reduce,
-    SearchKind.bisect: lambda space, extra, first: bisect(space, first),
-    SearchKind.linear: lambda space, extra, first: linear(space, extra),
-    SearchKind.minimal: lambda space, extra, first: minimal(space, extra),
-}
-
 
 INTERRUPTED = 130
 NON_FINITE = (
@@ -154,9 +144,6 @@ def _reduce(job: Job) -> Summary:
         control=FORMS[kept][0],
     )
 
-    def search(space: Space) -> Step:
-        return SEARCHES[settings.strategy.search](space, settings.strategy.extra_checks, First.END)
-
     audited: Audited | None = None
     if settings.audit:
         audited = Audited(job.checker, settings, job.tools, loaded.store.structure, drawing=bool(loaded.graph.drawing))
@@ -168,19 +155,14 @@ def _reduce(job: Job) -> Summary:
         )
         stale.drop(job.folder, used(settings, job.tools.at))
         opening = _opening(job, judge)
-
-        def main_search(space: Space) -> Step:
-            first = first_end(settings.strategy.first, subject, judge.baseline)
-            return SEARCHES[settings.strategy.search](space, settings.strategy.extra_checks, first)
-
         session = Session(
             judge,
-            main_search,
+            searching(settings.strategy, settings.strategy.first, subject, judge),
             means=_means(job),
             doubt=_doubt(job),
             find_min_good=settings.result.find_min_good,
             hand_over=handed,
-            refiner=_refinements(job, loaded, search),
+            refiner=_refinements(job, loaded, searching(settings.strategy, FirstEnd.end, subject, judge)),
             causes=_causes(job, judge, subject),
             opening=opening,
         )
@@ -327,24 +309,8 @@ def _causes(job: Job, judge: Judge, subject: Subgraph) -> Causes | None:
     if strategy.find is not Find.cause:
         return None
 
-    def search(space: Space) -> Step:
-        return SEARCHES[strategy.search](
-            space, strategy.extra_checks, first_end(FirstEnd.auto, subject, judge.baseline)
-        )
-
+    search = searching(strategy, FirstEnd.auto, subject, judge)
     return Causes(job.journals.stage, search, strategy.cause_checks)
-
-
-def first_end(wanted: FirstEnd, subject: Subgraph, failure: Signature | None) -> First:
-    """Return which end of the failing window is looked for first.
-
-    A tolerance is meant for the model's own outputs, so a failure that may lie in values is looked for there first; it
-    takes good values all the way to these outputs.
-    """
-    if wanted is not FirstEnd.auto:
-        return First(wanted.value)
-    good = bool(subject.recorded.values) and subject.recorded.healthy(subject.graph.outputs)
-    return First.START if good and failure is not None and failure.about_values else First.END
 
 
 def _account(job: Job, judge: Judge, ending: Ending, loaded: Loaded | None, doubt: Doubt | None = None) -> Summary:

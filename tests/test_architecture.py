@@ -30,6 +30,7 @@ FLOORS = {
     "runner.ending": 3,
     "runner.cause": 3,
     "runner.prover": 3,
+    "runner.searches": 3,
     "runner.session": 3,
     "runner.judge": 3,
     "runner.crew": 3,
