@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from runner import context as contexts
-from runner import raising, stale, tactic_bench, tactic_compare, tactic_runs
+from runner import raising, reduction, stale, tactic_bench, tactic_compare, tactic_runs
 from runner.account import account, pass_rate
 from runner.answers import answered, files_of, with_rest
 from runner.artifacts import Artifacts
@@ -23,25 +23,19 @@ from runner.checkers.checker import Checker, Tools
 from runner.checkers.interactive import InteractiveCheck
 from runner.checkers.registry import build as build_checker
 from runner.checkers.runtime import RuntimeCheck
-from runner.controls import FORMS, Controls
-from runner.descents import Descents
+from runner.controls import FORMS
 from runner.doubt import Doubt
 from runner.ending import Ending
 from runner.errors import UsageError, WinnowError
 from runner.further import Further
 from runner.handover import REDUCED, HandOver
 from runner.inquiry import Budget, Means
-from runner.journal import Journal
 from runner.journals import Journals
 from runner.judge import Judge
 from runner.loading import Loaded, clean_up, load, record_target
-from runner.model.graph import Graph
 from runner.model.rename import names_of
 from runner.model.scopes import all_nodes
 from runner.parent import check_map
-from runner.preflight import Preflight
-from runner.prover import Causes
-from runner.refine import Refinements
 from runner.report.bundle import write_bundle
 from runner.report.progress import LogObserver, observer
 from runner.report.summary import Summary
@@ -51,9 +45,7 @@ from runner.schema.root import Settings
 from runner.schema.strategy import Find, FirstEnd, SubjectKind
 from runner.searches import SEARCHES, searching
 from runner.session import Session
-from runner.sources import recorder, recording_backend
 from runner.subjects.command import Command
-from runner.subjects.recording import Recorder
 from runner.subjects.subgraph import Subgraph
 from runner.subjects.subject import Subject
 from runner.subjects.taint import taint_of_all
@@ -64,8 +56,6 @@ from runner.workers.leases import Leases
 from runner.workers.pool import Pool
 from strategies.outcome import Outcome
 from strategies.repeat import repeat
-from strategies.search import Step
-from strategies.space import Closure, Space
 from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
@@ -154,7 +144,7 @@ def _reduce(job: Job) -> Summary:
             {*names_of(loaded.graph.model), *(node.name for node in all_nodes(list(loaded.graph.model.graph.node)))}
         )
         stale.drop(job.folder, used(settings, job.tools.at))
-        opening = _opening(job, judge)
+        opening = reduction.opening(job, judge)
         session = Session(
             judge,
             searching(settings.strategy, settings.strategy.first, subject, judge),
@@ -162,8 +152,8 @@ def _reduce(job: Job) -> Summary:
             doubt=_doubt(job),
             find_min_good=settings.result.find_min_good,
             hand_over=handed,
-            refiner=_refinements(job, loaded, searching(settings.strategy, FirstEnd.end, subject, judge)),
-            causes=_causes(job, judge, subject),
+            refiner=reduction.refinements(job, loaded, searching(settings.strategy, FirstEnd.end, subject, judge)),
+            causes=reduction.causes(job, judge, subject),
             opening=opening,
         )
         ending = _ended(session, lambda: _question(job, session, judge, loaded))
@@ -278,39 +268,6 @@ def _judge(job: Job, subject: Subject, loaded: Loaded | None) -> Iterator[Judge]
         )
     finally:
         watcher.finished()
-
-
-def _opening(job: Job, judge: Judge) -> Preflight:
-    def stage(name: str, subject: Subject) -> Journal:
-        return job.journals.stage(judge.journal, name, subject)
-
-    checker = job.checker.checker if isinstance(job.checker, Audited) else job.checker
-    return Preflight(stage, Controls.of(checker, job.settings, stage))
-
-
-def _refinements(job: Job, loaded: Loaded, search: Callable[[Space], Step]) -> Refinements:
-    """What is tried on an answer; a refused first or last node is kept for the sake of what the user keeps."""
-    settings = job.settings
-
-    def record(graph: Graph, folder: Path) -> Recorder:
-        return recorder(settings, recording_backend(settings), graph, loaded.store, job.pool, folder)
-
-    inside = settings.strategy.inside and closure(settings) is Closure.FREE
-    descents = Descents(job.journals.stage, record, job.folder / "values" / "inside", search) if inside else None
-    return Refinements(job.journals.stage, settings.strategy.trim, descents)
-
-
-def _causes(job: Job, judge: Judge, subject: Subgraph) -> Causes | None:
-    """How an answer is shown to be the cause; a person is asked no more questions than the search has.
-
-    If it is not, the end that misled the search, where the user chose one, is not looked for first again.
-    """
-    strategy = job.settings.strategy
-    if strategy.find is not Find.cause:
-        return None
-
-    search = searching(strategy, FirstEnd.auto, subject, judge)
-    return Causes(job.journals.stage, search, strategy.cause_checks)
 
 
 def _account(job: Job, judge: Judge, ending: Ending, loaded: Loaded | None, doubt: Doubt | None = None) -> Summary:

@@ -23,6 +23,7 @@ FLOORS = {
     "runner.account": 4,
     "runner.answers": 4,
     "runner.raising": 4,
+    "runner.reduction": 4,
     "runner.further": 4,
     "runner.tactic_bench": 4,
     "runner.tactic_compare": 4,
