@@ -22,7 +22,7 @@ class Status(str, Enum):
     PROVEN = "proven"
     """Both experiments hold."""
     JOINT = "joint"
-    """Several answers together heal the whole model, and leaving out any of them does not."""
+    """Several answers together heal the whole model, and each of them makes it fail by itself."""
     NOT_PROVEN = "not proven"
     """The experiments were made, and do not hold."""
     UNTESTED = "untested"

@@ -1,4 +1,4 @@
-"""A few names of many, for messages."""
+"""A few names of many, and numbers of things, for messages."""
 
 from __future__ import annotations
 
@@ -12,3 +12,8 @@ def listed(names: Collection[str], most: int = MOST) -> str:
     """Return the first names, and how many more there are: ``a, b, c and 4 more``."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(islice(names, most)) + more
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number of things in words: ``1 node``, ``3 nodes``."""
+    return f"{number} {noun}{'s' * (number != 1)}"

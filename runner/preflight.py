@@ -15,8 +15,8 @@ from typing import NoReturn
 
 from runner.checkers.evidence import CONSTANT, said
 from runner.checkers.interactive import insisting
-from runner.controls import Controls
-from runner.doubt import HEALTHY, WHOLE, ContradictionError, Doubt
+from runner.controls import NEEDS, Controls
+from runner.doubt import CONTROL, HEALTHY, WHOLE, ContradictionError, Doubt
 from runner.errors import CannotJudge
 from runner.journal import Journal
 from runner.judge import Judge
@@ -164,6 +164,19 @@ def refuse(judge: Judge, verdict: Verdict, label: str) -> NoReturn:
         f"{label} does not fail in a way that can be studied: "
         f"{verdict.outcome.value}, {verdict.reason}\ncheck: {judge.checker.describe()}"
     )
+
+
+def confirm_control(judge: Judge, opening: Preflight | None, *, flaky: bool) -> None:
+    """Nothing ever passed: can this check tell good from bad at all? Raises CannotJudge."""
+    verdict = trusted(judge, CONTROL, "control", "a lone Identity")
+    if opening and opening.controls and verdict.outcome is Outcome.UNRESOLVED:
+        return  # no answer where it cannot judge: the pre-flight has said so
+    if verdict.outcome is not Outcome.PASS and not flaky:
+        raise CannotJudge(
+            "nothing passed this check, not even a model of one Identity node "
+            f"({verdict.outcome.value}: {verdict.reason}): it cannot tell good from bad.\n{NEEDS}\n"
+            f"check: {judge.checker.describe()}"
+        )
 
 
 def _variants(subject: object) -> Iterator[tuple[Subgraph, str]]:

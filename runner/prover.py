@@ -23,6 +23,7 @@ from runner.doubt import Doubt
 from runner.inquiry import ruled
 from runner.journal import Journal
 from runner.judge import Judge
+from runner.listing import counted
 from runner.model.pattern import instances
 from runner.model.splice import ancestors, depends_on
 from runner.subjects.spliced import Spliced
@@ -205,7 +206,7 @@ class Prover:
         # where more than values is judged, what is above may fail as well
         if self._compared and all(graph.producers.get(name) in healed for name in graph.outputs):
             return Experiment(Outcome.PASS, reason="it gives all outputs")
-        label = f"the whole model, good values in place of the outputs of {_nodes(healed)}"
+        label = f"the whole model, good values in place of the outputs of {counted(len(healed), 'node')}"
         return self._made(Trial(self._everything - healed.elements), label)
 
     def _from(self, answer: Trial, healed: Trial | None = None) -> Experiment:
@@ -215,7 +216,9 @@ class Prover:
         """
         others = (healed.elements if healed else frozenset()) - answer.elements
         kept = depends_on(self._base.graph, answer.elements, others)
-        return self._made(Trial(kept), f"the whole model, good values in place of the inputs of {_nodes(answer)}")
+        return self._made(
+            Trial(kept), f"the whole model, good values in place of the inputs of {counted(len(answer), 'node')}"
+        )
 
     def _made(self, kept: Trial, label: str) -> Experiment:
         if kept == self._base.space.whole:
@@ -298,7 +301,3 @@ class Prover:
 
 def _union(sets: Iterable[Collection[int]]) -> Trial:
     return Trial(frozenset().union(*sets))
-
-
-def _nodes(trial: Trial) -> str:
-    return f"{len(trial)} node{'s' * (len(trial) != 1)}"

@@ -11,9 +11,10 @@ from runner.errors import CannotJudge
 from runner.handover import MIXED, HandOver
 from runner.inquiry import Inquiry
 from runner.judge import Judge
+from runner.listing import counted
+from runner.minimality import MOST_REFUSALS, MOST_ROUNDS, MOST_SURPRISES
 from runner.recheck import Recheck
 from runner.schema.checker import Flaky
-from runner.session import MOST_REFUSALS, MOST_ROUNDS, MOST_SURPRISES
 from runner.stage import Standing
 from runner.trust import LOWEST, Trust
 from runner.verdict import Verdict
@@ -69,7 +70,7 @@ class Question:
     def _handed_over(self, done: Done, trial: Trial) -> Ending:
         signature = self._worst.signature if self._worst else None
         ruling = Recheck(self.handed, self.doubt).rule(self.judge, trial, MIXED, ANSWER)
-        count = f"{len(trial)} node{'s' * (len(trial) != 1)}"
+        count = counted(len(trial), "node")
         standing = Standing(self.judge, trial)
         passes = ruling.verdict.outcome is Outcome.PASS if self.doubt.rates is None else ruling.answer is Answer.NO
         if not passes:

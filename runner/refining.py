@@ -12,11 +12,17 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from runner.doubt import CONTROL, HEALTHY, MEASURED, ContradictionError, Doubt
+from runner.doubt import ANSWER, CONTROL, HEALTHY, MEASURED, ContradictionError, Doubt, Ruling
+from runner.handover import REDUCED
 from runner.inquiry import Inquiry, Means, ruled
+from runner.listing import counted
+from runner.minimality import settled
+from runner.recheck import Recheck
 from runner.stage import Refiner, Stage, Standing
-from strategies.outcome import Answer
+from runner.unknown import kept_for_the_check
+from strategies.outcome import Answer, Outcome
 from strategies.search import Claim, Done
+from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
 
@@ -34,14 +40,62 @@ class Refined:
 
 
 @dataclass(frozen=True)
+class HandedOver:
+    """An answer as it is handed over.
+
+    ``main``: its trial before it was refined. ``searched``: the inquiries that led to it. ``again``: its re-check.
+    """
+
+    done: Done
+    standing: Standing
+    main: Trial
+    searched: tuple[Inquiry, ...]
+    again: Ruling
+
+    @property
+    def shown(self) -> str:
+        """How many nodes it has, in words."""
+        return counted(self.standing.size, "node")
+
+    @property
+    def doubtful(self) -> str:
+        """Why it is no answer after all; "" where it is one."""
+        if self.again.answer is not Answer.YES:
+            unknown = self.again.verdict.outcome is Outcome.UNRESOLVED
+            did = "could not be judged" if unknown else "did not"
+            told = f"the answer ({self.shown}) failed once and {did} when checked again ({self.again.verdict.reason})"
+            return told + ("" if unknown else ": the check is not reliable")
+        unfit = self.standing.judge.unfit(self.standing.trial)
+        return kept_for_the_check(unfit, self.standing.size) if unfit else ""
+
+
+@dataclass(frozen=True)
 class Refining:
-    """Tries stages. ``found``: runs a search to its end. ``exhausted``: whether the budget is spent."""
+    """Tries stages and hands over what stands. ``exhausted``: whether the budget is spent."""
 
     refiner: Refiner | None
     doubt: Doubt
     means: Means
-    found: Callable[[Inquiry], Done]
+    recheck: Recheck
     exhausted: Callable[[], bool]
+
+    def hand_over(self, first: Refined) -> HandedOver:
+        """Refine an answer as far as its failure is reliable; the last one is handed over and checked again."""
+        answers = self.run(first)
+        while True:
+            standing = answers[-1].standing
+            try:
+                again = self.recheck.rule(standing.judge, standing.trial, REDUCED, ANSWER)
+            except ContradictionError as surprise:
+                if len(answers) == 1:
+                    raise
+                self.refuse(surprise, answers[:-1])
+            else:
+                if again.answer is Answer.YES or len(answers) == 1:
+                    searched = tuple(one.inquiry for one in answers if one.inquiry)
+                    return HandedOver(answers[-1].done, standing, first.standing.trial, searched, again)
+            self.recheck.withdraw(REDUCED)
+            answers.pop()
 
     def run(self, first: Refined) -> list[Refined]:
         """Return the answers, each made from the one before it; the last one is the smallest."""
@@ -76,7 +130,7 @@ class Refining:
             return None
         inquiry = Inquiry(stage.judge, self.doubt, stage.start, self.means, stage.purpose)
         inquiry.note(stage.whole, Answer.YES)
-        found = self.found(inquiry)
+        found = settled(inquiry, self.doubt)
         smallest = found.trial
         if not smallest:
             return None

@@ -5,20 +5,15 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from runner.cause import Cause
-from runner.controls import NEEDS
 from runner.doubt import (
-    ANSWER,
-    CONTROL,
     HEALTHY,
-    REMOVAL,
     WHOLE,
     ContradictionError,
     Doubt,
     IndistinctError,
-    Ruling,
 )
 from runner.ending import Ending
 from runner.errors import CannotJudge
@@ -26,46 +21,22 @@ from runner.handover import REDUCED, HandOver
 from runner.inquiry import Inquiry, Means, ruled
 from runner.journal import Journal
 from runner.judge import Judge
-from runner.preflight import Preflight, refuse, study, trusted
+from runner.listing import counted
+from runner.minimality import settled
+from runner.preflight import Preflight, confirm_control, refuse, study, trusted
 from runner.prover import Causes, Prover
 from runner.recheck import Recheck
-from runner.refining import Refined, Refining
+from runner.refining import HandedOver, Refined, Refining
 from runner.schema.checker import Flaky
 from runner.stage import Refiner, Standing
 from runner.subjects.subgraph import THE_FILE
-from runner.unknown import kept_for_the_check
 from runner.verdict import Verdict, message_drift
 from strategies.outcome import Answer, Outcome
-from strategies.search import Claim, Done, Search, Step
+from strategies.search import Done, Search, Step
 from strategies.space import Space
 from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
-
-MOST_ROUNDS = 10
-"""How often the search of a flaky check starts again from what is known by then."""
-MOST_REFUSALS, MOST_SURPRISES = 12, 3
-"""How many refused removals, and passing sets around the answer, are checked again."""
-
-
-@dataclass(frozen=True)
-class _Answer:
-    """What a search found, handed over.
-
-    ``main``: its trial before it was refined. ``searched``: the inquiries that led to it. ``again``: its re-check.
-    """
-
-    done: Done
-    standing: Standing
-    main: Trial
-    searched: tuple[Inquiry, ...]
-    again: Ruling
-
-    @property
-    def shown(self) -> str:
-        """How many nodes it has, in words."""
-        size = self.standing.size
-        return f"{size} node{'s' * (size != 1)}"
 
 
 class Session:
@@ -195,16 +166,16 @@ class Session:
         return self.reduce()
 
     def _reduce(self) -> Ending:
-        done = self._found(self.inquiry)
+        done = settled(self.inquiry, self.doubt)
         if self.opening:
             self.opening.refuse_the_file_alone(self.judge, done.trial)
         if not self.inquiry.passed and not (self.opening and self.opening.controlled):
-            self._control()
+            confirm_control(self.judge, self.opening, flaky=self.doubt.rates is not None)
         answer = self._answer(self.inquiry, done)
-        cause, doubtful = None, self._doubtful(answer)
+        cause, doubtful = None, answer.doubtful
         if self.causes and not self.inquiry.stopped and not doubtful:
             answer, cause = self._cause(self.causes, answer)
-            doubtful = self._doubtful(answer)
+            doubtful = answer.doubtful
         if doubtful:
             return self._could_not_judge(answer, doubtful)
         inquiry = next((one for one in reversed(answer.searched) if one.passed), self.inquiry)
@@ -232,18 +203,7 @@ class Session:
             cause=cause,
         )
 
-    def _doubtful(self, answer: _Answer) -> str:
-        """Return why an answer cannot be handed over; "" where it can."""
-        if answer.again.answer is not Answer.YES:
-            reason = answer.again.verdict.reason
-            unknown = answer.again.verdict.outcome is Outcome.UNRESOLVED
-            did = "could not be judged" if unknown else "did not"
-            told = f"the answer ({answer.shown}) failed once and {did} when checked again ({reason})"
-            return told + ("" if unknown else ": the check is not reliable")
-        unfit = answer.standing.judge.unfit(answer.standing.trial)
-        return kept_for_the_check(unfit, answer.standing.size) if unfit else ""
-
-    def _could_not_judge(self, answer: _Answer, message: str) -> Ending:
+    def _could_not_judge(self, answer: HandedOver, message: str) -> Ending:
         return Ending(
             "could_not_judge",
             CannotJudge.exit_code,
@@ -254,14 +214,13 @@ class Session:
             main=answer.main,
         )
 
-    def _answer(self, inquiry: Inquiry, done: Done) -> _Answer:
+    def _answer(self, inquiry: Inquiry, done: Done) -> HandedOver:
         """Make what a search found as small as it gets in other ways, hand it over and check it again."""
         main = done.trial or self._space.whole
-        refined, again = self._refined(Refined(done, Standing(self.judge, main), inquiry))
-        searched = tuple(one.inquiry for one in refined if one.inquiry)
-        return _Answer(refined[-1].done, refined[-1].standing, main, searched, again)
+        refining = Refining(self.refiner, self.doubt, self.means, self.recheck, self._spent)
+        return refining.hand_over(Refined(done, Standing(self.judge, main), inquiry))
 
-    def _cause(self, causes: Causes, first: _Answer) -> tuple[_Answer, Cause]:
+    def _cause(self, causes: Causes, first: HandedOver) -> tuple[HandedOver, Cause]:
         """Find out whether the failure arises inside an answer; return the answer that stands then."""
         found: dict[Trial, tuple[Inquiry, Done]] = {}
 
@@ -273,7 +232,7 @@ class Session:
                 return None
             inquiry = self._inquiry(space, "cause", questions, causes.search)
             inquiry.note(space.whole, Answer.YES)
-            done = self._found(inquiry) if self.doubt.rates else inquiry.run()
+            done = settled(inquiry, self.doubt) if self.doubt.rates else inquiry.run()
             if done.trial and not inquiry.stopped:
                 found[done.trial] = inquiry, done
             return inquiry.search
@@ -285,50 +244,6 @@ class Session:
 
     def _spent(self) -> bool:
         return self.inquiry.exhausted
-
-    def _found(self, inquiry: Inquiry) -> Done:
-        """Run a search until its answer, and what proves it, stands the tests."""
-        for _ in range(MOST_ROUNDS):
-            done = inquiry.run()
-            if inquiry.stopped or done.trial is None or self._stands(inquiry, done.trial):
-                return done
-            inquiry.begin_again()
-        return replace(done, claim=Claim.UNPROVEN)
-
-    def _stands(self, inquiry: Inquiry, found: Trial) -> bool:
-        """Whether an answer and the refusals that prove it hold when they are tested harder."""
-        refusals = list(inquiry.refusals(found))
-        if self.doubt.rates is None:
-            allowance = self.doubt.allowance(inquiry.judge)
-            for trial in [*inquiry.surprises(found)][:MOST_SURPRISES] + refusals[:MOST_REFUSALS]:
-                self.doubt.repeat(
-                    inquiry.judge, trial, f"{_nodes(trial)} that passed", REMOVAL, allowance, failing=False
-                )
-            return True
-        error = self.doubt.max_wrong / (len(refusals) + 1)
-        for trial, wanted in [(found, Answer.YES), *((trial, Answer.NO) for trial in refusals)]:
-            ruling = self.doubt.rule(inquiry.judge, trial, "doubt", f"{_nodes(trial)} again", "trust", error=error)
-            if ruling is None or ruling.answer is not wanted:
-                return False
-        return True
-
-    def _refined(self, first: Refined) -> tuple[list[Refined], Ruling]:
-        """Return an answer and what was made of it, as far as its failure is reliable; the last one is handed over."""
-        refining = Refining(self.refiner, self.doubt, self.means, self._found, lambda: self.inquiry.exhausted)
-        answers = refining.run(first)
-        while True:
-            standing = answers[-1].standing
-            try:
-                again = self.recheck.rule(standing.judge, standing.trial, REDUCED, ANSWER)
-            except ContradictionError as surprise:
-                if len(answers) == 1:
-                    raise
-                refining.refuse(surprise, answers[:-1])
-            else:
-                if again.answer is Answer.YES or len(answers) == 1:
-                    return answers, again
-            self.recheck.withdraw(REDUCED)
-            answers.pop()
 
     # ---- repeat: no question asked beforehand
 
@@ -343,7 +258,11 @@ class Session:
         """How it stands where somebody stops it: the smallest set so far, if it is smaller than the whole."""
         done = self.inquiry.search.stop()
         best = done.trial if done.trial and done.trial != self._space.whole else None
-        message = f"interrupted; the best so far ({_nodes(best)}) was not checked again" if best else "interrupted"
+        message = (
+            f"interrupted; the best so far ({counted(len(best), 'node')}) was not checked again"
+            if best
+            else "interrupted"
+        )
         standing = Standing(self.judge, best) if best else None
         return Ending("interrupted", exit_code, message, done, standing, signature=self.judge.baseline, main=best)
 
@@ -374,23 +293,7 @@ class Session:
         if self.doubt.rates is None:
             self.doubt.measure(self.judge, self._space.whole, each_time, label)
 
-    def _control(self) -> None:
-        """Nothing ever passed: can this check tell good from bad at all? Raises CannotJudge."""
-        verdict = trusted(self.judge, CONTROL, "control", "a lone Identity")
-        if self.opening and self.opening.controls and verdict.outcome is Outcome.UNRESOLVED:
-            return  # no answer where it cannot judge: the pre-flight has said so
-        if verdict.outcome is not Outcome.PASS and self.doubt.rates is None:
-            raise CannotJudge(
-                "nothing passed this check, not even a model of one Identity node "
-                f"({verdict.outcome.value}: {verdict.reason}): it cannot tell good from bad.\n{NEEDS}\n"
-                f"check: {self.judge.checker.describe()}"
-            )
-
 
 def _nothing_to_find(why: str) -> Ending:
     said = f" ({why})" if why else ""
     return Ending("nothing_to_find", 4, f"the whole model passes the check{said}: there is nothing to reduce")
-
-
-def _nodes(trial: Trial) -> str:
-    return f"{len(trial)} node{'s' * (len(trial) != 1)}"

@@ -20,6 +20,7 @@ from runner.errors import CannotJudge, UsageError, WinnowError
 from runner.handover import HandOver
 from runner.inquiry import Means
 from runner.judge import Judge
+from runner.listing import counted
 from runner.loading import Loaded
 from runner.recordings import SUFFIX, Recording, read, write
 from runner.report.bundle import write_bundle
@@ -31,7 +32,7 @@ from runner.subjects.engine import Engine
 from runner.subjects.subject import Subject
 from runner.subjects.tactics import Tactics, nearest
 from runner.suspects import Suspect
-from runner.tactic_compare import count, said, suspected, tactic_settings, tell
+from runner.tactic_compare import said, suspected, tactic_settings, tell
 from strategies.bisect import First
 from strategies.both import both
 from strategies.outcome import Outcome
@@ -175,7 +176,7 @@ class Bench:
         ending = self.parts.ended(session, asked)
         if ending.status == "found" and ending.trial:
             kept = len(ending.trial)
-            told = f"{kept} of {count(many, 'differing tactic')}, pinned, still fail{'s' * (kept == 1)}"
+            told = f"{kept} of {counted(many, 'differing tactic')}, pinned, still fail{'s' * (kept == 1)}"
             ending = replace(ending, message=f"{told}; all others are as in the good build")
         return ending
 

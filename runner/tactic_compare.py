@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from runner.errors import UsageError
+from runner.listing import counted
 from runner.recordings import SUFFIX, Recording, collect
 from runner.report.bundle import write_bundle
 from runner.report.summary import Seconds, Summary
@@ -23,7 +24,7 @@ def compare(settings: Settings, folder: Path, command: Sequence[str]) -> Summary
     started = time.monotonic()
     good, bad = (_chosen(given(settings, key), settings, key) for key in ("good", "bad"))
     found = suspected(good, bad)
-    builds = f"{count(len(good), 'good build')} and {count(len(bad), 'bad build')} compared"
+    builds = f"{counted(len(good), 'good build')} and {counted(len(bad), 'bad build')} compared"
     summary = Summary(
         status="found" if found else "nothing_to_find",
         exit_code=0 if found else 4,
@@ -89,7 +90,7 @@ def said(found: Sequence[Suspect]) -> str:
     if not found:
         return "no tactic was seen in bad builds only; more builds may tell"
     layers = len({one.choice.layer for one in found})
-    return f"{count(len(found), 'tactic')} of {count(layers, 'layer')} seen in bad builds only"
+    return f"{counted(len(found), 'tactic')} of {counted(layers, 'layer')} seen in bad builds only"
 
 
 def tell(found: Sequence[Suspect]) -> None:
@@ -107,8 +108,3 @@ def tactic_settings(settings: Settings) -> TacticSettings:
             "strategy=tactic_repeat, tactic_isolate or tactic_compare"
         )
     return strategy
-
-
-def count(number: int, noun: str) -> str:
-    """Return a number with its noun."""
-    return f"{number} {noun}{'s' * (number != 1)}"

@@ -40,6 +40,7 @@ FLOORS = {
     "runner.doubt": 3,
     "runner.inquiry": 3,
     "runner.recheck": 3,
+    "runner.minimality": 3,
     "runner.stage": 3,
     "runner.refine": 3,
     "runner.refining": 3,

@@ -12,7 +12,7 @@ SENTENCES: Mapping[str, str] = {
     ),
     "joint": (
         "Cause: joint. Several sets of nodes fail alone; with good values in place of what all of them give, the whole "
-        "model passes, and leaving out any of them it does not."
+        "model passes, and each of them makes it fail by itself."
     ),
     "not proven": (
         "Cause: not proven. These nodes fail alone, but that the failure of the whole model arises inside them was not "
