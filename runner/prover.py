@@ -18,18 +18,14 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from runner.cause import Cause, Experiment, Status, Tested
+from runner.cause import Cause, Status, Tested
 from runner.doubt import Doubt
-from runner.inquiry import ruled
-from runner.journal import Journal
+from runner.experiments import Experiments, OpenJournal
 from runner.judge import Judge
-from runner.listing import counted
 from runner.model.pattern import instances
-from runner.model.splice import ancestors, depends_on
-from runner.subjects.spliced import Spliced
+from runner.model.splice import ancestors
 from runner.subjects.subgraph import Subgraph
-from runner.subjects.subject import Subject
-from strategies.outcome import Answer, Outcome
+from strategies.outcome import Outcome
 from strategies.search import Claim, Search, Step
 from strategies.space import Closure, Space
 from strategies.trial import Trial
@@ -43,18 +39,17 @@ USED_UP = "the checks for it were used up: strategy.cause_checks=100, say, allow
 class Causes:
     """How answers are shown to be the cause.
 
-    ``journal``: opens the journal of a stage: the journal of what it works on, its name, its subject. ``search``: for
-    further answers. ``most``: questions that may be asked for it; None: as many as the search asked.
+    ``search``: for further answers. ``most``: questions that may be asked for it; None: as many as the search asked.
     """
 
-    journal: Callable[[Journal, str, Subject], Journal]
+    journal: OpenJournal
     search: Callable[[Space], Step]
     most: int | None = None
 
 
 @dataclass
 class Prover:
-    """Makes the experiments on the answers of a reduction.
+    """Finds out by experiments which of the answers of a reduction are the cause.
 
     ``judge``: of the search, whose subject cuts the whole model. ``search``: looks for an answer among these elements
     only, with so many questions at most; None: they do not fail. ``asked``: how many questions the search asked.
@@ -72,13 +67,9 @@ class Prover:
         assert isinstance(self.judge.subject, Subgraph)
         self._base: Subgraph = self.judge.subject
         most = self.asked if self.causes.most is None else self.causes.most
-        self._left = max(most, LEAST_QUESTIONS)
-        failed = [one for one in self.judge.counted(self._base.space.whole) if one.outcome is Outcome.FAIL]
-        self._whole = Experiment.of(failed[0]) if failed else Experiment(Outcome.FAIL)
-        signature = self.judge.baseline
-        self._compared = signature is not None and signature.stage == "compare"
-        spliced = Spliced(self._base, signature is not None and not signature.about_values)
-        self._spliced = self.judge.beside(spliced, self.causes.journal(self.judge.journal, "cause", spliced))
+        self._experiments = Experiments(
+            self.judge, self._base, self.doubt, self.causes.journal, max(most, LEAST_QUESTIONS), self.spent
+        )
 
     def prove(self, answer: Trial) -> Cause:
         """Return what is known about the cause, once an answer was found."""
@@ -95,7 +86,7 @@ class Prover:
             left = tuple(index for index in left if index in tested[-1].elsewhere)
             following = self._following(left)
             if following is None:
-                reason = USED_UP if self._exhausted else self._why(tested[0])
+                reason = USED_UP if self._experiments.exhausted else self._why(tested[0])
                 return self._end(Status.NOT_PROVEN, tested, reason=reason)
             tested += self._test(following)
         return self._end(Status.PROVEN, tested, causes=(len(tested) - 1,))
@@ -103,13 +94,13 @@ class Prover:
     def _following(self, order: tuple[int, ...]) -> Trial | None:
         """Return another answer among these elements, if there is one and it was found in time."""
         # where a set holds whatever depends on it, none can be looked for among some of the nodes alone
-        if not order or self._exhausted or self._base.closure is not Closure.FREE:
+        if not order or self._experiments.exhausted or self._base.closure is not Closure.FREE:
             return None
-        self._left -= 1
-        search = self.search(order, self._left)
+        self._experiments.left -= 1
+        search = self.search(order, self._experiments.left)
         if search is None:
             return None
-        self._left -= len(search.asked)
+        self._experiments.left -= len(search.asked)
         return search.done.trial if search.done and search.done.claim is not Claim.BUDGET else None
 
     # ---- one answer
@@ -119,15 +110,17 @@ class Prover:
 
         Where another one of these is the cause, the answer itself comes before it.
         """
-        outputs = self._without(answer)
+        outputs = self._experiments.without(answer)
         alone = Tested(answer, answer, (answer.elements,), outputs)
         if alone.heals:
-            inputs = self._from(answer)
+            inputs = self._experiments.only(answer)
             above = ancestors(self._base.graph, answer.elements)
-            alone = replace(alone, good_inputs=inputs, proven=inputs.as_bad_as(self._whole), elsewhere=above)
+            alone = replace(
+                alone, good_inputs=inputs, proven=inputs.as_bad_as(self._experiments.whole), elsewhere=above
+            )
         else:
-            alone = replace(alone, elsewhere=self._everything - answer.elements)
-        if alone.proven or alone.unanswered or self._exhausted:
+            alone = replace(alone, elsewhere=self._experiments.everything - answer.elements)
+        if alone.proven or alone.unanswered or self._experiments.exhausted:
             yield alone
             return
         found = self._instances(alone)
@@ -147,17 +140,21 @@ class Prover:
             every = Trial(frozenset().union(alone.answer.elements, *copies))
             if every == alone.answer:
                 return alone
-        outputs = self._without(every)
+        outputs = self._experiments.without(every)
         if outputs.outcome is not Outcome.PASS:
             # the cause needs none of them, or more than them
             return replace(alone, elsewhere=alone.elsewhere - every.elements)
         together = Tested(alone.answer, every, copies, outputs)
         if not alone.heals:
-            inputs = self._from(alone.answer, every)
-            if inputs.as_bad_as(self._whole, len(copies)):
+            inputs = self._experiments.only(alone.answer, every)
+            if inputs.as_bad_as(self._experiments.whole, len(copies)):
                 proven = replace(together, good_inputs=inputs, proven=True)
                 # with only a share of the failure it may be the least of them
-                return proven if inputs.as_bad_as(self._whole) else self._strongest_instance(together) or proven
+                return (
+                    proven
+                    if inputs.as_bad_as(self._experiments.whole)
+                    else self._strongest_instance(together) or proven
+                )
         return self._strongest_instance(together) or replace(
             alone,
             elsewhere=alone.elsewhere & (every.elements | ancestors(self._base.graph, every.elements)),
@@ -171,95 +168,51 @@ class Prover:
         copies = sorted(together.instances, key=max)
         assert together.good_outputs
         low, high = 0, len(copies)
-        if high.bit_length() > self._left:  # the halving, and the experiment on what it finds
+        if high.bit_length() > self._experiments.left:  # the halving, and the experiment on what it finds
             return None
-        before, after = self._level(self._whole), self._level(together.good_outputs)
+        before, after = self._experiments.level(self._experiments.whole), self._experiments.level(together.good_outputs)
         while high - low > 1:
-            if self._exhausted:
+            if self._experiments.exhausted:
                 return None
             middle = (low + high) // 2
-            level = self._level(self._without(_union(copies[:middle])))
+            level = self._experiments.level(self._experiments.without(_union(copies[:middle])))
             if before - level < level - after:
                 low, before = middle, level
             else:
                 high, after = middle, level
         instance = Trial(copies[high - 1])
         answer = instance if instance == together.answer else self._following(tuple(sorted(instance.elements)))
-        if answer is None or self._exhausted:
+        if answer is None or self._experiments.exhausted:
             return None
-        inputs = self._from(answer, _union(copies[:high]))
-        if not inputs.as_bad_as(self._whole, len(copies)):
+        inputs = self._experiments.only(answer, _union(copies[:high]))
+        if not inputs.as_bad_as(self._experiments.whole, len(copies)):
             return None
         return replace(together, answer=answer, good_inputs=inputs, proven=True)
-
-    def _level(self, made: Experiment) -> float:
-        """How bad an experiment came out; without a measure, whether it fails."""
-        if made.measure is not None:
-            return made.measure
-        return 0.0 if made.outcome is Outcome.PASS else self._whole.measure or 1.0
-
-    # ---- experiments
-
-    def _without(self, healed: Trial) -> Experiment:
-        """Experiment (a): good values in place of what some nodes give."""
-        graph = self._base.graph
-        # where more than values is judged, what is above may fail as well
-        if self._compared and all(graph.producers.get(name) in healed for name in graph.outputs):
-            return Experiment(Outcome.PASS, reason="it gives all outputs")
-        label = f"the whole model, good values in place of the outputs of {counted(len(healed), 'node')}"
-        return self._made(Trial(self._everything - healed.elements), label)
-
-    def _from(self, answer: Trial, healed: Trial | None = None) -> Experiment:
-        """Experiment (b): only what depends on some nodes is computed; all that it reads from elsewhere is good.
-
-        ``healed``: these have good outputs, but for the ones asked about.
-        """
-        others = (healed.elements if healed else frozenset()) - answer.elements
-        kept = depends_on(self._base.graph, answer.elements, others)
-        return self._made(
-            Trial(kept), f"the whole model, good values in place of the inputs of {counted(len(answer), 'node')}"
-        )
-
-    def _made(self, kept: Trial, label: str) -> Experiment:
-        if kept == self._base.space.whole:
-            return replace(self._whole, reason="it is the whole model")
-        self._left -= 1
-        ruling = ruled(self.doubt, self._spliced, kept, "cause", label, "cause", self.spent)
-        if ruling is None:
-            return Experiment(Outcome.UNRESOLVED, reason="the budget was reached")
-        experiment = Experiment.of(ruling.verdict)
-        if self.doubt.rates and ruling.answer is Answer.UNKNOWN:
-            return replace(experiment, outcome=Outcome.UNRESOLVED, reason="the check is too flaky to tell")
-        return experiment
-
-    @property
-    def _everything(self) -> frozenset[int]:
-        return self._base.space.whole.elements
 
     # ---- several answers
 
     def _joint(self, tested: list[Tested]) -> Cause | None:
         """Return the cause if the answers so far heal the whole model together, and each of them fails by itself."""
         failing = [one for one in tested if not one.heals]
-        if len(failing) < 2 or tested[-1].heals or self._exhausted:
+        if len(failing) < 2 or tested[-1].heals or self._experiments.exhausted:
             return None
         union = _union(one.answer.elements for one in failing)
-        if self._without(union).outcome is not Outcome.PASS:
+        if self._experiments.without(union).outcome is not Outcome.PASS:
             return None
         effects: dict[int, float] = {}
         for at, one in enumerate(tested):
             if one not in failing:
                 continue
-            if self._exhausted:
+            if self._experiments.exhausted:
                 return None
-            inputs = self._from(one.answer, union)
+            inputs = self._experiments.only(one.answer, union)
             if inputs.outcome is Outcome.FAIL:
                 tested[at] = replace(one, good_inputs=inputs)
                 effects[at] = inputs.measure or 0.0
         needed = [tested[at].answer.elements for at in effects]
-        if len(needed) < 2 or self._exhausted:
+        if len(needed) < 2 or self._experiments.exhausted:
             return None
-        if len(needed) < len(failing) and self._without(_union(needed)).outcome is not Outcome.PASS:
+        if len(needed) < len(failing) and self._experiments.without(_union(needed)).outcome is not Outcome.PASS:
             return None
         causes = tuple(effects)
         return self._end(Status.JOINT, tested, causes=causes, main=max(causes, key=lambda at: (effects[at], -at)))
@@ -275,7 +228,7 @@ class Prover:
     ) -> Cause:
         if main is None:
             main = causes[0] if causes else self._strongest(tested)
-        return Cause(status, self._whole, tuple(tested), causes, main, reason)
+        return Cause(status, self._experiments.whole, tuple(tested), causes, main, reason)
 
     def _strongest(self, tested: list[Tested]) -> int:
         """Return the answer whose good values make the model best; the first where that is not measured.
@@ -284,7 +237,11 @@ class Prover:
         """
         left = [at for at, one in enumerate(tested) if not one.ruled_out] or list(range(len(tested)))
         made = [(tested[at].good_outputs, at) for at in left]
-        known = [(self._level(one), at) for one, at in made if one and (one.measure is not None or tested[at].heals)]
+        known = [
+            (self._experiments.level(one), at)
+            for one, at in made
+            if one and (one.measure is not None or tested[at].heals)
+        ]
         return min(known)[1] if len(known) == len(left) else left[0]
 
     def _why(self, first: Tested) -> str:
@@ -293,10 +250,6 @@ class Prover:
         if first.good_outputs and first.good_outputs.outcome is Outcome.DIFFERENT:
             return f"with good values in place of what it gives, another failure shows: {first.good_outputs.reason}"
         return "the model fails with good values in place of what it gives, and nothing else was found to fail"
-
-    @property
-    def _exhausted(self) -> bool:
-        return self._left <= 0 or self.spent()
 
 
 def _union(sets: Iterable[Collection[int]]) -> Trial:

@@ -30,6 +30,7 @@ FLOORS = {
     "runner.tactic_runs": 4,
     "runner.ending": 3,
     "runner.cause": 3,
+    "runner.experiments": 3,
     "runner.prover": 3,
     "runner.searches": 3,
     "runner.session": 3,
