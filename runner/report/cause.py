@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
+
+from runner.report.markup import bullets, code, cut, section, table
 
 SENTENCES: Mapping[str, str] = {
     "proven": (
@@ -32,21 +34,35 @@ def sentence(cause: Mapping[str, Any]) -> str:
     return f"{said}: {cause['reason']}." if cause["reason"] else said if said.endswith(".") else f"{said}."
 
 
-def rows(cause: Mapping[str, Any], names: Callable[[Sequence[str]], str]) -> list[tuple[str, str, str, str]]:
+def experiments(cause: Mapping[str, Any]) -> str:
+    """Return the section: what the whole model does, and what each answer's two experiments gave."""
+    head = ("nodes", "", "good values for what they give", "good values for what they read")
+    shown = table(head, rows(cause), names=1)
+    others = _elsewhere(cause)
+    places = "\n\nThe same pattern stands at:\n\n" + bullets(code(cut(one)) for one in others) if others else ""
+    measured = "" if cause["whole"]["measure"] is None else " How bad it is, by the check, in parentheses."
+    return section(
+        "The cause", f"Experiments on the whole model, judged at its own outputs.{measured}\n\n{shown}{places}"
+    )
+
+
+def rows(cause: Mapping[str, Any]) -> list[tuple[str, str, str, str]]:
     """Return a row for the whole model and one for each answer: nodes, role, the two experiments."""
     found = [("the whole model", "", _shown(cause["whole"]), "")]
     for answer in cause["answers"]:
         role, copies = _role(cause, answer), len(answer["instances"])
         if copies > 1:
             role += f"; its pattern stands {copies} times, all tested together"
-        found.append((names(answer["culprits"]), role, _shown(answer["good_outputs"]), _shown(answer["good_inputs"])))
+        found.append(
+            (", ".join(answer["culprits"]), role, _shown(answer["good_outputs"]), _shown(answer["good_inputs"]))
+        )
     return found
 
 
-def elsewhere(cause: Mapping[str, Any], names: Callable[[Sequence[str]], str]) -> list[str]:
+def _elsewhere(cause: Mapping[str, Any]) -> list[str]:
     """Return the other places where the pattern of the cause stands."""
     return [
-        names(instance)
+        ", ".join(instance)
         for answer in cause["answers"]
         if answer["is_cause"]
         for instance in answer["instances"]

@@ -7,7 +7,6 @@ are code spans, everything else is escaped in running text; in blocks the fence 
 from __future__ import annotations
 
 import platform
-import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -17,20 +16,15 @@ import onnx
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto
 
 from runner.report.atomic import write_text
-from runner.report.cause import elsewhere, rows, sentence
+from runner.report.cause import experiments, sentence
+from runner.report.markup import block, bullets, code, cut, section, table, text
 from runner.report.summary import Summary
 
 REPORT_NAME = "REPORT.md"
 _SHARES = {"nodes": "nodes", "flops": "arithmetic", "weights": "weights"}
 _MOST_ROWS = 200
-_LONGEST_CELL = 160
 # so that the tactic's hash after it is never cut off
 _LONGEST_KERNEL = 130
-# what Markdown or HTML could read as markup where it stands (an underscore inside a word, or a colon before a space,
-# is none); @ and # would notify people and link issues on a forge
-_MARKUP = re.compile(r"[\\`*{}\[\]<>#!|~&@$]|^[-+=]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|:(?! |$)")
-# names that are whole in a code span: no backtick ends it, no pipe ends a cell, no other character plays tricks
-_PLAIN = re.compile(r"[A-Za-z0-9_./:;,+=()\[\]-]+(?: [A-Za-z0-9_./:;,+=()\[\]-]+)*")
 _TITLES = {
     "found": "a part of the model that still fails",
     "nothing_to_find": "nothing fails here",
@@ -72,43 +66,23 @@ def report(
         text(sentence(summary.cause)) if summary.cause else "",
         _failure(summary),
         _nodes(summary, model),
-        _cause(summary),
+        experiments(summary.cause) if summary.cause else "",
         _suspects(summary),
         _statistics(summary),
         _fused(summary),
-        _section("Versions", _table(("package", "version"), sorted(_versions(summary).items()))),
-        _section("How it was run", block(shlex.join(command), "sh") if command else ""),
-        _section("How it was found", _how(summary)),
-        _section("What is not known", _table(("reason", "verdicts"), list(summary.unresolved.items()))),
-        _section("Warnings", _list(text(warning) for warning in summary.warnings)),
-        _section("Files", _table(("file", "what it is"), sorted((files or {}).items()), names=1)),
+        section("Versions", table(("package", "version"), sorted(_versions(summary).items()))),
+        section("How it was run", block(shlex.join(command), "sh") if command else ""),
+        section("How it was found", _how(summary)),
+        section("What is not known", table(("reason", "verdicts"), list(summary.unresolved.items()))),
+        section("Warnings", bullets(text(warning) for warning in summary.warnings)),
+        section("Files", table(("file", "what it is"), sorted((files or {}).items()), names=1)),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def text(value: object) -> str:
-    """Return a value as running text on one line that no renderer takes for markup."""
-    plain = "".join(char if char.isprintable() else " " if char.isspace() else ascii(char)[1:-1] for char in str(value))
-    # HTML entities show as the character in text, in a table and in a heading alike, and in no context as markup
-    return _MARKUP.sub(lambda match: f"&#{ord(match[0])};", " ".join(plain.split()))
-
-
-def code(value: str) -> str:
-    """Return a name as a code span, which reads well raw too; as `text` if it has anything but plain characters."""
-    return f"`{value}`" if _PLAIN.fullmatch(value) else text(value)
-
-
-def block(value: str, language: str = "") -> str:
-    """Return a fenced block that its text cannot end."""
-    plain = "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in value)
-    longest = max((len(run) for run in re.findall(r"`+", plain)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}{language}\n{plain}\n{fence}"
-
-
 def _title(summary: Summary) -> str:
     if summary.status == "found" and summary.culprits:
-        shown = ", ".join(code(_cut(name, 60)) for name in summary.culprits[:3])
+        shown = ", ".join(code(cut(name, 60)) for name in summary.culprits[:3])
         more = f" and {len(summary.culprits) - 3} more" if len(summary.culprits) > 3 else ""
         signature = summary.signature or {}
         what = text(signature.get("raised") or signature.get("kind", "failure"))
@@ -127,7 +101,7 @@ def _failure(summary: Summary) -> str:
     rows = [(name, signature[name]) for name in ("stage", "kind", "raised", "detail") if signature.get(name)]
     rows += [("checker", summary.checker)] if summary.checker else []
     check = f"\n\nThe check:\n\n{block(summary.check)}" if summary.check else ""
-    return _section("What fails", _table(("", ""), rows) + check)
+    return section("What fails", table(("", ""), rows) + check)
 
 
 def _nodes(summary: Summary, proto: ModelProto | None) -> str:
@@ -136,36 +110,18 @@ def _nodes(summary: Summary, proto: ModelProto | None) -> str:
     if summary.precision:
         return _raised(summary, summary.precision)
     size = f"{summary.nodes_after} of {summary.nodes_before} nodes are left."
-    nested = "" if not summary.nested else "\n\nNested nodes kept:\n\n" + _list(code(path) for path in summary.nested)
+    nested = "" if not summary.nested else "\n\nNested nodes kept:\n\n" + bullets(code(path) for path in summary.nested)
     if proto is None:
-        names = _list(code(name) for name in summary.culprits[:_MOST_ROWS])
-        return _section("The reduced model", f"{size}\n\n{names}".strip() + nested)
+        names = bullets(code(name) for name in summary.culprits[:_MOST_ROWS])
+        return section("The reduced model", f"{size}\n\n{names}".strip() + nested)
     rows = [_row(node) for node in proto.graph.node[:_MOST_ROWS]]
     more = len(proto.graph.node) - len(rows)
-    cut = f"\n\n{more} more nodes are not listed." if more else ""
+    rest = f"\n\n{more} more nodes are not listed." if more else ""
     opsets = ", ".join(f"{entry.domain or 'ai.onnx'} {entry.version}" for entry in proto.opset_import)
-    table = _table(("node", "op", "inputs", "outputs", "attributes"), rows, names=5)
-    return _section(
-        "The reduced model", f"{size} Opsets: {text(opsets)}; IR version {proto.ir_version}.\n\n{table}{cut}{nested}"
+    shown = table(("node", "op", "inputs", "outputs", "attributes"), rows, names=5)
+    return section(
+        "The reduced model", f"{size} Opsets: {text(opsets)}; IR version {proto.ir_version}.\n\n{shown}{rest}{nested}"
     )
-
-
-def _cause(summary: Summary) -> str:
-    if not summary.cause:
-        return ""
-    head = ("nodes", "", "good values for what they give", "good values for what they read")
-    table = _table(head, rows(summary.cause, _listed), names=1)
-    others = elsewhere(summary.cause, _listed)
-    places = "\n\nThe same pattern stands at:\n\n" + _list(code(_cut(one)) for one in others) if others else ""
-    measured = "" if summary.cause["whole"]["measure"] is None else " How bad it is, by the check, in parentheses."
-    return _section(
-        "The cause",
-        f"Experiments on the whole model, judged at its own outputs.{measured}\n\n{table}{places}",
-    )
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names)
 
 
 def _raised(summary: Summary, told: Mapping[str, Any]) -> str:
@@ -178,15 +134,15 @@ def _raised(summary: Summary, told: Mapping[str, Any]) -> str:
     said = f"{raised} In {text(told['low'])}: {parts}."
     drawn = f"\n\n![The error of each layer, before and after]({told['plot']})" if told.get("plot") else ""
     more += f"{drawn}\n\nThe error of each layer: {told['layers']}" if told.get("layers") else ""
-    return _section("Raised nodes", f"{said}\n\n{_table(('node', 'op', 'why'), rows, names=2)}{more}")
+    return section("Raised nodes", f"{said}\n\n{table(('node', 'op', 'why'), rows, names=2)}{more}")
 
 
 def _fused(summary: Summary) -> str:
     if not summary.fused:
         return ""
     rows = [(layer["layer"], ", ".join(layer["nodes"][:_MOST_ROWS])) for layer in summary.fused["layers"][:_MOST_ROWS]]
-    table = _table(("layer", "nodes"), rows, names=2)
-    return _section("Fused layers", f"What TensorRT made of these nodes in {text(summary.fused['of'])}.\n\n{table}")
+    shown = table(("layer", "nodes"), rows, names=2)
+    return section("Fused layers", f"What TensorRT made of these nodes in {text(summary.fused['of'])}.\n\n{shown}")
 
 
 def _row(node: NodeProto) -> tuple[str, str, str, str, str]:
@@ -255,11 +211,11 @@ def _how(summary: Summary) -> str:
         ("model under study", summary.input_model or ""),
         *((f"digest of {name}", digest) for name, digest in summary.context.items()),
     ]
-    return _table(("", ""), [row for row in rows if row[1]])
+    return table(("", ""), [row for row in rows if row[1]])
 
 
 def _statistics(summary: Summary) -> str:
-    return _section("Statistics", _table(("", ""), list((summary.statistics or {}).items())))
+    return section("Statistics", table(("", ""), list((summary.statistics or {}).items())))
 
 
 def _suspects(summary: Summary) -> str:
@@ -269,7 +225,7 @@ def _suspects(summary: Summary) -> str:
     rows = [
         (
             f"{one['layer']} ({one['key']})" if len(keys[one["layer"]]) > 1 else one["layer"],
-            f"{_cut(one['kernel'], _LONGEST_KERNEL)} ({one['tactic']})" if one["kernel"] else one["tactic"],
+            f"{cut(one['kernel'], _LONGEST_KERNEL)} ({one['tactic']})" if one["kernel"] else one["tactic"],
             ", ".join(f"{tactic} ({times})" for tactic, times in one["good"].items()) or "(not there)",
             f"{one['bad_builds']} of {one['of']}" if "of" in one else "pinned",
             ", ".join(one["nodes"]),
@@ -277,25 +233,4 @@ def _suspects(summary: Summary) -> str:
         for one in summary.suspects[:_MOST_ROWS]
     ]
     head = ("layer", "tactic of bad builds only", "good builds chose", "bad builds", "ONNX nodes")
-    return _section("Suspect tactics", _table(head, rows, names=2))
-
-
-def _section(title: str, body: str) -> str:
-    return f"## {title}\n\n{body}" if body else ""
-
-
-def _list(items: Iterable[str]) -> str:
-    return "\n".join(f"- {item}" for item in items)
-
-
-def _table(head: Sequence[str], rows: Sequence[Sequence[object]], names: int = 0) -> str:
-    """A table whose first ``names`` columns hold names."""
-    if not rows:
-        return ""
-    cells = ([(code if at < names else text)(_cut(str(cell))) for at, cell in enumerate(row)] for row in rows)
-    lines = [head, ["---"] * len(head), *cells]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def _cut(value: str, longest: int = _LONGEST_CELL) -> str:
-    return value if len(value) <= longest else f"{value[: longest - 3]}..."
+    return section("Suspect tactics", table(head, rows, names=2))

@@ -11,7 +11,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from runner.report.markdown import block, code, report, text, write_report
+from runner.report.markdown import report, write_report
+from runner.report.markup import block, code, text
 from runner.report.summary import Checks, Summary
 
 NASTY = [

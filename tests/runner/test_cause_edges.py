@@ -109,7 +109,7 @@ def test_what_was_not_ruled_out_is_not_called_so() -> None:
 
     def roles(status: str, *found: dict[str, object]) -> list[str]:
         cause = {"status": status, "whole": {"outcome": "fail", "measure": None}, "answers": list(found)}
-        return [row[1].split(";")[-1].strip() for row in rows(cause, ", ".join)[1:]]
+        return [row[1].split(";")[-1].strip() for row in rows(cause)[1:]]
 
     assert roles("not proven", answer("a", "pass"), answer("b", None)) == ["not the cause", "fails alone"]
     others = [answer("a", None), answer("copy", None), answer("b", "fail", is_cause=True)]

@@ -1,0 +1,61 @@
+"""Markdown of which no part can be taken for markup that it is not.
+
+Names of nodes and tensors, messages and commands come from outside and may hold anything: names of plain characters
+are code spans, everything else is escaped in running text; in blocks the fence is longer than any in the text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+_LONGEST_CELL = 160
+# what Markdown or HTML could read as markup where it stands (an underscore inside a word, or a colon before a space,
+# is none); @ and # would notify people and link issues on a forge
+_MARKUP = re.compile(r"[\\`*{}\[\]<>#!|~&@$]|^[-+=]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|:(?! |$)")
+# names that are whole in a code span: no backtick ends it, no pipe ends a cell, no other character plays tricks
+_PLAIN = re.compile(r"[A-Za-z0-9_./:;,+=()\[\]-]+(?: [A-Za-z0-9_./:;,+=()\[\]-]+)*")
+
+
+def text(value: object) -> str:
+    """Return a value as running text on one line that no renderer takes for markup."""
+    plain = "".join(char if char.isprintable() else " " if char.isspace() else ascii(char)[1:-1] for char in str(value))
+    # HTML entities show as the character in text, in a table and in a heading alike, and in no context as markup
+    return _MARKUP.sub(lambda match: f"&#{ord(match[0])};", " ".join(plain.split()))
+
+
+def code(value: str) -> str:
+    """Return a name as a code span, which reads well raw too; as `text` if it has anything but plain characters."""
+    return f"`{value}`" if _PLAIN.fullmatch(value) else text(value)
+
+
+def block(value: str, language: str = "") -> str:
+    """Return a fenced block that its text cannot end."""
+    plain = "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in value)
+    longest = max((len(run) for run in re.findall(r"`+", plain)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}{language}\n{plain}\n{fence}"
+
+
+def section(title: str, body: str) -> str:
+    """Return a section; nothing where it has no body."""
+    return f"## {title}\n\n{body}" if body else ""
+
+
+def bullets(items: Iterable[str]) -> str:
+    """Return a list, an item a line."""
+    return "\n".join(f"- {item}" for item in items)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]], names: int = 0) -> str:
+    """Return a table whose first ``names`` columns hold names."""
+    if not rows:
+        return ""
+    cells = ([(code if at < names else text)(cut(str(cell))) for at, cell in enumerate(row)] for row in rows)
+    lines = [head, ["---"] * len(head), *cells]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def cut(value: str, longest: int = _LONGEST_CELL) -> str:
+    """Return a text that is not longer than this, dots in place of what is left out."""
+    return value if len(value) <= longest else f"{value[: longest - 3]}..."
