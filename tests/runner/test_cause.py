@@ -12,8 +12,10 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+from benchmarks.planted_faults import plant
+from benchmarks.planted_models import SPECS
 from benchmarks.planted_networks import Evaluator
-from benchmarks.planted_noise import SPECS, Way, ask, plant, right, write
+from benchmarks.planted_noise import Way, ask, right, write
 from tests.harness import Run, check_script, interrupted, winnow
 
 X = np.linspace(0.5, 1.5, 6, dtype=np.float32).reshape(2, 3)
