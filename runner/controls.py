@@ -120,7 +120,7 @@ class Controls:
         if not own:
             if not self.slip and Outcome.FAIL not in (why.outcome, also.outcome):
                 # what it says of a harmless model is not that it has the failure under study: no answer, no wrong one
-                said = f"the check gives no answer on {FORMS[subject.closure][0]} ({_words(why)})"
+                said = f"the check gives no answer on {FORMS[subject.closure][0]} ({why.said})"
                 return Judged(judge, also, said)
             self._repeat(judge, 1)
             raise CannotJudge(self._no_judge(judge, why))
@@ -134,7 +134,7 @@ class Controls:
         kept = replace(subject, closure=chosen)
         types = ", declared types" if kept.declared else ""
         said = (
-            f"the check cannot judge every cut: it does not pass {FORMS[Closure.FREE][0]} ({_words(why)}); gone on "
+            f"the check cannot judge every cut: it does not pass {FORMS[Closure.FREE][0]} ({why.said}); gone on "
             f"with {setting}, with which it can. A check that feeds what {{inputs}} holds and compares with what "
             "{references} holds gets smaller answers"
         )
@@ -193,7 +193,7 @@ class Controls:
 
     def _no_judge(self, judge: Judge, why: Verdict) -> str:
         return (
-            f"the check cannot tell good from bad: it does not pass even a model of one Identity ({_words(why)}).\n"
+            f"the check cannot tell good from bad: it does not pass even a model of one Identity ({why.said}).\n"
             f"{self.slip or NEEDS}\ncheck: {judge.checker.describe()}"
         )
 
@@ -210,7 +210,7 @@ class Controls:
             )
         return (
             f"the check cannot judge cuts: it passes the model's own inputs and outputs, and not {subject.control} "
-            f"({_words(why)}). {FIT}; {instead}.\ncheck: {judge.checker.describe()}"
+            f"({why.said}). {FIT}; {instead}.\ncheck: {judge.checker.describe()}"
         )
 
 
@@ -224,7 +224,3 @@ def _verdict(judge: Judge, form: Form, attempt: int) -> Verdict:
         # what it says of the model itself as well is its way to talk; otherwise it passes what it cannot run
         return replace(verdict, outcome=Outcome.UNRESOLVED, reason=f"it passes, and says that {caught.why}")
     return verdict
-
-
-def _words(verdict: Verdict) -> str:
-    return f"{verdict.outcome.value}: {verdict.reason}" if verdict.reason else verdict.outcome.value

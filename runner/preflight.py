@@ -68,7 +68,7 @@ class Preflight:
             log.info("%s fails (%s); this is the failure under study", THE_FILE, judge.baseline)
         elif verdict.outcome is Outcome.UNRESOLVED:
             # a check may ask more of a model than a runtime does; what is made of the file has its shapes, say
-            self._say(f"{THE_FILE} cannot be judged ({_words(verdict)}); if what is made of it fails, that is studied")
+            self._say(f"{THE_FILE} cannot be judged ({_short(verdict)}); if what is made of it fails, that is studied")
         elif verdict.outcome is not Outcome.PASS:
             refuse(judge, verdict, THE_FILE)
         return verdict
@@ -97,7 +97,7 @@ class Preflight:
         except ContradictionError as surprise:
             self.flaky = surprise
             return judge
-        otherwise = f"rewritten for cutting, the whole model does not fail as the file does ({_words(verdict)})"
+        otherwise = f"rewritten for cutting, the whole model does not fail as the file does ({_short(verdict)})"
         tried = [(judge, verdict, "")]
         for subject, what in _variants(judge.subject):
             other = judge.beside(subject, self.stage(f"{_kind(judge)}, {what}", subject))
@@ -174,7 +174,7 @@ def confirm_control(judge: Judge, opening: Preflight | None, *, flaky: bool) -> 
     if verdict.outcome is not Outcome.PASS and not flaky:
         raise CannotJudge(
             "nothing passed this check, not even a model of one Identity node "
-            f"({verdict.outcome.value}: {verdict.reason}): it cannot tell good from bad.\n{NEEDS}\n"
+            f"({verdict.said}): it cannot tell good from bad.\n{NEEDS}\n"
             f"check: {judge.checker.describe()}"
         )
 
@@ -198,8 +198,8 @@ def _kind(judge: Judge) -> str:
     return f"{judge.subject.closure.value}{', declared types' if judge.subject.declared else ''}"
 
 
-def _words(verdict: Verdict) -> str:
+def _short(verdict: Verdict) -> str:
     reason = verdict.reason
     if len(reason) > 2 * _SHOWN:  # what matters of a long message is at either end
         reason = f"{reason[:_SHOWN]} ... {reason[-_SHOWN:]}"
-    return f"{verdict.outcome.value}: {reason}" if reason else verdict.outcome.value
+    return replace(verdict, reason=reason).said

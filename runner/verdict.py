@@ -186,6 +186,11 @@ class Verdict:
     returncode: int | None = None
     peak_rss_mb: float = 0.0
 
+    @property
+    def said(self) -> str:
+        """Outcome and reason in one line."""
+        return f"{self.outcome.value}: {self.reason}" if self.reason else self.outcome.value
+
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types; ``from_json`` reads them back."""
         return {

@@ -124,11 +124,6 @@ class Uncaught:
     last: bool
     imports: bool
 
-    @property
-    def is_mistake(self) -> bool:
-        """Whether it says by itself that the check could not judge: its feeds did not fit, or a module is missing."""
-        return self.raised.feeds or (self.imports and self.last)
-
 
 def uncaught(output: str) -> Uncaught | None:
     """Return what ended the check that printed ``output``; None: no exception, and no message of a misfit."""

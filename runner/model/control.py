@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from onnx import ModelProto, TensorProto, TypeProto, helper
 
-from runner.model import scopes
+from runner.model.bodies import opset_of
 from runner.model.cut import NO_IDENTITY, Cut, shell
 from runner.model.graph import Graph
 
@@ -97,11 +97,7 @@ def takes_identity(graph: Graph, found: TypeProto) -> bool:
     if not _has_identity(found) and kind not in _STRUCTURES:
         return False
     opset, ir_version = _STRUCTURES[kind] if kind in _STRUCTURES else _IDENTITY.get(_dtype(found), (1, 3))
-    return _opset(graph) >= opset and graph.model.ir_version >= ir_version
-
-
-def _opset(graph: Graph) -> int:
-    return next((entry.version for entry in graph.model.opset_import if not scopes.domain_of(entry.domain)), 0)
+    return (opset_of(graph) or 0) >= opset and graph.model.ir_version >= ir_version
 
 
 def _model(
@@ -111,7 +107,7 @@ def _model(
     operator: str,
 ) -> Cut:
     model = shell(graph)
-    opset = _opset(graph)
+    opset = opset_of(graph)
     needed = [_IDENTITY.get(_dtype(found), (1, 3)) for found, _ in outputs.values()]
     model.opset_import.add(domain="", version=max(opset or 13, *(least for least, _ in needed)))
     model.ir_version = max(model.ir_version, *(least for _, least in needed))
