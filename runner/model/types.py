@@ -125,11 +125,6 @@ def is_integer(dtype: int) -> bool:
     return dtype in _SIGNED or dtype in _UNSIGNED
 
 
-def limit_of(dtype: int) -> float | None:
-    """Return the largest finite number of a float type; None for types that are none, and for double."""
-    return _LARGEST.get(dtype)
-
-
 def largest_of(dtype: int) -> float:
     """Return the largest finite number of a type that is known to be a float type (fp32's for double)."""
     return _LARGEST.get(dtype, _LARGEST[TensorProto.FLOAT])
