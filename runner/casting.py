@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -170,15 +170,17 @@ def _weights(
     return (lambda number, name, dtype: tables[f"{number}/{name}", dtype]), clamped, flushed
 
 
-def samples_of(casting: Casting, loaded: Loaded, folder: Path) -> tuple[Sample, ...]:
+def samples_of(
+    casting: Casting, loaded: Loaded, values: Sequence[Mapping[str, TensorFile]], folder: Path
+) -> tuple[Sample, ...]:
     """Return what the mixed models are fed, and what their outputs should be, in the types that they have then.
 
-    Files of values that have another type are written into ``folder``. Raises UsageError for a value of an input or
-    output that the low type cannot hold.
+    ``values``: those of the model's inputs and outputs. Files of values that have another type are written into
+    ``folder``. Raises UsageError for a value of an input or output that the low type cannot hold.
     """
     graph, found = casting.mixer.model.graph, []
     outputs = {value.name: value.type.tensor_type.elem_type for value in graph.output}
-    for number, sample in enumerate(loaded.recorded.values):
+    for number, sample in enumerate(values):
         inputs = {name: sample[name].dtype for name in loaded.graph.inputs if name in sample}
         wanted = {name: dtype for name, dtype in outputs.items() if name in sample}
         if not casting.mixer.keep_io:
@@ -203,30 +205,38 @@ def raised_outputs(
     """
     if not samples or settings.checker.name in ("command", "interactive", "python"):
         return samples
-    backend = recording_backend(settings)
     everything = casting.mixer.mixed(frozenset(range(len(casting.layers))))
     path = loaded.store.write(everything, folder, "raised")
+    try:
+        outputs = outputs_of(settings, pool, path, [sample.feeds for sample in samples], folder)
+    except UsageError as error:
+        raise UsageError(f"model={settings.model}: with everything in high precision {error}") from None
+    finally:
+        path.unlink(missing_ok=True)
+    return tuple(replace(sample, expected=good) for sample, good in zip(samples, outputs, strict=True))
+
+
+def outputs_of(
+    settings: Settings, pool: Pool, path: Path, feeds: Sequence[Mapping[str, TensorFile]], folder: Path
+) -> list[Mapping[str, TensorFile]]:
+    """Return what the reference makes of a model, for each sample; the values are written into ``folder``.
+
+    Raises UsageError where it cannot run it.
+    """
+    backend = recording_backend(settings)
     args = {
         "backend": backend.to_json(),
         "model": str(path),
-        "samples": [{name: str(feed.path) for name, feed in sample.feeds.items()} for sample in samples],
+        "samples": [{name: str(feed.path) for name, feed in one.items()} for one in feeds],
         "outputs": None,
         "inline": False,
         "out": str(folder),
     }
-    reply = pool.call(
-        "run", args, python=backend.python, timeout=settings.workers.timeout, memory_mb=settings.workers.memory_mb
-    )
-    path.unlink(missing_ok=True)
+    limits = settings.workers
+    reply = pool.call("run", args, python=backend.python, timeout=limits.timeout, memory_mb=limits.memory_mb)
     if reply.value is None:
-        why = reply.failure.message if reply.failure else reply.death
-        raise UsageError(
-            f"model={settings.model}: with everything in high precision the reference cannot run it: {why}"
-        )
-    outputs = [
-        {name: TensorFile.from_json(tensor) for name, tensor in sample.items()} for sample in reply.value["samples"]
-    ]
-    return tuple(replace(sample, expected=good) for sample, good in zip(samples, outputs, strict=True))
+        raise UsageError(f"the reference cannot run it: {reply.failure.message if reply.failure else reply.death}")
+    return [{name: TensorFile.from_json(one) for name, one in sample.items()} for sample in reply.value["samples"]]
 
 
 def _worked(pool: Pool, settings: Settings, op: str, args: Mapping[str, Any]) -> dict[str, Any]:

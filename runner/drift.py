@@ -25,7 +25,6 @@ from runner.schema.backend import BackendSettings, TensorRtBackend
 from runner.schema.root import Settings
 from runner.sources import recorder, recording_backend
 from runner.workers.pool import Pool
-from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +39,7 @@ def layer_errors(
     loaded: Loaded,
     pool: Pool,
     samples: Sequence[Sample],
-    raised: Trial,
+    raised: frozenset[int],
     folder: Path,
 ) -> list[Row]:
     """Return a row for each top-level layer, in the model's order, from one run of the target on each model.
@@ -75,7 +74,7 @@ def layer_errors(
             good = values_of(everything, "good", recording_backend(settings), inputs)
         low, mixed = (
             _errors(values_of(elements, name, settings.target, [one.feeds for one in samples]), good, wanted)
-            for elements, name in ((frozenset[int](), "low"), (raised.elements, "mixed"))
+            for elements, name in ((frozenset[int](), "low"), (raised, "mixed"))
         )
     except (WinnowError, OSError) as error:
         log.warning("the error of each layer is not known: %s", error)
@@ -86,7 +85,7 @@ def layer_errors(
         {
             "node": casting.layers[index].path,
             "op": casting.layers[index].op_type,
-            "raised": index in raised.elements,
+            "raised": index in raised,
             "introduced": _plain(known.errors.get(index)),
             "error_low": _plain(low.get(name)),
             "error_mixed": _plain(mixed.get(name)),

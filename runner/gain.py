@@ -10,31 +10,37 @@ from onnx import NodeProto, TensorProto
 
 from runner.casting import Casting
 from runner.errors import UsageError
+from runner.fixed import Fixed
 from runner.loading import Loaded
 from runner.model import storage
 from runner.model.cast.quantized import pairs_of
 from runner.model.types import largest_of
 from runner.prior import SENTINEL, Facts
 from runner.schema.strategy import PrecisionSettings
-from strategies.trial import Trial
 
 _PRODUCTS = ("MatMul", "Gemm", "Conv", "ConvTranspose")
 
 
-def gain(strategy: PrecisionSettings, casting: Casting, known: Facts, loaded: Loaded, raised: Trial) -> dict[str, Any]:
-    """Return what ``precision`` in result.json holds."""
+def gain(
+    strategy: PrecisionSettings, casting: Casting, known: Facts, loaded: Loaded, raised: frozenset[int], kept: Fixed
+) -> dict[str, Any]:
+    """Return what ``precision`` in result.json holds. ``raised``: all layers that are high, ``kept`` so or found."""
     layers, work = casting.layers, arithmetic(casting, loaded)
-    names = [layers[index].path for index in sorted(raised.elements)]
+    names = [layers[index].path for index in sorted(raised)]
     weights = _weights(casting)
     total_weights, total_work = sum(weights.values()), sum(work.values())
-    high_weights = sum(count for index, count in weights.items() if index in raised.elements)
-    high_work = sum(count for index, count in work.items() if index in raised.elements)
+    high_weights = sum(count for index, count in weights.items() if index in raised)
+    high_work = sum(count for index, count in work.items() if index in raised)
     return {
         "high": strategy.high.value,
         "low": strategy.low.value,
         "selected": [
-            {"node": layers[index].path, "op": layers[index].op_type, "reason": reason(casting, known, index)}
-            for index in sorted(raised.elements)
+            {
+                "node": layers[index].path,
+                "op": layers[index].op_type,
+                "reason": kept.high.get(index) or reason(casting, known, index),
+            }
+            for index in sorted(raised)
         ],
         "low_share": {
             "nodes": _share(len(raised), len(layers)),

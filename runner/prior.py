@@ -14,6 +14,7 @@ from runner.loading import Loaded
 from runner.model.cast.layers import Layer
 from runner.model.scopes import graphs_below
 from runner.model.types import largest_of
+from runner.model.values import TensorFile
 from runner.schema.root import Settings
 from runner.workers.pool import Pool
 from strategies.precision import Prior
@@ -31,19 +32,26 @@ _DIGITS = {TensorProto.FLOAT16: 11, TensorProto.BFLOAT16: 8, TensorProto.FLOAT: 
 class Facts:
     """What one instrumented run told.
 
-    ``errors``: of each layer (inf: not finite). ``ranges``: the largest magnitude by "GRAPH/TENSOR".
+    ``errors``: of each layer (inf: not finite). ``ranges``: the largest magnitude by "GRAPH/TENSOR". ``untaken``:
+    layers in branches that no sample took, and in loops that none went round.
     """
 
     errors: Mapping[int, float] = field(default_factory=dict)
     ranges: Mapping[str, float] = field(default_factory=dict)
+    untaken: frozenset[int] = frozenset()
 
     def range_of(self, layer: Layer, name: str) -> float:
         """Return the largest magnitude of a tensor that a layer reads or makes; zero: not known."""
         return self.ranges.get(f"{layer.key[0]}/{name}", 0.0)
 
 
-def facts(settings: Settings, casting: Casting, loaded: Loaded, pool: Pool) -> Facts:
-    """Run the model once with a rounded copy of each layer beside it; nothing is known where that cannot be done."""
+def facts(
+    settings: Settings, casting: Casting, loaded: Loaded, pool: Pool, samples: Sequence[Mapping[str, TensorFile]]
+) -> Facts:
+    """Run the model once with a rounded copy of each layer beside it; nothing is known where that cannot be done.
+
+    ``samples``: values of the model's inputs, whatever else they hold.
+    """
     # it is fed as the model was: inputs keep their types
     mixer = replace(casting.mixer, keep_io=True)
     everything = frozenset(range(len(casting.layers)))
@@ -60,8 +68,7 @@ def facts(settings: Settings, casting: Casting, loaded: Loaded, pool: Pool) -> F
         "tensors": sorted(names),
         "clamped": sorted(casting.clamped),
         "samples": [
-            {name: str(sample[name].path) for name in loaded.graph.inputs if name in sample}
-            for sample in loaded.recorded.values
+            {name: str(sample[name].path) for name in loaded.graph.inputs if name in sample} for sample in samples
         ],
     }
     reply = pool.call("introduced", args, timeout=settings.workers.timeout, memory_mb=settings.workers.memory_mb)
@@ -72,7 +79,13 @@ def facts(settings: Settings, casting: Casting, loaded: Loaded, pool: Pool) -> F
         return Facts()
     errors = {int(index): math.inf if error is None else float(error) for index, error in reply.value["layers"].items()}
     ranges = {str(name): math.inf if most is None else float(most) for name, most in reply.value["ranges"].items()}
-    return Facts(errors, ranges)
+    silent = set(reply.value["silent"])
+    untaken = frozenset(
+        index
+        for index, layer in enumerate(casting.layers)
+        if layer.nested and any(f"{layer.key[0]}/{name}" in silent for name in layer.writes)
+    )
+    return Facts(errors, ranges, untaken)
 
 
 def prior(

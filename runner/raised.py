@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from runner.doubt import ANSWER, HEALTHY, REMOVAL, WHOLE, ContradictionError
 from runner.ending import Ending
@@ -24,78 +24,131 @@ from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
 
+PROVEN_BY = 2
+"""Equal verdicts on either end that prove a check steady which has no reason not to be."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """How messages call things: the low type, the high one, and how low precision comes about where that matters."""
+
+    low: str
+    high: str
+    emulation: str = ""
+
 
 class Question:
-    """Asks, doubts and hands over. ``names``: of the low type and of the high one."""
+    """Asks, doubts and hands over.
 
-    def __init__(self, judge: Judge, inquiry: Inquiry, handed: HandOver, doubt: Trust, names: tuple[str, str]) -> None:
+    ``steady``: the check computes the same each time, unless the first verdicts prove otherwise. ``fails_low``: a
+    verdict of a check that is part of this one, and that nothing raised has failed.
+    """
+
+    def __init__(
+        self,
+        judge: Judge,
+        inquiry: Inquiry,
+        handed: HandOver,
+        doubt: Trust,
+        words: Words,
+        *,
+        steady: bool = False,
+        fails_low: Verdict | None = None,
+    ) -> None:
         self.judge = judge
         self.inquiry = inquiry
         self.handed = handed
         self.doubt = doubt
-        self.low, self.high = names
-        self._worst: Verdict | None = None
+        self.words = words
+        self.best: Verdict | None = None
+        self.worst = fails_low
+        self._steady = steady and doubt.mode is Flaky.auto
 
     def preflight(self) -> Ending | None:
         """Check both ends; return an ending if there is nothing to search for. Raises CannotJudge."""
         whole = self.judge.subject.space.whole
-        best = self._end(whole, f"everything in {self.high}", HEALTHY, settle=True)
+        self.best = best = self._end(whole, f"everything in {self.words.high}", HEALTHY, settle=True)
         if best.outcome is not Outcome.PASS and self.doubt.rates is None:
-            message = f"even with everything in {self.high} the check fails ({best.signature}): {best.reason}"
+            message = f"even with everything in {self.words.high} the check fails ({best.signature}): {best.reason}"
             return Ending("no_set_suffices", 5, message, signature=best.signature)
-        self._worst = worst = self._end(LOWEST, f"everything in {self.low}", WHOLE)
+        self._aim(best)
+        if self.worst is None:
+            self.worst = self._end(LOWEST, f"everything in {self.words.low}", WHOLE)
         if self.doubt.mode is Flaky.always and self.doubt.rates is None:
             self._measure(ContradictionError("checker.flaky=always"))
-        if worst.outcome is Outcome.PASS and self.doubt.rates is None and self._lowest_handed_over():
-            message = f"everything passes in {self.low}: no node has to be in {self.high}; the model is {MIXED}.onnx"
-            return Ending("nothing_to_find", 4, message, standing=Standing(self.judge, LOWEST))
-        log.info("everything in %s fails (%s)", self.low, worst.signature)
+        if self._steady and self.doubt.rates is None:
+            self.doubt.mode = Flaky.never
+            log.info("the check is steady: it said the same of both ends again, and is not doubted any further")
         self.inquiry.note(whole, Answer.YES)
         return None
 
-    def answer(self) -> Ending:
-        """Search until an answer, and what proves it, stands the tests; hand it over. Raises CannotJudge."""
+    @property
+    def lowest_suffices(self) -> bool:
+        """Whether nothing has to be raised."""
+        return self.doubt.rates is None and self.worst is not None and self.doubt.answer(self.worst) is Answer.YES
+
+    def search(self) -> tuple[Done, Trial]:
+        """Search until an answer, and what proves it, stands the tests. Raises CannotJudge."""
+        assert self.worst
+        log.info("everything in %s %s", self.words.low, self._said_of(self.worst))
+        whole = self.judge.subject.space.whole
         for _ in range(MOST_ROUNDS):
             try:
                 done = self.inquiry.run()
-                trial = done.trial if done.trial is not None else self.judge.subject.space.whole
+                trial = done.trial if done.trial is not None else whole
                 if self.inquiry.stopped or self._stands(trial):
-                    return self._handed_over(done, trial)
+                    return done, trial
             except ContradictionError as surprise:
                 self._measure(surprise)
             self.inquiry.begin_again()
         done = replace(self.inquiry.run(), claim=Claim.UNPROVEN)
-        return self._handed_over(done, done.trial or self.judge.subject.space.whole)
+        return done, done.trial if done.trial is not None else whole
 
-    def _handed_over(self, done: Done, trial: Trial) -> Ending:
-        signature = self._worst.signature if self._worst else None
-        ruling = Recheck(self.handed, self.doubt).rule(self.judge, trial, MIXED, ANSWER)
-        count = counted(len(trial), "node")
+    def hand_over(self, done: Done, trial: Trial, said: str = "") -> Ending | None:
+        """Write the model of an answer and check that; None: the check has proved to be flaky by it.
+
+        ``said``: what else there is to say. Raises CannotJudge.
+        """
+        signature = self.worst.signature if self.worst else None
+        try:
+            ruling = Recheck(self.handed, self.doubt).rule(self.judge, trial, MIXED, ANSWER)
+        except ContradictionError as surprise:
+            self._measure(surprise)
+            self.inquiry.begin_again()
+            return None
+        count = counted(len(self.judge.subject.names(trial)), "node")
         standing = Standing(self.judge, trial)
         passes = ruling.verdict.outcome is Outcome.PASS if self.doubt.rates is None else ruling.answer is Answer.NO
         if not passes:
             message = f"the answer ({count}) passed once and did not when checked again ({ruling.verdict.reason})"
             return Ending("could_not_judge", CannotJudge.exit_code, message, done, standing, signature=signature)
         budget = " (the budget was reached: fewer may do)" if self.inquiry.stopped else ""
-        message = f"{count} in {self.high}, the rest in {self.low}, and the check passes{budget}"
+        message = f"{count} in {self.words.high}, the rest in {self.words.low}, and the check passes{budget}"
         message += f"; {done.note}" if done.note else ""
+        message += f"; {said}" if said else ""
         message += f"; the check is flaky: {self.doubt}" if self.doubt.rates else ""
         return Ending("found", 0, message, done, standing, signature=signature)
 
-    def _lowest_handed_over(self) -> bool:
-        """Hand over the model with nothing raised, and check that; False: the check has proved to be flaky by it."""
+    def hand_over_lowest(self, said: str = "") -> Ending | None:
+        """Hand over the model with nothing raised, and check that; None: the check has proved to be flaky by it."""
         try:
             ruling = Recheck(self.handed, self.doubt).rule(self.judge, LOWEST, MIXED)
         except ContradictionError as surprise:
             self.handed.withdraw(MIXED)
             self._measure(surprise)
-            return False
+            return None
         if ruling.verdict.outcome is not Outcome.PASS:
             self.handed.withdraw(MIXED)
             raise CannotJudge(
-                f"everything in {self.low} passed once and did not when checked as handed over: {ruling.verdict.reason}"
+                f"everything in {self.words.low} passed once and did not when checked as handed over: "
+                f"{ruling.verdict.reason}"
             )
-        return True
+        message = (
+            f"everything passes in {self.words.low}{self.words.emulation}: no node has to be in {self.words.high}; the "
+            f"model is {MIXED}.onnx"
+        )
+        message += f"; {said}" if said else ""
+        return Ending("nothing_to_find", 4, message, standing=Standing(self.judge, LOWEST))
 
     def interrupted(self, exit_code: int) -> Ending:
         """How it stands where somebody stops it."""
@@ -106,6 +159,26 @@ class Question:
             standing = Standing(self.judge, done.trial)
         message = "interrupted; the best so far was not checked again" if standing else "interrupted"
         return Ending("interrupted", exit_code, message, done, standing)
+
+    # ---- what is enough
+
+    def _aim(self, best: Verdict) -> None:
+        """Aim at what can be reached: no set is nearer to what is right than everything raised."""
+        least = self.doubt.share(best) or 0.0
+        if least > self.doubt.aim:
+            self.doubt.aim = (least + 1.0) / 2
+            log.warning(
+                "everything in %s takes %.2g of the tolerance already: %.2g of it is aimed at",
+                self.words.high,
+                least,
+                self.doubt.aim,
+            )
+
+    def _said_of(self, verdict: Verdict) -> str:
+        share = self.doubt.share(verdict)
+        if verdict.outcome is not Outcome.PASS or share is None:
+            return f"fails ({verdict.signature})"
+        return f"passes with {share:.2g} of the tolerance, and {self.doubt.aim:.2g} is aimed at (strategy.margin)"
 
     # ---- doubt
 
@@ -118,10 +191,13 @@ class Question:
         failing = self.doubt.fails(verdict)
         if settle and not failing:
             self.judge.checker.settle(verdict)
+        times = PROVEN_BY if self._steady else times if failing else HEALTHY
         try:
-            self.doubt.repeat(self.judge, trial, label, times if failing else HEALTHY, failing=failing)
+            self.doubt.repeat(self.judge, trial, label, times, failing=failing)
         except ContradictionError as surprise:
             self._measure(surprise)
+        again = self.judge.counted(trial)[:PROVEN_BY]
+        self._steady = self._steady and len({self.doubt.share(one) for one in again}) == 1
         return verdict
 
     def _stands(self, found: Trial) -> bool:
@@ -139,10 +215,8 @@ class Question:
         for trial, wanted in [(found, Answer.YES), *((trial, Answer.NO) for trial in refusals)]:
             label = f"{len(trial)} raised again"
             ruling = self.doubt.rule(self.judge, trial, "doubt", label, "trust", error=error)
-            if ruling is None:
-                return False
-            self.inquiry.note(trial, ruling.answer)
-            if ruling.answer is not wanted:
+            # the search hears of it when it begins again, from all verdicts there are by then
+            if ruling is None or ruling.answer is not wanted:
                 return False
         return True
 

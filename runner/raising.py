@@ -8,31 +8,32 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from runner import casting as casts
 from runner import stale
 from runner.drift import Row, layer_errors
 from runner.ending import Ending
-from runner.errors import CannotJudge, UsageError
-from runner.gain import gain, table
+from runner.errors import CannotJudge
+from runner.gain import gain
 from runner.handover import MIXED, HandOver
+from runner.heldout import JUDGED, Values
 from runner.inquiry import Inquiry
-from runner.listing import listed
-from runner.loading import Loaded, load
-from runner.prior import Facts, facts, prior
-from runner.raised import Question
+from runner.judge import Judge
+from runner.loading import Loaded
+from runner.material import Material, prepare
+from runner.raised import Question, Words
 from runner.report.atomic import write_text
 from runner.report.bundle import write_bundle
 from runner.report.plot import plot_layers
 from runner.report.summary import Summary
+from runner.rounds import Rounds, Worth
 from runner.schema.backend import OnnxRuntimeBackend, Rounding
+from runner.schema.checker import AutoChecker, CompareChecker, PythonChecker
 from runner.schema.root import Settings
-from runner.schema.strategy import Direction, Goal, PrecisionSettings, SearchKind, SubjectKind
-from runner.subjects.precision import Precision, parents_of
+from runner.schema.strategy import PrecisionSettings, SubjectKind
 from runner.terms import used
 from runner.trust import Trust
-from strategies.precision import Prior, cheapest, precision, prefix, scan
-from strategies.search import Search, Step
-from strategies.space import Space
+from runner.verdict import Verdict
+from strategies.search import Search
+from strategies.trial import Trial
 
 if TYPE_CHECKING:
     from runner.job import Job
@@ -74,59 +75,76 @@ def run(job: Job, parts: Parts) -> Summary:
     settings = job.settings
     strategy = settings.strategy
     assert isinstance(strategy, PrecisionSettings)
-    _refuse(strategy)
-    loaded = load(settings, job.pool, job.folder)
-    casting = casts.cast(settings, strategy, loaded, job.pool)
-    parents = parents_of(casting.layers)
-    ranked = _is_ranked(strategy) and not casting.quantized
-    known = facts(settings, casting, loaded, job.pool) if ranked else Facts()
-    costs = table(strategy, casting, loaded) if strategy.goal is Goal.cheapest else {}
-    space = Space(tuple(range(len(casting.layers))), parents)
-    space = cheapest(space, costs) if costs else space
-    samples = casts.samples_of(casting, loaded, job.folder / "values" / "cast")
-    if casting.is_lossy and not settings.reference.model:
-        samples = casts.raised_outputs(settings, casting, loaded, job.pool, samples, job.folder / "values" / "raised")
-    subject = Precision(casting.mixer, loaded.store, samples, space.order, parents)
-    loaded = replace(loaded, warnings=(*loaded.warnings, *casting.warnings, *_out_of_range(casting)))
-    for warning in (*casting.warnings, *_out_of_range(casting)):
-        log.warning("%s", warning)
+    material = prepare(settings, strategy, job.pool, job.folder)
+    loaded = material.loaded
     handed = HandOver(settings.result, job.folder, job.tools.at, loaded.store)
-    with parts.judge(job, subject, loaded) as judge:
+    doubt = _trust(settings, strategy)
+    words = Words(_QUANTIZED if material.casting.quantized else strategy.low.value, strategy.high.value)
+    steady = _is_steady(job, loaded)
+
+    def ask(judge: Judge, base: Trial | None, values: tuple[Values, ...], fails_low: Verdict | None) -> Question:
+        step = material.step(base, values)
+        inquiry = Inquiry(judge, doubt, lambda told: Search(judge.subject.space, step, told), parts.means(job))
+        return Question(judge, inquiry, handed, doubt, words, steady=steady, fails_low=fails_low)
+
+    with parts.judge(job, material.subject, loaded) as judge:
         stale.drop(job.folder, used(settings, job.tools.at))
-        doubt = Trust(settings.checker.flaky, settings.checker.max_wrong)
-        step = _step(strategy, space, prior(casting, known, parents, costs))
-        inquiry = Inquiry(judge, doubt, lambda told: Search(space, step, told), parts.means(job))
-        question = Question(
-            judge,
-            inquiry,
-            handed,
-            doubt,
-            (_QUANTIZED if casting.quantized else strategy.low.value, strategy.high.value),
-        )
+        rounds = Rounds(judge, ask, job.journals, material.division, material.samples, material.likely)
         try:
-            ending = question.preflight() or (_planned(inquiry) if settings.plan else question.answer())
+            ending = rounds.answer(plan=settings.plan)
             if ending.standing and ending.exit_code != CannotJudge.exit_code:
                 _valid(job, loaded)
         except CannotJudge as error:
             ending = Ending(error.status, error.exit_code, str(error))
         except KeyboardInterrupt as error:
-            ending = question.interrupted(getattr(error, "exit_code", 130))
+            ending = rounds.interrupted(getattr(error, "exit_code", 130))
             ending = replace(ending, message=f"{ending.message}; go on with resume={job.folder}")
+        loaded = replace(loaded, warnings=(*loaded.warnings, *rounds.known.warnings))
         summary = parts.account(job, judge, ending, loaded, doubt)
-        summary = _answered(summary, ending, subject, casting)
-        if ending.trial is not None and ending.standing:
-            told = gain(strategy, casting, known, loaded, ending.trial)
-            rows: list[Row] = []
-            if strategy.layer_errors and ending.status != "interrupted":
-                place = job.folder / "values" / "drift"
-                rows = layer_errors(settings, casting, known, loaded, job.pool, samples, ending.trial, place)
-            summary = replace(summary, precision={**told, **_written(job, rows, question.low)})
+        summary = _answered(job, material, rounds.known, ending, summary)
         write_bundle(settings, job.folder, summary, job.tools.cwd, job.command, None)
     return summary
 
 
-def _is_ranked(strategy: PrecisionSettings) -> bool:
-    return strategy.search is SearchKind.precision
+def _answered(job: Job, material: Material, known: Worth, ending: Ending, summary: Summary) -> Summary:
+    """Return a summary with what was found, and what it is worth."""
+    summary = replace(summary, nodes_before=len(material.casting.layers))
+    if ending.trial is None:
+        return summary
+    strategy, casting, subject, loaded = material.strategy, material.casting, material.subject, material.loaded
+    raised = subject.raised(ending.trial)
+    told = {**gain(strategy, casting, material.known, loaded, raised, material.kept), **known.to_json(subject)}
+    rows: list[Row] = []
+    if strategy.layer_errors and ending.status != "interrupted":
+        place = job.folder / "values" / "drift"
+        searched = replace(loaded, recorded=replace(loaded.recorded, values=material.division.searched))
+        measured = job.settings, casting, material.known, searched, job.pool, subject.samples
+        rows = layer_errors(*measured, raised, place)
+    told |= _written(job, rows, strategy.low.value)
+    culprits = subject.names(ending.trial)
+    return replace(summary, nodes_after=len(raised), culprits=culprits, model=f"{MIXED}.onnx", precision=told)
+
+
+def _trust(settings: Settings, strategy: PrecisionSettings) -> Trust:
+    """Return how verdicts are taken; a margin is kept where a check says how much of what is allowed it took."""
+    checker = settings.checker
+    measured = isinstance(checker, AutoChecker | CompareChecker) or (
+        isinstance(checker, PythonChecker) and (checker.max_drop is not None or checker.max_rise is not None)
+    )
+    return Trust(checker.flaky, checker.max_wrong, aim=strategy.margin, measured=measured)
+
+
+def _is_steady(job: Job, loaded: Loaded) -> bool:
+    """Whether nothing in a check can differ from one time to the next: an emulation on one thread."""
+    target = job.settings.target
+    return (
+        isinstance(target, OnnxRuntimeBackend)
+        and target.rounding is Rounding.on
+        and target.threads == 1
+        and not target.custom_ops
+        and not loaded.graph.drawing
+        and job.checker.name in JUDGED
+    )
 
 
 def _written(job: Job, rows: list[Row], low: str) -> dict[str, str | None]:
@@ -135,27 +153,6 @@ def _written(job: Job, rows: list[Row], low: str) -> dict[str, str | None]:
         return {"layers": None, "plot": None}
     write_text(job.folder / LAYERS, json.dumps(rows, indent=1) + "\n")
     return {"layers": LAYERS, "plot": PLOT if plot_layers(rows, job.folder / PLOT, low) else None}
-
-
-def _refuse(strategy: PrecisionSettings) -> None:
-    """Raise UsageError for options that would change nothing."""
-    ranked = strategy.search is SearchKind.precision
-    if strategy.goal is Goal.cheapest and not ranked:
-        raise UsageError(
-            f"strategy={strategy.name} strategy.goal=cheapest: a prefix is in the model's order, whatever it costs; "
-            "use strategy=precision strategy.goal=cheapest"
-        )
-    if strategy.direction is Direction.reverse and ranked:
-        raise UsageError(
-            f"strategy={strategy.name} strategy.direction=reverse: it follows the error of nodes and no direction; "
-            "use strategy=precision_bisect strategy.direction=reverse"
-        )
-    if strategy.costs and strategy.goal is Goal.smallest:
-        raise UsageError("strategy.costs without strategy.goal=cheapest counts for nothing: set strategy.goal=cheapest")
-
-
-def _planned(inquiry: Inquiry) -> Ending:
-    return Ending("planned", 0, "stopped after the pre-flight, as asked", remaining=inquiry.search.remaining)
 
 
 def _valid(job: Job, loaded: Loaded) -> None:
@@ -176,31 +173,3 @@ def _valid(job: Job, loaded: Loaded) -> None:
             f"{MIXED}.onnx is no valid model, which is a defect of Winnow: {told[0]['message'][:400]}. Please report "
             "it with the model; another strategy.low or strategy.keep_io may help"
         )
-
-
-def _step(strategy: PrecisionSettings, space: Space, known: Prior) -> Step:
-    reverse = strategy.direction is Direction.reverse
-    if strategy.search is SearchKind.precision_bisect:
-        return prefix(space, reverse=reverse)
-    if strategy.search is SearchKind.precision_linear:
-        return scan(space, reverse=reverse)
-    return precision(space, known)
-
-
-def _out_of_range(casting: casts.Casting) -> tuple[str, ...]:
-    found = []
-    for counts, what in (
-        (casting.clamped, "beyond the range; the largest value it has is taken"),
-        (casting.flushed, "too small for it and become zero"),
-    ):
-        if counts:
-            found.append(f"weights in low precision: {sum(counts.values())} values of {listed(counts)} are {what}")
-    return tuple(found)
-
-
-def _answered(summary: Summary, ending: Ending, subject: Precision, casting: casts.Casting) -> Summary:
-    summary = replace(summary, nodes_before=len(casting.layers))
-    if not ending.standing:
-        return summary
-    trial = ending.standing.trial
-    return replace(summary, nodes_after=len(trial), culprits=subject.names(trial), model=f"{MIXED}.onnx")

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from runner.doubt import MEASURED, MOST_MEASURED, SEARCH_ERROR, Doubt, IndistinctError, Ruling
 from runner.judge import Judge
-from runner.verdict import Verdict
+from runner.schema.checker import Flaky
+from runner.verdict import MEASURE, Verdict
 from strategies.outcome import Answer, Outcome, answer_of
 from strategies.sequential import Count, Rates
 from strategies.trial import Trial
@@ -21,7 +22,28 @@ _OPPOSITE = {Answer.YES: Answer.NO, Answer.NO: Answer.YES}
 
 
 class Trust(Doubt):
-    """Decides on raised sets. ``whole``: failures with nothing raised; ``control``: those with everything raised."""
+    """Decides on raised sets. ``whole``: failures with nothing raised; ``control``: those with everything raised.
+
+    ``aim``: the share of what is allowed that a set may use up to count as passing, where a check tells how much it
+    did (``measured``) and is not flaky; what is beyond passes the check all the same.
+    """
+
+    def __init__(self, mode: Flaky, max_wrong: float, *, aim: float = 1.0, measured: bool = False) -> None:
+        super().__init__(mode, max_wrong)
+        self.aim = aim
+        self.measured = measured
+
+    def share(self, verdict: Verdict) -> float | None:
+        """Return how much of what is allowed a verdict says was used up: its error in units of the tolerance."""
+        found = verdict.metrics.get(MEASURE) if self.measured else None
+        exact = verdict.metrics.get("exact") and verdict.outcome is not Outcome.PASS  # a share of elements, no error
+        return float(found) if isinstance(found, int | float) and not exact else None
+
+    def answer(self, verdict: Verdict) -> Answer:
+        """Return what one verdict says: YES where it passes with the margin that is aimed at."""
+        if verdict.outcome is Outcome.PASS and (self.share(verdict) or 0.0) > self.aim:
+            return Answer.NO
+        return answer_of(verdict.outcome, Outcome.PASS)
 
     def rule(
         self,
@@ -38,7 +60,7 @@ class Trust(Doubt):
         """Decide on a trial; None: it was given up meanwhile, or the budget was ``spent`` before it was sure."""
         if self.rates is None:
             verdict = judge.verdict(trial, phase, label, purpose, given_up=given_up)
-            return Ruling(answer_of(verdict.outcome, Outcome.PASS), verdict, Count()) if verdict else None
+            return Ruling(self.answer(verdict), verdict, Count()) if verdict else None
         ruling = super().rule(judge, trial, phase, label, purpose, error=error, given_up=given_up, spent=spent)
         return Ruling(_opposite(ruling.answer), ruling.verdict, ruling.count) if ruling else None
 
@@ -46,7 +68,7 @@ class Trust(Doubt):
         """Return what the recorded verdicts on a trial amount to, if they suffice."""
         verdicts = judge.counted(trial)
         if verdicts and self.rates is None:
-            return answer_of(verdicts[0].outcome, Outcome.PASS)
+            return self.answer(verdicts[0])
         known = super().known(judge, trial, error)
         return known and _opposite(known)
 

@@ -4,18 +4,20 @@ With suspects (elements whose values leave the range of the low type) the first 
 then left out once: k + 1 questions where ranges tell the truth. Without, or where they do not suffice, ever more
 elements are raised in the order of the error that they introduce (galloping, after Bentley and Yao 1976), until the
 check passes; the shortest such prefix is found by bisection, and a minimal set in it by QuickXplain. Where error adds
-up over many elements no small set exists: halving then takes too many questions, and the prefix is the answer.
+up over many elements no small set exists: halving then takes too many questions, and the smallest set that passed on
+the way is the answer.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from strategies.bisect import bisect
 from strategies.minimal import SMALL, explain, shrink
 from strategies.outcome import Answer
-from strategies.search import Ask, Claim, Done, Step, limited
+from strategies.search import Ask, Claim, Done, Look, Step, limited
 from strategies.space import Closure, Space
 from strategies.sweep import claim, sweep
 from strategies.trial import Trial
@@ -40,7 +42,7 @@ def precision(space: Space, prior: Prior) -> Step:
     ranking = tuple(element for element in prior.ranking if element in space.position)
     ranking += tuple(element for element in space.order if element not in set(ranking))
     if not prior.suspects:
-        return _gallop(space, (), ranking, 1)
+        return _gallop(space, (), ranking, 1, _minimal)
     suspects = Trial.of(prior.suspects)
     rest = tuple(element for element in ranking if element not in suspects.elements)
 
@@ -48,9 +50,31 @@ def precision(space: Space, prior: Prior) -> Step:
         if answer is Answer.YES:
             by_rank = tuple(element for element in ranking if element in suspects.elements)
             return _leave_out(space, suspects, tuple(reversed(by_rank)), 0)
-        return _gallop(space, prior.suspects, rest, 1)
+        return _gallop(space, prior.suspects, rest, 1, _minimal)
 
     return Ask(suspects, then, "ranges", f"{len(suspects)} beyond the range", 0.8, left=len(suspects) + 1)
+
+
+def grow(space: Space, base: Trial, ranking: tuple[int, ...]) -> Step:
+    """Return the first step of a search for the least that has to be raised beside ``base``, if anything.
+
+    ``base`` is not made smaller again: it stood other questions.
+    """
+    rest = tuple(dict.fromkeys(element for element in (*ranking, *space.order) if element in space.position))
+    rest = tuple(element for element in rest if element not in base.elements)
+
+    def end(found: tuple[int, ...]) -> Step:
+        return Done(Trial.of((*base, *found)), Claim.GROWN)
+
+    def minimal(space: Space, base: tuple[int, ...], ranking: tuple[int, ...], count: int) -> Step:
+        keep, last = Trial.of((*base, *ranking[:count])), ranking[count - 1]
+        inner = explain(space, (*base, last), True, ranking[: count - 1], lambda found: end((last, *found)))
+        return limited(inner if count > 1 else end((last,)), _most(space), lambda _, done: done or _look(keep))
+
+    def then(answer: Answer) -> Step:
+        return Done(base, Claim.GROWN) if answer is Answer.YES else _gallop(space, tuple(base), rest, 1, minimal)
+
+    return Ask(base, then, "growing", f"{len(base)} raised before", left=2 * len(rest).bit_length())
 
 
 def prefix(space: Space, *, reverse: bool) -> Step:
@@ -94,35 +118,38 @@ def _leave_out(space: Space, keep: Trial, order: tuple[int, ...], at: int) -> St
     return Ask(smaller, then, "one at a time", f"without {element}", 0.2, left=len(order) - at)
 
 
-def _gallop(space: Space, base: tuple[int, ...], ranking: tuple[int, ...], count: int) -> Step:
-    """Raise ``base`` and the first ``count`` of the ranking, then twice as many, until it passes."""
+Boundary = Callable[[Space, tuple[int, ...], tuple[int, ...], int], Step]
+"""Goes on from the shortest prefix of a ranking that passes beside a base: its length."""
+
+
+def _gallop(space: Space, base: tuple[int, ...], ranking: tuple[int, ...], count: int, then: Boundary) -> Step:
+    """Raise ``base`` and the first ``count`` of the ranking, then ever more, until it passes."""
     if count >= len(ranking):
-        return _boundary(space, base, ranking, count // FASTER, len(ranking))
-    trial = Trial.of((*base, *ranking[:count]))
+        return _boundary(space, base, ranking, (count // FASTER, len(ranking)), then)
 
-    def then(answer: Answer) -> Step:
+    def answered(answer: Answer) -> Step:
         if answer is Answer.YES:
-            return _boundary(space, base, ranking, count // FASTER, count)
-        return _gallop(space, base, ranking, count * FASTER)
+            return _boundary(space, base, ranking, (count // FASTER, count), then)
+        return _gallop(space, base, ranking, count * FASTER, then)
 
-    return Ask(trial, then, "most error first", f"the first {count}", left=2 * len(ranking).bit_length())
+    trial = Trial.of((*base, *ranking[:count]))
+    return Ask(trial, answered, "most error first", f"the first {count}", left=2 * len(ranking).bit_length())
 
 
-def _boundary(space: Space, base: tuple[int, ...], ranking: tuple[int, ...], no: int, yes: int) -> Step:
-    """Find the shortest prefix that passes: ``yes`` does, ``no`` does not."""
+def _boundary(
+    space: Space, base: tuple[int, ...], ranking: tuple[int, ...], between: tuple[int, int], then: Boundary
+) -> Step:
+    """Find the shortest prefix that passes; ``between``: lengths of which the first does not and the second does."""
+    no, yes = between
     if yes - no <= 1:
-        return _minimal(space, base, ranking, yes)
+        return then(space, base, ranking, yes)
     middle = (no + yes) // 2
 
-    def then(answer: Answer) -> Step:
-        return (
-            _boundary(space, base, ranking, no, middle)
-            if answer is Answer.YES
-            else _boundary(space, base, ranking, middle, yes)
-        )
+    def answered(answer: Answer) -> Step:
+        return _boundary(space, base, ranking, (no, middle) if answer is Answer.YES else (middle, yes), then)
 
     trial = Trial.of((*base, *ranking[:middle]))
-    return Ask(trial, then, "most error first", f"the first {middle}", left=(yes - no).bit_length())
+    return Ask(trial, answered, "most error first", f"the first {middle}", left=(yes - no).bit_length())
 
 
 def _minimal(space: Space, base: tuple[int, ...], ranking: tuple[int, ...], count: int) -> Step:
@@ -131,17 +158,28 @@ def _minimal(space: Space, base: tuple[int, ...], ranking: tuple[int, ...], coun
     needed = (ranking[count - 1],) if count else ()
     if len(keep) <= SMALL:
         return shrink(space, keep, needed, 0)
-    # what halving takes for a few dozen elements among all of them
-    most = 22 * math.ceil(math.log2(len(space.order) + 1)) + 32
-
-    def then(_: int, done: Done | None) -> Step:
-        if done is not None:
-            return done
-        note = f"error adds up: no small set was found; the {len(keep)} that introduce most of it are raised"
-        return Done(keep, Claim.RANKED, note=note)
-
     rest = tuple(element for element in (*base, *ranking[:count]) if element not in needed)
-    return limited(_alone(space, needed, rest), most, then)
+    return limited(_alone(space, needed, rest), _most(space), lambda _, done: done or _look(keep))
+
+
+def _most(space: Space) -> int:
+    """Return what halving takes for a few dozen elements among all of them."""
+    return 22 * math.ceil(math.log2(len(space.order) + 1)) + 32
+
+
+def _look(prefix: Trial) -> Step:
+    return Look(lambda asked: _smallest(asked, prefix))
+
+
+def _smallest(asked: tuple[tuple[Trial, Answer], ...], prefix: Trial) -> Done:
+    """Return the smallest set that passed; ``prefix``: the shortest prefix of the ranking that does."""
+    passed = [trial for trial, answer in asked if answer is Answer.YES and len(trial) < len(prefix)]
+    if not passed:
+        note = f"error adds up: no small set was found; the {len(prefix)} that introduce most of it are raised"
+        return Done(prefix, Claim.RANKED, note=note)
+    best = min(passed, key=len)
+    note = f"error adds up: no small set was found; the smallest of those that passed has {len(best)}"
+    return Done(best, Claim.SMALLEST_SEEN, note=note)
 
 
 def _alone(space: Space, needed: tuple[int, ...], rest: tuple[int, ...]) -> Step:

@@ -28,6 +28,8 @@ def prepare(args: Dict[str, Any]) -> None:
 def introduced(args: Dict[str, Any]) -> Dict[str, Any]:
     """Return ``layers``: {index: relative error} (null: not finite), ``ranges``: {"GRAPH/TENSOR": largest magnitude}.
 
+    ``silent``: the tensors of which the range is wanted that no sample made.
+
     ``args``: ``model`` (in its high precision), ``low`` (element type), ``largest`` (its largest number),
     ``layers``: [[index, number of the graph, an
     output of the node]], ``tensors``: [[number of the graph, name]] of which the range is wanted, ``clamped``: weights
@@ -56,7 +58,8 @@ def introduced(args: Dict[str, Any]) -> Dict[str, Any]:
             layers[known] = None if before is None or not math.isfinite(number) else max(before, number)
         else:
             ranges[known] = _plain(number)
-    return {"layers": layers, "ranges": ranges}
+    silent = [str(gauge.of) for gauge in gauges if gauge.kind == "largest" and gauge.name not in found]
+    return {"layers": layers, "ranges": ranges, "silent": silent}
 
 
 def _session(model: Any, path: str) -> Any:

@@ -118,6 +118,21 @@ class Goal(str, Enum):
     cheapest = "cheapest"
 
 
+class Unit(str, Enum):
+    """What is raised at once."""
+
+    node = "node"
+    # nodes whose names have one scope ("/layers.3/attn/..."), else a norm or a softmax that is written out
+    block = "block"
+
+
+class Untaken(str, Enum):
+    """What becomes of nodes in branches that no sample took."""
+
+    high = "high"
+    low = "low"
+
+
 @settings
 class PrecisionSettings(StrategySettings):
     """A search for the nodes that must stay in high precision."""
@@ -133,6 +148,20 @@ class PrecisionSettings(StrategySettings):
     costs: dict[str, float] = field(default_factory=dict)
     # run the target twice more for the error of each layer: layers.json, and layers.svg with matplotlib
     layer_errors: bool = True
+    # share of the tolerance that is aimed at, on the samples that are searched; 1: the tolerance itself
+    margin: float = limited(0.5, least=0.01, most=1.0)
+    # samples that are not searched and that the answer must pass; null: a third of those given, or random ones drawn
+    # besides; 0: none
+    held_out: int | None = limited(None, least=0)
+    # nodes that stay high and nodes that stay low, neither of them searched: names or operators, * and ? as in a shell
+    exclude: list[str] = field(default_factory=list)
+    include: list[str] = field(default_factory=list)
+    # nodes that stay high because of what was measured of them: "range > 512" or "error > 0.01"
+    at_least: list[str] = field(default_factory=list)
+    # nodes in branches that no sample took
+    untaken: Untaken = Untaken.high
+    # what is raised at once
+    unit: Unit = Unit.node
 
 
 @settings

@@ -52,7 +52,8 @@ def quantized(folder: Path) -> tuple[Path, Path]:
 def test_a_quantised_model_gets_back_what_one_layer_had(tmp_path: Path, with_parent: bool) -> None:
     fp32, int8 = quantized(tmp_path)
     parent = [f"reference.model={fp32}"] if with_parent else []
-    options = ("checker=compare", "checker.metric=scale", "checker.rtol=0.1", "strategy.low=quantized", *parent)
+    margin = "strategy.margin=1"  # the other layers take more than half of the tolerance
+    options = ("checker=compare", "checker.metric=scale", "checker.rtol=0.1", "strategy.low=quantized", margin, *parent)
     run = winnow("strategy=precision", f"model={int8}", *options, folder=tmp_path / "run")
     if not with_parent:
         # nothing is better than the stored weights themselves: only activations gain

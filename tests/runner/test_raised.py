@@ -12,7 +12,7 @@ from runner.doubt import IndistinctError
 from runner.ending import Ending
 from runner.errors import CannotJudge
 from runner.inquiry import Inquiry, Means
-from runner.raised import Question
+from runner.raised import Question, Words
 from runner.schema.checker import Flaky
 from runner.trust import Trust
 from runner.verdict import Signature, Verdict
@@ -31,8 +31,11 @@ def asked(folder: Path, rule: Rule, mode: Flaky = Flaky.auto) -> Ending:
     doubt = Trust(mode, 0.01)
     space = judge.subject.space
     inquiry = Inquiry(judge, doubt, lambda told: Search(space, precision(space, Prior()), told), Means())
-    question = Question(judge, inquiry, Hands(folder), doubt, ("float16", "float32"))
-    return question.preflight() or question.answer()
+    question = Question(judge, inquiry, Hands(folder), doubt, Words("float16", "float32"))
+    ending = question.preflight() or (question.hand_over_lowest() if question.lowest_suffices else None)
+    while ending is None:
+        ending = question.hand_over(*question.search())
+    return ending
 
 
 def rule_of(good: float, bad: float, *needed: int, seed: int = 0, failure: Verdict = FAIL) -> Rule:

@@ -1,0 +1,234 @@
+"""The rounds of a precision search: an answer that fails on samples it has not seen is searched for on those as well.
+
+Each round searches on some samples and holds others out. An answer that passes on those is handed over; else they
+count as searched from then on, the search goes on from the answer, and new ones are held out, if there are any.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from runner.candidate import Sample
+from runner.ending import Ending
+from runner.heldout import NONE_LEFT, Division, Samples, Values
+from runner.journals import Journals
+from runner.judge import Judge
+from runner.listing import counted
+from runner.raised import Question
+from runner.subjects.precision import Precision
+from runner.trust import LOWEST
+from runner.verdict import Verdict
+from strategies.outcome import Answer, Outcome
+from strategies.search import Done
+from strategies.trial import Trial
+
+log = logging.getLogger(__name__)
+
+MOST_ROUNDS = 4
+"""How often samples that were held out become searched ones; then it is said that the answer fails on new ones."""
+MOST_ALONE = 32
+"""Nodes that are lowered alone at most, to see whether the answer leaves out what fails by itself; and no more than the
+search took checks."""
+
+Ask = Callable[[Judge, "Trial | None", tuple[Values, ...], "Verdict | None"], Question]
+"""Makes the question about a judge's subject: what has to be raised, or what besides an answer that does not suffice.
+
+The values are those of the samples that are searched; the verdict says why nothing raised fails, if that is known.
+"""
+
+
+_COUNTS = {"searched": "searched", "held_out": "held"}
+
+
+@dataclass
+class Worth:
+    """What is known of an answer besides that it passes, by the end of a run.
+
+    ``searched`` and ``held``: how many samples. ``error``: of nothing raised and of the answer on either, in units of
+    the tolerance, where the check tells. ``alone``: nodes that fail when they alone are low and are not needed by the
+    answer; ``kept``: whether they are raised all the same. ``warnings``: for a person.
+    """
+
+    searched: int = 0
+    held: int = 0
+    reason: str = ""
+    passed: bool | None = None
+    rounds: int = 0
+    error: dict[str, dict[str, float | None]] = field(default_factory=dict)
+    alone: tuple[int, ...] = ()
+    kept: bool = False
+    warnings: list[str] = field(default_factory=list)
+
+    def to_json(self, subject: Precision) -> dict[str, Any]:
+        """Return what result.json says."""
+        samples = {"searched": self.searched, "held_out": self.held, "passed_held_out": self.passed}
+        return {
+            "samples": {**samples, "why_not_held_out": self.reason, "rounds": self.rounds},
+            "error": self.error,
+            "fails_alone": {"nodes": list(subject.names(Trial.of(self.alone))), "raised": self.kept},
+        }
+
+    def warn(self, text: str) -> None:
+        """Note what a person should know, and log it."""
+        self.warnings.append(text)
+        log.warning("%s", text)
+
+
+class Rounds:
+    """Answers a question about precision on samples, and on others.
+
+    ``suspects``: the units that may fail when they alone are low, the likeliest first.
+    """
+
+    def __init__(
+        self,
+        judge: Judge,
+        ask: Ask,
+        journals: Journals,
+        division: Division,
+        samples: Samples,
+        suspects: Sequence[int],
+    ) -> None:
+        self._judge = judge
+        self._ask = ask
+        self._journals = journals
+        self._division = division
+        self._samples = samples
+        self._suspects = suspects
+        self.known = Worth(reason=division.reason)
+        self.question: Question | None = None
+
+    def answer(self, *, plan: bool = False) -> Ending:
+        """Return how it ends. Raises CannotJudge."""
+        judge, values = self._judge, self._division
+        held = self._samples.of(values.held)
+        start: Trial | None = None
+        failed: Verdict | None = None
+        for number in range(1, MOST_ROUNDS + 1):
+            subject = judge.subject
+            assert isinstance(subject, Precision)
+            self.question = question = self._ask(judge, start, values.searched, failed)
+            ending = question.preflight()
+            if ending:
+                return ending
+            if plan:
+                remaining = question.inquiry.search.remaining
+                return Ending("planned", 0, "stopped after the pre-flight, as asked", remaining=remaining)
+            self.known.rounds, self.known.searched, self.known.held = number, len(subject.samples), len(held)
+            done: Done | None = None
+            trial = LOWEST
+            if not question.lowest_suffices:
+                done, trial = question.search()
+                if number == 1 and question.doubt.rates is None:
+                    question, done, trial = self._stable(question, values, done, trial)
+                    self.question = question
+            failed = self._fails(question, held, trial)
+            if failed is None or number == MOST_ROUNDS or question.inquiry.stopped:
+                break
+            why = f"{counted(len(held), 'sample')} that {'was' if len(held) == 1 else 'were'} held out"
+            log.warning("the answer fails on %s (%s): it grows until it passes those too", why, failed.reason)
+            start = trial
+            judge = self._beside(replace(subject, samples=(*subject.samples, *held)), f"round {number + 1}")
+            values = Division((*values.searched, *values.held), self._samples.more((*values.searched, *values.held)))
+            held = self._samples.of(values.held)
+            self.known.reason = "" if held else NONE_LEFT
+        if failed is not None:
+            self.known.warn(f"the answer fails on samples that were held out ({failed.reason}); give more samples")
+        ending = self._end(question, done, trial)
+        while ending is None:  # handing it over has shown that the check is flaky: its rates are known from then on
+            ending = question.hand_over(*question.search(), self._said())
+        return ending
+
+    def interrupted(self, exit_code: int) -> Ending:
+        """How it stands where somebody stops it."""
+        return (
+            self.question.interrupted(exit_code) if self.question else Ending("interrupted", exit_code, "interrupted")
+        )
+
+    # ---- one round
+
+    def _stable(self, question: Question, values: Division, done: Done, trial: Trial) -> tuple[Question, Done, Trial]:
+        """Raise what fails when it alone is low as well: an answer that leaves it out passes by luck."""
+        alone = tuple(self._failing_alone(question, trial))
+        self.known.alone = alone
+        if not alone:
+            return question, done, trial
+        names = question.judge.subject.names(Trial.of(alone))
+        larger = self._ask(question.judge, Trial.of((*trial, *alone)), values.searched, question.worst)
+        ending = larger.preflight()
+        assert ending is None, "the ends were checked before"
+        grown, found = larger.search()
+        if larger.inquiry.stopped:
+            self.known.warn(f"{self._named(names)} fail when they alone are low, and were left out for want of budget")
+            return question, done, trial
+        self.known.kept = True
+        note = f"{self._named(names)} would do without, but fail when they alone are low: they are raised too"
+        return larger, replace(grown, note=note), found
+
+    @staticmethod
+    def _named(names: Sequence[str]) -> str:
+        return f"{counted(len(names), 'node')} ({', '.join(names[:3])}{', ...' if len(names) > 3 else ''})"
+
+    def _failing_alone(self, question: Question, trial: Trial) -> list[int]:
+        """Return the units that an answer leaves out and that fail when they alone are low."""
+        whole = question.judge.subject.space.whole
+        found = []
+        out = [unit for unit in self._suspects if unit in whole.elements and unit not in trial.elements]
+        most = min(MOST_ALONE, question.judge.tally.paid["search"])
+        for unit in out[:most]:
+            others = Trial(whole.elements - {unit})
+            if not others or question.inquiry.exhausted:
+                break
+            verdict = question.judge.verdict(others, "stability", f"{unit} alone low", "trust")
+            if verdict is not None and verdict.outcome in (Outcome.FAIL, Outcome.DIFFERENT):
+                found.append(unit)
+        return found
+
+    def _fails(self, question: Question, held: tuple[Sample, ...], trial: Trial) -> Verdict | None:
+        """Return the verdict by which an answer fails on samples that were held out; None: it passes."""
+        doubt, subject = question.doubt, question.judge.subject
+        assert isinstance(subject, Precision)
+        self._error("searched", question, question.judge, trial)
+        self.known.passed = None
+        if not held:
+            self.known.error.pop("held_out", None)
+            return None
+        judge = self._beside(replace(subject, samples=held), "held out")
+        ruling = doubt.rule(judge, trial, "held out", f"{counted(len(held), 'sample')} not searched", "trust")
+        assert ruling is not None, "only the search is given up"
+        passes = ruling.verdict.outcome is Outcome.PASS if doubt.rates is None else ruling.answer is Answer.YES
+        self.known.passed = passes
+        if trial:
+            judge.verdict(LOWEST, "held out", "nothing raised", "trust")
+        self._error("held_out", question, judge, trial)
+        return None if passes else ruling.verdict
+
+    def _error(self, samples: str, question: Question, judge: Judge, trial: Trial) -> None:
+        """Note the error of nothing raised, and of an answer, in units of the tolerance."""
+        found = [judge.journal.get(one) for one in (LOWEST, trial)]
+        before, after = (question.doubt.share(one) if one else None for one in found)
+        if found[0] is None:  # of samples that were searched in turn the worst counts
+            parts = [self.known.error[part]["before"] for part in ("searched", "held_out") if part in self.known.error]
+            before = max(part for part in parts if part is not None) if parts and None not in parts else None
+        self.known.error[samples] = {"before": before, "after": after}
+
+    def _beside(self, subject: Precision, name: str) -> Judge:
+        return self._judge.beside(subject, self._journals.stage(self._judge.journal, name, subject))
+
+    def _end(self, question: Question, done: Done | None, trial: Trial) -> Ending | None:
+        said = self._said()
+        return question.hand_over_lowest(said) if done is None else question.hand_over(done, trial, said)
+
+    def _said(self) -> str:
+        known, parts = self.known, []
+        for samples, error in known.error.items():
+            if error["after"] is not None:
+                before = "more than can be said" if error["before"] is None else f"{error['before']:.3g}"
+                on = f"{getattr(known, _COUNTS[samples])} {samples.replace('_', ' ')}"
+                parts.append(f"{error['after']:.2g} of the tolerance on {on} (all low: {before})")
+        if known.passed is None and known.reason:
+            parts.append(f"not held out: {known.reason}")
+        return "; ".join(parts)

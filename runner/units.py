@@ -1,0 +1,57 @@
+"""Units: what a precision search raises at once, and which layers that is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from runner.fixed import Fixed
+from runner.model.cast.layers import Layer
+from runner.schema.strategy import Unit
+from strategies.precision import Prior
+
+
+@dataclass(frozen=True)
+class Units:
+    """``members``: the layers of each unit. ``searched``: the units that may be raised or not, in the model's order."""
+
+    members: tuple[tuple[int, ...], ...]
+    searched: tuple[int, ...]
+
+    def of(self, layers: Iterable[int]) -> tuple[int, ...]:
+        """Return the searched units of layers, each once, in the order of their first layer."""
+        unit_of = {layer: unit for unit in self.searched for layer in self.members[unit]}
+        return tuple(dict.fromkeys(unit_of[layer] for layer in layers if layer in unit_of))
+
+    def parents(self, of_layers: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+        """Return the units that each unit reads from, given the same of layers."""
+        return tuple(
+            tuple(sorted({*self.of(parent for layer in layers for parent in of_layers[layer])} - {unit}))
+            for unit, layers in enumerate(self.members)
+        )
+
+    def prior(self, of_layers: Prior) -> Prior:
+        """Return what is known beforehand of layers for their units."""
+        return Prior(self.of(of_layers.suspects), self.of(of_layers.ranking))
+
+    def costs(self, of_layers: dict[int, float]) -> dict[int, float]:
+        """Return what each unit costs, given the same of layers."""
+        return {unit: sum(of_layers.get(layer, 0.0) for layer in self.members[unit]) for unit in self.searched}
+
+
+def units(unit: Unit, layers: tuple[Layer, ...], fixed: Fixed) -> Units:
+    """Return each layer as a unit, or the blocks; a layer that is not searched is part of none."""
+    if unit is Unit.node:
+        alone = [(index,) for index in range(len(layers))]
+        return Units(tuple(alone), tuple(index for index in range(len(layers)) if fixed.is_searched(index)))
+    blocks: dict[object, list[int]] = {}
+    for index, layer in enumerate(layers):
+        if fixed.is_searched(index):
+            blocks.setdefault(_scope(layer) or index, []).append(index)
+    members = tuple(tuple(block) for block in blocks.values())
+    return Units(members, tuple(range(len(members))))
+
+
+def _scope(layer: Layer) -> str:
+    """Return the scope of a layer's name as exporters write it: "/layers.3/attn" of "/layers.3/attn/MatMul"."""
+    return layer.path.rpartition("/")[0].rstrip("/")
