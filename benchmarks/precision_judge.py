@@ -1,0 +1,228 @@
+"""A mixed-precision model judged without Winnow; ``python -m benchmarks.precision_natural --shared DIR`` asks.
+
+With ``--shared DIR`` the evaluator of ``DIR/precision/rounding_evaluator.py`` runs models node by node and rounds each
+output to the type that the file declares. Without it, ONNX Runtime runs the model as ``runner.backends.rounding``
+rewrites it, with optimisation disabled: the same emulation that Winnow itself uses, so the judgement is not its own.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import GraphProto, ModelProto, TensorProto, helper
+
+from benchmarks.precision_rivals import run
+from runner.backends.rounding import rounded
+
+Feeds = Mapping[str, Any]
+Table = dict[str, Any]
+LEVELS = (0, 1, 2, 99)
+WRONG = 0.02
+"""Beyond this share of its scale the first finite tensor after an infinity is wrong."""
+_LOW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+_FLOATS = (*_LOW, TensorProto.FLOAT)
+
+
+def error(found: Feeds, expected: Feeds, rtol: float, atol: float = 1e-5) -> float:
+    """Return the worst error of any output in units of the tolerance, which goes by the output's largest value."""
+    worst = 0.0
+    for name, wanted in expected.items():
+        got = _wide(found[name])
+        good = _wide(wanted)
+        if (
+            got.shape != good.shape
+            or (np.isnan(got) != np.isnan(good)).any()
+            or (np.isinf(got) != np.isinf(good)).any()
+        ):
+            return float("inf")
+        finite = np.isfinite(good)
+        if finite.any():
+            scale = np.abs(good[finite]).max()
+            worst = max(worst, float(np.abs(got - good)[finite].max() / (atol + rtol * scale)))
+    return worst
+
+
+def _wide(value: Any) -> Any:
+    value = np.asarray(value)
+    return value.astype(np.float64) if value.dtype != object else value
+
+
+class Judge:
+    """Runs models with low precision rounded, by the evaluator that is given or by the emulation of Winnow."""
+
+    def __init__(self, shared: Path | None, *, strict: bool = False) -> None:
+        self.independent = shared is not None
+        self._strict = strict
+        if shared is not None:
+            place = shared / "precision" / "rounding_evaluator.py"
+            spec = importlib.util.spec_from_file_location("rounding_evaluator", place)
+            assert spec and spec.loader
+            self._module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(self._module)
+
+    def tables(self, model: ModelProto, samples: Sequence[Feeds]) -> list[tuple[Feeds, Table]]:
+        """Return the outputs, and all tensors by name, for each sample."""
+        if not self.independent:
+            return [_exposed(model, feeds) for feeds in samples]
+        evaluator, told = self._module.Ev(model, self._strict), []
+        for feeds in samples:
+            table: Table = {}
+            told.append((evaluator.run(dict(feeds), table=table), table))
+        return told
+
+    def with_raised(self, model: ModelProto, raised: set[str], samples: Sequence[Feeds]) -> list[Feeds] | None:
+        """Return the outputs with these nodes of an fp32 model in fp32 and all others in fp16."""
+        if not self.independent:
+            return None
+        evaluator = self._module.Ev(model, self._strict)
+        return [evaluator.run(dict(feeds), raised=raised, low=TensorProto.FLOAT16) for feeds in samples]
+
+
+def _exposed(model: ModelProto, feeds: Feeds) -> tuple[Feeds, Table]:
+    names = [name for node in model.graph.node for name in node.output if name]
+    copy = ModelProto()
+    copy.CopyFrom(model)
+    made = rounded(copy)
+    there = {name for node in made.graph.node for name in node.output}
+    shown = {name: f"{name}__wide" if f"{name}__wide" in there else name for name in names}
+    outputs = [value.name for value in made.graph.output]
+    known = set(outputs)
+    extra = [name for name in shown.values() if name not in known]
+    made.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in extra)
+    values = dict(zip([*outputs, *extra], run(made, feeds, emulated=False), strict=True))
+    return {name: values[name] for name in outputs}, {name: values[one] for name, one in shown.items()}
+
+
+def expected(model: ModelProto, samples: Sequence[Feeds]) -> list[Feeds]:
+    """Return what plain ONNX Runtime makes of a model, without optimisation."""
+    names = [value.name for value in model.graph.output]
+    return [dict(zip(names, run(model, feeds, emulated=False), strict=True)) for feeds in samples]
+
+
+def refused(path: Path) -> dict[int, str]:
+    """Return the optimisation levels at which plain ONNX Runtime does not load a model, with what it says."""
+    found = {}
+    for level in LEVELS:
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel(level)
+        options.log_severity_level = 4
+        try:
+            onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+        except Exception as problem:  # noqa: BLE001 - whatever it raises is what is reported
+            found[level] = str(problem)
+    return found
+
+
+@dataclass(frozen=True)
+class Infinity:
+    """A tensor that is not finite in the mixed model and was in the original; ``wrong``: the tensors it harmed."""
+
+    tensor: str
+    wrong: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Reader:
+    op: str
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+
+def infinities(mixed: ModelProto, before: Sequence[Table], after: Sequence[Table]) -> list[Infinity]:
+    """Return the tensors that became Inf or NaN in any sample, and which finite ones right after them are wrong.
+
+    A node that reads one and makes finite values has absorbed it, exactly (``tanh``, a softmax, a mask) or not: then
+    what it makes differs from the original by more than 2 % of the scale. An output that is not finite is wrong itself.
+    """
+    readers = list(_readers(mixed.graph, ("",)))
+    outputs = {value.name for value in mixed.graph.output}
+    harm: dict[str, set[str]] = {}
+    for own, table in zip(before, after, strict=True):
+        plain = _with_casts(own, readers)
+        for name in (name for name, value in table.items() if not _finite(value) and _finite(plain.get(name))):
+            wrong = harm.setdefault(name, set())
+            wrong |= {name} & outputs
+            for reader in (reader for reader in readers if name in reader.reads):
+                wrong |= {made for made in reader.writes if _wrong(table.get(made), plain.get(made))}
+    return [Infinity(name, tuple(sorted(wrong))) for name, wrong in harm.items()]
+
+
+def _readers(graph: GraphProto, prefixes: tuple[str, ...]) -> Iterator[_Reader]:
+    """Yield all nodes with their tensors as tables call them: with the path of the graph that they are in."""
+    own = prefixes[-1]
+    for place, node in enumerate(graph.node):
+        reads = tuple(f"{prefix}{name}" for name in node.input for prefix in prefixes if name)
+        yield _Reader(node.op_type, reads, tuple(f"{own}{name}" for name in node.output if name))
+        path = own + (node.name or next((name for name in node.output if name), f"{node.op_type}#{place}"))
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from _readers(attribute.g, (*prefixes, f"{path}.{attribute.name}/"))
+
+
+def _with_casts(plain: Table, readers: Sequence[_Reader]) -> Table:
+    """Return a table of the original with what casts were added for: what goes in should be what comes out."""
+    found = dict(plain)
+    for source, made in (
+        (name, reader.writes[0]) for reader in readers if reader.op == "Cast" for name in reader.reads
+    ):
+        if source in found:
+            found.setdefault(made, found[source])
+        elif made in found:
+            found.setdefault(source, found[made])
+    return found
+
+
+def _finite(value: Any) -> bool:
+    """Whether all is finite; a tensor that the original does not have is held to be."""
+    return value is None or _is_integral(value) or bool(np.isfinite(_wide(value)).all())
+
+
+def _is_integral(value: Any) -> bool:
+    return np.asarray(value).dtype.kind in "iubOSU"
+
+
+def _wrong(found: Any, good: Any) -> bool:
+    if found is None or good is None or not _finite(found) or not _finite(good):
+        return False
+    found, good = np.asarray(found), np.asarray(good)
+    if found.shape != good.shape or _is_integral(good):
+        return not np.array_equal(found, good)
+    difference = np.abs(_wide(found) - _wide(good))
+    return bool(difference.size and difference.max() > WRONG * np.abs(_wide(good)).max())
+
+
+def low_weights(model: ModelProto) -> tuple[int, int]:
+    """Return how many elements of matrices a file has in a low type, and how many in any float type."""
+    low = total = 0
+    for tensor in _tensors(model.graph):
+        if len(tensor.dims) >= 2 and tensor.data_type in _FLOATS:
+            size = int(np.prod(tensor.dims))
+            total += size
+            low += size if tensor.data_type in _LOW else 0
+    return low, total
+
+
+def _tensors(graph: GraphProto) -> Iterator[TensorProto]:
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if node.op_type == "Constant" and attribute.HasField("t"):
+                yield attribute.t
+            if attribute.HasField("g"):
+                yield from _tensors(attribute.g)
+
+
+def valid(path: Path) -> bool:
+    """Whether the checker of ONNX takes a file, with full type inference."""
+    try:
+        onnx.checker.check_model(str(path), full_check=True)
+    except Exception:  # noqa: BLE001 - whatever it raises
+        return False
+    return True
