@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from benchmarks.precision_judge import Feeds, Infinity, Judge, error, expected, infinities, refused, valid
+from benchmarks.precision_harm import infinities
+from benchmarks.precision_judge import Feeds, Judge, error, expected, refused, valid
 from benchmarks.precision_networks import Case
 from benchmarks.precision_rivals import beyond_range
 
@@ -123,14 +124,18 @@ class Bench:
         after = self.judge.tables(mixed, samples)
         errors = self.errors([outputs for outputs, _ in after], samples)
         before = [table for _, table in self.judge.tables(self.case.model, samples)]
-        new = infinities(mixed, before, [table for _, table in after])
-        harmful = [one for one in new if one.wrong]
+        new = infinities(mixed, samples, before, [table for _, table in after])
+        harmful = [one for one in new if one.harmed]
         fresh = errors[len(self.given) :]
         levels = refused(path)
         loads = "yes" if not levels else f"NOT at {', '.join(map(str, levels))}"
         cells = [f"{max(errors[: len(self.given)]):.2f}", f"{max(fresh):.2f}", f"{sum(one <= 1 for one in fresh)}"]
-        said = [f"harmful: {_shown(one)}" for one in harmful[:4]]
-        said += [f"absorbed: {one.tensor}" for one in new if not one.wrong][:4]
+        said = [f"harmful: {one.tensor} -> {', '.join(one.harmed[:3])}" for one in harmful[:4]]
+        rest = [one for one in new if not one.harmed]
+        said += [
+            f"rounding alone makes {', '.join(one.wrong[:3])} wrong after {one.tensor}" for one in rest if one.wrong
+        ]
+        said += [f"no harm: {one.tensor}" for one in rest if not one.wrong][:4]
         said += [f"not loaded at level {level}: {text[:200]}" for level, text in levels.items()]
         return [*cells, len(new), len(harmful), loads, "yes" if valid(path) else "NO"], said
 
@@ -148,7 +153,3 @@ class Bench:
         except Exception as problem:  # noqa: BLE001 - a model that cannot be run is the rival's result
             passed = f"does not run: {type(problem).__name__}"
         return f"{len(told['raised'])} ({passed})"
-
-
-def _shown(one: Infinity) -> str:
-    return f"{one.tensor} -> {', '.join(one.wrong[:3])}"

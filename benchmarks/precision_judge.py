@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,18 +23,16 @@ from runner.backends.rounding import rounded
 Feeds = Mapping[str, Any]
 Table = dict[str, Any]
 LEVELS = (0, 1, 2, 99)
-WRONG = 0.02
-"""Beyond this share of its scale the first finite tensor after an infinity is wrong."""
-_LOW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
-_FLOATS = (*_LOW, TensorProto.FLOAT)
+LOW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+_FLOATS = (*LOW, TensorProto.FLOAT)
 
 
 def error(found: Feeds, expected: Feeds, rtol: float, atol: float = 1e-5) -> float:
     """Return the worst error of any output in units of the tolerance, which goes by the output's largest value."""
     worst = 0.0
     for name, wanted in expected.items():
-        got = _wide(found[name])
-        good = _wide(wanted)
+        got = wide(found[name])
+        good = wide(wanted)
         if (
             got.shape != good.shape
             or (np.isnan(got) != np.isnan(good)).any()
@@ -49,7 +46,8 @@ def error(found: Feeds, expected: Feeds, rtol: float, atol: float = 1e-5) -> flo
     return worst
 
 
-def _wide(value: Any) -> Any:
+def wide(value: Any) -> Any:
+    """Return numbers as float64, which holds all that others do."""
     value = np.asarray(value)
     return value.astype(np.float64) if value.dtype != object else value
 
@@ -120,84 +118,6 @@ def refused(path: Path) -> dict[int, str]:
     return found
 
 
-@dataclass(frozen=True)
-class Infinity:
-    """A tensor that is not finite in the mixed model and was in the original; ``wrong``: the tensors it harmed."""
-
-    tensor: str
-    wrong: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class _Reader:
-    op: str
-    reads: tuple[str, ...]
-    writes: tuple[str, ...]
-
-
-def infinities(mixed: ModelProto, before: Sequence[Table], after: Sequence[Table]) -> list[Infinity]:
-    """Return the tensors that became Inf or NaN in any sample, and which finite ones right after them are wrong.
-
-    A node that reads one and makes finite values has absorbed it, exactly (``tanh``, a softmax, a mask) or not: then
-    what it makes differs from the original by more than 2 % of the scale. An output that is not finite is wrong itself.
-    """
-    readers = list(_readers(mixed.graph, ("",)))
-    outputs = {value.name for value in mixed.graph.output}
-    harm: dict[str, set[str]] = {}
-    for own, table in zip(before, after, strict=True):
-        plain = _with_casts(own, readers)
-        for name in (name for name, value in table.items() if not _finite(value) and _finite(plain.get(name))):
-            wrong = harm.setdefault(name, set())
-            wrong |= {name} & outputs
-            for reader in (reader for reader in readers if name in reader.reads):
-                wrong |= {made for made in reader.writes if _wrong(table.get(made), plain.get(made))}
-    return [Infinity(name, tuple(sorted(wrong))) for name, wrong in harm.items()]
-
-
-def _readers(graph: GraphProto, prefixes: tuple[str, ...]) -> Iterator[_Reader]:
-    """Yield all nodes with their tensors as tables call them: with the path of the graph that they are in."""
-    own = prefixes[-1]
-    for place, node in enumerate(graph.node):
-        reads = tuple(f"{prefix}{name}" for name in node.input for prefix in prefixes if name)
-        yield _Reader(node.op_type, reads, tuple(f"{own}{name}" for name in node.output if name))
-        path = own + (node.name or next((name for name in node.output if name), f"{node.op_type}#{place}"))
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from _readers(attribute.g, (*prefixes, f"{path}.{attribute.name}/"))
-
-
-def _with_casts(plain: Table, readers: Sequence[_Reader]) -> Table:
-    """Return a table of the original with what casts were added for: what goes in should be what comes out."""
-    found = dict(plain)
-    for source, made in (
-        (name, reader.writes[0]) for reader in readers if reader.op == "Cast" for name in reader.reads
-    ):
-        if source in found:
-            found.setdefault(made, found[source])
-        elif made in found:
-            found.setdefault(source, found[made])
-    return found
-
-
-def _finite(value: Any) -> bool:
-    """Whether all is finite; a tensor that the original does not have is held to be."""
-    return value is None or _is_integral(value) or bool(np.isfinite(_wide(value)).all())
-
-
-def _is_integral(value: Any) -> bool:
-    return np.asarray(value).dtype.kind in "iubOSU"
-
-
-def _wrong(found: Any, good: Any) -> bool:
-    if found is None or good is None or not _finite(found) or not _finite(good):
-        return False
-    found, good = np.asarray(found), np.asarray(good)
-    if found.shape != good.shape or _is_integral(good):
-        return not np.array_equal(found, good)
-    difference = np.abs(_wide(found) - _wide(good))
-    return bool(difference.size and difference.max() > WRONG * np.abs(_wide(good)).max())
-
-
 def low_weights(model: ModelProto) -> tuple[int, int]:
     """Return how many elements of matrices a file has in a low type, and how many in any float type."""
     low = total = 0
@@ -205,7 +125,7 @@ def low_weights(model: ModelProto) -> tuple[int, int]:
         if len(tensor.dims) >= 2 and tensor.data_type in _FLOATS:
             size = int(np.prod(tensor.dims))
             total += size
-            low += size if tensor.data_type in _LOW else 0
+            low += size if tensor.data_type in LOW else 0
     return low, total
 
 

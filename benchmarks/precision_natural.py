@@ -97,7 +97,7 @@ def others(shared: Path, judge: Judge) -> Iterator[str]:
 def _elsewhere(model: onnx.ModelProto, mixed: onnx.ModelProto, feeds: Feeds, judge: Judge) -> Iterator[str]:
     cases = {"the sample": feeds}
     if any(value.dtype == bool for value in feeds.values()):
-        flipped = {name: ~value if value.dtype == bool else value for name, value in feeds.items()}
+        flipped = {name: np.asarray(~value) if value.dtype == bool else value for name, value in feeds.items()}
         cases["the sample with its flags flipped"] = flipped
     for what, one in cases.items():
         outputs, _ = judge.tables(mixed, [one])[0]

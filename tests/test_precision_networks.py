@@ -10,7 +10,8 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 pytest.importorskip("onnxruntime")
-from benchmarks.precision_judge import Judge, error, expected, infinities, low_weights
+from benchmarks.precision_harm import infinities
+from benchmarks.precision_judge import Judge, error, expected, low_weights
 from benchmarks.precision_networks import (
     TOKENS,
     Case,
@@ -104,19 +105,33 @@ def test_an_infinity_is_absorbed_or_does_harm(op: str, harmed: tuple[str, ...]) 
     large = np.array([8.0, 20.0, 60.0], np.float32) * 4096
     made = {"Tanh": np.tanh, "Reciprocal": np.reciprocal, "Sqrt": np.sqrt}[op](large)
     before = {"large": large, "small": made, "y": made}
-    (_, after), *_ = Judge(None).tables(mixed, [{"x": large / 4096}])
+    feeds = [{"x": large / 4096}]
+    (_, after), *_ = Judge(None).tables(mixed, feeds)
 
-    new = infinities(mixed, [before], [after])
+    new = infinities(mixed, feeds, [before], [after])
 
     assert new[0].tensor == "large"
-    assert next((one.wrong for one in new if one.wrong), ()) == harmed
+    assert next((one.harmed for one in new if one.harmed), ()) == harmed
 
 
 def test_an_infinity_of_the_original_is_not_new() -> None:
     mixed = after_overflow("Tanh")
-    (_, after), *_ = Judge(None).tables(mixed, [{"x": np.array([8.0, 20.0, 60.0], np.float32)}])
+    feeds = [{"x": np.array([8.0, 20.0, 60.0], np.float32)}]
+    (_, after), *_ = Judge(None).tables(mixed, feeds)
 
-    assert infinities(mixed, [{**after, "x_low": after["x_low"]}], [after]) == []
+    assert infinities(mixed, feeds, [after], [after]) == []
+
+
+def test_what_rounding_alone_makes_wrong_is_no_harm_of_an_infinity() -> None:
+    mixed = after_overflow("Softmax")
+    feeds = [{"x": np.array([-60.0, 1.0, 1.0], np.float32)}]
+    (_, after), *_ = Judge(None).tables(mixed, feeds)
+    # the original had other logits beside the one that is beyond the range
+    before = {"large": np.array([-245760.0, 4095.0, 4096.0]), "small": np.array([0.0, 0.27, 0.73])}
+
+    (found,) = infinities(mixed, feeds, [before], [after])
+
+    assert (found.wrong, found.harmed) == (("small",), ())
 
 
 def test_outputs_are_held_against_their_scale() -> None:
