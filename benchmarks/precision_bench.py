@@ -18,8 +18,8 @@ import numpy as np
 import onnx
 
 from benchmarks.precision_harm import infinities
-from benchmarks.precision_judge import Feeds, Judge, error, expected, refused, valid
-from benchmarks.precision_networks import Case
+from benchmarks.precision_judge import Judge, error, expected, refused, valid
+from benchmarks.precision_networks import Case, Feeds
 from benchmarks.precision_rivals import beyond_range
 
 RTOL = 0.01
@@ -115,8 +115,11 @@ class Bench:
         cells += [answer.checks, f"{answer.seconds:.0f}"]
         said = [f"{self.case.name}: {warning}" for warning in answer.warnings]
         if answer.mixed is None:
-            return [*cells, *["-"] * 7, f"{answer.status}: {answer.result.get('message')}"], said
-        judged, told = self._judged(answer.mixed)
+            return [*cells, *["-"] * 7, f"{answer.status}: {_line(answer.result.get('message'))}"], said
+        try:
+            judged, told = self._judged(answer.mixed)
+        except Exception as problem:  # noqa: BLE001 - a model that cannot be run is the result
+            return [*cells, *["-"] * 7, f"{answer.status}; it does not run: {_line(problem)}"], said
         return [*cells, *judged, answer.status], [*said, *(f"{self.case.name}: {line}" for line in told)]
 
     def _judged(self, path: Path) -> tuple[list[Any], list[str]]:
@@ -146,10 +149,14 @@ class Bench:
 
     def _rival(self, told: dict[str, Any], path: Path) -> str:
         if "raised" not in told:
-            return str(told.get("error", "-"))
+            return _line(told.get("error", "-"))
         try:
             outputs = [outputs for outputs, _ in self.judge.tables(onnx.load(str(path)), self.fresh)]
             passed = self.passed(outputs)
         except Exception as problem:  # noqa: BLE001 - a model that cannot be run is the rival's result
             passed = f"does not run: {type(problem).__name__}"
         return f"{len(told['raised'])} ({passed})"
+
+
+def _line(text: Any) -> str:
+    return " ".join(str(text).split()).replace("|", "/")[:300]

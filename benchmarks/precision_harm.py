@@ -15,7 +15,8 @@ import numpy as np
 import onnxruntime
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from benchmarks.precision_judge import LOW, Feeds, Table, wide
+from benchmarks.precision_judge import LOW, Table, wide
+from benchmarks.precision_networks import Feeds
 
 WRONG = 0.02
 """Beyond this share of the largest value the first finite tensor after an infinity is wrong."""

@@ -8,7 +8,7 @@ rewrites it, with optimisation disabled: the same emulation that Winnow itself u
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,10 @@ import onnx
 import onnxruntime
 from onnx import GraphProto, ModelProto, TensorProto, helper
 
+from benchmarks.precision_networks import Feeds
 from benchmarks.precision_rivals import run
 from runner.backends.rounding import rounded
 
-Feeds = Mapping[str, Any]
 Table = dict[str, Any]
 LEVELS = (0, 1, 2, 99)
 LOW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)

@@ -24,8 +24,8 @@ import onnx
 from numpy.random import Generator
 
 from benchmarks.precision_bench import HEADS, RTOL, Bench, Rivals, load, winnow
-from benchmarks.precision_judge import Feeds, Judge, error, expected, low_weights, refused, valid
-from benchmarks.precision_networks import Case, natural
+from benchmarks.precision_judge import Judge, error, expected, low_weights, refused, valid
+from benchmarks.precision_networks import Case, Feeds, natural
 
 FRESH = 20
 GIVEN_SEED, FRESH_SEED = 1, 2
@@ -113,6 +113,7 @@ def main() -> int:
     parser.add_argument("--rivals", default=sys.executable)
     parser.add_argument("--seconds", type=float, default=120.0, help="for each rival")
     parser.add_argument("--strict", action="store_true", help="judged with rounding inside reductions and norms")
+    parser.add_argument("--seed", type=int, default=0, help="other natural models, which nobody has looked at")
     parser.add_argument("--only", default="", help="models by a part of their name")
     options = parser.parse_args()
     shared = options.shared if options.shared and (options.shared / "precision").is_dir() else None
@@ -120,7 +121,7 @@ def main() -> int:
     if shared is None:
         print("No evaluator of its own (--shared): judged with the emulation that Winnow uses as well.\n")
     ask = rival(options.rivals, options.seconds)
-    cases = [case for case in natural() if _wanted(case.name, options.only)]
+    cases = [case for case in natural(options.seed) if _wanted(case.name, options.only)]
     parts = {"Natural": [case for case in cases if not case.held], "Held back": [case for case in cases if case.held]}
     if shared is not None:
         parts["Given"] = [case for case in given_cases(shared) if _wanted(case.name, options.only)]
