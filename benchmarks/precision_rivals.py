@@ -1,16 +1,18 @@
 """python -m benchmarks.precision_rivals MODEL FEEDS.npz: what onnxconverter-common's mixed precision raises, as JSON.
 
 And the range rule of NVIDIA's AutoCast: whatever reads or makes a value beyond a limit stays in high precision. Both
-are judged like Winnow's own trials: with low precision rounded after every operator.
+are judged like Winnow's own trials: with low precision rounded after every operator. With ``--autocast``: AutoCast
+itself (``nvidia-modelopt[onnx]``), for which FEEDS may be a folder. ``--out PATH`` keeps the converted model.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import io
 import json
-import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,10 +28,10 @@ DATA_MAX, INIT_MAX = 512.0, 65504.0
 Feeds = Mapping[str, Any]
 
 
-def close(good: Sequence[Any], found: Sequence[Any]) -> bool:
-    """Whether outputs are finite, and within 2 % of the largest value of the good ones."""
+def close(good: Sequence[Any], found: Sequence[Any], rtol: float = RTOL) -> bool:
+    """Whether outputs are finite, and within 2 % (or ``rtol``) of the largest value of the good ones."""
     pairs = [(np.asarray(a, np.float64), np.asarray(b, np.float64)) for a, b in zip(good, found, strict=True)]
-    return all(np.isfinite(b).all() and np.abs(a - b).max() <= RTOL * np.abs(a).max() for a, b in pairs if a.size)
+    return all(np.isfinite(b).all() and np.abs(a - b).max() <= rtol * np.abs(a).max() for a, b in pairs if a.size)
 
 
 def run(model: onnx.ModelProto, feeds: Feeds, *, emulated: bool, path: str = "") -> list[Any]:
@@ -67,7 +69,7 @@ def beyond_range(model: onnx.ModelProto, feeds: Feeds) -> set[str]:
     return {node.name for node in model.graph.node if large & {*node.input, *node.output}}
 
 
-def automatic(model: onnx.ModelProto, feeds: Feeds) -> dict[str, Any]:
+def automatic(model: onnx.ModelProto, feeds: Feeds, rtol: float = RTOL, out: str = "") -> dict[str, Any]:
     """Run ``auto_convert_mixed_precision``; return what it left in high precision, and after how many trials."""
     from onnxconverter_common import (  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
         auto_mixed_precision,
@@ -93,13 +95,50 @@ def automatic(model: onnx.ModelProto, feeds: Feeds) -> dict[str, Any]:
     auto_mixed_precision.get_tensor_values_using_ort = emulated
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            auto_mixed_precision.auto_convert_mixed_precision(model, dict(feeds), close, keep_io_types=True)
+            agree = partial(close, rtol=rtol)
+            made = auto_mixed_precision.auto_convert_mixed_precision(model, dict(feeds), agree, keep_io_types=True)
+        if out:
+            onnx.save(made, out)
     except Exception as error:  # noqa: BLE001 - whatever it raises is its result
         return {"error": f"{type(error).__name__}: {error}"[:120], "trials": len(blocked)}
     return {"raised": blocked[-1], "trials": len(blocked)}
 
 
+def autocast(path: str, feeds: str, out: str = "") -> dict[str, Any]:
+    """Run NVIDIA's AutoCast as it comes; return the nodes of the original that still make fp32 tensors."""
+    from modelopt.onnx.autocast import (  # type: ignore[import-not-found,unused-ignore]  # noqa: PLC0415
+        convert_to_mixed_precision,
+    )
+
+    names = {node.name for node in onnx.load(path, load_external_data=False).graph.node}
+    try:
+        made = convert_to_mixed_precision(path, "fp16", keep_io_types=True, calibration_data=feeds)
+    except Exception as error:  # noqa: BLE001 - whatever it raises is its result
+        return {"error": f"{type(error).__name__}: {error}"[:120]}
+    if out:
+        onnx.save(made, out)
+    inferred = onnx.shape_inference.infer_shapes(made).graph
+    wide = {value.name for value in inferred.value_info if value.type.tensor_type.elem_type == onnx.TensorProto.FLOAT}
+    return {"raised": [node.name for node in made.graph.node if node.name in names and wide & {*node.output}]}
+
+
+def main() -> None:
+    """Print one line of JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model")
+    parser.add_argument("feeds")
+    parser.add_argument("--autocast", action="store_true")
+    parser.add_argument("--rtol", type=float, default=RTOL)
+    parser.add_argument("--out", default="")
+    options = parser.parse_args()
+    if options.autocast:
+        told = autocast(options.model, options.feeds, options.out)
+    else:
+        with np.load(options.feeds) as arrays:
+            feeds = {name: arrays[name] for name in arrays.files}
+        told = automatic(onnx.load(options.model), feeds, options.rtol, options.out)
+    print(json.dumps(told))
+
+
 if __name__ == "__main__":
-    given = onnx.load(sys.argv[1])
-    with np.load(sys.argv[2]) as arrays:
-        print(json.dumps(automatic(given, {name: arrays[name] for name in arrays.files})))
+    main()
