@@ -58,6 +58,7 @@ FLOORS = {
     "runner.restoring": 3,
     "runner.rounds": 3,
     "runner.trust": 3,
+    "runner.units": 3,
     "runner.workers": 1,
     "runner.backends": 1,
     "runner.model": 1,
