@@ -54,7 +54,8 @@ class Material:
         known = self.known
         if values != self.division.searched:
             known = _facts(self.settings, self.strategy, self.casting, self.loaded, self.pool, values)
-        return self.searched.prior(prior(self.casting, known, self.parents, self.costs))
+        told = self.searched.prior(prior(self.casting, known, self.parents, self.costs))
+        return replace(told, kinds=self.searched.kinds(self.casting.layers, self.parents))
 
     @property
     def likely(self) -> tuple[int, ...]:
@@ -65,7 +66,7 @@ class Material:
         """Return the first step of the search on these samples: of all, or of what is needed besides a ``base``."""
         known = self.prior(values)
         if base is not None:
-            return grow(self.subject.space, base, (*known.suspects, *known.ranking))
+            return grow(self.subject.space, base, known)
         return _step(self.strategy, self.subject.space, known)
 
 

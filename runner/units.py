@@ -34,6 +34,22 @@ class Units:
         """Return what is known beforehand of layers for their units."""
         return Prior(self.of(of_layers.suspects), self.of(of_layers.ranking))
 
+    def kinds(self, layers: tuple[Layer, ...], parents: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
+        """Return the searched units that play the same part: like operators between like ones, in each block."""
+        above: list[list[str]] = [[] for _ in layers]
+        below: list[list[str]] = [[] for _ in layers]
+        for index, makers in enumerate(parents):
+            for maker in makers:
+                above[index].append(layers[maker].op_type)
+                below[maker].append(layers[index].op_type)
+        found: dict[object, list[int]] = {}
+        for unit in self.searched:
+            part = [
+                (layers[at].op_type, tuple(sorted(above[at])), tuple(sorted(below[at]))) for at in self.members[unit]
+            ]
+            found.setdefault(tuple(part), []).append(unit)
+        return tuple(tuple(units) for units in found.values())
+
     def costs(self, of_layers: dict[int, float]) -> dict[int, float]:
         """Return what each unit costs, given the same of layers."""
         return {unit: sum(of_layers.get(layer, 0.0) for layer in self.members[unit]) for unit in self.searched}

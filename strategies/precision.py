@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from strategies.bisect import bisect
 from strategies.minimal import SMALL, explain, shrink
@@ -22,6 +23,8 @@ from strategies.space import Closure, Space
 from strategies.sweep import claim, sweep
 from strategies.trial import Trial
 
+WIDE = 32
+"""More elements than this are left out a kind at a time first."""
 FASTER = 4
 """By how much galloping grows: where rankings are bad, every step of it is lost."""
 
@@ -30,11 +33,13 @@ FASTER = 4
 class Prior:
     """What is known before the first question.
 
-    ``suspects``: elements that ranges say have to be raised. ``ranking``: all elements, the likeliest first.
+    ``suspects``: elements that ranges say have to be raised. ``ranking``: all elements, the likeliest first. ``kinds``:
+    elements that play the same part in a model, in each of its blocks.
     """
 
     suspects: tuple[int, ...] = ()
     ranking: tuple[int, ...] = ()
+    kinds: tuple[tuple[int, ...], ...] = ()
 
 
 def precision(space: Space, prior: Prior) -> Step:
@@ -42,7 +47,7 @@ def precision(space: Space, prior: Prior) -> Step:
     ranking = tuple(element for element in prior.ranking if element in space.position)
     ranking += tuple(element for element in space.order if element not in set(ranking))
     if not prior.suspects:
-        return _gallop(space, (), ranking, 1, _minimal)
+        return _gallop(space, (), ranking, 1, partial(_minimal, kinds=prior.kinds))
     suspects = Trial.of(prior.suspects)
     rest = tuple(element for element in ranking if element not in suspects.elements)
 
@@ -50,26 +55,31 @@ def precision(space: Space, prior: Prior) -> Step:
         if answer is Answer.YES:
             by_rank = tuple(element for element in ranking if element in suspects.elements)
             return _leave_out(space, suspects, tuple(reversed(by_rank)), 0)
-        return _gallop(space, prior.suspects, rest, 1, _minimal)
+        return _gallop(space, prior.suspects, rest, 1, partial(_minimal, kinds=prior.kinds))
 
     return Ask(suspects, then, "ranges", f"{len(suspects)} beyond the range", 0.8, left=len(suspects) + 1)
 
 
-def grow(space: Space, base: Trial, ranking: tuple[int, ...]) -> Step:
+def grow(space: Space, base: Trial, prior: Prior) -> Step:
     """Return the first step of a search for the least that has to be raised beside ``base``, if anything.
 
     ``base`` is not made smaller again: it stood other questions.
     """
-    rest = tuple(dict.fromkeys(element for element in (*ranking, *space.order) if element in space.position))
-    rest = tuple(element for element in rest if element not in base.elements)
+    rest = tuple(dict.fromkeys((*prior.suspects, *prior.ranking, *space.order)))
+    rest = tuple(element for element in rest if element in space.position and element not in base.elements)
 
     def end(found: tuple[int, ...]) -> Step:
         return Done(Trial.of((*base, *found)), Claim.GROWN)
 
     def minimal(space: Space, base: tuple[int, ...], ranking: tuple[int, ...], count: int) -> Step:
-        keep, last = Trial.of((*base, *ranking[:count])), ranking[count - 1]
-        inner = explain(space, (*base, last), True, ranking[: count - 1], lambda found: end((last, *found)))
-        return limited(inner if count > 1 else end((last,)), _most(space), lambda _, done: done or _look(keep))
+        keep, needed = Trial.of((*base, *ranking[:count])), (*base, ranking[count - 1])
+
+        def fine(left: tuple[int, ...]) -> Step:
+            found = (ranking[count - 1],)
+            return explain(space, needed, True, left, lambda more: end((*found, *more))) if left else end(found)
+
+        step = _coarse(space, needed, ranking[: count - 1], prior.kinds, fine)
+        return limited(step, _most(space), lambda _, done: done or _look(keep))
 
     def then(answer: Answer) -> Step:
         return Done(base, Claim.GROWN) if answer is Answer.YES else _gallop(space, tuple(base), rest, 1, minimal)
@@ -152,14 +162,54 @@ def _boundary(
     return Ask(trial, answered, "most error first", f"the first {middle}", left=(yes - no).bit_length())
 
 
-def _minimal(space: Space, base: tuple[int, ...], ranking: tuple[int, ...], count: int) -> Step:
+def _minimal(
+    space: Space, base: tuple[int, ...], ranking: tuple[int, ...], count: int, kinds: tuple[tuple[int, ...], ...]
+) -> Step:
     """Find a minimal set in a prefix whose last element is needed; give up where error adds up."""
     keep = Trial.of((*base, *ranking[:count]))
     needed = (ranking[count - 1],) if count else ()
     if len(keep) <= SMALL:
         return shrink(space, keep, needed, 0)
     rest = tuple(element for element in (*base, *ranking[:count]) if element not in needed)
-    return limited(_alone(space, needed, rest), _most(space), lambda _, done: done or _look(keep))
+    step = _coarse(space, needed, rest, kinds, partial(_alone, space, needed))
+    return limited(step, _most(space), lambda _, done: done or _look(keep))
+
+
+def _coarse(
+    space: Space,
+    needed: tuple[int, ...],
+    rest: tuple[int, ...],
+    kinds: tuple[tuple[int, ...], ...],
+    then: Callable[[tuple[int, ...]], Step],
+) -> Step:
+    """Leave out what is not needed of many elements a kind at a time; what is left of ``rest`` goes to ``then``."""
+    kind_of = {element: kind for kind, members in enumerate(kinds) for element in members}
+    groups: dict[object, list[int]] = {}
+    for element in rest:
+        groups.setdefault(kind_of.get(element, (element,)), []).append(element)
+    if len(rest) <= WIDE or 2 * len(groups) > len(rest):
+        return then(rest)
+    members = list(groups.values())
+
+    def of(found: Trial) -> Trial:
+        return space.close((*needed, *(element for group in found for element in members[group])))
+
+    def left(found: Trial) -> Step:
+        kept = {element for group in found for element in members[group]}
+        return then(tuple(element for element in rest if element in kept))
+
+    coarse = Space(tuple(range(len(members))))
+    step = explain(coarse, (), bool(needed), coarse.order, lambda found: Done(Trial.of(found), Claim.UNPROVEN))
+    return _translated(step, of, left)
+
+
+def _translated(step: Step, of: Callable[[Trial], Trial], then: Callable[[Trial], Step]) -> Step:
+    """Put the questions of a step in other words; its end goes to ``then``."""
+    if isinstance(step, Done):
+        return then(step.trial or Trial.of([]))
+    assert isinstance(step, Ask)
+    answered = step.then
+    return replace(step, trial=of(step.trial), then=lambda answer: _translated(answered(answer), of, then))
 
 
 def _most(space: Space) -> int:
