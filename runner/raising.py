@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from runner import casting as casts
-from runner import stale
+from runner import harm, stale
 from runner.drift import Row, layer_errors
 from runner.ending import Ending
 from runner.errors import CannotJudge, UsageError
@@ -91,7 +91,8 @@ def run(job: Job, parts: Parts) -> Summary:
     for warning in (*casting.warnings, *_out_of_range(casting)):
         log.warning("%s", warning)
     handed = HandOver(settings.result, job.folder, job.tools.at, loaded.store)
-    with parts.judge(job, subject, loaded) as judge:
+    looking = harm.looking(job, casting, loaded.store)
+    with parts.judge(looking, subject, loaded) as judge:
         stale.drop(job.folder, used(settings, job.tools.at))
         doubt = Trust(settings.checker.flaky, settings.checker.max_wrong)
         step = _step(strategy, space, prior(casting, known, parents, costs))
@@ -116,6 +117,8 @@ def run(job: Job, parts: Parts) -> Summary:
         summary = _answered(summary, ending, subject, casting)
         if ending.trial is not None and ending.standing:
             told = gain(strategy, casting, known, loaded, ending.trial)
+            told, warnings = harm.named(looking, casting, loaded.store, samples, ending.trial, told)
+            summary = replace(summary, warnings=(*summary.warnings, *warnings))
             rows: list[Row] = []
             if strategy.layer_errors and ending.status != "interrupted":
                 place = job.folder / "values" / "drift"

@@ -50,6 +50,7 @@ FLOORS = {
     "runner.casting": 3,
     "runner.drift": 3,
     "runner.gain": 3,
+    "runner.harm": 4,
     "runner.prior": 3,
     "runner.raised": 3,
     "runner.restoring": 3,

@@ -1,8 +1,8 @@
 """Infinities that low precision makes inside a model, and whether what reads them is wrong.
 
-The model is run as `rounding` rewrites it. The first run only asks whether any tensor is not finite; where none is, that
-is all. The second has, beside each tensor that is not finite, what it would be without the overflow, and tells where
-values that are finite again are wrong: see `shadows`.
+The model is run as `rounding` rewrites it. The first run only asks whether all tensors are finite; where they are, that
+is all. The second has, beside each that is not, what it would be without that, and tells where values that are finite
+again are wrong: see `shadows`.
 """
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
@@ -17,8 +17,9 @@ from runner.backends.arrays import to_array
 from runner.backends.errors import StageError
 from runner.backends.gauges import UNMEASURED, Gauge, led_out
 from runner.backends.introduced import session_of
+from runner.backends.named import RAW, WIDE, plain, prefixes
 from runner.backends.rounding import rewritten
-from runner.backends.shadows import NEAR, SMALLEST, Shadows, prefixes
+from runner.backends.shadows import NEAR, SMALLEST, Shadows
 
 _FLOAT, _INT64 = 1, 7
 
@@ -31,12 +32,13 @@ def prepare(args: Dict[str, Any]) -> None:
 def overflow(args: Dict[str, Any]) -> Dict[str, Any]:
     """Return ``tensors``: those that rounding makes infinite, in the model's order.
 
-    ``args``: ``model`` (its low tensors have low types in the file), ``rounding`` (on, strict), ``samples``: [{input:
-    path}]. Of each tensor: ``graph`` (its number in reading order, outer ones first), ``tensor``, ``node`` (the path of
-    what makes it), ``op``, ``largest`` (the largest magnitude that became infinite), ``harm`` (null; or ``node``,
-    ``op``, ``error``, ``made`` and ``right`` of the first finite values that are wrong), ``absorbed_by`` (paths of nodes
-    that read it, or what became infinite by it, and make what is right all the same), ``unknown`` (why harm is not
-    known where something that reads it could not be followed; else null), ``output`` (it arrives at an output of the
+    ``args``: ``model`` (its low tensors have low types in the file), ``high`` (the same with nothing low, or null),
+    ``rounding`` (on, strict), ``samples``: [{input: path}]. Of each tensor: ``graph`` (its number in reading order,
+    outer ones first), ``tensor``, ``node`` (the path of what makes it), ``op``, ``largest`` (the largest magnitude that
+    is not finite here), ``made`` (it is not finite before it is rounded either), ``harm`` (null; or ``node``, ``op``,
+    ``error``, ``made`` and ``right`` of the first finite values that are wrong), ``absorbed_by`` (paths of nodes that
+    read it, or what is not finite by it, and make what is right all the same), ``unknown`` (the path of a node that
+    reads it and cannot be followed, so that harm is not known; else null), ``output`` (it arrives at an output of the
     model). Raises StageError (load, infer) where the model cannot be run so, and ValueError for a model with functions.
     """
     import onnx
@@ -51,20 +53,25 @@ def overflow(args: Dict[str, Any]) -> Dict[str, Any]:
     session = session_of(first, path)
     bad = []
     for sample in args["samples"]:
-        found = _measured(session, gauges, sample)
+        found = _measured(session, gauges, sample, {})
         bad.append({str(gauge.of) for gauge in gauges if _is_broken(found[gauge.name])})
     suspects: Set[str] = set().union(*bad)
     if not suspects:
         return {"tensors": []}
     del session, first
-    shadows = Shadows(types, list(prefixes(model.graph)), suspects)
+    samples = [sample for sample, broken in zip(args["samples"], bad) if broken]  # noqa: B905 - as many; see above
+    good = _good(args.get("high"), sorted(_born(model.graph, suspects)), samples)
+    # as many of each sample
+    fed = {name: f"winnow__good_{number}" for number, name in enumerate(good[0])}
+    model.graph.input.extend(onnx.helper.make_tensor_value_info(name, _FLOAT, None) for name in fed.values())
+    shadows = Shadows(types, list(prefixes(model.graph)), suspects, fed)
     gauges = shadows.cast(model.graph)
     _add_constants(model, gauges)
     session = session_of(model, path)
     told = _Told(shadows)
-    for sample, broken in zip(args["samples"], bad):  # noqa: B905 - equally long; runs on older interpreters too
-        if broken:
-            told.hear(gauges, _measured(session, gauges, sample))
+    for sample, values in zip(samples, good):  # noqa: B905 - see above
+        more = {fed[name]: value for name, value in values.items()}
+        told.hear(gauges, _measured(session, gauges, sample, more))
     return {"tensors": told.tensors()}
 
 
@@ -109,6 +116,7 @@ class _Told:
                     "tensor": root.tensor,
                     "node": root.node,
                     "op": root.op,
+                    "made": root.made,
                     "largest": _plain(self._largest[number]),
                     "harm": harm,
                     "absorbed_by": list(ends),
@@ -124,10 +132,11 @@ def _gauged(graph: Any, numbers: Iterator[int], types: Sequence[Mapping[str, int
     from onnx import helper
 
     number = next(numbers)
-    gauges, added = [], []
+    gauges: List[Gauge] = []
+    added = []
     for node in list(graph.node):
         for name in node.output:
-            if name.endswith("__raw") or types[number].get(name) != _FLOAT:
+            if name.endswith(RAW) or types[number].get(name) != _FLOAT:
                 continue
             stem = f"winnow__{number}_{len(gauges)}"
             added.append(helper.make_node("Sub", [name, name], [f"{stem}__zero"]))
@@ -158,15 +167,52 @@ def _add_constants(model: Any, gauges: Sequence[Gauge]) -> None:
         model.graph.output.append(helper.make_empty_tensor_value_info(gauge.name))
 
 
-def _measured(session: Any, gauges: Sequence[Gauge], sample: Mapping[str, str]) -> Dict[str, Any]:
+def _born(graph: Any, suspects: Set[str]) -> Set[str]:
+    """Return the top-level tensors that are not finite although what they are made of is."""
+    found = set()
+    for node in graph.node:
+        if not any(f"0/{name}" in suspects for name in node.input):
+            finals = {name: f"{plain(name)}{WIDE}" if name.endswith(RAW) else name for name in node.output}
+            found |= {plain(name) for name, final in finals.items() if f"0/{final}" in suspects}
+    return found
+
+
+def _good(path: Any, names: Sequence[str], samples: Sequence[Mapping[str, str]]) -> List[Dict[str, Any]]:
+    """Return what float tensors are in high precision, for each sample."""
+    import onnx
+
+    if not path or not names:
+        return [{} for _ in samples]
+    model = onnx.load(path, load_external_data=False)
+    made = {name for node in model.graph.node for name in node.output}
+    wanted = [name for name in names if name in made]
+    there = {value.name for value in model.graph.output}
+    for name in wanted:
+        if name not in there:
+            model.graph.output.append(onnx.helper.make_empty_tensor_value_info(name))
+    session = session_of(model, path)
+    floats = {value.name for value in session.get_outputs() if value.type == "tensor(float)"}
+    wanted = [name for name in wanted if name in floats]
+    return [_run(session, wanted, sample, {}) for sample in samples]
+
+
+def _measured(
+    session: Any, gauges: Sequence[Gauge], sample: Mapping[str, str], more: Mapping[str, Any]
+) -> Dict[str, Any]:
     """Return what each gauge shows on one sample, one number for each time that it was passed by."""
+    values = _run(session, [gauge.name for gauge in gauges], sample, more)
+    return {name: value.reshape(-1) for name, value in values.items()}
+
+
+def _run(session: Any, names: Sequence[str], sample: Mapping[str, str], more: Mapping[str, Any]) -> Dict[str, Any]:
     fed = {value.name for value in session.get_inputs()}
     feeds = {name: to_array(tensors.read(place)) for name, place in sample.items() if name in fed}
+    if not names:
+        return {}
     try:
-        values = session.run([gauge.name for gauge in gauges], feeds)
+        return dict(zip(names, session.run(list(names), {**feeds, **more})))  # noqa: B905 - as many as are asked for
     except Exception as error:
         raise StageError("infer", type(error).__name__, str(error)) from error
-    return {gauge.name: value.reshape(-1) for gauge, value in zip(gauges, values)}  # noqa: B905 - see above
 
 
 def _is_broken(values: Any) -> bool:

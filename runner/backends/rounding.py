@@ -45,8 +45,8 @@ def rewritten(model: Any, *, strict: bool = False) -> List[Dict[str, int]]:
 def session(path: str, *, strict: bool = False) -> Any:
     """Return an ``onnxruntime.InferenceSession`` of a model file that rounds after every operator of a low precision.
 
-    ``strict``: inside reductions and norms too. For functions of the user's: ``from runner.backends.rounding import session``. Raises what the runtime raises, and
-    ValueError for a model with functions.
+    ``strict``: inside reductions and norms too. For functions of the user's: ``from runner.backends.rounding import
+    session``. Raises what the runtime raises, and ValueError for a model with functions.
     """
     import onnx  # noqa: PLC0415 - a runtime is imported when it is used
     import onnxruntime  # noqa: PLC0415

@@ -1,20 +1,22 @@
 """Shadows of tensors that overflow: what they would hold without that, and what nodes that read them would make then.
 
-The shadow of a tensor that rounding made infinite has the unrounded value there, and the tensor's own elsewhere. Each
-node that reads a tensor with a shadow gets a copy that reads shadows. Where the node makes something that is not finite,
-the copy's value is the shadow of that, and goes on; where it makes something finite, the two are compared: they agree
-where the infinity is absorbed (tanh, a mask before a softmax), else what the node makes is the first wrong value.
+The shadow of a tensor that rounding made infinite has the unrounded value there, and the tensor's own elsewhere. Where a
+tensor is not finite although what it comes from is (a division by what became zero), the value in high precision is
+taken. Each node that reads a tensor with a shadow gets a copy that reads shadows. Where the node makes something that is not
+finite, the copy's value is the shadow of that, and goes on; where it makes something finite, the two are compared: they
+agree where the infinity is absorbed (tanh, a mask before a softmax), else the node makes the first wrong value.
 """
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
 # ruff: noqa: UP006, UP035, PLC0415
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, Sequence, Set, Tuple
 
 from runner.backends.gauges import Gauge, led_out
-from runner.backends.lowering import INSIDE, LOW
+from runner.backends.lowering import LOW
+from runner.backends.named import RAW, WIDE, bodies, plain, shown
 
 _FLOAT = 1
 _COMPARED = (_FLOAT, 2, 3, 4, 5, 6, 7, 9, 11, 12, 13)
@@ -23,17 +25,17 @@ _WITHOUT_SHADOW = ("NonZero", "NonMaxSuppression", "Unique", "Compress", "Range"
 """Operators that make another shape of other values, or another draw each time: there is nothing to compare."""
 NEAR, SMALLEST = 2.0**-8, 2.0**-24
 """What makes no difference: a few roundings, or less than the smallest number of float16."""
-_RAW, _WIDE = "__raw", "__wide"
 
 
 @dataclass(frozen=True)
 class Root:
-    """A tensor that rounding makes infinite."""
+    """A tensor that rounding makes infinite; ``made``: that is not finite before it is rounded."""
 
     graph: int
     tensor: str
     node: str
     op: str
+    made: bool
 
 
 @dataclass(frozen=True)
@@ -52,24 +54,19 @@ class _Shadow:
     roots: FrozenSet[int]
 
 
-def prefixes(graph: Any, prefix: str = "") -> Iterator[str]:
-    """Yield the path of the owner of each graph, as reports name it, in reading order."""
-    yield prefix
-    for node in graph.node:
-        for name, body in _bodies(node):
-            yield from prefixes(body, f"{prefix}{_shown(node)}.{name}/")
-
-
 class Shadows:
     """Adds shadows to a model that was rewritten to round, and collects what they tell.
 
     ``types`` and ``owners``: of each graph, in reading order. ``suspects``: "GRAPH/TENSOR" of all tensors that are not
-    finite. ``unknown``: roots that something reads which cannot be followed, and what. ``handed``: roots that arrive at
-    an output of the model.
+    finite. ``good``: inputs of the model that hold what top-level tensors are in high precision, by their name.
+    ``unknown``: roots that something reads which cannot be followed, and what. ``handed``: roots that arrive at an
+    output of the model.
     """
 
-    def __init__(self, types: Sequence[Mapping[str, int]], owners: Sequence[str], suspects: Set[str]) -> None:
-        self.types, self.owners, self.suspects = types, owners, suspects
+    def __init__(
+        self, types: Sequence[Mapping[str, int]], owners: Sequence[str], suspects: Set[str], good: Mapping[str, str]
+    ) -> None:
+        self.types, self.owners, self.suspects, self.good = types, owners, suspects, good
         self.roots: List[Root] = []
         self.readers: List[Reader] = []
         self.unknown: Dict[int, str] = {}
@@ -84,7 +81,7 @@ class Shadows:
         scope = _Scope(self, graph, next(self._numbers), {})
         scope.walk(self._numbers)
         for value in graph.output:
-            found = scope.shadow.get(f"{value.name}{_WIDE}") or scope.shadow.get(value.name)
+            found = scope.shadow.get(f"{value.name}{WIDE}") or scope.shadow.get(value.name)
             self.handed |= found.roots if found else set()
         return scope.gauges
 
@@ -119,10 +116,13 @@ class _Scope:
                 narrow[node.output[0]] = node.input[0]
             elif node.op_type == "Cast" and node.input[0] in narrow:
                 self._rounding(narrow[node.input[0]], node.output[0], makers)
-            elif any(True for _ in _bodies(node)):
+            elif any(True for _ in bodies(node)):
                 self._owned(node, numbers)
             else:
                 self._reader(node)
+                for name in node.output:
+                    if name and self._final(name) == name:
+                        self._born(name, node)
         del self._graph.node[:]
         self._graph.node.extend([*self._nodes, *self._later])
 
@@ -131,18 +131,30 @@ class _Scope:
     def _rounding(self, raw: str, wide: str, makers: Mapping[str, Any]) -> None:
         if not self._is_suspect(wide) or raw not in makers:
             return
-        before, maker = self.shadow.get(raw), makers[raw]
-        root = len(self._all.roots)
-        # a cast is called by what it casts
-        name = (maker.input[0] if maker.op_type == "Cast" else raw).replace(_WIDE, "").replace(_RAW, "")
-        name = name.partition(INSIDE)[0]
-        self._all.roots.append(Root(self._number, name, self._path(maker), maker.op_type))
-        finite = self._finite(wide)
-        new = self._add("And", [self._finite(raw), self._add("Not", [finite])])
-        size = self._add("Where", [new, self._add("Abs", [raw]), "winnow__none"])
-        self._gauge("largest", root, self._add("ReduceMax", [self._flat(size)], keepdims=0))
-        name = self._add("Where", [finite, wide, before.name if before else raw])
+        self._born(raw, makers[raw])
+        before = self.shadow.get(raw)
+        root = self._root(makers[raw], raw, (raw, wide), made=False)
+        name = self._add("Where", [self._finite(wide), wide, before.name if before else raw])
         self.shadow[wide] = _Shadow(name, (before.roots if before else frozenset()) | {root})
+
+    def _born(self, name: str, maker: Any) -> None:
+        """Give a tensor that comes from nothing but finite ones a shadow, if it is known what it should be."""
+        good = self._all.good.get(plain(name)) if self._number == 0 else None
+        if good and name not in self.shadow and self._is_suspect(self._final(name)):
+            root = self._root(maker, name, (good, name), made=True)
+            shadow = self._add("Where", [self._finite(name), name, good])
+            self.shadow[name] = _Shadow(shadow, frozenset([root]))
+
+    def _root(self, maker: Any, name: str, values: Tuple[str, str], *, made: bool) -> int:
+        """Note where the first of two values is finite and the second is not."""
+        root, (right, found) = len(self._all.roots), values
+        # a cast is called by what it casts
+        called = plain(maker.input[0] if maker.op_type == "Cast" else name)
+        self._all.roots.append(Root(self._number, called, self._path(maker), maker.op_type, made))
+        new = self._add("And", [self._finite(right), self._add("Not", [self._finite(found)])])
+        size = self._add("Where", [new, self._add("Abs", [right]), "winnow__none"])
+        self._gauge("largest", root, self._add("ReduceMax", [self._flat(size)], keepdims=0))
+        return root
 
     def _reader(self, node: Any) -> None:
         read = [self.shadow[name] for name in node.input if name in self.shadow]
@@ -167,9 +179,8 @@ class _Scope:
             self._compare(node, name, other, final, roots, ends=not suspect)
             if not suspect:
                 continue
-            if final == name:
-                other = self._add("Where", [self._finite(name), name, other])
-            self.shadow[name] = _Shadow(other, roots)
+            shadow = other if final != name else self._add("Where", [self._finite(name), name, other])
+            self.shadow[name] = _Shadow(shadow, roots)
 
     def _compare(self, node: Any, name: str, other: str, final: str, roots: FrozenSet[int], *, ends: bool) -> None:
         reader = len(self._all.readers)
@@ -244,11 +255,11 @@ class _Scope:
 
     def _final(self, name: str) -> str:
         """Return the name under which others read what a node makes."""
-        wide = f"{name[: -len(_RAW)]}{_WIDE}"
-        return wide if name.endswith(_RAW) and wide in self._types else name
+        wide = f"{name[: -len(RAW)]}{WIDE}"
+        return wide if name.endswith(RAW) and wide in self._types else name
 
     def _path(self, node: Any) -> str:
-        return self._owner + _shown(node)
+        return self._owner + shown(node)
 
     def _name(self) -> str:
         return f"winnow__shadow_{self._number}_{next(self._names)}"
@@ -267,17 +278,3 @@ class _Scope:
 
     def _gauge(self, kind: str, of: int, value: str) -> None:
         self.gauges.append(Gauge(self._add("Reshape", [value, "winnow__one"]), kind, of))
-
-
-def _bodies(node: Any) -> Iterator[Tuple[str, Any]]:
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.name, attribute.g
-        for number, body in enumerate(attribute.graphs):
-            yield f"{attribute.name}[{number}]", body
-
-
-def _shown(node: Any) -> str:
-    """Return what a node was called before the model was rewritten: its name, else its first output."""
-    name = str(node.name or next((name for name in node.output if name), node.op_type))
-    return (name if node.name or not name.endswith(_RAW) else name[: -len(_RAW)]).partition(INSIDE)[0]
