@@ -26,14 +26,20 @@ log = logging.getLogger(__name__)
 
 
 class Question:
-    """Asks, doubts and hands over. ``names``: of the low type and of the high one."""
+    """Asks, doubts and hands over. ``names``: of the low type and of the high one.
 
-    def __init__(self, judge: Judge, inquiry: Inquiry, handed: HandOver, doubt: Trust, names: tuple[str, str]) -> None:
+    ``emulated``: how low precision is emulated, for messages; empty: it is not.
+    """
+
+    def __init__(
+        self, judge: Judge, inquiry: Inquiry, handed: HandOver, doubt: Trust, names: tuple[str, str], emulated: str = ""
+    ) -> None:
         self.judge = judge
         self.inquiry = inquiry
         self.handed = handed
         self.doubt = doubt
         self.low, self.high = names
+        self.emulated = f" ({emulated})" if emulated else ""
         self._worst: Verdict | None = None
 
     def preflight(self) -> Ending | None:
@@ -47,7 +53,8 @@ class Question:
         if self.doubt.mode is Flaky.always and self.doubt.rates is None:
             self._measure(ContradictionError("checker.flaky=always"))
         if worst.outcome is Outcome.PASS and self.doubt.rates is None and self._lowest_handed_over():
-            message = f"everything passes in {self.low}: no node has to be in {self.high}; the model is {MIXED}.onnx"
+            message = f"everything passes in {self.low}{self.emulated}: no node has to be in {self.high}; the model is "
+            message += f"{MIXED}.onnx"
             return Ending("nothing_to_find", 4, message, standing=Standing(self.judge, LOWEST))
         log.info("everything in %s fails (%s)", self.low, worst.signature)
         self.inquiry.note(whole, Answer.YES)

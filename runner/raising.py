@@ -103,6 +103,7 @@ def run(job: Job, parts: Parts) -> Summary:
             handed,
             doubt,
             (_QUANTIZED if casting.quantized else strategy.low.value, strategy.high.value),
+            _emulated(settings),
         )
         try:
             ending = question.preflight() or (_planned(inquiry) if settings.plan else question.answer())
@@ -126,6 +127,18 @@ def run(job: Job, parts: Parts) -> Summary:
             summary = replace(summary, precision={**told, **_written(job, rows, question.low)})
         write_bundle(settings, job.folder, summary, job.tools.cwd, job.command, None)
     return summary
+
+
+def _emulated(settings: Settings) -> str:
+    """Say in which emulation low precision is judged; nothing where a runtime or the user's own check judges."""
+    if not isinstance(settings.target, OnnxRuntimeBackend) or settings.checker.name in _OWN_WAYS:
+        return ""
+    told = {
+        Rounding.on: "emulated: tensors are rounded as they are made; target.rounding=strict also rounds inside "
+        "reductions and norms",
+        Rounding.strict: "emulated strictly: tensors are rounded as they are made, and inside reductions and norms",
+    }
+    return told.get(settings.target.rounding, "")
 
 
 def _is_ranked(strategy: PrecisionSettings) -> bool:

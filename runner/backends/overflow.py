@@ -89,8 +89,8 @@ class _Told:
         for gauge in gauges:
             number = int(gauge.of)
             if gauge.kind == "largest":
-                largest = max(values[gauge.name].tolist(), default=0.0)
-                self._largest[number] = max(self._largest.get(number, 0.0), largest)
+                largest = max(values[gauge.name].tolist(), default=UNMEASURED)
+                self._largest[number] = max(self._largest.get(number, UNMEASURED), largest)
             else:
                 readers.setdefault(number, {})[gauge.kind] = values[gauge.name]
         for number, shown in readers.items():
@@ -103,7 +103,7 @@ class _Told:
         """Return what `overflow` does."""
         shadows, found = self._shadows, []
         for number, root in enumerate(shadows.roots):
-            if not self._largest.get(number):
+            if self._largest.get(number, UNMEASURED) == UNMEASURED:
                 continue
             readers = [one for one in enumerate(shadows.readers) if number in one[1].roots]
             wrong = next((one for one in readers if one[0] in self._worst), None)
@@ -160,8 +160,8 @@ def _add_constants(model: Any, gauges: Sequence[Gauge]) -> None:
 
     for name, value in (("one", 1), ("flat", -1)):
         model.graph.initializer.append(helper.make_tensor(f"winnow__{name}", _INT64, [1], [value]))
-    model.graph.initializer.append(helper.make_tensor("winnow__zero", _FLOAT, [1], [0.0]))
-    for name, number in (("none", 0.0), ("infinity", math.inf), ("near", NEAR), ("smallest", SMALLEST)):
+    ends = ("zero", 0.0), ("nowhere", UNMEASURED)
+    for name, number in (*ends, ("infinity", math.inf), ("near", NEAR), ("smallest", SMALLEST)):
         model.graph.initializer.append(helper.make_tensor(f"winnow__{name}", _FLOAT, [], [number]))
     for gauge in gauges:
         model.graph.output.append(helper.make_empty_tensor_value_info(gauge.name))

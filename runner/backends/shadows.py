@@ -1,10 +1,10 @@
 """Shadows of tensors that overflow: what they would hold without that, and what nodes that read them would make then.
 
-The shadow of a tensor that rounding made infinite has the unrounded value there, and the tensor's own elsewhere. Where a
-tensor is not finite although what it comes from is (a division by what became zero), the value in high precision is
-taken. Each node that reads a tensor with a shadow gets a copy that reads shadows. Where the node makes something that is not
-finite, the copy's value is the shadow of that, and goes on; where it makes something finite, the two are compared: they
-agree where the infinity is absorbed (tanh, a mask before a softmax), else the node makes the first wrong value.
+The shadow of a tensor that rounding made infinite has the unrounded value there, and the tensor's own elsewhere. Where
+a tensor is not finite although what it comes from is (a division by what became zero), the value in high precision is
+taken. Each node that reads a tensor with a shadow gets a copy that reads shadows. Where the node makes something that
+is not finite, the copy's value is the shadow of that, and goes on; where it makes something finite, the two are
+compared: they agree where the infinity is absorbed (tanh, a mask before a softmax), else the value is a wrong one.
 """
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
@@ -152,8 +152,8 @@ class _Scope:
         called = plain(maker.input[0] if maker.op_type == "Cast" else name)
         self._all.roots.append(Root(self._number, called, self._path(maker), maker.op_type, made))
         new = self._add("And", [self._finite(right), self._add("Not", [self._finite(found)])])
-        size = self._add("Where", [new, self._add("Abs", [right]), "winnow__none"])
-        self._gauge("largest", root, self._add("ReduceMax", [self._flat(size)], keepdims=0))
+        size = self._flat(self._add("Where", [new, self._add("Abs", [right]), "winnow__nowhere"]), "winnow__nowhere")
+        self._gauge("largest", root, self._add("ReduceMax", [size], keepdims=0))
         return root
 
     def _reader(self, node: Any) -> None:
@@ -196,7 +196,7 @@ class _Scope:
         wrong = self._add("And", [self._finite(final), self._finite(right)])
         wrong = self._add("And", [wrong, self._add("Greater", [distance, allowed])])
         error = self._add("Div", [distance, self._add("Add", [size, "winnow__smallest"])])
-        error = self._flat(self._add("Where", [wrong, error, "winnow__none"]))
+        error = self._flat(self._add("Where", [wrong, error, "winnow__zero"]))
         worst = self._add("ArgMax", [error], axis=0, keepdims=1)
         for kind, values in (("error", error), ("made", self._flat(made)), ("right", self._flat(right))):
             self._gauge(kind, reader, self._add("Gather", [values, worst]))
@@ -272,9 +272,10 @@ class _Scope:
     def _finite(self, name: str) -> str:
         return self._add("Less", [self._add("Abs", [name]), "winnow__infinity"])
 
-    def _flat(self, name: str) -> str:
-        """Return values in one row, and a zero behind them: there may be none."""
-        return self._add("Concat", [self._add("Reshape", [name, "winnow__flat"]), "winnow__zero"], axis=0)
+    def _flat(self, name: str, end: str = "winnow__zero") -> str:
+        """Return values in one row, and one more behind them: there may be none."""
+        end = self._add("Reshape", [end, "winnow__one"])
+        return self._add("Concat", [self._add("Reshape", [name, "winnow__flat"]), end], axis=0)
 
     def _gauge(self, kind: str, of: int, value: str) -> None:
         self.gauges.append(Gauge(self._add("Reshape", [value, "winnow__one"]), kind, of))
