@@ -57,7 +57,7 @@ def named(
     """
     low = str(told["low"])
     warnings = list(job.checker.warnings) if isinstance(job.checker, OverflowCheck) else []
-    found: list[Mapping[str, Any]] | None = []
+    found: list[Mapping[str, Any]] | None = None if warnings else []
     path = job.folder / f"{MIXED}.onnx"
     if not casting.quantized and path.is_file() and not warnings:
         found, _, why = overflows(job.settings, job.tools, path, samples, _high(job, casting, store))
@@ -65,8 +65,7 @@ def named(
     epsilons = list(_epsilons(casting, raised))
     zeroed = _zeroed(casting, raised, {one["constant"] for one in epsilons})
     warnings += [*_overflowing(found or (), low), *_vanishing(epsilons, zeroed, low)]
-    more = {"overflows": None if warnings and found is None else found, "flushed_epsilons": epsilons, "zeroed": zeroed}
-    return {**told, **more}, tuple(warnings)
+    return {**told, "overflows": found, "flushed_epsilons": epsilons, "zeroed": zeroed}, tuple(warnings)
 
 
 def _overflowing(found: Sequence[Mapping[str, Any]], low: str) -> Iterator[str]:

@@ -23,6 +23,11 @@ _COMPARED = (_FLOAT, 2, 3, 4, 5, 6, 7, 9, 11, 12, 13)
 _OWNERS = ("If", "Loop", "Scan")
 _WITHOUT_SHADOW = ("NonZero", "NonMaxSuppression", "Unique", "Compress", "Range", "Bernoulli", "Multinomial", "Dropout")
 """Operators that make another shape of other values, or another draw each time: there is nothing to compare."""
+_MOVES = (
+    *("Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile"),
+    *("Transpose", "Unsqueeze"),
+)
+"""Operators that make no new values: what is finite behind them was right before."""
 NEAR, SMALLEST = 2.0**-8, 2.0**-24
 """What makes no difference: a few roundings, or less than the smallest number of float16."""
 
@@ -104,6 +109,7 @@ class _Scope:
         self.gauges: List[Gauge] = []
         self._nodes: List[Any] = []
         self._later: List[Any] = []  # reads what is made further down
+        self._finites: Dict[str, str] = {}
         self._names = iter(range(1 << 30))
 
     def walk(self, numbers: Iterator[int]) -> None:
@@ -164,6 +170,9 @@ class _Scope:
         if node.op_type in _WITHOUT_SHADOW or node.op_type.startswith("Random") or not set(types) <= set(_COMPARED):
             self._all.lose(read, self._path(node))
             return
+        moves = node.op_type in _MOVES and not node.domain
+        if moves and not any(self._is_suspect(self._final(name)) for name in node.output):
+            return
         roots: FrozenSet[int] = frozenset().union(*(shadow.roots for shadow in read))
         copy = type(node)()
         copy.CopyFrom(node)
@@ -176,7 +185,8 @@ class _Scope:
                 continue
             final = self._final(name)
             suspect = self._is_suspect(final)
-            self._compare(node, name, other, final, roots, ends=not suspect)
+            if not moves:
+                self._compare(node, name, other, final, roots, ends=not suspect)
             if not suspect:
                 continue
             shadow = other if final != name else self._add("Where", [self._finite(name), name, other])
@@ -270,7 +280,10 @@ class _Scope:
         return output
 
     def _finite(self, name: str) -> str:
-        return self._add("Less", [self._add("Abs", [name]), "winnow__infinity"])
+        known = self._finites.get(name) or self._add("Less", [self._add("Abs", [name]), "winnow__infinity"])
+        if self._nodes is not self._later:
+            self._finites[name] = known
+        return known
 
     def _flat(self, name: str, end: str = "winnow__zero") -> str:
         """Return values in one row, and one more behind them: there may be none."""

@@ -23,6 +23,10 @@ from strategies.outcome import Outcome
 log = logging.getLogger(__name__)
 
 
+PATIENCE = 600.0
+"""Seconds for a look inside where checks may take as long as they want: a model for a GPU may be too slow here."""
+
+
 class OverflowCheck:
     """Judges as ``checker`` does, and fails what passes with an overflow that does harm.
 
@@ -117,7 +121,7 @@ def overflows(
         "samples": [{name: str(feed.path) for name, feed in sample.feeds.items()} for sample in samples],
     }
     limits = settings.workers
-    reply = tools.pool.call("overflow", args, timeout=limits.timeout, memory_mb=limits.memory_mb)
+    reply = tools.pool.call("overflow", args, timeout=limits.timeout or PATIENCE, memory_mb=limits.memory_mb)
     if reply.value is None:
         return None, reply.seconds, reply.failure.message[:400] if reply.failure else str(reply.death)
     return reply.value["tensors"], reply.seconds, ""
