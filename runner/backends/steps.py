@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 FLOAT, INT64 = 1, 7
 INSIDE = "__inside_"
@@ -14,7 +14,7 @@ _UNKNOWN_LEVELS, _MOST_LEVELS = 10, 16
 """How often pairs are added where the length is not known (1024 values; what is left is added at once), and at most."""
 _END = 1 << 62
 
-Dims = List[int | None]
+Dims = List[Optional[int]]  # noqa: UP045 - an alias is evaluated
 
 
 class Known:

@@ -132,3 +132,17 @@ def test_natural_failures(tmp_path: Path, case: str) -> None:
     run = winnow("strategy=precision", *given, "checker=compare", "checker.metric=scale", folder=tmp_path / "run")
     assert run.code == 0, run.output
     assert run.result["precision"]["overflows"] == []
+
+
+def test_a_model_that_cannot_be_looked_into(tmp_path: Path) -> None:
+    """The check's own word counts then, and it is said once."""
+    text = RMS.replace('"": 18', '"": 18, "of.mine": 1').replace("y = Add(x, little)", "y = of.mine.Own(little)")
+    command = f"checker.command={[sys.executable, '-c', 'pass', '{model}']}"
+    onnx.save(parser.parse_model(text), str(tmp_path / "net.onnx"))
+    np.savez(tmp_path / "given.npz", x=np.array(LARGE, np.float32))
+    given = (f"model={tmp_path / 'net.onnx'}", "inputs=files", f"inputs.path={tmp_path / 'given.npz'}")
+    run = winnow("strategy=precision", *given, "checker=command", command, folder=tmp_path / "run")
+    assert run.code == 4, run.output
+    assert run.output.count("is not looked at") == 1
+    assert run.result["precision"]["overflows"] is None
+    assert any("is not looked at" in warning for warning in run.result["warnings"])
