@@ -255,7 +255,8 @@ def _judge(job: Job, subject: Subject, loaded: Loaded | None) -> Iterator[Judge]
     nouns = {SubjectKind.precision: "raised", SubjectKind.engine: "builds", SubjectKind.tactics: "tactics"}
     noun = nouns.get(settings.strategy.subject, "nodes" if loaded else "iterations")
     # a live view would swallow the question that is put to a person
-    watcher = LogObserver(noun) if isinstance(job.checker, InteractiveCheck) else observer(noun=noun)
+    asked = isinstance(getattr(job.checker, "checker", job.checker), InteractiveCheck)
+    watcher = LogObserver(noun) if asked else observer(noun=noun)
 
     def report(iteration: int, phase: str, label: str, trial: Trial, verdict: Verdict, left: int | None) -> None:
         reason = verdict.reason if verdict.outcome is Outcome.UNRESOLVED else ""

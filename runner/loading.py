@@ -166,7 +166,8 @@ def _hides_rounding(settings: Settings, graph: Graph) -> bool:
         return False
     low = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
     stored = any(getattr(tensor, "data_type", 0) in low for tensor in graph.initializers.values())
-    return stored and target.rounding is not Rounding.on and target.providers == ["CPUExecutionProvider"]
+    shown = target.rounding in (Rounding.on, Rounding.strict)
+    return stored and not shown and target.providers == ["CPUExecutionProvider"]
 
 
 def _inferred(

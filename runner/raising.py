@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from runner import stale
+from runner import harm, stale
 from runner.drift import Row, layer_errors
 from runner.ending import Ending
 from runner.errors import CannotJudge
@@ -79,7 +79,9 @@ def run(job: Job, parts: Parts) -> Summary:
     loaded = material.loaded
     handed = HandOver(settings.result, job.folder, job.tools.at, loaded.store)
     doubt = _trust(settings, strategy)
-    words = Words(_QUANTIZED if material.casting.quantized else strategy.low.value, strategy.high.value)
+    low = _QUANTIZED if material.casting.quantized else strategy.low.value
+    words = Words(low, strategy.high.value, _emulated(settings))
+    looking = harm.looking(job, material)
     steady = _is_steady(job, loaded)
 
     def ask(judge: Judge, base: Trial | None, values: tuple[Values, ...], fails_low: Verdict | None) -> Question:
@@ -87,7 +89,7 @@ def run(job: Job, parts: Parts) -> Summary:
         inquiry = Inquiry(judge, doubt, lambda told: Search(judge.subject.space, step, told), parts.means(job))
         return Question(judge, inquiry, handed, doubt, words, steady=steady, fails_low=fails_low)
 
-    with parts.judge(job, material.subject, loaded) as judge:
+    with parts.judge(looking, material.subject, loaded) as judge:
         stale.drop(job.folder, used(settings, job.tools.at))
         rounds = Rounds(judge, ask, job.journals, material.division, material.samples, material.likely)
         try:
@@ -101,7 +103,7 @@ def run(job: Job, parts: Parts) -> Summary:
             ending = replace(ending, message=f"{ending.message}; go on with resume={job.folder}")
         loaded = replace(loaded, warnings=(*loaded.warnings, *rounds.known.warnings))
         summary = parts.account(job, judge, ending, loaded, doubt)
-        summary = _answered(job, material, rounds.known, ending, summary)
+        summary = _answered(looking, material, rounds.known, ending, summary)
         write_bundle(settings, job.folder, summary, job.tools.cwd, job.command, None)
     return summary
 
@@ -114,6 +116,8 @@ def _answered(job: Job, material: Material, known: Worth, ending: Ending, summar
     strategy, casting, subject, loaded = material.strategy, material.casting, material.subject, material.loaded
     raised = subject.raised(ending.trial)
     told = {**gain(strategy, casting, material.known, loaded, raised, material.kept), **known.to_json(subject)}
+    told, warnings = harm.named(job, material, raised, told)
+    summary = replace(summary, warnings=(*summary.warnings, *warnings))
     rows: list[Row] = []
     if strategy.layer_errors and ending.status != "interrupted":
         place = job.folder / "values" / "drift"
@@ -139,12 +143,24 @@ def _is_steady(job: Job, loaded: Loaded) -> bool:
     target = job.settings.target
     return (
         isinstance(target, OnnxRuntimeBackend)
-        and target.rounding is Rounding.on
+        and target.rounding in (Rounding.on, Rounding.strict)
         and target.threads == 1
         and not target.custom_ops
         and not loaded.graph.drawing
         and job.checker.name in JUDGED
     )
+
+
+def _emulated(settings: Settings) -> str:
+    """Say in which emulation low precision is judged; nothing where a runtime or the user's own check judges."""
+    if not isinstance(settings.target, OnnxRuntimeBackend) or settings.checker.name in _OWN_WAYS:
+        return ""
+    told = {
+        Rounding.on: "emulated: tensors are rounded as they are made; target.rounding=strict also rounds inside "
+        "reductions and norms",
+        Rounding.strict: "emulated strictly: tensors are rounded as they are made, and inside reductions and norms",
+    }
+    return told.get(settings.target.rounding, "")
 
 
 def _written(job: Job, rows: list[Row], low: str) -> dict[str, str | None]:

@@ -82,7 +82,7 @@ class Raised:
 class Signature:
     """What a failure looks like, so that one failure can be told from another.
 
-    ``stage``: load, build, infer, compare, or check (a command of the user's).
+    ``stage``: load, build, infer, compare, check (a command of the user's), or overflow (inside a mixed model).
     ``kind``: ``exit 1``, ``listed exit``, ``regex``, ``death MEMORY`` (SEGV, BUS and ABRT are one), ``death FPE``,
     ``timeout``,
     ``memory``, ``error TYPE``, ``nan``, ``inf``, ``mismatch``, ``shape``.

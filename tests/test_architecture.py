@@ -53,6 +53,7 @@ FLOORS = {
     "runner.gain": 3,
     "runner.heldout": 3,
     "runner.material": 3,
+    "runner.harm": 4,
     "runner.prior": 3,
     "runner.raised": 3,
     "runner.restoring": 3,

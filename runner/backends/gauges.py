@@ -83,7 +83,7 @@ def _instrument(graph: Any, wanted: Wanted, numbers: Iterator[int], outer: Seen)
             for body in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
                 inner = _instrument(body, wanted, numbers, one.seen)
                 if node.op_type in ("If", "Loop", "Scan") and not node.domain:
-                    gauges += _led_out(node, attribute.name, body, inner)
+                    gauges += led_out(node, attribute.name, body, inner)
     graph.node.extend(one.added)
     if number == 0:
         return gauges
@@ -92,7 +92,7 @@ def _instrument(graph: Any, wanted: Wanted, numbers: Iterator[int], outer: Seen)
     return gauges
 
 
-def _led_out(node: Any, name: str, body: Any, gauges: List[Gauge]) -> List[Gauge]:
+def led_out(node: Any, name: str, body: Any, gauges: List[Gauge]) -> List[Gauge]:
     """Give an owner outputs for the gauges of one of its bodies, which are its last outputs."""
     from onnx import helper
 

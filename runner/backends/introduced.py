@@ -46,7 +46,7 @@ def introduced(args: Dict[str, Any]) -> Dict[str, Any]:
     for number, name in args["tensors"]:
         wanted.tensors.setdefault(int(number), []).append(str(name))
     gauges = instrumented(model, wanted)
-    found = _measured(_session(model, path), gauges, args["samples"])
+    found = _measured(session_of(model, path), gauges, args["samples"])
     layers: Dict[str, Any] = {}
     ranges: Dict[str, Any] = {}
     for gauge in gauges:
@@ -62,7 +62,8 @@ def introduced(args: Dict[str, Any]) -> Dict[str, Any]:
     return {"layers": layers, "ranges": ranges, "silent": silent}
 
 
-def _session(model: Any, path: str) -> Any:
+def session_of(model: Any, path: str) -> Any:
+    """Return a session of a model as it is; its weights lie beside ``path``. Raises StageError (load)."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

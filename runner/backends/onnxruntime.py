@@ -88,7 +88,8 @@ class OnnxRuntime:
         try:
             # providers that are named here would replace those of devices
             chosen = {} if plugged else {"providers": built_in}
-            model = _rounded(path, options) if settings.get("rounding") == "on" else path
+            rounding = settings.get("rounding")
+            model = _rounded(path, options, rounding) if rounding in ("on", "strict") else path
             session = onnxruntime.InferenceSession(model, sess_options=options, **chosen)
         except StageError:
             raise
@@ -132,20 +133,23 @@ class OnnxRuntime:
             yield name, (from_python if plain else taken)(value, self._outputs[name])
 
 
-def _rounded(path: str, options: Any) -> bytes:
-    """Return a model that rounds after each operator of a low precision; its weights stay in their files."""
+def _rounded(path: str, options: Any, rounding: str) -> bytes:
+    """Return a model that rounds after each operator of a low precision; its weights stay in their files.
+
+    ``rounding``: on, or strict, which rounds inside operators too.
+    """
     try:
         import onnx
     except ImportError as error:
-        message = f"rounding=on needs the package onnx under this interpreter: {error}"
+        message = f"rounding={rounding} needs the package onnx under this interpreter: {error}"
         raise StageError("setup", "NotInstalled", message) from error
     import onnxruntime
 
     model = onnx.load(path, load_external_data=False)
     try:
-        rounded(model)
+        rounded(model, strict=rounding == "strict")
     except ValueError as error:
-        raise StageError("setup", "CannotRound", f"rounding=on: {error}") from error
+        raise StageError("setup", "CannotRound", f"rounding={rounding}: {error}") from error
     # optimisations would drop the pairs of casts that round
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     folder = os.path.dirname(os.path.abspath(path))

@@ -4,7 +4,7 @@ ONNX Runtime's CPU provider computes most fp16 operators in fp32 and drops the c
 or a loss of digits never shows. Here a model is rewritten so that all its low-precision tensors are fp32 tensors that
 hold low-precision values: each operator computes in fp32, and a pair of casts rounds what it makes. It is run without
 graph optimisations, which would drop those pairs. An emulation: on a GPU an operator may also accumulate in the low
-type, and operators that are fused round less often.
+type (see `lowering`, for the strict one), and operators that are fused round less often.
 """
 
 # runs under Python 3.8 (and so without subscripted builtins)
@@ -14,27 +14,39 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, Iterator, List, Set
 
-LOW = (10, 16)  # float16, bfloat16
+from runner.backends.lowering import LOW, Lowering
+
 _FLOAT = 1
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
 
 
-def rounded(model: Any) -> Any:
+def rounded(model: Any, *, strict: bool = False) -> Any:
     """Rewrite an ``onnx.ModelProto`` in place and return it; its inputs and outputs keep their types.
 
-    Raises ValueError for a model with functions: what they compute cannot be seen from outside.
+    ``strict``: what is inside reductions and norms is rounded too. Raises ValueError for a model with functions: what
+    they compute cannot be seen from outside.
     """
-    if model.functions:
-        raise ValueError("a model with functions cannot be rounded operator by operator: inline them first")
-    _Rounder(model).rewrite()
+    rewritten(model, strict=strict)
     return model
 
 
-def session(path: str) -> Any:
+def rewritten(model: Any, *, strict: bool = False) -> List[Dict[str, int]]:
+    """Rewrite a model as `rounded` does; return the element types that are seen in each graph, outer ones first.
+
+    What is made in a low type has the name ``X__raw`` before it is rounded, and ``X__wide`` after.
+    """
+    if model.functions:
+        raise ValueError("a model with functions cannot be rounded operator by operator: inline them first")
+    rounder = _Rounder(model, strict=strict)
+    rounder.rewrite()
+    return rounder.tables
+
+
+def session(path: str, *, strict: bool = False) -> Any:
     """Return an ``onnxruntime.InferenceSession`` of a model file that rounds after every operator of a low precision.
 
-    For functions of the user's: ``from runner.backends.rounding import session``. Raises what the runtime raises, and
-    ValueError for a model with functions.
+    ``strict``: inside reductions and norms too. For functions of the user's: ``from runner.backends.rounding import
+    session``. Raises what the runtime raises, and ValueError for a model with functions.
     """
     import onnx  # noqa: PLC0415 - a runtime is imported when it is used
     import onnxruntime  # noqa: PLC0415
@@ -44,22 +56,24 @@ def session(path: str) -> Any:
     options.log_severity_level = 3
     folder = os.path.dirname(os.path.abspath(path))
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
-    model = rounded(onnx.load(path, load_external_data=False)).SerializeToString()
+    model = rounded(onnx.load(path, load_external_data=False), strict=strict).SerializeToString()
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
 class _Rounder:
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, *, strict: bool) -> None:
         import onnx  # noqa: PLC0415 - a runtime is imported when it is used
 
         self._onnx = onnx
         self._model = model
+        self._lowering = Lowering(model) if strict else None
+        self.tables: List[Dict[str, int]] = []
 
     def rewrite(self) -> None:
         """Rewrite the top-level graph and all below it."""
         onnx = self._onnx
         inferred = onnx.shape_inference.infer_shapes(self._model)
-        for graph, known in zip(_graphs(self._model.graph), _graphs(inferred.graph)):  # noqa: B905 - see above
+        for graph, known in zip(graphs(self._model.graph), graphs(inferred.graph)):  # noqa: B905 - see above
             del graph.value_info[:]
             graph.value_info.extend(known.value_info)
         graph = self._model.graph
@@ -77,6 +91,9 @@ class _Rounder:
         onnx = self._onnx
         # a name inside may be one outside again, of another type
         types = {**types, **_types(graph)}
+        known: Dict[str, int] = {}
+        self.tables.append(known)
+        before = self._lowering.enter(graph) if self._lowering else None
         low: Set[str] = {name for name, dtype in types.items() if dtype in LOW}
         for tensor in graph.initializer:
             if tensor.data_type in LOW:
@@ -85,9 +102,14 @@ class _Rounder:
                 nodes.append(onnx.helper.make_node("Cast", [tensor.name], [f"{tensor.name}__wide"], to=_FLOAT))
         del graph.value_info[:]
         for node in graph.node:
-            self._node(node, types, low, nodes, renamed, outward)
+            for part in self._lowering.parts(node, types) if self._lowering else [node]:
+                self._node(part, types, low, nodes, renamed, outward)
+        if self._lowering and before is not None:
+            self._lowering.leave(before)
         del graph.node[:]
         graph.node.extend(nodes)
+        for name, dtype in types.items():
+            known.update({f"{name}__raw": _FLOAT, f"{name}__wide": _FLOAT} if dtype in LOW else {name: dtype})
 
     def _node(
         self,
@@ -157,12 +179,13 @@ def _types(graph: Any) -> Dict[str, int]:
     }
 
 
-def _graphs(graph: Any) -> Iterator[Any]:
+def graphs(graph: Any) -> Iterator[Any]:
+    """Yield a graph and those below it, in reading order."""
     yield graph
     for node in graph.node:
         for attribute in node.attribute:
             for body in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
-                yield from _graphs(body)
+                yield from graphs(body)
 
 
 def _widen(node: Any) -> None:

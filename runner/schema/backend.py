@@ -44,6 +44,8 @@ class Rounding(str, Enum):
     # where precision is what is searched, and only the CPU provider runs
     auto = "auto"
     on = "on"
+    # inside reductions, norms and poolings too, and composites as importers lower them
+    strict = "strict"
     off = "off"
 
 

@@ -146,6 +146,8 @@ class PrecisionSettings(StrategySettings):
     goal: Goal = Goal.smallest
     # what a node costs in high precision, by name; empty: its arithmetic (cheapest only)
     costs: dict[str, float] = field(default_factory=dict)
+    # false: where something becomes Inf inside the model and makes finite values wrong, a trial fails in any case
+    allow_overflow: bool = False
     # run the target twice more for the error of each layer: layers.json, and layers.svg with matplotlib
     layer_errors: bool = True
     # share of the tolerance that is aimed at, on the samples that are searched; 1: the tolerance itself
