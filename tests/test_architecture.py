@@ -53,6 +53,7 @@ FLOORS = {
     "runner.prior": 3,
     "runner.raised": 3,
     "runner.restoring": 3,
+    "runner.shares": 3,
     "runner.trust": 3,
     "runner.workers": 1,
     "runner.backends": 1,

@@ -92,7 +92,7 @@ def assemble(graph: GraphProto, original: GraphProto, scope: Scope, handed: Coll
 
 
 def declare(graph: GraphProto, scope: Scope) -> None:
-    """Say the element types of what the nodes of a graph make: behind operators that ONNX has not, none are inferred."""
+    """Say the element types of what nodes make: behind operators that ONNX does not define, none are inferred."""
     known = {**scope.level.types, **scope.native}
     known |= {name: dtype for (_, dtype), name in scope.versions.items()}
     outputs = {value.name for value in graph.output}
