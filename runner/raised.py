@@ -12,6 +12,8 @@ from runner.handover import MIXED, HandOver
 from runner.inquiry import Inquiry
 from runner.judge import Judge
 from runner.listing import counted
+from runner.loadable import Loadable
+from runner.loads import Loads
 from runner.minimality import MOST_REFUSALS, MOST_ROUNDS, MOST_SURPRISES
 from runner.recheck import Recheck
 from runner.schema.checker import Flaky
@@ -26,14 +28,27 @@ log = logging.getLogger(__name__)
 
 
 class Question:
-    """Asks, doubts and hands over. ``names``: of the low type and of the high one."""
+    """Asks, doubts and hands over. ``names``: of the low type and of the high one.
 
-    def __init__(self, judge: Judge, inquiry: Inquiry, handed: HandOver, doubt: Trust, names: tuple[str, str]) -> None:
+    ``loads``: how what is handed over loads in ONNX Runtime, once that was asked of ``loadable``.
+    """
+
+    def __init__(
+        self,
+        judge: Judge,
+        inquiry: Inquiry,
+        handed: HandOver,
+        doubt: Trust,
+        names: tuple[str, str],
+        loadable: Loadable | None = None,
+    ) -> None:
         self.judge = judge
         self.inquiry = inquiry
         self.handed = handed
         self.doubt = doubt
         self.low, self.high = names
+        self.loadable = loadable
+        self.loads: Loads | None = None
         self._worst: Verdict | None = None
 
     def preflight(self) -> Ending | None:
@@ -46,9 +61,14 @@ class Question:
         self._worst = worst = self._end(LOWEST, f"everything in {self.low}", WHOLE)
         if self.doubt.mode is Flaky.always and self.doubt.rates is None:
             self._measure(ContradictionError("checker.flaky=always"))
-        if worst.outcome is Outcome.PASS and self.doubt.rates is None and self._lowest_handed_over():
-            message = f"everything passes in {self.low}: no node has to be in {self.high}; the model is {MIXED}.onnx"
-            return Ending("nothing_to_find", 4, message, standing=Standing(self.judge, LOWEST))
+        if worst.outcome is Outcome.PASS and self.doubt.rates is None:
+            lowest = self._lowest_handed_over()
+            if lowest is not None:
+                message = (
+                    f"everything passes in {self.low}: no node has to be in {self.high}; the model is {MIXED}.onnx"
+                )
+                message += self._besides()
+                return Ending("nothing_to_find", 4, message, standing=Standing(self.judge, lowest))
         log.info("everything in %s fails (%s)", self.low, worst.signature)
         self.inquiry.note(whole, Answer.YES)
         return None
@@ -68,6 +88,7 @@ class Question:
         return self._handed_over(done, done.trial or self.judge.subject.space.whole)
 
     def _handed_over(self, done: Done, trial: Trial) -> Ending:
+        trial = self._loadable(trial)
         signature = self._worst.signature if self._worst else None
         ruling = Recheck(self.handed, self.doubt).rule(self.judge, trial, MIXED, ANSWER)
         count = counted(len(trial), "node")
@@ -79,23 +100,41 @@ class Question:
         budget = " (the budget was reached: fewer may do)" if self.inquiry.stopped else ""
         message = f"{count} in {self.high}, the rest in {self.low}, and the check passes{budget}"
         message += f"; {done.note}" if done.note else ""
+        message += self._besides()
         message += f"; the check is flaky: {self.doubt}" if self.doubt.rates else ""
         return Ending("found", 0, message, done, standing, signature=signature)
 
-    def _lowest_handed_over(self) -> bool:
-        """Hand over the model with nothing raised, and check that; False: the check has proved to be flaky by it."""
+    def _loadable(self, trial: Trial) -> Trial:
+        """Return a trial with what has to be raised besides so that ONNX Runtime loads it, if the check passes so."""
+        if self.loadable is None:
+            return trial
+        self.loads = self.loadable.raised(trial.elements)
+        if self.loads.added:
+            wider = Trial(self.loads.raised)
+            ruling = self.doubt.rule(self.judge, wider, "re-check", f"{len(wider)} raised so that it loads", "trust")
+            if ruling is None or ruling.answer is not Answer.YES:
+                self.loads = self.loadable.asked(trial.elements)
+        return Trial(self.loads.raised)
+
+    def _besides(self) -> str:
+        added = len(self.loads.added) if self.loads else 0
+        return f"; {counted(added, 'node')} raised so that ONNX Runtime loads the model" if added else ""
+
+    def _lowest_handed_over(self) -> Trial | None:
+        """Hand over the model with nothing raised, and check that; None: the check has proved to be flaky by it."""
+        lowest = self._loadable(LOWEST)
         try:
-            ruling = Recheck(self.handed, self.doubt).rule(self.judge, LOWEST, MIXED)
+            ruling = Recheck(self.handed, self.doubt).rule(self.judge, lowest, MIXED)
         except ContradictionError as surprise:
             self.handed.withdraw(MIXED)
             self._measure(surprise)
-            return False
+            return None
         if ruling.verdict.outcome is not Outcome.PASS:
             self.handed.withdraw(MIXED)
             raise CannotJudge(
                 f"everything in {self.low} passed once and did not when checked as handed over: {ruling.verdict.reason}"
             )
-        return True
+        return lowest
 
     def interrupted(self, exit_code: int) -> Ending:
         """How it stands where somebody stops it."""

@@ -17,6 +17,7 @@ from runner.gain import gain, table
 from runner.handover import MIXED, HandOver
 from runner.inquiry import Inquiry
 from runner.listing import listed
+from runner.loadable import Loadable
 from runner.loading import Loaded, load
 from runner.prior import Facts, facts, prior
 from runner.raised import Question
@@ -102,6 +103,7 @@ def run(job: Job, parts: Parts) -> Summary:
             handed,
             doubt,
             (_QUANTIZED if casting.quantized else strategy.low.value, strategy.high.value),
+            Loadable(settings, casting, loaded, job.pool),
         )
         try:
             ending = question.preflight() or (_planned(inquiry) if settings.plan else question.answer())
@@ -116,6 +118,9 @@ def run(job: Job, parts: Parts) -> Summary:
         summary = _answered(summary, ending, subject, casting)
         if ending.trial is not None and ending.standing:
             told = gain(strategy, casting, known, loaded, ending.trial)
+            if question.loads is not None:
+                told = question.loads.told(told, casting)
+                summary = replace(summary, warnings=(*summary.warnings, *question.loads.warnings))
             rows: list[Row] = []
             if strategy.layer_errors and ending.status != "interrupted":
                 place = job.folder / "values" / "drift"

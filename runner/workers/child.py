@@ -44,6 +44,8 @@ OPERATIONS = {
     "convert_weights": ("runner.model.cast.weights:convert_weights", "cast"),
     "restore_weights": ("runner.model.cast.restore:restore_weights", "cast"),
     "contrib_schemas": ("runner.backends.operators:contrib_schemas", "cast"),
+    "loads": ("runner.backends.loads:loads", "load"),
+    "optimizers": ("runner.backends.loads:optimizers", "load"),
     "introduced": ("runner.backends.introduced:introduced", "introduced"),
     "infer_shapes": ("runner.model.shapes:infer_shapes", "shapes"),
     "check_model": ("runner.model.check:check_model", "check_model"),
