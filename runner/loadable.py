@@ -12,6 +12,7 @@ import logging
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from onnx import ModelProto
@@ -30,8 +31,8 @@ from runner.workers.pool import Pool
 
 log = logging.getLogger(__name__)
 
-MOST_LOADS = 120
-"""So many times a model is loaded in search of a way out."""
+MOST_VAIN = 60
+"""So many times a model is loaded in search of a way out without that it helps."""
 _REACH = 4
 """A fusion covers several nodes: from the one that it is named after, its Cast is so many steps away."""
 _WORD = re.compile(r"[A-Z]\w*(?:Fusion|Elimination|Transformer)")
@@ -45,7 +46,7 @@ class Loadable:
         self._casting = casting
         self._loaded = loaded
         self._pool = pool
-        self._left = MOST_LOADS
+        self._left = MOST_VAIN
         self._own: Levels | None = None
         target = settings.target
         self._python = target.python if isinstance(target, OnnxRuntimeBackend) else None
@@ -104,14 +105,12 @@ class Loadable:
     ) -> tuple[int, int, str] | None:
         """Return a layer that, raised, leaves no complaint or one further down: its index, distance, what is left."""
         named = self._named(why)
-        work = arithmetic(self._casting, self._loaded)
         distances = self._distances(named)
         near = [index for index in distances if index not in raised]
         layers = self._casting.layers
+        like = {index for index in near if (layers[index].op_type, distances[index]) in helped}
         # what has helped elsewhere first, then what costs least
-        near.sort(
-            key=lambda at: ((layers[at].op_type, distances[at]) not in helped, work.get(at, 0.0), distances[at], at)
-        )
+        near.sort(key=lambda at: (at not in like, self._work.get(at, 0.0), distances[at], at))
         for index in near:
             if self._left <= 0:
                 return None
@@ -119,29 +118,44 @@ class Loadable:
             after = self._named(left) if left else []
             if not left or (after and min(after) > max(named)):
                 return index, distances[index], left
+            self._left -= 1
         return None
 
     def _named(self, message: str) -> list[int]:
         """Return the layers that a message of ONNX Runtime's names: a fused node has the name of one that it was."""
-        graphs = levels(self._casting.mixer.model, self._casting.mixer.types)
-        names = [shown(graphs[layer.key[0]].graph.node[layer.key[1]], layer.key[1]) for layer in self._casting.layers]
-        inside = [name for name in names if f"({name}" in message or f"'{name}" in message]
+        inside = [name for name in self._names if f"({name}" in message or f"'{name}" in message]
         longest = max(inside, key=len, default=None)
-        return [index for index, name in enumerate(names) if name == longest]
+        return [index for index, name in enumerate(self._names) if name == longest]
 
     def _distances(self, named: Collection[int]) -> dict[int, int]:
         """Return the layers in reach of these, with the steps: what reads or makes the same tensor is next."""
         layers = self._casting.layers
-        weights = {tensor.name for tensor in initializers(self._casting.mixer.model)}
-        touching: dict[str, list[int]] = {}
-        for index, layer in enumerate(layers):
-            for name in {*layer.reads, *layer.writes} - weights:
-                touching.setdefault(name, []).append(index)
         found, edge = dict.fromkeys(named, 0), list(named)
         for steps in range(1, _REACH + 1):
             names = {name for index in edge for name in (*layers[index].reads, *layers[index].writes)}
-            edge = sorted({at for name in names for at in touching.get(name, ())} - found.keys())
+            edge = sorted({at for name in names for at in self._touching.get(name, ())} - found.keys())
             found |= dict.fromkeys(edge, steps)
+        return found
+
+    @cached_property
+    def _work(self) -> Mapping[int, float]:
+        return arithmetic(self._casting, self._loaded)
+
+    @cached_property
+    def _names(self) -> list[str]:
+        """The name of each layer's node, as ONNX Runtime knows it: nested ones without their owners'."""
+        graphs = levels(self._casting.mixer.model, self._casting.mixer.types)
+        places = [(graphs[layer.key[0]].graph, layer.key[1]) for layer in self._casting.layers]
+        return [shown(graph.node[place], place) for graph, place in places]
+
+    @cached_property
+    def _touching(self) -> Mapping[str, list[int]]:
+        """The layers that read or make a tensor, weights aside."""
+        weights = {tensor.name for tensor in initializers(self._casting.mixer.model)}
+        found: dict[str, list[int]] = {}
+        for index, layer in enumerate(self._casting.layers):
+            for name in {*layer.reads, *layer.writes} - weights:
+                found.setdefault(name, []).append(index)
         return found
 
     # ---- optimizers to disable
@@ -155,10 +169,10 @@ class Loadable:
         likely = [name for name in every if any(name.startswith(word) for word in words)]
         at = found.blamed
 
+        tries = iter(range(MOST_VAIN))
+
         def loads(disabled: Sequence[str]) -> bool:
-            if self._left <= 0:
-                return False
-            told = self._of(found.raised, at, disabled)
+            told = self._of(found.raised, at, disabled) if next(tries, None) is not None else ""
             return isinstance(told, dict) and not any(told.values())
 
         start = next((names for names in (likely, every) if names and loads(names)), None)
@@ -188,10 +202,11 @@ class Loadable:
             path.unlink(missing_ok=True)
 
     def _load(self, path: str, at: Sequence[str] | None, disabled: Sequence[str] = ()) -> Levels | str:
-        self._left -= 1
         args = {"model": path, "levels": list(at or ()), "disabled": list(disabled), "custom_ops": self._custom_ops}
         reply = self._called("loads", args)
-        return reply if isinstance(reply, str) else {str(level): str(why) for level, why in reply["levels"].items()}
+        if isinstance(reply, str):
+            return reply
+        return {str(level): str(why).replace(path, "the model") for level, why in reply["levels"].items()}
 
     def _called(self, op: str, args: Mapping[str, Any]) -> dict[str, Any] | str:
         limits = self._settings.workers

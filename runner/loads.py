@@ -50,7 +50,7 @@ class Loads:
         at, why = ", ".join(self.refused), next(iter(self.refused.values()))[:_LONGEST]
         said = f"plain ONNX Runtime refuses mixed.onnx at graph optimisation level {at}: {why}"
         if all(self.own.get(level) for level in self.refused):
-            return f"{said}; it refuses the model that was given there too"
+            said += "; it refuses the model that was given there too"
         if self.disabled:
             return f"{said}; it loads with InferenceSession(..., disabled_optimizers={list(self.disabled)})"
         return said
@@ -71,7 +71,5 @@ class Loads:
 
     @property
     def blamed(self) -> list[str]:
-        """The levels whose optimisations are to blame: without them the model loads, and the user's with them."""
-        if self.levels.get(UNOPTIMISED):
-            return []
-        return [level for level in self.refused if not self.own.get(level)]
+        """The levels whose optimisations are to blame: without them the model loads."""
+        return [] if self.levels.get(UNOPTIMISED) else list(self.refused)

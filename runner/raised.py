@@ -64,10 +64,8 @@ class Question:
         if worst.outcome is Outcome.PASS and self.doubt.rates is None:
             lowest = self._lowest_handed_over()
             if lowest is not None:
-                message = (
-                    f"everything passes in {self.low}: no node has to be in {self.high}; the model is {MIXED}.onnx"
-                )
-                message += self._besides()
+                message = f"everything passes in {self.low}: no node has to be in {self.high}{self._besides()}"
+                message += f"; the model is {MIXED}.onnx"
                 return Ending("nothing_to_find", 4, message, standing=Standing(self.judge, lowest))
         log.info("everything in %s fails (%s)", self.low, worst.signature)
         self.inquiry.note(whole, Answer.YES)
