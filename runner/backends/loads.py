@@ -17,7 +17,28 @@ _LEVELS = {
     "layout": "ORT_ENABLE_LAYOUT",
     "all": "ORT_ENABLE_ALL",
 }
-_NAME = re.compile(rb"\0([A-Z]\w{3,60}?(?:Fusion|Elimination|Transformer|Optimizer|Folding|Sharing)\w{0,8})(?=\0)")
+_NAME = re.compile(
+    rb"\0((?:Fuse|Eliminate)[A-Z]\w{2,40}|"
+    rb"[A-Z]\w{2,60}?(?:Fusion|Elimination|Transformer|Optimizer|Folding|Sharing|ToInitializer)\w{0,8})(?=\0)"
+)
+
+# those that compilers hide: short ones inside instructions, others at the end of a longer one
+_HIDDEN = (
+    "AttentionFusion",
+    "ConcatSliceElimination",
+    "ConvActivationFusion",
+    "DoubleQDQPairsRemover",
+    "EnsureUniqueDQForNodeUnit",
+    "GatherSliceToSplitFusion",
+    "GeluFusion",
+    "LayerNormFusion",
+    "MatMulAddFusion",
+    "MatMulNBitsFusion",
+    "PropagateCastOps",
+    "ShapeToInitializer",
+    "SkipLayerNormFusion",
+    "TransposeOptimizer",
+)
 
 
 def prepare(args: Dict[str, Any]) -> None:
@@ -66,4 +87,4 @@ def optimizers(args: Dict[str, Any]) -> Dict[str, Any]:
 
     with open(state.__file__, "rb") as file:
         names = {match.decode() for match in _NAME.findall(file.read())}
-    return {"names": sorted(name for name in names if not name.startswith(("N1", "Apply", "Generate")))}
+    return {"names": sorted(names | set(_HIDDEN))}
