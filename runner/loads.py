@@ -49,6 +49,8 @@ class Loads:
             return ""
         at, why = ", ".join(self.refused), next(iter(self.refused.values()))[:_LONGEST]
         said = f"plain ONNX Runtime refuses mixed.onnx at graph optimisation level {at}: {why}"
+        if self.levels.get(UNOPTIMISED) and not self.own.get(UNOPTIMISED):
+            said += "; without any optimisation too: it is no matter of where casts are"
         if all(self.own.get(level) for level in self.refused):
             said += "; it refuses the model that was given there too"
         if self.disabled:

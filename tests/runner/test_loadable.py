@@ -192,6 +192,7 @@ def test_what_is_said() -> None:
     assert fine.warnings == () and fine.blamed == []
     nowhere = Loads(frozenset(), dict.fromkeys(LEVELS, "no kernel"))
     assert nowhere.blamed == [] and "no kernel" in nowhere.warnings[0]
+    assert "without any optimisation too" in nowhere.warnings[0]
     untried = Loads(frozenset(), {}, untried="No module named 'onnxruntime'")
     assert untried.warnings == ("whether ONNX Runtime loads mixed.onnx was not tried: No module named 'onnxruntime'",)
 
