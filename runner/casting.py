@@ -15,6 +15,7 @@ from runner.candidate import Sample
 from runner.errors import NotApplicable, UsageError
 from runner.listing import listed
 from runner.loading import Loaded
+from runner.model.cast.formals import contrib_of
 from runner.model.cast.layers import Layer, Pair, layers, levels, quantized_layers
 from runner.model.cast.mixed import Mixer
 from runner.model.cast.quantized import pairs_of
@@ -22,6 +23,7 @@ from runner.model.cast.weights import convert as convert_values
 from runner.model.scopes import graphs_below, initializers
 from runner.model.values import TensorFile
 from runner.restoring import Restored, restore
+from runner.schema.backend import OnnxRuntimeBackend
 from runner.schema.root import Settings
 from runner.schema.strategy import FloatType, PrecisionSettings
 from runner.sources import recording_backend
@@ -84,12 +86,14 @@ def cast(settings: Settings, strategy: PrecisionSettings, loaded: Loaded, pool: 
     """Find the layers, and make the weights in the other type. Raises NotApplicable for a model without any."""
     pair, store = pair_of(strategy), loaded.store
     typed = store.folder / "typed.onnx"
-    reply = _worked(pool, settings, "prepare_cast", {"model": str(store.structure), "out": str(typed)})
+    told = _contrib(settings, pool, store.structure)
+    reply = _worked(pool, settings, "prepare_cast", {"model": str(store.structure), "out": str(typed), "contrib": told})
     model = onnx.ModelProto()
     model.ParseFromString(typed.read_bytes())
     model.ir_version = max(model.ir_version, 4)  # initializers need not be inputs from there on
     types = {**loaded.types, **recorded_types(loaded.recorded.values)}
-    found = layers(model, types, pair)
+    contrib = contrib_of(told)
+    found = layers(model, types, pair, contrib)
     restored = restore(lambda op, args: _worked(pool, settings, op, args), model, typed, loaded, pair)
     quantized = strategy.low is FloatType.quantized
     if quantized:
@@ -99,11 +103,25 @@ def cast(settings: Settings, strategy: PrecisionSettings, loaded: Loaded, pool: 
     warnings = [reply["warning"]] if reply["warning"] else []
     weights, clamped, flushed = _weights(settings, pool, store.folder, typed, pair, restored)
     pairs = restored.weight if restored.has_pairs else None
-    mixer = Mixer(model, types, found, pair, weights, strategy.keep_io, pairs, restored.ends)
+    mixer = Mixer(model, types, found, pair, weights, strategy.keep_io, pairs, restored.ends, contrib)
     warnings += [*_overridden(model, pair)]
     return Casting(
         mixer, pair, {**clamped, **_filled(model, pair)}, flushed, (*warnings, *restored.warnings), quantized
     )
+
+
+def _contrib(settings: Settings, pool: Pool, structure: Path) -> list[dict[str, Any]]:
+    """Return what ONNX Runtime tells of operators that ONNX does not define; nothing where it does not."""
+    backend = recording_backend(settings)
+    limits = settings.workers
+    reply = pool.call(
+        "contrib_schemas",
+        {"model": str(structure)},
+        python=backend.python if isinstance(backend, OnnxRuntimeBackend) else None,
+        timeout=limits.timeout,
+        memory_mb=limits.memory_mb,
+    )
+    return list(reply.value["schemas"]) if reply.value is not None else []
 
 
 def _overridden(model: onnx.ModelProto, pair: Pair) -> Iterator[str]:

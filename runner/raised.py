@@ -12,6 +12,8 @@ from runner.handover import MIXED, HandOver
 from runner.inquiry import Inquiry
 from runner.judge import Judge
 from runner.listing import counted
+from runner.loadable import Loading
+from runner.loads import Loads
 from runner.minimality import MOST_REFUSALS, MOST_ROUNDS, MOST_SURPRISES
 from runner.recheck import Recheck
 from runner.schema.checker import Flaky
@@ -41,7 +43,8 @@ class Question:
     """Asks, doubts and hands over.
 
     ``steady``: the check computes the same each time, unless the first verdicts prove otherwise. ``fails_low``: a
-    verdict of a check that is part of this one, and that nothing raised has failed.
+    verdict of a check that is part of this one, and that nothing raised has failed. ``loads``: how what is handed over
+    loads in ONNX Runtime, once that was asked of ``loading``.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class Question:
         *,
         steady: bool = False,
         fails_low: Verdict | None = None,
+        loading: Loading | None = None,
     ) -> None:
         self.judge = judge
         self.inquiry = inquiry
@@ -62,6 +66,8 @@ class Question:
         self.words = words
         self.best: Verdict | None = None
         self.worst = fails_low
+        self.loads: Loads | None = None
+        self._loading = loading
         self._steady = steady and doubt.mode is Flaky.auto
 
     def preflight(self) -> Ending | None:
@@ -125,14 +131,17 @@ class Question:
         budget = " (the budget was reached: fewer may do)" if self.inquiry.stopped else ""
         message = f"{count} in {self.words.high}, the rest in {self.words.low}, and the check passes{budget}"
         message += f"; {done.note}" if done.note else ""
-        message += f"; {said}" if said else ""
+        message += self._besides() + (f"; {said}" if said else "")
         message += f"; the check is flaky: {self.doubt}" if self.doubt.rates else ""
         return Ending("found", 0, message, done, standing, signature=signature)
 
-    def hand_over_lowest(self, said: str = "") -> Ending | None:
-        """Hand over the model with nothing raised, and check that; None: the check has proved to be flaky by it."""
+    def hand_over_lowest(self, trial: Trial = LOWEST, said: str = "") -> Ending | None:
+        """Hand over the model with nothing raised, and check that; None: the check has proved to be flaky by it.
+
+        ``trial``: what is raised all the same, for it to load.
+        """
         try:
-            ruling = Recheck(self.handed, self.doubt).rule(self.judge, LOWEST, MIXED)
+            ruling = Recheck(self.handed, self.doubt).rule(self.judge, trial, MIXED)
         except ContradictionError as surprise:
             self.handed.withdraw(MIXED)
             self._measure(surprise)
@@ -143,12 +152,27 @@ class Question:
                 f"everything in {self.words.low} passed once and did not when checked as handed over: "
                 f"{ruling.verdict.reason}"
             )
-        message = (
-            f"everything passes in {self.words.low}{self.words.emulation}: no node has to be in {self.words.high}; the "
-            f"model is {MIXED}.onnx"
-        )
+        message = f"everything passes in {self.words.low}{self.words.emulation}: no node has to be in {self.words.high}"
+        message += f"{self._besides()}; the model is {MIXED}.onnx"
         message += f"; {said}" if said else ""
-        return Ending("nothing_to_find", 4, message, standing=Standing(self.judge, LOWEST))
+        return Ending("nothing_to_find", 4, message, standing=Standing(self.judge, trial))
+
+    def loadable(self, trial: Trial) -> Trial:
+        """Return a trial with what has to be raised besides so that ONNX Runtime loads it, if the check passes so."""
+        if self._loading is None:
+            return trial
+        wider, self.loads = self._loading.wider(trial)
+        if wider == trial:
+            return trial
+        ruling = self.doubt.rule(self.judge, wider, "re-check", f"{len(wider)} raised so that it loads", "trust")
+        if ruling is not None and ruling.answer is Answer.YES:
+            return wider
+        self.loads = self._loading.asked(trial)
+        return trial
+
+    def _besides(self) -> str:
+        added = len(self.loads.added) if self.loads else 0
+        return f"; {counted(added, 'node')} raised so that ONNX Runtime loads the model" if added else ""
 
     def interrupted(self, exit_code: int) -> Ending:
         """How it stands where somebody stops it."""

@@ -17,6 +17,7 @@ from runner.handover import MIXED, HandOver
 from runner.heldout import JUDGED, Values
 from runner.inquiry import Inquiry
 from runner.judge import Judge
+from runner.loadable import Loadable, Loading
 from runner.loading import Loaded
 from runner.material import Material, prepare
 from runner.raised import Question, Words
@@ -24,11 +25,12 @@ from runner.report.atomic import write_text
 from runner.report.bundle import write_bundle
 from runner.report.plot import plot_layers
 from runner.report.summary import Summary
-from runner.rounds import Rounds, Worth
+from runner.rounds import Rounds
 from runner.schema.backend import OnnxRuntimeBackend, Rounding
 from runner.schema.checker import AutoChecker, CompareChecker, PythonChecker
 from runner.schema.root import Settings
 from runner.schema.strategy import PrecisionSettings, SubjectKind
+from runner.subjects.precision import Precision
 from runner.terms import used
 from runner.trust import Trust
 from runner.verdict import Verdict
@@ -83,11 +85,15 @@ def run(job: Job, parts: Parts) -> Summary:
     words = Words(low, strategy.high.value, _emulated(settings))
     looking = harm.looking(job, material)
     steady = _is_steady(job, loaded)
+    loadable = Loadable(settings, material.casting, loaded, job.pool)
 
     def ask(judge: Judge, base: Trial | None, values: tuple[Values, ...], fails_low: Verdict | None) -> Question:
         step = material.step(base, values)
         inquiry = Inquiry(judge, doubt, lambda told: Search(judge.subject.space, step, told), parts.means(job))
-        return Question(judge, inquiry, handed, doubt, words, steady=steady, fails_low=fails_low)
+        subject = judge.subject
+        assert isinstance(subject, Precision)
+        loading = Loading(loadable, subject)
+        return Question(judge, inquiry, handed, doubt, words, steady=steady, fails_low=fails_low, loading=loading)
 
     with parts.judge(looking, material.subject, loaded) as judge:
         stale.drop(job.folder, used(settings, job.tools.at))
@@ -103,21 +109,25 @@ def run(job: Job, parts: Parts) -> Summary:
             ending = replace(ending, message=f"{ending.message}; go on with resume={job.folder}")
         loaded = replace(loaded, warnings=(*loaded.warnings, *rounds.known.warnings))
         summary = parts.account(job, judge, ending, loaded, doubt)
-        summary = _answered(looking, material, rounds.known, ending, summary)
+        summary = _answered(looking, material, rounds, ending, summary)
         write_bundle(settings, job.folder, summary, job.tools.cwd, job.command, None)
     return summary
 
 
-def _answered(job: Job, material: Material, known: Worth, ending: Ending, summary: Summary) -> Summary:
+def _answered(job: Job, material: Material, rounds: Rounds, ending: Ending, summary: Summary) -> Summary:
     """Return a summary with what was found, and what it is worth."""
     summary = replace(summary, nodes_before=len(material.casting.layers))
     if ending.trial is None:
         return summary
     strategy, casting, subject, loaded = material.strategy, material.casting, material.subject, material.loaded
     raised = subject.raised(ending.trial)
-    told = {**gain(strategy, casting, material.known, loaded, raised, material.kept), **known.to_json(subject)}
+    told = {**gain(strategy, casting, material.known, loaded, raised, material.kept), **rounds.known.to_json(subject)}
     told, warnings = harm.named(job, material, raised, told)
     summary = replace(summary, warnings=(*summary.warnings, *warnings))
+    loads = rounds.question.loads if rounds.question else None
+    if loads is not None:
+        told = loads.told(told, casting)
+        summary = replace(summary, warnings=(*summary.warnings, *loads.warnings))
     rows: list[Row] = []
     if strategy.layer_errors and ending.status != "interrupted":
         place = job.folder / "values" / "drift"

@@ -125,6 +125,7 @@ class Rounds:
                 if number == 1 and question.doubt.rates is None:
                     question, done, trial = self._stable(question, values, done, trial)
                     self.question = question
+            trial = question.loadable(trial)
             failed = self._fails(question, held, trial)
             if failed is None or number == MOST_ROUNDS or question.inquiry.stopped:
                 break
@@ -220,7 +221,7 @@ class Rounds:
 
     def _end(self, question: Question, done: Done | None, trial: Trial) -> Ending | None:
         said = self._said()
-        return question.hand_over_lowest(said) if done is None else question.hand_over(done, trial, said)
+        return question.hand_over_lowest(trial, said) if done is None else question.hand_over(done, trial, said)
 
     def _said(self) -> str:
         known, parts = self.known, []

@@ -187,7 +187,7 @@ def _options(settings: Dict[str, Any]) -> Any:
     for key, text in (settings.get("config_entries") or {}).items():
         options.add_session_config_entry(str(key), str(text))
     for library in settings.get("custom_ops") or []:
-        _register(options, str(library))
+        register(options, str(library))
     return options
 
 
@@ -219,7 +219,8 @@ def _set_option(options: Any, name: str, text: Any) -> None:
         raise StageError("setup", "BadSessionOption", f"session_options.{name}={text}: {error}") from error
 
 
-def _register(options: Any, library: str) -> None:
+def register(options: Any, library: str) -> None:
+    """Register a library of custom operators, a path or ``onnxruntime_extensions``. Raises StageError (setup)."""
     if library == "onnxruntime_extensions":
         try:
             from onnxruntime_extensions import get_library_path  # type: ignore[import-not-found,unused-ignore]

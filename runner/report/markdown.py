@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import platform
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from runner.report.summary import Summary
 REPORT_NAME = "REPORT.md"
 _SHARES = {"nodes": "nodes", "flops": "arithmetic", "weights": "weights"}
 _MOST_ROWS = 200
+_MOST_OPS = 6
 # so that the tactic's hash after it is never cut off
 _LONGEST_KERNEL = 130
 _TITLES = {
@@ -131,10 +133,21 @@ def _raised(summary: Summary, told: Mapping[str, Any]) -> str:
     share = told["low_share"]
     parts = ", ".join(f"{share[key]:.1%} of the {name}" for key, name in _SHARES.items())
     raised = f"{summary.nodes_after} of {summary.nodes_before} nodes are in {text(told['high'])}."
-    said = f"{raised} In {text(told['low'])}: {parts}."
+    said = f"{raised} In {text(told['low'])}: {parts}.{_staying(told)}"
     drawn = f"\n\n![The error of each layer, before and after]({told['plot']})" if told.get("plot") else ""
     more += f"{drawn}\n\nThe error of each layer: {told['layers']}" if told.get("layers") else ""
     return section("Raised nodes", f"{said}\n\n{table(('node', 'op', 'why'), rows, names=2)}{more}")
+
+
+def _staying(told: Mapping[str, Any]) -> str:
+    """Say which float nodes are in the high type whatever is raised, by operator."""
+    counts = Counter(one["op"] for one in told.get("stays_high", ()))
+    if not counts:
+        return ""
+    shown = ", ".join(f"{count} {code(op)}" for op, count in counts.most_common(_MOST_OPS))
+    more = ", and others" if len(counts) > _MOST_OPS else ""
+    nodes = f"float {'node stays' if counts.total() == 1 else 'nodes stay'}"
+    return f"\n\n{counts.total()} more {nodes} in {text(told['high'])}: {shown}{more}. result.json says why."
 
 
 def _fused(summary: Summary) -> str:

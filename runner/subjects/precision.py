@@ -81,6 +81,11 @@ class Precision:
         """Return all layers that are high in a trial."""
         return self.own(trial) | self.high
 
+    def units_of(self, layers: Iterable[int]) -> tuple[int, ...]:
+        """Return the units that are searched and hold these layers."""
+        wanted = set(layers)
+        return tuple(unit for unit in self.order if wanted & (set(self.members[unit]) if self.members else {unit}))
+
     def names(self, trial: Trial) -> tuple[str, ...]:
         """Return the paths of the nodes that a trial raises, in the model's order."""
         return tuple(self.layers[index].path for index in sorted(self.own(trial)))

@@ -12,9 +12,11 @@ from runner.doubt import IndistinctError
 from runner.ending import Ending
 from runner.errors import CannotJudge
 from runner.inquiry import Inquiry, Means
+from runner.loadable import Loading
+from runner.loads import Loads
 from runner.raised import Question, Words
 from runner.schema.checker import Flaky
-from runner.trust import Trust
+from runner.trust import LOWEST, Trust
 from runner.verdict import Signature, Verdict
 from strategies.outcome import Outcome
 from strategies.precision import Prior, precision
@@ -25,16 +27,19 @@ from tests.runner.test_session import FAIL, PASS, Hands, Rule, session
 DIFFERENT = Verdict(Outcome.DIFFERENT, Signature("check", "exit 3"), seconds=1.0)
 
 
-def asked(folder: Path, rule: Rule, mode: Flaky = Flaky.auto) -> Ending:
+def asked(folder: Path, rule: Rule, mode: Flaky = Flaky.auto, loading: Loading | None = None) -> Ending:
     """Answer for 24 elements of which ``rule`` says which raised ones pass."""
     judge = session(folder, rule, count=24).judge
     doubt = Trust(mode, 0.01)
     space = judge.subject.space
     inquiry = Inquiry(judge, doubt, lambda told: Search(space, precision(space, Prior()), told), Means())
-    question = Question(judge, inquiry, Hands(folder), doubt, Words("float16", "float32"))
-    ending = question.preflight() or (question.hand_over_lowest() if question.lowest_suffices else None)
+    question = Question(judge, inquiry, Hands(folder), doubt, Words("float16", "float32"), loading=loading)
+    ending = question.preflight()
+    if ending is None and question.lowest_suffices:
+        ending = question.hand_over_lowest(question.loadable(LOWEST))
     while ending is None:
-        ending = question.hand_over(*question.search())
+        done, trial = question.search()
+        ending = question.hand_over(done, question.loadable(trial))
     return ending
 
 
@@ -48,6 +53,42 @@ def rule_of(good: float, bad: float, *needed: int, seed: int = 0, failure: Verdi
         return PASS if drawn < (good if candidate.trial.elements.issuperset(needed) else bad) else failure
 
     return rule
+
+
+class OneMore(Loading):
+    """Has it that models load only with one more raised."""
+
+    def __init__(self, more: int) -> None:
+        self._more = more
+
+    def wider(self, trial: Trial) -> tuple[Trial, Loads]:
+        wider = trial.elements | {self._more}
+        return Trial(wider), Loads(wider, {"basic": ""}, (self._more,))
+
+    def asked(self, trial: Trial) -> Loads:
+        return Loads(trial.elements, {"basic": "refused"})
+
+
+def test_what_is_raised_so_that_it_loads_is_checked(tmp_path: Path) -> None:
+    ending = asked(tmp_path, rule_of(1.0, 0.0, 4, 11), loading=OneMore(7))
+    assert (ending.status, ending.trial) == ("found", Trial.of([4, 7, 11]))
+    assert "1 node raised so that ONNX Runtime loads the model" in ending.message
+
+
+def test_what_the_check_does_not_bear_is_not_raised(tmp_path: Path) -> None:
+    needed, good = {4, 11}, rule_of(1.0, 0.0, 4, 11)
+
+    def rule(candidate):
+        return FAIL if candidate.trial.elements == needed | {7} else good(candidate)
+
+    ending = asked(tmp_path, rule, loading=OneMore(7))
+    assert (ending.status, ending.trial) == ("found", Trial.of(needed))
+    assert "loads" not in ending.message
+
+
+def test_nothing_is_raised_but_what_it_takes_to_load(tmp_path: Path) -> None:
+    ending = asked(tmp_path, rule_of(1.0, 0.0), loading=OneMore(7))
+    assert (ending.status, ending.trial) == ("nothing_to_find", Trial.of([7]))
 
 
 def test_a_check_that_can_be_relied_on(tmp_path: Path) -> None:

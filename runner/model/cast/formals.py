@@ -1,10 +1,14 @@
-"""What the schemas of ONNX say of a node's types: which formal inputs and outputs share a type, and which it may be."""
+"""What schemas say of a node's types: which formal inputs and outputs share a type, and which it may be.
+
+Those of ONNX are known here. What ONNX Runtime adds (``com.microsoft`` and others) it tells itself, in a worker.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Any
 
 from onnx import NodeProto, TensorProto, defs
 
@@ -27,10 +31,15 @@ STASHING = frozenset({"LayerNormalization", "RMSNormalization", "GroupNormalizat
 
 @dataclass(frozen=True)
 class Formal:
-    """A formal input or output. ``variable``: those of one name share a type; ``floats``: float types it may have."""
+    """A formal input or output.
+
+    ``variable``: those of one name share a type; ``floats``: float types it may have; ``only``: the one type that it
+    can have, 0: there are several.
+    """
 
     variable: str
     floats: frozenset[int]
+    only: int = 0
 
 
 @dataclass(frozen=True)
@@ -53,11 +62,48 @@ class Formals:
         return _at(self.outputs, place, self.tail_outputs, self.free_outputs)
 
 
-def formals_of(node: NodeProto, opsets: Mapping[str, int]) -> Formals | None:
-    """Return a node's formals; None for an operator whose schema is not known here."""
-    domain = scopes.domain_of(node.domain)
-    version = opsets.get(domain)
-    return None if version is None else _formals(node.op_type, version, domain)
+@dataclass(frozen=True)
+class Schemas:
+    """The schemas of a model's operators. ``opsets``: the version of each domain that it imports.
+
+    ``contrib``: by (domain, operator), what `contrib_of` made of ONNX Runtime's own.
+    """
+
+    opsets: Mapping[str, int]
+    contrib: Mapping[tuple[str, str], Formals] = field(default_factory=dict)
+
+    def of(self, node: NodeProto) -> Formals | None:
+        """Return a node's formals; None for an operator whose schema is not known here."""
+        return self.onnx(node) or self.contrib.get((scopes.domain_of(node.domain), node.op_type))
+
+    def onnx(self, node: NodeProto) -> Formals | None:
+        """Return a node's formals as ONNX defines them; None for an operator that is not ONNX's."""
+        domain = scopes.domain_of(node.domain)
+        version = self.opsets.get(domain)
+        return None if version is None else _formals(node.op_type, version, domain)
+
+
+def contrib_of(told: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Formals]:
+    """Return the formals of the schemas that the operation ``contrib_schemas`` told."""
+    return {
+        (str(one["domain"]), str(one["op"])): Formals(
+            tuple(_told(formal) for formal in one["inputs"]),
+            tuple(_told(formal) for formal in one["outputs"]),
+            _last(one["inputs"], "variadic"),
+            _last(one["outputs"], "variadic"),
+            _last(one["inputs"], "variadic") and not _last(one["inputs"], "homogeneous"),
+            _last(one["outputs"], "variadic") and not _last(one["outputs"], "homogeneous"),
+        )
+        for one in told
+    }
+
+
+def _told(formal: Mapping[str, Any]) -> Formal:
+    return Formal(str(formal["variable"]), _floats(formal["types"]), _only(formal["types"]))
+
+
+def _last(formals: list[Mapping[str, Any]], key: str) -> bool:
+    return bool(formals) and bool(formals[-1][key])
 
 
 @lru_cache(maxsize=4096)
@@ -66,13 +112,12 @@ def _formals(op_type: str, version: int, domain: str) -> Formals | None:
         schema = defs.get_schema(op_type, version, domain)
     except defs.SchemaError:
         return None
-    allowed = {
-        constraint.type_param_str: _floats(constraint.allowed_type_strs) for constraint in schema.type_constraints
-    }
+    allowed = {constraint.type_param_str: list(constraint.allowed_type_strs) for constraint in schema.type_constraints}
 
     def formal(parameter: defs.OpSchema.FormalParameter) -> Formal:
         text = parameter.type_str
-        return Formal(text, allowed[text] if text in allowed else _floats([text]))
+        names = allowed.get(text, [text])
+        return Formal(text, _floats(names), _only(names))
 
     variadic = defs.OpSchema.FormalParameterOption.Variadic
     inputs, outputs = list(schema.inputs), list(schema.outputs)
@@ -86,9 +131,16 @@ def _formals(op_type: str, version: int, domain: str) -> Formals | None:
     )
 
 
-def _floats(names: object) -> frozenset[int]:
-    texts = {str(name) for name in names}  # type: ignore[attr-defined]
+def _floats(names: Iterable[object]) -> frozenset[int]:
+    texts = {str(name) for name in names}
     return frozenset(int(dtype) for name, dtype in _NAMES.items() if f"tensor({name})" in texts)
+
+
+def _only(names: Iterable[object]) -> int:
+    """Return the element type that a schema's names of types leave, 0: several, or no tensor."""
+    texts = [str(name) for name in names]
+    inner = texts[0][len("tensor(") : -1].upper() if len(texts) == 1 and texts[0].startswith("tensor(") else ""
+    return int(TensorProto.DataType.Value(inner)) if inner in TensorProto.DataType.keys() else 0  # noqa: SIM118
 
 
 def _at(formals: tuple[Formal, ...], place: int, tail: bool, free: bool) -> Formal | None:
@@ -97,4 +149,4 @@ def _at(formals: tuple[Formal, ...], place: int, tail: bool, free: bool) -> Form
         return formals[place]
     if not tail:
         return None
-    return Formal(f"{formals[last].variable}#{place}", formals[last].floats) if free else formals[last]
+    return replace(formals[last], variable=f"{formals[last].variable}#{place}") if free else formals[last]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
 from runner.model import scopes
-from runner.model.cast.formals import AGNOSTIC, TABLES, Formal, formals_of
+from runner.model.cast.formals import AGNOSTIC, TABLES, Formal, Formals, Schemas
 from runner.model.cast.quantized import is_quantization, pairs_of
 from runner.model.graph import initializers_of
 
@@ -54,9 +54,14 @@ class Level:
     parent: int | None
 
 
-def opsets_of(model: ModelProto) -> dict[str, int]:
-    """Return the version of each domain that a model imports."""
-    return {scopes.domain_of(entry.domain): entry.version for entry in model.opset_import}
+Contrib = Mapping[tuple[str, str], Formals]
+"""What is known of operators that ONNX does not define, by domain and name."""
+
+
+def schemas_of(model: ModelProto, contrib: Contrib | None = None) -> Schemas:
+    """Return the schemas of a model's operators."""
+    opsets = {scopes.domain_of(entry.domain): entry.version for entry in model.opset_import}
+    return Schemas(opsets, contrib or {})
 
 
 def levels(model: ModelProto, types: Mapping[str, TypeProto]) -> list[Level]:
@@ -64,7 +69,7 @@ def levels(model: ModelProto, types: Mapping[str, TypeProto]) -> list[Level]:
     found: list[Level] = []
 
     def visit(graph: GraphProto, prefix: str, outer: Types, parent: int | None) -> None:
-        own = {**outer, **_declared(graph)}
+        own = {**outer, **declared(graph)}
         if parent is None:
             own.update({name: kind.tensor_type.elem_type for name, kind in types.items() if _is_tensor(kind)})
         number = len(found)
@@ -91,15 +96,17 @@ def shown(node: NodeProto, place: int) -> str:
     return node.name or next((name for name in node.output if name), f"{node.op_type}#{place}")
 
 
-def layers(model: ModelProto, types: Mapping[str, TypeProto], pair: Pair) -> tuple[Layer, ...]:
+def layers(
+    model: ModelProto, types: Mapping[str, TypeProto], pair: Pair, contrib: Contrib | None = None
+) -> tuple[Layer, ...]:
     """Return the nodes that can run in either type, in executable order.
 
     In a model most of whose nodes run in the low type already, what is in the high one stays there: somebody chose it.
     """
-    every, opsets = levels(model, types), opsets_of(model)
+    every, schemas = levels(model, types), schemas_of(model, contrib)
     counts = {
         native: sum(
-            is_layer(node, level.types, opsets, pair, native)
+            is_layer(node, level.types, schemas, pair, native)
             for level in every
             for node in level.graph.node
             if node.op_type not in ("Cast", "CastLike")
@@ -115,7 +122,7 @@ def layers(model: ModelProto, types: Mapping[str, TypeProto], pair: Pair) -> tup
         floats = {name for name, dtype in level.types.items() if dtype in pair}
         for place, node in enumerate(level.graph.node):
             path = level.prefix + shown(node, place)
-            if is_layer(node, level.types, opsets, pair, native):
+            if is_layer(node, level.types, schemas, pair, native):
                 reads = tuple(name for name in dict.fromkeys(node.input) if name in floats)
                 writes = tuple(name for name in node.output if name in floats)
                 found.append(Layer(path, (number, place), node.op_type, reads, writes, bool(level.prefix)))
@@ -134,7 +141,7 @@ def quantized_layers(model: ModelProto, found: tuple[Layer, ...]) -> tuple[Layer
     return tuple(layer for layer in found if outer & set(layer.reads) or ends & set(layer.writes))
 
 
-def is_layer(node: NodeProto, types: Types, opsets: Mapping[str, int], pair: Pair, native: int) -> bool:
+def is_layer(node: NodeProto, types: Types, schemas: Schemas, pair: Pair, native: int) -> bool:
     """Whether a node, now in the ``native`` type of the pair, can run in both."""
     if node.op_type in (*AGNOSTIC, *TABLES) and not scopes.domain_of(node.domain):
         return False
@@ -142,7 +149,7 @@ def is_layer(node: NodeProto, types: Types, opsets: Mapping[str, int], pair: Pai
         return False
     if node.op_type == "Cast" and types.get(node.output[0]) not in pair:
         return False  # what comes in is looked at in whatever type it has
-    bound = list(_bound(node, types, opsets))
+    bound = list(_bound(node, types, schemas))
     if any(dtype == 0 for _, dtype in bound):
         return False  # a sequence or an optional holds tensors of a type of its own
     if not bound or any(dtype != native for _, dtype in bound if dtype in pair):
@@ -160,9 +167,9 @@ def is_plumbing(node: NodeProto, types: Types, pair: Pair) -> bool:
     )
 
 
-def _bound(node: NodeProto, types: Types, opsets: Mapping[str, int]) -> Iterator[tuple[Formal, int]]:
+def _bound(node: NodeProto, types: Types, schemas: Schemas) -> Iterator[tuple[Formal, int]]:
     """Yield the formals with the types of their tensors; nothing where a schema or a type is not known."""
-    formals = formals_of(node, opsets)
+    formals = schemas.of(node)
     if formals is None:
         return
     found = []
@@ -177,7 +184,7 @@ def _bound(node: NodeProto, types: Types, opsets: Mapping[str, int]) -> Iterator
     yield from found
 
 
-def _declared(graph: GraphProto) -> dict[str, int]:
+def declared(graph: GraphProto) -> dict[str, int]:
     """Return the element types that a graph declares; what is no tensor has the type 0."""
     found = {
         value.name: value.type.tensor_type.elem_type if _is_tensor(value.type) else 0

@@ -15,12 +15,11 @@ from dataclasses import dataclass, field
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
 
 from runner.model import scopes
-from runner.model.cast.formals import formals_of
-from runner.model.cast.layers import Layer, Pair, bodies, is_plumbing, levels, opsets_of
+from runner.model.cast.layers import Contrib, Layer, Pair, bodies, is_plumbing, levels, schemas_of
 from runner.model.cast.quantized import Ends, pairs_of
 from runner.model.cast.quantized import Pair as Quantized
 from runner.model.cast.retype import made_in, retype, typed
-from runner.model.cast.scope import Scope, assemble, names_of, without_graph
+from runner.model.cast.scope import Scope, assemble, declare, names_of, without_graph
 
 Weights = Callable[[int, str, int], TensorProto]
 """Returns an initializer (by the number of its graph and its name) in another type, under any name."""
@@ -41,7 +40,8 @@ class Mixer:
     ``weights``: gives initializers in the other type. ``keep_io``: graph inputs and outputs keep their types; else they
     get the low one. ``restored``: gives what the DequantizeLinear of a constant makes, by the name of its output; None:
     Q/DQ pairs stay. ``ends``: what a tensor is limited to where a pair goes, (graph, output of the pair) -> limits; the
-    pair's own where nothing is said.
+    pair's own where nothing is said. ``contrib``: operators that ONNX does not define; in a model with any of those,
+    tensors get their types said: whoever reads the file could not infer them.
     """
 
     model: ModelProto
@@ -52,11 +52,13 @@ class Mixer:
     keep_io: bool = True
     restored: Weights | None = None
     ends: Mapping[tuple[int, str], Ends] = field(default_factory=dict)
+    contrib: Contrib = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._levels = levels(self.model, self.types)
         self._pairs = pairs_of(self.model.graph) if self.restored else [{} for _ in self._levels]
-        self._opsets = opsets_of(self.model)
+        self._schemas = schemas_of(self.model, self.contrib)
+        self._declares = any(self._schemas.onnx(node) is None for level in self._levels for node in level.graph.node)
         self._numbers = {layer.key: index for index, layer in enumerate(self.layers)}
         self._names = {name for level in self._levels for name in names_of(level.graph)}
 
@@ -66,6 +68,8 @@ class Mixer:
         made.CopyFrom(without_graph(self.model))
         scope = self._rewritten(0, None, raised)
         assemble(made.graph, self._levels[0].graph, scope)
+        if self._declares:
+            declare(made.graph, scope)
         # a default that is another tensor now would be overridden without effect
         inputs = [value for value in made.graph.input if value.name not in scope.weights]
         if len(inputs) < len(made.graph.input):
@@ -124,7 +128,7 @@ class Mixer:
             return
         if self._ends_a_pair(scope, node, declared):
             return
-        formals = formals_of(node, self._opsets)
+        formals = self._schemas.of(node)
         fetch = self._raw if self.restored and scope.lifted & set(node.output) else self._fetch
         copy = NodeProto()
         copy.CopyFrom(node)
@@ -177,6 +181,8 @@ class Mixer:
         for value in body.input:
             if value.name in scope.native:
                 value.type.tensor_type.elem_type = scope.native[value.name]
+        if self._declares:
+            declare(body, scope)
 
     def _own(self, scope: Scope, name: str, wanted: int) -> str:
         """Return the name of a body's output, which must be made in the body itself."""

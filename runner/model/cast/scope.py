@@ -89,3 +89,14 @@ def assemble(graph: GraphProto, original: GraphProto, scope: Scope, handed: Coll
     )
     graph.initializer.extend(tensor for name, tensor in scope.added.items() if name in used)
     graph.node.extend(nodes)
+
+
+def declare(graph: GraphProto, scope: Scope) -> None:
+    """Say the element types of what nodes make: behind operators that ONNX does not define, none are inferred."""
+    known = {**scope.level.types, **scope.native}
+    known |= {name: dtype for (_, dtype), name in scope.versions.items()}
+    outputs = {value.name for value in graph.output}
+    for node in graph.node:
+        for name in node.output:
+            if name and name not in outputs and known.get(name):
+                graph.value_info.add(name=name).type.tensor_type.elem_type = known[name]

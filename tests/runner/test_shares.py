@@ -1,0 +1,116 @@
+"""What `precision` in result.json counts: all float nodes, those included that no search can lower."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+
+from tests.harness import SHARED, Run, winnow
+
+FP32, FP16 = TensorProto.FLOAT, TensorProto.FLOAT16
+
+
+def model_of(nodes: list[NodeProto], weights: dict[str, np.ndarray]) -> onnx.ModelProto:
+    tensors = [numpy_helper.from_array(value, name) for name, value in weights.items()]
+    x, y = (helper.make_tensor_value_info(name, FP32, shape) for name, shape in (("x", [4, 8]), ("y", ["n", "m"])))
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(helper.make_graph(nodes, "g", [x], [y], tensors), opset_imports=opsets)
+    model.ir_version = 9
+    return model
+
+
+def search(folder: Path, model: onnx.ModelProto, *options: str) -> Run:
+    onnx.save(model, str(folder / "net.onnx"))
+    ranges = "inputs.ranges={x: [0.5, 3]}"
+    return winnow("strategy=precision", f"model={folder / 'net.onnx'}", ranges, *options, folder=folder / "run")
+
+
+def contrib(op: str, inputs: list[str], output: str, name: str) -> NodeProto:
+    metric = {"metric": "euclidean"} if op == "CDist" else {}
+    return helper.make_node(op, inputs, [output], name=name, domain="com.microsoft", **metric)
+
+
+def stored(model: onnx.ModelProto) -> dict[int, int]:
+    counts = {FP32: 0, FP16: 0}
+    for tensor in model.graph.initializer:
+        if tensor.data_type in counts:
+            counts[tensor.data_type] += int(np.prod(tensor.dims))
+    return counts
+
+
+def test_operators_of_onnx_runtime_are_lowered_and_counted(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    weights = {name: random.normal(0, 0.3, (8, 8)).astype(np.float32) for name in ("w0", "w1")}
+    nodes = [
+        contrib("FusedMatMul", ["x", "w0"], "a", "first"),
+        contrib("Gelu", ["a"], "b", "gelu"),
+        contrib("FusedMatMul", ["b", "w1"], "c", "second"),
+        helper.make_node("Mul", ["c", "big"], ["d"], name="up"),
+        helper.make_node("Div", ["d", "big"], ["y"], name="down"),
+    ]
+    run = search(tmp_path, model_of(nodes, {**weights, "big": np.array(6e4, np.float32)}))
+    assert run.code == 0, run.output
+    told, mixed = run.result["precision"], run.model("mixed.onnx")
+    assert run.result["culprits"] == ["up", "down"] == told["nodes_to_exclude"] and told["stays_high"] == []
+    assert {node.op_type: node.domain for node in mixed.graph.node}["Gelu"] == "com.microsoft"
+    counts = stored(mixed)
+    assert counts == {FP16: 128, FP32: 1}
+    assert told["low_share"]["weights"] == round(128 / 129, 6)
+    assert told["low_share"]["nodes"] == 0.6
+    assert told["low_share"]["flops"] == round((2 * 4 * 8 * 8 * 2 + 32) / (2 * 4 * 8 * 8 * 2 + 3 * 32), 6)
+
+
+def test_what_has_no_low_kind_is_listed_and_counted(tmp_path: Path) -> None:
+    """`CDist` knows no float16, and what is inside the branch neither; `w` is there in both types."""
+    inside = [
+        helper.make_node("Neg", ["down"], ["n"], name="neg"),
+        contrib("CDist", ["n", "w"], "taken", "far"),
+    ]
+    other = [helper.make_node("Identity", ["down"], ["other"], name="same")]
+    bodies = {
+        f"{name}_branch": helper.make_graph(nodes, name, [], [helper.make_tensor_value_info(made, FP32, ["n", "m"])])
+        for name, nodes, made in (("then", inside, "taken"), ("else", other, "other"))
+    }
+    nodes = [
+        contrib("CDist", ["x", "w"], "a", "distance"),
+        helper.make_node("MatMul", ["a", "w"], ["b"], name="product"),
+        helper.make_node("Mul", ["b", "big"], ["c"], name="up"),
+        helper.make_node("Div", ["c", "big"], ["down"], name="down"),
+        helper.make_node("If", ["yes"], ["y"], name="if", **bodies),
+    ]
+    weights = {
+        "w": np.random.default_rng(0).normal(0, 1, (8, 8)).astype(np.float32),
+        "big": np.array(6e4, np.float32),
+        "yes": np.array(True),
+    }
+    run = search(tmp_path, model_of(nodes, weights), "strategy.untaken=low")
+    assert run.code == 0, run.output
+    told = run.result["precision"]
+    assert run.result["culprits"] == ["up", "down"]
+    assert told["stays_high"] == [
+        {"node": name, "op": "com.microsoft.CDist", "why": "its operator has no float16 kind"}
+        for name in ("distance", "if.then_branch/far")
+    ]
+    assert told["nodes_to_exclude"] == ["distance", "up", "down", "if.then_branch/far"]
+    assert told["layer_precisions"] == dict.fromkeys(told["nodes_to_exclude"], "fp32")
+    assert stored(run.model("mixed.onnx")) == {FP32: 65, FP16: 64}
+    assert told["low_share"]["weights"] == round(64 / 129, 6)
+    assert told["low_share"]["nodes"] == 0.5  # product, if, neg and same of eight
+    assert told["low_share"]["flops"] < 0.9
+    report = (run.folder / "REPORT.md").read_text()
+    assert "2 more float nodes stay in float32: 2 `com.microsoft.CDist`." in report
+
+
+def test_contrib_model_of_the_shared_cases(tmp_path: Path) -> None:
+    case = SHARED / "precision" / "m_contrib"
+    if not case.exists():
+        return
+    inputs = ["inputs=files", f"inputs.path={case / 'in.npz'}"]
+    run = winnow("strategy=precision", f"model={case / 'model.onnx'}", *inputs, folder=tmp_path / "run")
+    assert run.code == 0, run.output
+    assert run.result["nodes"]["before"] == 18 and run.result["precision"]["stays_high"] == []
+    large = [tensor for tensor in run.model("mixed.onnx").graph.initializer if len(tensor.dims) == 2]
+    assert large and {tensor.data_type for tensor in large} == {FP16}
