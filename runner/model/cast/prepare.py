@@ -1,4 +1,7 @@
-"""A model made ready for `layers`: functions inlined, constants stored as such, all types inferred; in a worker."""
+"""A model made ready for `layers`: functions inlined, constants and limits stored as such, all types inferred.
+
+In a worker.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +12,18 @@ from typing import Any
 from onnx import ModelProto, inliner, shape_inference
 
 from runner.model import scopes
+from runner.model.cast.stored import take_in_limits
 from runner.model.constants import lower_constants
 
 
 def prepare(args: Mapping[str, Any]) -> dict[str, Any]:
     """Write the structure at ``args["model"]`` to ``args["out"]``, functions inlined, with the types of all tensors.
 
-    No weights are read. Returns ``warning``: what could not be done, empty if nothing failed.
+    Of the weights outside only scales of quantised tensors are read. Returns ``warning``: what could not be done, empty
+    if nothing failed.
     """
-    model = ModelProto()
-    model.ParseFromString(Path(args["model"]).read_bytes())
+    path, model = Path(args["model"]), ModelProto()
+    model.ParseFromString(path.read_bytes())
     warnings = []
     if model.functions:
         try:
@@ -27,6 +32,7 @@ def prepare(args: Mapping[str, Any]) -> dict[str, Any]:
             warnings.append(f"functions could not be inlined ({error}): what calls them keeps its type")
     for graph in scopes.graphs_below(model.graph):
         lower_constants(graph, max(model.ir_version, 4))
+    take_in_limits(model, path.parent)
     try:
         model = shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=False)
     except Exception as error:  # noqa: BLE001 - whatever native inference raises
