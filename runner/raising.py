@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from runner import casting as casts
 from runner import stale
+from runner.checkers.coarseness import coarse
 from runner.drift import Row, layer_errors
 from runner.ending import Ending
 from runner.errors import CannotJudge, UsageError
@@ -87,8 +88,9 @@ def run(job: Job, parts: Parts) -> Summary:
     if casting.is_lossy and not settings.reference.model:
         samples = casts.raised_outputs(settings, casting, loaded, job.pool, samples, job.folder / "values" / "raised")
     subject = Precision(casting.mixer, loaded.store, samples, space.order, parents)
-    loaded = replace(loaded, warnings=(*loaded.warnings, *casting.warnings, *_out_of_range(casting)))
-    for warning in (*casting.warnings, *_out_of_range(casting)):
+    warnings = (*casting.warnings, *_out_of_range(casting), *coarse(settings.checker, samples))
+    loaded = replace(loaded, warnings=(*loaded.warnings, *warnings))
+    for warning in warnings:
         log.warning("%s", warning)
     handed = HandOver(settings.result, job.folder, job.tools.at, loaded.store)
     with parts.judge(job, subject, loaded) as judge:
