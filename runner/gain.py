@@ -1,4 +1,4 @@
-"""What a mixed-precision model gains, and why its raised nodes are raised."""
+"""What a mixed-precision model gains."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from runner.errors import UsageError
 from runner.loading import Loaded
 from runner.model import storage
 from runner.model.cast.quantized import pairs_of
-from runner.model.types import largest_of
-from runner.prior import SENTINEL, Facts
+from runner.prior import Facts
+from runner.reasons import reason
 from runner.schema.strategy import PrecisionSettings
 from strategies.trial import Trial
 
@@ -33,7 +33,11 @@ def gain(strategy: PrecisionSettings, casting: Casting, known: Facts, loaded: Lo
         "high": strategy.high.value,
         "low": strategy.low.value,
         "selected": [
-            {"node": layers[index].path, "op": layers[index].op_type, "reason": reason(casting, known, index)}
+            {
+                "node": layers[index].path,
+                "op": layers[index].op_type,
+                "reason": reason(casting, known, loaded, index, strategy.low.value),
+            }
             for index in sorted(raised.elements)
         ],
         "low_share": {
@@ -48,23 +52,6 @@ def gain(strategy: PrecisionSettings, casting: Casting, known: Facts, loaded: Lo
         "clamped": dict(casting.clamped),
         "flushed": dict(casting.flushed),
     }
-
-
-def reason(casting: Casting, known: Facts, index: int) -> str:
-    """Say what was measured of a layer: a range that the low type has not, or the error that it introduces."""
-    layer, largest = casting.layers[index], largest_of(casting.pair.low)
-    for names, verb in ((layer.writes, "makes"), (layer.reads, "reads")):
-        for name in names:
-            most = known.range_of(layer, name)
-            if largest < most < SENTINEL:
-                return f"{verb} values up to {most:.3g}, beyond {largest:.3g}"
-    # beside a Q/DQ pair, what rounding to the low type introduces says little
-    error = None if casting.mixer.restored else known.errors.get(index)
-    if error is None:
-        return "the check fails without it"
-    if math.isinf(error):
-        return "not finite when it alone is in low precision"
-    return f"introduces a relative error of {error:.2g}"
 
 
 def table(strategy: PrecisionSettings, casting: Casting, loaded: Loaded) -> dict[int, float]:

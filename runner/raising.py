@@ -79,8 +79,8 @@ def run(job: Job, parts: Parts) -> Summary:
     loaded = load(settings, job.pool, job.folder)
     casting = casts.cast(settings, strategy, loaded, job.pool)
     parents = parents_of(casting.layers)
-    ranked = _is_ranked(strategy) and not casting.quantized
-    known = facts(settings, casting, loaded, job.pool) if ranked else Facts()
+    unranked = Facts(why=f"strategy={strategy.name} follows the model's order")
+    known = facts(settings, casting, loaded, job.pool) if _is_ranked(strategy) else unranked
     costs = table(strategy, casting, loaded) if strategy.goal is Goal.cheapest else {}
     space = Space(tuple(range(len(casting.layers))), parents)
     space = cheapest(space, costs) if costs else space

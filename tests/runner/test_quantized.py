@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -15,16 +16,16 @@ from tests.harness import Run, winnow
 from tests.runner.test_precision import SIZE, network, search
 
 
-def quantized(folder: Path) -> tuple[Path, Path]:
+def quantized(folder: Path, layers: int = 6, coarse: int = 3) -> tuple[Path, Path]:
     """A chain and its quantised child, in which the weights of one layer are stored far too coarsely."""
     random = np.random.default_rng(1)
     parent, child, floats, stored = [], [], [], []
     x = mine = "x"
     scale = numpy_helper.from_array(np.array(0.01, np.float32), "scale")
     zero = numpy_helper.from_array(np.array(0, np.int8), "zero")
-    for number in range(6):
+    for number in range(layers):
         values = random.normal(0, 0.3, (SIZE, SIZE)).astype(np.float32)
-        step = np.float32(0.4 if number == 3 else 0.01)
+        step = np.float32(0.4 if number == coarse else 0.01)
         floats.append(numpy_helper.from_array(values, f"w{number}"))
         stored.append(numpy_helper.from_array(np.clip(np.rint(values / step), -127, 127).astype(np.int8), f"q{number}"))
         stored.append(numpy_helper.from_array(step, f"step{number}"))
@@ -67,6 +68,21 @@ def test_a_quantised_model_gets_back_what_one_layer_had(tmp_path: Path, with_par
     assert len(restored) == 1
     np.testing.assert_array_equal(numpy_helper.to_array(restored[0]), numpy_helper.to_array(good))
     assert sum(node.op_type == "DequantizeLinear" for node in model.graph.node) == 10
+
+
+def test_what_pairs_introduce_says_where_to_begin(tmp_path: Path) -> None:
+    fp32, int8 = quantized(tmp_path, layers=24, coarse=21)
+    options = ("checker=compare", "checker.rtol=0.25", "strategy.low=quantized", f"reference.model={fp32}")
+    run = winnow("strategy=precision", f"model={int8}", *options, "checker.flaky=never", folder=tmp_path / "run")
+    assert run.code == 0, run.output
+    assert run.result["culprits"] == ["product21"]
+    # in the model's order it takes seven
+    assert run.result["checks"]["search"] <= 2
+    (told,) = run.result["precision"]["selected"]
+    assert told["reason"].startswith("its Q/DQ pairs introduce a relative error of ")
+    rows = {row["node"]: row for row in json.loads((run.folder / "layers.json").read_text())}
+    assert max(rows.values(), key=lambda row: row["introduced"])["node"] == "product21"
+    assert rows["product21"]["introduced"] > 0.2 and all(row["why"] is None for row in rows.values())
 
 
 def test_what_is_no_quantised_model(tmp_path: Path) -> None:
