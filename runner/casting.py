@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,8 @@ DTYPES = {
 class Casting:
     """``clamped`` / ``flushed``: initializers with values that the low type does not reach, and how many.
 
-    ``quantized``: Q/DQ pairs are all that makes the difference.
+    ``quantized``: Q/DQ pairs are all that makes the difference. ``inlined``: where nodes come from that were in a
+    function, by their first output.
     """
 
     mixer: Mixer
@@ -52,6 +53,7 @@ class Casting:
     flushed: Mapping[str, int]
     warnings: tuple[str, ...]
     quantized: bool = False
+    inlined: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_lossy(self) -> bool:
@@ -101,9 +103,9 @@ def cast(settings: Settings, strategy: PrecisionSettings, loaded: Loaded, pool: 
     pairs = restored.weight if restored.has_pairs else None
     mixer = Mixer(model, types, found, pair, weights, strategy.keep_io, pairs, restored.ends)
     warnings += [*_overridden(model, pair)]
-    return Casting(
-        mixer, pair, {**clamped, **_filled(model, pair)}, flushed, (*warnings, *restored.warnings), quantized
-    )
+    clamped = {**clamped, **_filled(model, pair)}
+    warned = (*warnings, *restored.warnings)
+    return Casting(mixer, pair, clamped, flushed, warned, quantized, reply["inlined"])
 
 
 def _overridden(model: onnx.ModelProto, pair: Pair) -> Iterator[str]:

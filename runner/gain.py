@@ -36,6 +36,7 @@ def gain(strategy: PrecisionSettings, casting: Casting, known: Facts, loaded: Lo
             {
                 "node": layers[index].path,
                 "op": layers[index].op_type,
+                "nested": layers[index].nested,
                 "reason": reason(casting, known, loaded, index, strategy.low.value),
             }
             for index in sorted(raised.elements)
@@ -46,6 +47,12 @@ def gain(strategy: PrecisionSettings, casting: Casting, known: Facts, loaded: Lo
             "weights": _share(high_weights, total_weights),
         },
         "nodes_to_exclude": names,
+        "inlined": {
+            layers[index].path: casting.inlined[name]
+            for index in sorted(raised.elements)
+            for name in layers[index].writes[:1]
+            if name in casting.inlined
+        },
         "layer_precisions": {
             name: {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}[strategy.high.value] for name in names
         },

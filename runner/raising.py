@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from runner import casting as casts
 from runner import stale
 from runner.checkers.coarseness import coarse
+from runner.curve import Curve, curve
 from runner.drift import Row, layer_errors
 from runner.ending import Ending
 from runner.errors import CannotJudge, UsageError
@@ -23,7 +24,7 @@ from runner.prior import Facts, facts, prior
 from runner.raised import Question
 from runner.report.atomic import write_text
 from runner.report.bundle import write_bundle
-from runner.report.plot import plot_layers
+from runner.report.plot import plot_curve, plot_layers
 from runner.report.summary import Summary
 from runner.schema.backend import OnnxRuntimeBackend, Rounding
 from runner.schema.root import Settings
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LAYERS, PLOT = "layers.json", "layers.svg"
+LAYERS, PLOT, CURVE = "layers.json", "layers.svg", "curve.svg"
 _CPU = "CPUExecutionProvider"
 _QUANTIZED = "Q/DQ"
 """How a message calls what is quantised as it was."""
@@ -122,7 +123,8 @@ def run(job: Job, parts: Parts) -> Summary:
             if strategy.layer_errors and ending.status != "interrupted":
                 place = job.folder / "values" / "drift"
                 rows = layer_errors(settings, casting, known, loaded, job.pool, samples, ending.trial, place)
-            summary = replace(summary, precision={**told, **_written(job, rows, question.low)})
+            points = curve(judge.journal.entries())
+            summary = replace(summary, precision={**told, **_written(job, rows, points, question)})
         write_bundle(settings, job.folder, summary, job.tools.cwd, job.command, None)
     return summary
 
@@ -131,12 +133,15 @@ def _is_ranked(strategy: PrecisionSettings) -> bool:
     return strategy.search is SearchKind.precision
 
 
-def _written(job: Job, rows: list[Row], low: str) -> dict[str, str | None]:
-    """Write the error of each layer; return the names of the files."""
+def _written(job: Job, rows: list[Row], points: Curve, question: Question) -> dict[str, Any]:
+    """Write the error of each layer, and draw the curve; return the curve, and the names of the files."""
+    drawn = len(points) > 1 and plot_curve(points, job.folder / CURVE, question.high)
+    found: dict[str, Any] = {"layers": None, "plot": None, "curve": points, "curve_plot": CURVE if drawn else None}
     if not rows:
-        return {"layers": None, "plot": None}
+        return found
     write_text(job.folder / LAYERS, json.dumps(rows, indent=1) + "\n")
-    return {"layers": LAYERS, "plot": PLOT if plot_layers(rows, job.folder / PLOT, low) else None}
+    plotted = plot_layers(rows, job.folder / PLOT, question.low)
+    return {**found, "layers": LAYERS, "plot": PLOT if plotted else None}
 
 
 def _refuse(strategy: PrecisionSettings) -> None:

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from onnx import ModelProto, inliner, shape_inference
+from onnx import ModelProto, shape_inference
 
 from runner.model import scopes
+from runner.model.cast.functions import inlined
 from runner.model.cast.stored import take_in_limits
 from runner.model.constants import lower_constants
 
@@ -20,14 +21,15 @@ def prepare(args: Mapping[str, Any]) -> dict[str, Any]:
     """Write the structure at ``args["model"]`` to ``args["out"]``, functions inlined, with the types of all tensors.
 
     Of the weights outside only scales of quantised tensors are read. Returns ``warning``: what could not be done, empty
-    if nothing failed.
+    if nothing failed, and ``inlined``: where nodes come from that were in a function, by their first output.
     """
     path, model = Path(args["model"]), ModelProto()
     model.ParseFromString(path.read_bytes())
     warnings = []
+    origins: dict[str, str] = {}
     if model.functions:
         try:
-            model = inliner.inline_local_functions(model)
+            model, origins = inlined(model)
         except Exception as error:  # noqa: BLE001 - whatever native code raises
             warnings.append(f"functions could not be inlined ({error}): what calls them keeps its type")
     for graph in scopes.graphs_below(model.graph):
@@ -38,4 +40,5 @@ def prepare(args: Mapping[str, Any]) -> dict[str, Any]:
     except Exception as error:  # noqa: BLE001 - whatever native inference raises
         warnings.append(f"ONNX shape inference failed ({error}): nodes of unknown types keep theirs")
     Path(args["out"]).write_bytes(model.SerializeToString())
-    return {"warning": "; ".join(warnings), "graphs": sum(1 for _ in scopes.graphs_below(model.graph))}
+    graphs = sum(1 for _ in scopes.graphs_below(model.graph))
+    return {"warning": "; ".join(warnings), "graphs": graphs, "inlined": origins}
