@@ -30,12 +30,13 @@ def reason(casting: Casting, known: Facts, loaded: Loaded, index: int, low: str)
 
 def unmeasured(casting: Casting, known: Facts, index: int) -> str:
     """Say why the error that a layer introduces is no number; nothing where it is one."""
-    error = known.errors.get(index)
+    error, layer = known.errors.get(index), casting.layers[index]
     if error is not None:
-        return "not finite" if not math.isfinite(error) else ""
+        if math.isfinite(error):
+            return ""
+        return "not finite: what stands for infinity leaves the range" if _is_mask(known, layer) else "not finite"
     if known.why:
         return f"not measured: {known.why}"
-    layer = casting.layers[index]
     graphs = list(graphs_below(casting.mixer.model.graph))
     node = graphs[layer.key[0]].node[layer.key[1]]
     if any(attribute.HasField("g") or attribute.graphs for attribute in node.attribute):
@@ -78,11 +79,16 @@ def _alone(casting: Casting, known: Facts, index: int, low: str) -> str:
         return ""
     if error is None:
         return unmeasured(casting, known, index) if casting.layers[index].nested and not known.why else ""
-    if any(known.range_of(casting.layers[index], name) >= SENTINEL for name in casting.layers[index].writes):
+    if _is_mask(known, casting.layers[index]):
         return ""  # relative to what stands for infinity, no error says anything
     if math.isinf(error):
         return f"not finite when it alone is in {low}"
     return f"introduces a relative error of {error:.2g}"
+
+
+def _is_mask(known: Facts, layer: Layer) -> bool:
+    """Whether a layer makes values that stand for infinity."""
+    return any(known.range_of(layer, name) >= SENTINEL for name in layer.writes)
 
 
 def _is_negative(loaded: Loaded, name: str) -> bool:

@@ -36,8 +36,9 @@ def plot_layers(rows: Sequence[Mapping[str, Any]], path: Path, low: str) -> bool
     raised = [place for place, row in enumerate(rows) if row["raised"]]
     for number, place in enumerate(raised):
         axes.axvline(place, color="tab:green", linewidth=0.8, alpha=0.6, label="" if number else "raised")
-    axes.set_ylim(top=top)
+    # a logarithm first: limits of a linear axis are none of its
     axes.set_yscale("log")
+    axes.set_ylim(min([*known, 1.0]) / 3, top)
     axes.set_xlabel("layer, in the model's order (see layers.json)")
     axes.set_ylabel("largest error / largest value")
     axes.legend()
@@ -46,15 +47,20 @@ def plot_layers(rows: Sequence[Mapping[str, Any]], path: Path, low: str) -> bool
 
 
 def plot_curve(points: Sequence[Sequence[float]], path: Path, high: str) -> bool:
-    """Draw the error that is left by the number of raised nodes; False where matplotlib cannot be used."""
+    """Draw the error that is left by the number of raised nodes; False where matplotlib cannot be used.
+
+    An error of zero is drawn below all others.
+    """
     figure = _figure(path)
     if figure is None:
         return False
     axes = figure.add_subplot()
-    counts, errors = zip(*((count, max(error, LEAST)) for count, error in points), strict=True)
+    least = min([error for _, error in points if error > 0] or [1.0])
+    counts, errors = zip(*((count, error or least / 10) for count, error in points), strict=True)
     axes.plot(counts, errors, label="least error of the sets that were tried", marker="o", markersize=3, linewidth=1)
     axes.axhline(1.0, color="tab:red", linewidth=0.8, linestyle="--", label="tolerance")
     axes.set_xscale("symlog", linthresh=1)
+    axes.set_xlim(left=0)
     axes.set_yscale("log")
     axes.set_xlabel(f"nodes in {high}")
     axes.set_ylabel("error / tolerance")

@@ -13,12 +13,18 @@ from tests.harness import Run, winnow
 
 MODEL = """
 <ir_version: 9, opset_import: ["": 18]>
-g (float[4,6] x, float[1,6] keep, bool c) => (float[4,6] y, float[4,6] far, float[4,1] length, float[4,6] other)
+g (float[4,6] x, float[1,6] keep, bool c) =>
+  (float[4,6] y, float[4,6] far, float[4,6] chosen, float[4,1] length, float[4,6] other)
 <float one = {1.0}, float least = {-3.4e38}, float tiny = {1e-12}, float up = {70000.0}, float zero = {0.0}>
 {
   [hidden] hide = Sub(one, keep)
   [mask] m = Mul(hide, least)
   [masked] s = Add(x, m)
+  hidden_at = Cast<to = 9>(hide)
+  rows = Shape(x)
+  [fill] all_least = ConstantOfShape<value = float[1] {-3.4e38}>(rows)
+  [choose] w = Where(hidden_at, all_least, x)
+  [soft_too] chosen = Softmax(w)
   [soft] y = Softmax(s)
   [big] b = Mul(x, up)
   [back] far = Div(b, up)
@@ -86,6 +92,8 @@ def test_what_stands_for_infinity_and_what_becomes_zero(tmp_path: Path) -> None:
     rows = {row["node"]: row for row in json.loads((run.folder / "layers.json").read_text())}
     assert rows["big"]["introduced"] is None and rows["big"]["why"] == "not finite"
     assert rows["soft"]["introduced"] is not None and rows["soft"]["why"] is None
+    # -3.4e38 that is made at run time leaves the range, and is no overflow that anybody should look for
+    assert {rows["choose"]["why"], rows["masked"]["why"]} == {"not finite: what stands for infinity leaves the range"}
     # an overflow with everything low that is gone in what is handed over
     assert rows["big"]["not_finite"] == ["low"]
 
