@@ -191,12 +191,16 @@ class Mixer:
     def _declare(self, scope: Scope, name: str) -> None:
         """Make a graph output of what plumbing handed through."""
         outward = scope.level.types[name] if self.keep_io else self.pair.low
-        self._hand(scope, self._fetch(scope, scope.same.pop(name), outward), name, outward)
+        self._hand(scope, self._fetch(scope, scope.same.pop(name), outward), name, outward, outward)
 
     @staticmethod
-    def _hand(scope: Scope, given: str, name: str, dtype: int) -> None:
-        scope.nodes.append(helper.make_node("Identity", [given], [name], name=f"{name}__identity"))
-        scope.native[name] = dtype
+    def _hand(scope: Scope, given: str, name: str, dtype: int, outward: int) -> None:
+        """Hand out what is given in a type under another name, in the type that it has outside."""
+        if dtype == outward:
+            scope.nodes.append(helper.make_node("Identity", [given], [name], name=f"{name}__identity"))
+        else:
+            scope.nodes.append(helper.make_node("Cast", [given], [name], name=f"{name}__cast", to=outward))
+        scope.native[name] = outward
 
     # ---- tensors in a type
 
@@ -271,9 +275,11 @@ class Mixer:
             return False
         assert pair.source
         outward = scope.level.types[node.output[0]] if self.keep_io else self.pair.low
-        given = self._fetch(scope, pair.source, outward)
-        ends = self._ends(scope, node.output[0], pair)
-        self._hand(scope, self._limited(scope, given, outward, ends), node.output[0], outward)
+        # cut off before it is cast: few runtimes compare in every low type
+        made = scope.native.get(pair.source, self.pair.high)
+        given = self._fetch(scope, pair.source, made)
+        given = self._limited(scope, given, made, self._ends(scope, node.output[0], pair))
+        self._hand(scope, given, node.output[0], made, outward)
         return True
 
     def _weight(self, home: Scope, name: str, wanted: int) -> str:

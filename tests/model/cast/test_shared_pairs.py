@@ -145,3 +145,20 @@ def test_one_tensor_cut_off_at_two_ends(low: int) -> None:
     weights = np.arange(1, 10, dtype=np.float32).reshape(3, 3)
     for found, end in zip(run(mixed), (0.005 * 255, 0.05 * 255), strict=True):
         np.testing.assert_allclose(found, np.clip(X, 0, end) @ weights, rtol=1e-5, atol=1e-5)
+
+
+def test_what_a_graph_hands_out_is_cut_off_before_it_is_cast() -> None:
+    text = """<ir_version: 9, opset_import: ["" : 19]>
+    g (float[3,3] x, bool c) => (float[3,3] y)
+    <float[3,3] w = {1,2,3,4,5,6,7,8,9}, float s = {0.05}, int8 least = {-128}> {
+      a = MatMul(x, w)
+      q = QuantizeLinear(a, s, least)
+      y = DequantizeLinear(q, s, least)
+    }"""
+    typed = shape_inference.infer_shapes(onnx.parser.parse_model(text), strict_mode=True)
+    mixed = mixer(typed, TensorProto.BFLOAT16, keep_io=False).mixed(frozenset({0}))
+    onnx.checker.check_model(mixed, full_check=True)
+    # few runtimes compare numbers in bfloat16
+    assert [node.op_type for node in mixed.graph.node] == ["Cast", "MatMul", "Max", "Min", "Cast"]
+    limits = [tensor.data_type for tensor in mixed.graph.initializer if not tensor.dims]
+    assert limits == [FP32, FP32]
