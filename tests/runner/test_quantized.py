@@ -208,10 +208,14 @@ def test_scales_of_many_channels_lie_outside_the_file(tmp_path: Path) -> None:
     large = channelwise(tmp_path, 1024)
     assert large.stat().st_size > 64 << 20
     options = ("checker=compare", "checker.rtol=0.05", "strategy.low=quantized", "checker.flaky=never")
-    run = winnow("strategy=precision", f"model={large}", *options, folder=tmp_path / "run")
+    run = winnow("strategy=precision", f"model={large}", *options, "artifacts=all", folder=tmp_path / "run")
     assert run.code == 0, run.output
     assert run.result["culprits"] == ["last"]
     mixed = run.model("mixed.onnx")
     # what cuts off below zero goes on doing so where the pair is gone
     assert [node.op_type for node in mixed.graph.node][-3:] == ["Max", "Min", "MatMul"]
     onnx.checker.check_model(mixed, full_check=True)
+    kept = list((run.folder / "store").glob("kept.*"))
+    assert kept
+    for path in kept:
+        onnx.load(str(path))  # what raised layers read is there as well
