@@ -28,6 +28,8 @@ _ROWS = 8
 _COORDINATES = 4
 _BOXES = 0.95
 """So many of the rows have to be like boxes."""
+_MOST_BESIDE = 7
+"""So many columns have boxes with a score, a class and a number; with more, of all classes, there are far more rows."""
 _MOST_COLUMNS = 256
 _MOST_ELEMENTS = 1 << 22
 # what of a box, or of the spread of values, an error may take without a word, and what is proposed to take
@@ -115,7 +117,8 @@ def _extent(array: Array) -> float:
     center with a width and a height.
     """
     for table in _tables(array):
-        if table.shape[1] < _COORDINATES or table.shape[0] < _ROWS:
+        rows, columns = table.shape
+        if columns < _COORDINATES or rows < max(_ROWS, 4 * columns if columns > _MOST_BESIDE else 0):
             continue
         corners = table[:, :_COORDINATES]
         # rows of padding are none
@@ -124,11 +127,20 @@ def _extent(array: Array) -> float:
             continue
         first, second = corners[:, :2], corners[:, 2:]
         places = float(np.median(np.subtract(*np.percentile(first, [90, 10], axis=0))))
-        # boxes lie further apart than they are wide; of widths that stand alone nearly all are small
-        for sides, share in ((second - first, 50), (second, 90)):
-            if np.mean(sides > 0) > _BOXES and 2 * float(np.percentile(sides, share)) < places:
-                return float(np.median(sides))
+        sides = second - first
+        if _are_sides(sides, float(np.median(sides)), places):
+            return float(np.median(sides))
+        # widths that stand alone: nearly all are smaller than where the boxes are, or it is a few large numbers among
+        # many small ones
+        large = float(np.percentile(second, 90))
+        if float(np.median(first)) > large and _are_sides(second, large, places):
+            return float(np.median(second))
     return 0.0
+
+
+def _are_sides(sides: Array, large: float, places: float) -> bool:
+    """Whether nearly all are positive, and a large one is less than boxes lie apart."""
+    return bool(np.mean(sides > 0) > _BOXES) and 2 * large < places
 
 
 def _smallest_column(array: Array) -> float:

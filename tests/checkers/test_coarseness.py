@@ -70,6 +70,8 @@ def test_what_passes_is_much(tmp_path: Path, values: np.ndarray, why: str) -> No
     [
         RANDOM.normal(0, 3, (4, 1000)),
         np.exp(RANDOM.normal(0, 4, (4, 1000))) / 1e5,
+        np.exp(RANDOM.normal(0, 5, (40, 7))) / 1e5,
+        np.clip(np.cumsum(RANDOM.normal(0, 9, (1, 3, 16, 16)), axis=-1) + 128, 0, 255),
         RANDOM.uniform(0, 255, (1, 3, 32, 32)),
         RANDOM.uniform(0, 255, (1, 32, 32, 4)),
         RANDOM.normal(0, 1, (4, 4)),
