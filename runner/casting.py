@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,8 @@ DTYPES = {
 class Casting:
     """``clamped`` / ``flushed``: initializers with values that the low type does not reach, and how many.
 
-    ``quantized``: Q/DQ pairs are all that makes the difference.
+    ``quantized``: Q/DQ pairs are all that makes the difference. ``inlined``: where nodes come from that were in a
+    function, by their first output.
     """
 
     mixer: Mixer
@@ -54,6 +55,7 @@ class Casting:
     flushed: Mapping[str, int]
     warnings: tuple[str, ...]
     quantized: bool = False
+    inlined: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_lossy(self) -> bool:
@@ -105,9 +107,9 @@ def cast(settings: Settings, strategy: PrecisionSettings, loaded: Loaded, pool: 
     pairs = restored.weight if restored.has_pairs else None
     mixer = Mixer(model, types, found, pair, weights, strategy.keep_io, pairs, restored.ends, contrib)
     warnings += [*_overridden(model, pair)]
-    return Casting(
-        mixer, pair, {**clamped, **_filled(model, pair)}, flushed, (*warnings, *restored.warnings), quantized
-    )
+    clamped = {**clamped, **_filled(model, pair)}
+    warned = (*warnings, *restored.warnings)
+    return Casting(mixer, pair, clamped, flushed, warned, quantized, reply["inlined"])
 
 
 def _contrib(settings: Settings, pool: Pool, structure: Path) -> list[dict[str, Any]]:

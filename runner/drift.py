@@ -21,6 +21,7 @@ from runner.model import values
 from runner.model.graph import Graph
 from runner.model.values import TensorFile
 from runner.prior import SENTINEL, Facts
+from runner.reasons import unmeasured
 from runner.schema.backend import BackendSettings, TensorRtBackend
 from runner.schema.root import Settings
 from runner.sources import recorder, recording_backend
@@ -45,9 +46,9 @@ def layer_errors(
     """Return a row for each top-level layer, in the model's order, from one run of the target on each model.
 
     ``error_low`` and ``error_mixed``: the largest difference to the recorded tensor, relative to its largest value,
-    over all samples; null: not finite, or not known. Where the file itself is not as good as that, the model with
-    everything raised tells what a tensor should be. ``introduced``: see `Facts`. Nothing is returned where the target
-    is an engine, which has no values of inner tensors.
+    over all samples; null: not finite, as ``not_finite`` lists it, or not known. Where the file itself is not as good
+    as that, the model with everything raised tells what a tensor should be. ``introduced``: see `Facts`; ``why``: why
+    that is no number. Nothing is returned where the target is an engine, which has no values of inner tensors.
     """
     if isinstance(settings.target, TensorRtBackend) or not samples:
         return []
@@ -87,8 +88,10 @@ def layer_errors(
             "op": casting.layers[index].op_type,
             "raised": index in raised,
             "introduced": _plain(known.errors.get(index)),
+            "why": unmeasured(casting, known, index) or None,
             "error_low": _plain(low.get(name)),
             "error_mixed": _plain(mixed.get(name)),
+            "not_finite": [key for key, table in (("low", low), ("mixed", mixed)) if math.isinf(table.get(name, 0.0))],
         }
         for index, name in names.items()
     ]

@@ -1,4 +1,4 @@
-"""What a mixed-precision model gains, and why its raised nodes are raised."""
+"""What a mixed-precision model gains."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from runner.casting import Casting
 from runner.errors import UsageError
 from runner.fixed import Fixed
 from runner.loading import Loaded
-from runner.model.types import largest_of
-from runner.prior import SENTINEL, Facts
+from runner.prior import Facts
+from runner.reasons import reason
 from runner.schema.strategy import PrecisionSettings
 from runner.shares import arithmetic, low_share, nodes_of
 
@@ -28,7 +28,8 @@ def gain(
             {
                 "node": layers[index].path,
                 "op": layers[index].op_type,
-                "reason": kept.high.get(index) or reason(casting, known, index),
+                "nested": layers[index].nested,
+                "reason": kept.high.get(index) or reason(casting, known, loaded, index, strategy.low.value),
             }
             for index in sorted(raised)
         ],
@@ -37,29 +38,18 @@ def gain(
             {"node": one.path, "op": one.op, "why": one.why} for one in every if one.index is None and one.high
         ],
         "nodes_to_exclude": names,
+        "inlined": {
+            layers[index].path: casting.inlined[name]
+            for index in sorted(raised)
+            for name in layers[index].writes[:1]
+            if name in casting.inlined
+        },
         "layer_precisions": {
             name: {"float32": "fp32", "float16": "fp16", "bfloat16": "bf16"}[strategy.high.value] for name in names
         },
         "clamped": dict(casting.clamped),
         "flushed": dict(casting.flushed),
     }
-
-
-def reason(casting: Casting, known: Facts, index: int) -> str:
-    """Say what was measured of a layer: a range that the low type has not, or the error that it introduces."""
-    layer, largest = casting.layers[index], largest_of(casting.pair.low)
-    for names, verb in ((layer.writes, "makes"), (layer.reads, "reads")):
-        for name in names:
-            most = known.range_of(layer, name)
-            if largest < most < SENTINEL:
-                return f"{verb} values up to {most:.3g}, beyond {largest:.3g}"
-    # beside a Q/DQ pair, what rounding to the low type introduces says little
-    error = None if casting.mixer.restored else known.errors.get(index)
-    if error is None:
-        return "the check fails without it"
-    if math.isinf(error):
-        return "not finite when it alone is in low precision"
-    return f"introduces a relative error of {error:.2g}"
 
 
 def table(strategy: PrecisionSettings, casting: Casting, loaded: Loaded) -> dict[int, float]:

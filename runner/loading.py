@@ -203,7 +203,8 @@ def clean_up(folder: Path) -> None:
     store = folder / "store"
     kept = [path for path in store.glob("kept.*") if path.is_file()]
     for path in store.iterdir() if store.is_dir() else ():
-        if not kept or (path not in kept and path.name != WEIGHTS):
+        # those in another precision too
+        if not kept or (path not in kept and not path.match(f"{Path(WEIGHTS).stem}*.bin")):
             path.unlink(missing_ok=True)
     for empty in (store, folder / "workers", *(folder / "checks").glob("*")):
         if empty.is_dir() and not any(empty.iterdir()):

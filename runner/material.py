@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runner.casting import Casting, cast
+from runner.checkers.coarseness import coarse
 from runner.errors import UsageError
 from runner.fixed import Fixed, fixed
 from runner.gain import table
@@ -89,7 +90,7 @@ def prepare(settings: Settings, strategy: PrecisionSettings, pool: Pool, folder:
     mixing = casting.mixer, loaded.store, samples.of(division.searched), space.order, space.parents
     subject = Precision(*mixing, searched.members, kept.raised)
     left_alone = _left_alone(casting, kept, division, drawn=samples.is_endless)
-    warnings = (*casting.warnings, *_out_of_range(casting), *left_alone)
+    warnings = (*casting.warnings, *_out_of_range(casting), *left_alone, *coarse(settings.checker, subject.samples))
     for warning in warnings:
         log.warning("%s", warning)
     loaded = replace(loaded, warnings=(*loaded.warnings, *warnings))
@@ -109,8 +110,8 @@ def _facts(
     asked = (
         strategy.search is SearchKind.precision or strategy.at_least or any(layer.nested for layer in casting.layers)
     )
-    if not asked or casting.quantized:
-        return Facts()
+    if not asked:
+        return Facts(why=f"strategy={strategy.name} follows the model's order")
     return facts(settings, casting, loaded, pool, samples)
 
 

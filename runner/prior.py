@@ -11,6 +11,7 @@ from onnx import TensorProto
 
 from runner.casting import Casting
 from runner.loading import Loaded
+from runner.model.cast.beside import add_quantized
 from runner.model.cast.layers import Layer
 from runner.model.scopes import graphs_below
 from runner.model.types import largest_of
@@ -33,12 +34,14 @@ class Facts:
     """What one instrumented run told.
 
     ``errors``: of each layer (inf: not finite). ``ranges``: the largest magnitude by "GRAPH/TENSOR". ``untaken``:
-    layers in branches that no sample took, and in loops that none went round.
+    layers in branches that no sample took, and in loops that none went round. ``why``: why nothing was measured, where
+    nothing was.
     """
 
     errors: Mapping[int, float] = field(default_factory=dict)
     ranges: Mapping[str, float] = field(default_factory=dict)
     untaken: frozenset[int] = frozenset()
+    why: str = ""
 
     def range_of(self, layer: Layer, name: str) -> float:
         """Return the largest magnitude of a tensor that a layer reads or makes; zero: not known."""
@@ -56,7 +59,9 @@ def facts(
     mixer = replace(casting.mixer, keep_io=True)
     everything = frozenset(range(len(casting.layers)))
     path = loaded.store.folder / "instrumented.onnx"
-    path.write_bytes(mixer.mixed(everything).SerializeToString())
+    model = mixer.mixed(everything)
+    pairs = add_quantized(model, casting.mixer.model, casting.layers) if casting.quantized else None
+    path.write_bytes(model.SerializeToString())
     names = {(layer.key[0], name) for layer in casting.layers for name in (*layer.reads, *layer.writes)}
     args = {
         "model": str(path),
@@ -66,6 +71,7 @@ def facts(
             [index, layer.key[0], layer.writes[0]] for index, layer in enumerate(casting.layers) if layer.writes
         ],
         "tensors": sorted(names),
+        "beside": pairs,
         "clamped": sorted(casting.clamped),
         "samples": [
             {name: str(sample[name].path) for name in loaded.graph.inputs if name in sample} for sample in samples
@@ -76,7 +82,7 @@ def facts(
     if reply.value is None:
         why = reply.failure.message if reply.failure else reply.death
         log.warning("the error of each layer is not known (%s): nodes are tried in their order", why)
-        return Facts()
+        return Facts(why="the instrumented run failed")
     errors = {int(index): math.inf if error is None else float(error) for index, error in reply.value["layers"].items()}
     ranges = {str(name): math.inf if most is None else float(most) for name, most in reply.value["ranges"].items()}
     silent = set(reply.value["silent"])
@@ -109,8 +115,8 @@ def prior(
     )
     scores = {index: known.errors.get(index, 0.0) for index in range(len(casting.layers))}
     one_rounding = 2.0 ** -_DIGITS[casting.pair.low]
-    # downstream first: what a layer suffers from may come from far above
-    for index in sorted(scores, reverse=True):
+    # downstream first: what a layer suffers from may come from far above; not so the error of its own Q/DQ pairs
+    for index in () if casting.quantized else sorted(scores, reverse=True):
         if scores[index] > SPREAD * one_rounding:
             for parent in parents[index]:
                 scores[parent] = max(scores[parent], scores[index] * 0.999)

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from runner import harm, stale
-from runner.drift import Row, layer_errors
+from runner.dossier import answered
 from runner.ending import Ending
 from runner.errors import CannotJudge
-from runner.gain import gain
 from runner.handover import MIXED, HandOver
 from runner.heldout import JUDGED, Values
 from runner.inquiry import Inquiry
 from runner.judge import Judge
 from runner.loadable import Loadable, Loading
 from runner.loading import Loaded
-from runner.material import Material, prepare
+from runner.material import prepare
 from runner.raised import Question, Words
-from runner.report.atomic import write_text
 from runner.report.bundle import write_bundle
-from runner.report.plot import plot_layers
 from runner.report.summary import Summary
 from runner.rounds import Rounds
 from runner.schema.backend import OnnxRuntimeBackend, Rounding
@@ -43,7 +39,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LAYERS, PLOT = "layers.json", "layers.svg"
 _CPU = "CPUExecutionProvider"
 _QUANTIZED = "Q/DQ"
 """How a message calls what is quantised as it was."""
@@ -109,34 +104,9 @@ def run(job: Job, parts: Parts) -> Summary:
             ending = replace(ending, message=f"{ending.message}; go on with resume={job.folder}")
         loaded = replace(loaded, warnings=(*loaded.warnings, *rounds.known.warnings))
         summary = parts.account(job, judge, ending, loaded, doubt)
-        summary = _answered(looking, material, rounds, ending, summary)
+        summary = answered(looking, material, rounds, ending, summary)
         write_bundle(settings, job.folder, summary, job.tools.cwd, job.command, None)
     return summary
-
-
-def _answered(job: Job, material: Material, rounds: Rounds, ending: Ending, summary: Summary) -> Summary:
-    """Return a summary with what was found, and what it is worth."""
-    summary = replace(summary, nodes_before=len(material.casting.layers))
-    if ending.trial is None:
-        return summary
-    strategy, casting, subject, loaded = material.strategy, material.casting, material.subject, material.loaded
-    raised = subject.raised(ending.trial)
-    told = {**gain(strategy, casting, material.known, loaded, raised, material.kept), **rounds.known.to_json(subject)}
-    told, warnings = harm.named(job, material, raised, told)
-    summary = replace(summary, warnings=(*summary.warnings, *warnings))
-    loads = rounds.question.loads if rounds.question else None
-    if loads is not None:
-        told = loads.told(told, casting)
-        summary = replace(summary, warnings=(*summary.warnings, *loads.warnings))
-    rows: list[Row] = []
-    if strategy.layer_errors and ending.status != "interrupted":
-        place = job.folder / "values" / "drift"
-        searched = replace(loaded, recorded=replace(loaded.recorded, values=material.division.searched))
-        measured = job.settings, casting, material.known, searched, job.pool, subject.samples
-        rows = layer_errors(*measured, raised, place)
-    told |= _written(job, rows, strategy.low.value)
-    culprits = subject.names(ending.trial)
-    return replace(summary, nodes_after=len(raised), culprits=culprits, model=f"{MIXED}.onnx", precision=told)
 
 
 def _trust(settings: Settings, strategy: PrecisionSettings) -> Trust:
@@ -171,14 +141,6 @@ def _emulated(settings: Settings) -> str:
         Rounding.strict: "emulated strictly: tensors are rounded as they are made, and inside reductions and norms",
     }
     return told.get(settings.target.rounding, "")
-
-
-def _written(job: Job, rows: list[Row], low: str) -> dict[str, str | None]:
-    """Write the error of each layer; return the names of the files."""
-    if not rows:
-        return {"layers": None, "plot": None}
-    write_text(job.folder / LAYERS, json.dumps(rows, indent=1) + "\n")
-    return {"layers": LAYERS, "plot": PLOT if plot_layers(rows, job.folder / PLOT, low) else None}
 
 
 def _valid(job: Job, loaded: Loaded) -> None:

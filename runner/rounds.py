@@ -18,6 +18,7 @@ from runner.journals import Journals
 from runner.judge import Judge
 from runner.listing import counted
 from runner.raised import Question
+from runner.records import Entry
 from runner.subjects.precision import Precision
 from runner.trust import LOWEST
 from runner.verdict import Verdict
@@ -142,6 +143,11 @@ class Rounds:
         while ending is None:  # handing it over has shown that the check is flaky: its rates are known from then on
             ending = question.hand_over(*question.search(), self._said())
         return ending
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """What was checked on the samples of the last round."""
+        return self.question.judge.journal.entries() if self.question else ()
 
     def interrupted(self, exit_code: int) -> Ending:
         """How it stands where somebody stops it."""

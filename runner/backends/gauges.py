@@ -19,7 +19,8 @@ class Wanted:
     ``layers``: number of a graph -> (index of a layer, an output of its node).
 
     ``tensors``: number of a graph -> names of which the range is wanted. ``clamped``: weights with values beyond the
-    range of the low type.
+    range of the low type. ``beside``: number of a graph -> (index of a layer, a tensor that it makes, what stands
+    beside that in low precision); None: layers are copied and rounded.
     """
 
     low: int
@@ -27,6 +28,7 @@ class Wanted:
     layers: Dict[int, List[Tuple[int, str]]]
     tensors: Dict[int, List[str]]
     clamped: FrozenSet[str]
+    beside: Dict[int, List[Tuple[int, str, str]]] | None = None
 
 
 @dataclass(frozen=True)
@@ -72,9 +74,11 @@ def _instrument(graph: Any, wanted: Wanted, numbers: Iterator[int], outer: Seen)
     number = next(numbers)
     one = _Instrument(graph, wanted, number, outer)
     makers = {name: node for node in graph.node for name in node.output if name}
-    for index, name in wanted.layers.get(number, ()):
+    for index, name in wanted.layers.get(number, ()) if wanted.beside is None else ():
         if name in makers:
             one.layer(index, makers[name])
+    for place, (index, name, other) in enumerate((wanted.beside or {}).get(number, ())):
+        one.distance(index, name, other, f"winnow__{number}_beside_{place}")
     for name in wanted.tensors.get(number, ()):
         one.range(name)
     gauges = one.gauges
@@ -155,13 +159,18 @@ class _Instrument:
         for at, name in enumerate(node.output):
             if name in made:
                 stem = f"{self._stem}_{index}_{at}"
-                low = self._narrow(stem, f"{stem}__low")
-                distance = self._add("Abs", [self._add("Sub", [low, name], f"{stem}__difference")], f"{stem}__distance")
-                worst = self._add("ReduceMax", [distance], f"{stem}__worst", keepdims=0)
-                size = self._add("Abs", [name], f"{stem}__size")
-                scale = self._add("ReduceMax", [size], f"{stem}__scale", keepdims=0)
-                divisor = self._add("Add", [scale, "winnow__tiny"], f"{stem}__divisor")
-                self._gauge(self._add("Div", [worst, divisor], f"{stem}__quotient"), "error", index)
+                self.distance(index, name, self._narrow(stem, f"{stem}__low"), stem)
+
+    def distance(self, index: int, name: str, low: str, stem: str) -> None:
+        """Add the largest difference of two tensors, relative to the largest value of the first, as a layer's error."""
+        if name not in self.seen.floats:
+            return
+        distance = self._add("Abs", [self._add("Sub", [low, name], f"{stem}__difference")], f"{stem}__distance")
+        worst = self._add("ReduceMax", [distance], f"{stem}__worst", keepdims=0)
+        size = self._add("Abs", [name], f"{stem}__size")
+        scale = self._add("ReduceMax", [size], f"{stem}__scale", keepdims=0)
+        divisor = self._add("Add", [scale, "winnow__tiny"], f"{stem}__divisor")
+        self._gauge(self._add("Div", [worst, divisor], f"{stem}__quotient"), "error", index)
 
     def range(self, name: str) -> None:
         """Add the largest magnitude of a tensor."""

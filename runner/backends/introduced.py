@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import math
 import os
-from typing import Any, Dict, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from runner.backends import tensors
 from runner.backends.arrays import to_array
@@ -32,9 +33,10 @@ def introduced(args: Dict[str, Any]) -> Dict[str, Any]:
 
     ``args``: ``model`` (in its high precision), ``low`` (element type), ``largest`` (its largest number),
     ``layers``: [[index, number of the graph, an
-    output of the node]], ``tensors``: [[number of the graph, name]] of which the range is wanted, ``clamped``: weights
-    with values that the low type does not reach, ``samples``: [{input: path}]. Graphs are numbered in reading order,
-    outer ones first. Raises StageError (load, infer) where the model cannot be run so.
+    output of the node]], ``beside`` (optional): [[index, number of the graph, a tensor, what it is in low precision]]
+    in place of rounded copies of layers, ``tensors``: [[number of the graph, name]] of which the range is wanted,
+    ``clamped``: weights with values that the low type does not reach, ``samples``: [{input: path}]. Graphs are numbered
+    in reading order, outer ones first. Raises StageError (load, infer) where the model cannot be run so.
     """
     import onnx
 
@@ -45,6 +47,11 @@ def introduced(args: Dict[str, Any]) -> Dict[str, Any]:
         wanted.layers.setdefault(int(number), []).append((int(index), str(name)))
     for number, name in args["tensors"]:
         wanted.tensors.setdefault(int(number), []).append(str(name))
+    if args.get("beside") is not None:
+        beside: Dict[int, List[Tuple[int, str, str]]] = {}
+        for index, number, name, other in args["beside"]:
+            beside.setdefault(int(number), []).append((int(index), str(name), str(other)))
+        wanted = replace(wanted, beside=beside)
     gauges = instrumented(model, wanted)
     found = _measured(session_of(model, path), gauges, args["samples"])
     layers: Dict[str, Any] = {}

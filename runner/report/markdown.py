@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import platform
 import shlex
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import onnx
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto
@@ -19,12 +17,11 @@ from onnx import AttributeProto, ModelProto, NodeProto, TensorProto
 from runner.report.atomic import write_text
 from runner.report.cause import experiments, sentence
 from runner.report.markup import block, bullets, code, cut, section, table, text
+from runner.report.precision import raised, title
 from runner.report.summary import Summary
 
 REPORT_NAME = "REPORT.md"
-_SHARES = {"nodes": "nodes", "flops": "arithmetic", "weights": "weights"}
 _MOST_ROWS = 200
-_MOST_OPS = 6
 # so that the tactic's hash after it is never cut off
 _LONGEST_KERNEL = 130
 _TITLES = {
@@ -83,6 +80,8 @@ def report(
 
 
 def _title(summary: Summary) -> str:
+    if own := title(summary):
+        return own
     if summary.status == "found" and summary.culprits:
         shown = ", ".join(code(cut(name, 60)) for name in summary.culprits[:3])
         more = f" and {len(summary.culprits) - 3} more" if len(summary.culprits) > 3 else ""
@@ -110,7 +109,7 @@ def _nodes(summary: Summary, proto: ModelProto | None) -> str:
     if summary.nodes_after is None:
         return ""
     if summary.precision:
-        return _raised(summary, summary.precision)
+        return raised(summary, summary.precision)
     size = f"{summary.nodes_after} of {summary.nodes_before} nodes are left."
     nested = "" if not summary.nested else "\n\nNested nodes kept:\n\n" + bullets(code(path) for path in summary.nested)
     if proto is None:
@@ -124,30 +123,6 @@ def _nodes(summary: Summary, proto: ModelProto | None) -> str:
     return section(
         "The reduced model", f"{size} Opsets: {text(opsets)}; IR version {proto.ir_version}.\n\n{shown}{rest}{nested}"
     )
-
-
-def _raised(summary: Summary, told: Mapping[str, Any]) -> str:
-    selected = told["selected"]
-    rows = [(one["node"], one["op"], one["reason"]) for one in selected[:_MOST_ROWS]]
-    more = f"\n\n{len(selected) - len(rows)} more nodes are not listed." if len(selected) > len(rows) else ""
-    share = told["low_share"]
-    parts = ", ".join(f"{share[key]:.1%} of the {name}" for key, name in _SHARES.items())
-    raised = f"{summary.nodes_after} of {summary.nodes_before} nodes are in {text(told['high'])}."
-    said = f"{raised} In {text(told['low'])}: {parts}.{_staying(told)}"
-    drawn = f"\n\n![The error of each layer, before and after]({told['plot']})" if told.get("plot") else ""
-    more += f"{drawn}\n\nThe error of each layer: {told['layers']}" if told.get("layers") else ""
-    return section("Raised nodes", f"{said}\n\n{table(('node', 'op', 'why'), rows, names=2)}{more}")
-
-
-def _staying(told: Mapping[str, Any]) -> str:
-    """Say which float nodes are in the high type whatever is raised, by operator."""
-    counts = Counter(one["op"] for one in told.get("stays_high", ()))
-    if not counts:
-        return ""
-    shown = ", ".join(f"{count} {code(op)}" for op, count in counts.most_common(_MOST_OPS))
-    more = ", and others" if len(counts) > _MOST_OPS else ""
-    nodes = f"float {'node stays' if counts.total() == 1 else 'nodes stay'}"
-    return f"\n\n{counts.total()} more {nodes} in {text(told['high'])}: {shown}{more}. result.json says why."
 
 
 def _fused(summary: Summary) -> str:
@@ -166,7 +141,7 @@ def _row(node: NodeProto) -> tuple[str, str, str, str, str]:
 def _present(folder: Path, summary: Summary) -> dict[str, str]:
     """The files of the bundle that are there (this one aside), and those that are written right after it."""
     known = {
-        summary.model or "": "the reduced model",
+        summary.model or "": "the mixed-precision model" if summary.precision else "the reduced model",
         summary.min_good or "": "the largest passing candidate below it",
         "test_data_set_0": "its inputs and good outputs, as ONNX keeps them",
         "repro.py": "shows the failure with onnx and numpy alone, or what the target needs",

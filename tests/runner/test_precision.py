@@ -107,6 +107,7 @@ def test_nothing_has_to_be_raised(tmp_path: Path) -> None:
     run = search(tmp_path, network())
     assert run.code == 4, run.output
     assert "everything passes in float16" in run.result["message"]
+    assert (run.folder / "REPORT.md").read_text().startswith("# all of it can be in float16\n")
     onnx.checker.check_model(run.model("mixed.onnx"), full_check=True)
 
 
@@ -244,3 +245,34 @@ def test_a_reduction_on_a_cpu_says_what_it_does_not_show(tmp_path: Path) -> None
     plain = winnow(*given, folder=tmp_path / "plain")
     assert "target.rounding=on" in plain.output
     assert "target.rounding=on rounds" not in winnow(*given, "target.rounding=on", folder=tmp_path / "on").output
+
+
+def test_a_node_of_a_function_leads_back_to_it(tmp_path: Path) -> None:
+    text = """<ir_version: 10, opset_import: ["":18, "my":1]>
+    g (float[4,24] x) => (float[4,24] z) <float up = {60000.0}> {
+      [first] a = my.Scale(x, up)
+      [last] z = Tanh(a)
+    }
+    <opset_import: ["":18], domain: "my">
+    Scale (i, by) => (o) { [grow] k = Mul(i, by)  [back] o = Div(k, by) }
+    """
+    run = search(tmp_path, onnx.parser.parse_model(text))
+    assert run.code == 0, run.output
+    told = run.result["precision"]
+    assert set(told["inlined"]) == set(told["nodes_to_exclude"])
+    (grow,) = [origin for name, origin in told["inlined"].items() if name.startswith("grow")]
+    assert grow == "node grow of function my.Scale, called by node first"
+    assert "node grow of function my.Scale, called by node first" in (run.folder / "REPORT.md").read_text()
+
+
+def test_the_curve_of_error_against_raised_nodes(tmp_path: Path) -> None:
+    run = search(tmp_path, network(5, kind="cancellation"))
+    assert run.code == 0, run.output
+    points = run.result["precision"]["curve"]
+    counts = [count for count, _ in points]
+    assert counts == sorted(set(counts)) and {0, 2, run.result["nodes"]["before"]} <= set(counts)
+    errors = dict(points)
+    assert errors[0] > 1 > errors[2] > errors[run.result["nodes"]["before"]]
+    if run.result["precision"]["curve_plot"]:
+        assert (run.folder / "curve.svg").read_text().startswith("<?xml")
+        assert "curve.svg" in (run.folder / "REPORT.md").read_text()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -15,16 +16,16 @@ from tests.harness import Run, winnow
 from tests.runner.test_precision import SIZE, network, search
 
 
-def quantized(folder: Path) -> tuple[Path, Path]:
+def quantized(folder: Path, layers: int = 6, coarse: int = 3) -> tuple[Path, Path]:
     """A chain and its quantised child, in which the weights of one layer are stored far too coarsely."""
     random = np.random.default_rng(1)
     parent, child, floats, stored = [], [], [], []
     x = mine = "x"
     scale = numpy_helper.from_array(np.array(0.01, np.float32), "scale")
     zero = numpy_helper.from_array(np.array(0, np.int8), "zero")
-    for number in range(6):
+    for number in range(layers):
         values = random.normal(0, 0.3, (SIZE, SIZE)).astype(np.float32)
-        step = np.float32(0.4 if number == 3 else 0.01)
+        step = np.float32(0.4 if number == coarse else 0.01)
         floats.append(numpy_helper.from_array(values, f"w{number}"))
         stored.append(numpy_helper.from_array(np.clip(np.rint(values / step), -127, 127).astype(np.int8), f"q{number}"))
         stored.append(numpy_helper.from_array(step, f"step{number}"))
@@ -68,6 +69,21 @@ def test_a_quantised_model_gets_back_what_one_layer_had(tmp_path: Path, with_par
     assert len(restored) == 1
     np.testing.assert_array_equal(numpy_helper.to_array(restored[0]), numpy_helper.to_array(good))
     assert sum(node.op_type == "DequantizeLinear" for node in model.graph.node) == 10
+
+
+def test_what_pairs_introduce_says_where_to_begin(tmp_path: Path) -> None:
+    fp32, int8 = quantized(tmp_path, layers=24, coarse=21)
+    options = ("checker=compare", "checker.rtol=0.25", "strategy.low=quantized", f"reference.model={fp32}")
+    run = winnow("strategy=precision", f"model={int8}", *options, "checker.flaky=never", folder=tmp_path / "run")
+    assert run.code == 0, run.output
+    assert run.result["culprits"] == ["product21"]
+    # in the model's order it takes seven
+    assert run.result["checks"]["search"] <= 2
+    (told,) = run.result["precision"]["selected"]
+    assert told["reason"].startswith("its Q/DQ pairs introduce a relative error of ")
+    rows = {row["node"]: row for row in json.loads((run.folder / "layers.json").read_text())}
+    assert max(rows.values(), key=lambda row: row["introduced"])["node"] == "product21"
+    assert rows["product21"]["introduced"] > 0.2 and all(row["why"] is None for row in rows.values())
 
 
 def test_what_is_no_quantised_model(tmp_path: Path) -> None:
@@ -147,3 +163,60 @@ def test_weights_of_another_model_are_not_taken(tmp_path: Path) -> None:
 def search_quantized(folder: Path, int8: Path, fp32: Path) -> Run:
     options = ("checker=compare", "strategy.low=quantized", "plan=true")
     return winnow("strategy=precision", f"model={int8}", f"reference.model={fp32}", *options, folder=folder / "run")
+
+
+def channelwise(folder: Path, channels: int) -> Path:
+    """A large model: scales and zeros of every channel lie outside, and one constant is dequantised twice."""
+    random = np.random.default_rng(4)
+    x, nodes, stored = "x", [], []
+
+    def constant(name: str, values: np.ndarray) -> str:
+        stored.append(numpy_helper.from_array(values, name))
+        return name
+
+    for name, shape in (("wide", (channels, 9 * channels)), ("narrow", (9 * channels, channels))):
+        constant(f"{name}_w", random.normal(0, 0.01, shape).astype(np.float32))
+        nodes.append(helper.make_node("MatMul", [x, f"{name}_w"], [f"{name}_out"], name=name))
+        x = f"{name}_out"
+    least = constant("least", np.full(channels, -128, np.int8))
+    zero = constant("zero", np.zeros(channels, np.int8))
+    for number, coarse in enumerate((1, 1, 40)):
+        kept = min(number, 1)  # the last two layers share what is stored
+        if number == kept:
+            values = random.normal(0, channels**-0.5, (channels, channels))
+            step = (np.abs(values).max(axis=0) / 127).astype(np.float32)
+            constant(f"q{kept}", np.rint(values / step).astype(np.int8))
+            constant(f"step{kept}", step)
+        nodes += [
+            helper.make_node("DequantizeLinear", [f"q{kept}", f"step{kept}", zero], [f"v{number}"], axis=1),
+            helper.make_node("MatMul", [x, f"v{number}"], [f"m{number}"], name=f"product{number}"),
+        ]
+        ends = [constant(f"scale{number}", np.full(channels, 0.002 * coarse, np.float32)), least]
+        nodes.append(helper.make_node("QuantizeLinear", [f"m{number}", *ends], [f"i{number}"], axis=1))
+        nodes.append(helper.make_node("DequantizeLinear", [f"i{number}", *ends], [f"d{number}"], axis=1))
+        x = f"d{number}"
+    nodes.append(helper.make_node("MatMul", [x, "v0"], ["y"], name="last"))
+    ends_of = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, channels])] for name in ("x", "y")]
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", *ends_of, stored), opset_imports=[helper.make_opsetid("", 17)]
+    )
+    model.ir_version = 9
+    onnx.save(model, str(folder / "large.onnx"))
+    return folder / "large.onnx"
+
+
+def test_scales_of_many_channels_lie_outside_the_file(tmp_path: Path) -> None:
+    large = channelwise(tmp_path, 1024)
+    assert large.stat().st_size > 64 << 20
+    options = ("checker=compare", "checker.rtol=0.05", "strategy.low=quantized", "checker.flaky=never")
+    run = winnow("strategy=precision", f"model={large}", *options, "artifacts=all", folder=tmp_path / "run")
+    assert run.code == 0, run.output
+    assert run.result["culprits"] == ["last"]
+    mixed = run.model("mixed.onnx")
+    # what cuts off below zero goes on doing so where the pair is gone
+    assert [node.op_type for node in mixed.graph.node][-3:] == ["Max", "Min", "MatMul"]
+    onnx.checker.check_model(mixed, full_check=True)
+    kept = list((run.folder / "store").glob("kept.*"))
+    assert kept
+    for path in kept:
+        onnx.load(str(path))  # what raised layers read is there as well

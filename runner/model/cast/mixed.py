@@ -160,7 +160,7 @@ class Mixer:
         scope.native[name] = dtype
         outward = scope.level.types[name] if self.keep_io else self.pair.low
         if name in declared and dtype != outward:
-            inner = self._fresh(name, dtype)
+            inner = self._fresh(scope, name, dtype)
             copy.output[place] = inner
             scope.versions[name, dtype] = inner
             scope.versions[name, outward] = name
@@ -190,19 +190,23 @@ class Mixer:
         given = self._fetch(scope, name, wanted)
         if found is None or found[0] is scope:
             return given
-        made = self._fresh(f"{name}__inside", wanted)
+        made = self._fresh(scope, f"{name}__inside", wanted)
         scope.nodes.append(helper.make_node("Identity", [given], [made], name=f"{made}__identity"))
         return made
 
     def _declare(self, scope: Scope, name: str) -> None:
         """Make a graph output of what plumbing handed through."""
         outward = scope.level.types[name] if self.keep_io else self.pair.low
-        self._hand(scope, self._fetch(scope, scope.same.pop(name), outward), name, outward)
+        self._hand(scope, self._fetch(scope, scope.same.pop(name), outward), name, outward, outward)
 
     @staticmethod
-    def _hand(scope: Scope, given: str, name: str, dtype: int) -> None:
-        scope.nodes.append(helper.make_node("Identity", [given], [name], name=f"{name}__identity"))
-        scope.native[name] = dtype
+    def _hand(scope: Scope, given: str, name: str, dtype: int, outward: int) -> None:
+        """Hand out what is given in a type under another name, in the type that it has outside."""
+        if dtype == outward:
+            scope.nodes.append(helper.make_node("Identity", [given], [name], name=f"{name}__identity"))
+        else:
+            scope.nodes.append(helper.make_node("Cast", [given], [name], name=f"{name}__cast", to=outward))
+        scope.native[name] = outward
 
     # ---- tensors in a type
 
@@ -221,7 +225,7 @@ class Mixer:
             return known
         if wanted == native:
             return name
-        made = self._fresh(name, wanted)
+        made = self._fresh(home, name, wanted)
         home.versions[name, wanted] = made
         home.nodes.append(
             helper.make_node("Cast", [home.versions.get((name, native), name)], [made], name=f"{made}__cast", to=wanted)
@@ -247,7 +251,7 @@ class Mixer:
         if key not in at.versions:
             other = TensorProto()
             other.CopyFrom(self.restored(at.level.number, name, dtype))
-            other.name = at.versions[key] = self._fresh(f"{name}__raw", dtype)
+            other.name = at.versions[key] = self._fresh(at, f"{name}__raw", dtype)
             at.added[other.name] = other
         return at.versions[key]
 
@@ -263,9 +267,9 @@ class Mixer:
             made = name
             for op, end in (("Max", ends[0]), ("Min", ends[1])):
                 if end is not None:
-                    limit = helper.make_tensor(self._fresh(f"{name}__{op.lower()}", dtype), dtype, [], [end])
+                    limit = helper.make_tensor(self._fresh(home, f"{name}__{op.lower()}", dtype), dtype, [], [end])
                     home.added[limit.name] = limit
-                    read, made = [made, limit.name], self._fresh(f"{name}__{op.lower()}ed", dtype)
+                    read, made = [made, limit.name], self._fresh(home, f"{name}__{op.lower()}ed", dtype)
                     home.nodes.append(helper.make_node(op, read, [made], name=made))
             home.versions[key] = made
         return home.versions[key]
@@ -277,9 +281,11 @@ class Mixer:
             return False
         assert pair.source
         outward = scope.level.types[node.output[0]] if self.keep_io else self.pair.low
-        given = self._fetch(scope, pair.source, outward)
-        ends = self._ends(scope, node.output[0], pair)
-        self._hand(scope, self._limited(scope, given, outward, ends), node.output[0], outward)
+        # cut off before it is cast: few runtimes compare in every low type
+        made = scope.native.get(pair.source, self.pair.high)
+        given = self._fetch(scope, pair.source, made)
+        given = self._limited(scope, given, made, self._ends(scope, node.output[0], pair))
+        self._hand(scope, given, node.output[0], made, outward)
         return True
 
     def _weight(self, home: Scope, name: str, wanted: int) -> str:
@@ -287,7 +293,7 @@ class Mixer:
             return name
         known = home.versions.get((name, wanted))
         if known is None:
-            known = self._fresh(name, wanted)
+            known = self._fresh(home, name, wanted)
             other = TensorProto()
             other.CopyFrom(self.weights(home.level.number, name, wanted))
             other.name = known
@@ -295,10 +301,12 @@ class Mixer:
             home.added[known] = other
         return known
 
-    def _fresh(self, name: str, dtype: int) -> str:
+    def _fresh(self, scope: Scope, name: str, dtype: int) -> str:
+        """Return a name that no tensor of the model has, and none that was made for this one."""
         made = f"{name}__{_SUFFIX.get(dtype, dtype)}"
-        while made in self._names:
+        while made in self._names or made in scope.taken:
             made += "_"
+        scope.taken.add(made)
         return made
 
     def _hand_over(self, graph: GraphProto, scope: Scope) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from onnx import GraphProto, NodeProto, SparseTensorProto, TensorProto, numpy_helper
 
-from runner.model import scopes
+from runner.model import scopes, storage
 from runner.model.graph import initializers_of
 
 Ends = tuple[float | None, float | None]
@@ -97,6 +97,8 @@ def _ends(node: NodeProto, constants: Mapping[str, TensorProto | SparseTensorPro
     kind = zero.data_type if isinstance(zero, TensorProto) else (kinds or [TensorProto.UINT8])[0]
     if kind not in _INTEGERS or not isinstance(scale, TensorProto):
         return None, None
+    if any(isinstance(one, TensorProto) and storage.is_external(one) for one in (scale, zero)):
+        return None, None  # `take_in_limits` was not asked to read them
     least, largest = _INTEGERS[kind]
     zeros = numpy_helper.to_array(zero).astype("int64").reshape(-1) if isinstance(zero, TensorProto) else [0]
     if any(int(one) != least for one in zeros):

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from runner.model import scopes, storage
+from runner.model.cast.stored import array_of
 from runner.model.cast.weights import convert
-from runner.model.external import chunks
 from runner.model.graph import initializers_of
 from runner.model.weights import WeightsWriter
 
@@ -49,7 +49,7 @@ def restore_weights(args: Mapping[str, Any]) -> dict[str, Any]:
             values = stored.values
             for other in others:
                 assert parent_path is not None
-                given = _array(theirs[other], parent_path.parent)
+                given = array_of(theirs[other], parent_path.parent)
                 agreeing = next((one for one in (given, given.T) if stored.may_be(one)), None)
                 if agreeing is not None:
                     values = agreeing
@@ -89,13 +89,13 @@ class _Stored:
 
 def _stored(maker: NodeProto | None, constants: Mapping[str, Any], name: str, folder: Path) -> _Stored:
     if maker is None:
-        values = _array(constants[name], folder).astype(np.float32)
+        values = array_of(constants[name], folder).astype(np.float32)
         # of fp16, and of bfloat16: one unit in the last place, and what is below the least number
         digits = 2.0**-10 if constants[name].data_type == TensorProto.FLOAT16 else 2.0**-7
         largest = np.abs(values) >= (65504 if constants[name].data_type == TensorProto.FLOAT16 else 3.3e38)
         return _Stored(values, np.abs(values).astype(np.float64) * digits + 1.2e-7, largest)
     values = _dequantized(maker, constants, folder)
-    integers = _array(constants[maker.input[0]], folder)
+    integers = array_of(constants[maker.input[0]], folder)
     ones = _dequantized(maker, constants, folder, integers=np.ones_like(integers))
     zeros = _dequantized(maker, constants, folder, integers=np.zeros_like(integers))
     wide = integers.astype(np.float64)
@@ -121,19 +121,9 @@ def _dequantized(node: NodeProto, constants: Mapping[str, Any], folder: Path, in
     output = helper.make_tensor_value_info(node.output[0], TensorProto.FLOAT, None)
     graph = helper.make_graph([copy], "dequantize", inputs, [output])
     evaluator = ReferenceEvaluator(helper.make_model(graph, opset_imports=[helper.make_opsetid("", _OPSET)]))
-    feeds = {name: _array(constants[name], folder) for name in names}
+    feeds = {name: array_of(constants[name], folder) for name in names}
     feeds[names[0]] = feeds[names[0]] if integers is None else integers
     return np.asarray(evaluator.run(None, feeds)[0])
-
-
-def _array(tensor: TensorProto, folder: Path) -> Any:
-    if not storage.is_external(tensor):
-        return numpy_helper.to_array(tensor)
-    location, offset, _ = storage.reference(tensor)
-    whole = TensorProto(data_type=tensor.data_type, dims=tensor.dims)
-    length = storage.byte_size(tensor.data_type, tensor.dims) or 0
-    storage.set_raw(whole, b"".join(chunks(folder / Path(location).name, offset, length)))
-    return numpy_helper.to_array(whole)
 
 
 def _read(path: Path) -> ModelProto:

@@ -18,7 +18,8 @@ class Scope:
     """One graph while it is rewritten.
 
     ``native``: the type that a float tensor of this graph has now; ``versions``: (tensor, type) -> its name in that
-    type; ``same``: plumbing that went: output -> what it was made of; ``lifted``: what raised layers make.
+    type; ``same``: plumbing that went: output -> what it was made of; ``lifted``: what raised layers make; ``taken``:
+    names that were given to new tensors, of all graphs.
     """
 
     level: Level
@@ -30,6 +31,11 @@ class Scope:
     added: dict[str, TensorProto] = field(default_factory=dict)
     lifted: set[str] = field(default_factory=set)
     same: dict[str, str] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        if self.outer is not None:
+            self.taken = self.outer.taken
 
     def home(self, name: str) -> tuple[Scope, str] | None:
         """Return the scope in which a float tensor is defined, and its name there."""

@@ -1,0 +1,159 @@
+"""What REPORT.md says of a mixed-precision model: what is raised and why, and how the model is used."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from runner.report.markup import block, code, cut, section, table, text
+from runner.report.summary import Summary
+
+_SHARES = {"nodes": "nodes", "flops": "arithmetic", "weights": "weights"}
+_MOST_ROWS = 200
+_MOST_OPS = 6
+_MOST_NAMES = 12
+"""A command line with more names than that is made by a program."""
+_FLAGS = {"float16": "--fp16", "bfloat16": "--bf16"}
+# what separates layers in the options of trtexec, or stands for several
+_SPECIAL = frozenset(",:*")
+_NAMES = (
+    'import json; told = json.load(open("result.json"))["precision"]["layer_precisions"]; '
+    'print(",".join(f"{name}:{kind}" for name, kind in told.items() if not {*name} & {*",:*"}))'
+)
+_SESSION = """import onnxruntime
+
+session = onnxruntime.InferenceSession({model}, providers=["CUDAExecutionProvider", "CPUExecutionProvider"])"""
+
+
+def title(summary: Summary) -> str:
+    """Return the report's title for a search that ended with a model; nothing for any other."""
+    told = summary.precision
+    if not told:
+        return ""
+    low, high = _called(told["low"]), text(told["high"])
+    if summary.status == "nothing_to_find":
+        return f"all of it can be in {low}"
+    if summary.status != "found" or not summary.culprits:
+        return ""
+    shown = ", ".join(code(cut(name, 60)) for name in summary.culprits[:3])
+    more = f" and {len(summary.culprits) - 3} more" if len(summary.culprits) > 3 else ""
+    return f"{summary.nodes_after} of {summary.nodes_before} nodes have to be in {high}: {shown}{more}"
+
+
+def raised(summary: Summary, told: Mapping[str, Any]) -> str:
+    """Return the sections on what is raised, and on how to use the model."""
+    selected, inlined = told["selected"], told.get("inlined") or {}
+    rows = [(one["node"], one["op"], _why(one, inlined)) for one in selected[:_MOST_ROWS]]
+    share = told["low_share"]
+    parts = ", ".join(f"{share[key]:.1%} of the {name}" for key, name in _SHARES.items())
+    count = f"{summary.nodes_after} of {summary.nodes_before} nodes are in {text(told['high'])}."
+    said = [
+        f"{count} In {_called(told['low'])}: {parts}.{_staying(told)}",
+        _worth(told),
+        table(("node", "op", "why"), rows, names=2) if rows else "",
+        f"{len(selected) - len(rows)} more nodes are not listed." if len(selected) > len(rows) else "",
+        f"![The error of each layer, before and after]({told['plot']})" if told.get("plot") else "",
+        f"The error of each layer: {told['layers']}" if told.get("layers") else "",
+        f"![The error that is left by the number of raised nodes]({told['curve_plot']})"
+        if told.get("curve_plot")
+        else "",
+    ]
+    shown = section("Raised nodes", "\n\n".join(part for part in said if part))
+    return f"{shown}\n\n{section('How to use it', usage(summary, told))}"
+
+
+def _worth(told: Mapping[str, Any]) -> str:
+    """Say how much of the tolerance is used up, on samples that were searched and on others."""
+    errors, samples = told.get("error") or {}, told.get("samples") or {}
+    named = {"searched": f"{samples.get('searched')} searched", "held_out": f"{samples.get('held_out')} held out"}
+    rows = [(named[on], _share(one["before"]), _share(one["after"])) for on, one in errors.items() if on in named]
+    why = samples.get("why_not_held_out")
+    said = [table(("samples", "error / tolerance, all low", "as handed over"), rows)] if rows else []
+    said += [f"No sample was held out: {text(why)}."] if why else []
+    if samples.get("passed_held_out") is False:
+        said.append("The answer fails on samples that were held out: it does not hold for others of their kind.")
+    alone = told.get("fails_alone") or {}
+    if alone.get("nodes"):
+        names = ", ".join(code(name) for name in alone["nodes"][:_MOST_NAMES])
+        more = ", ..." if len(alone["nodes"]) > _MOST_NAMES else ""
+        kept = "raised all the same" if alone["raised"] else "left out"
+        said.append(f"The search did without {names}{more}, which fail when they alone are low; they are {kept}.")
+    return "\n\n".join(said)
+
+
+def _share(share: float | None) -> str:
+    return "not finite, or not known" if share is None else f"{share:.3g}"
+
+
+def usage(summary: Summary, told: Mapping[str, Any]) -> str:
+    """Return how the model is built and run with TensorRT and ONNX Runtime."""
+    model = summary.model or "mixed.onnx"
+    said = (
+        f"{code(model)} has its casts inside: each tensor has the type that it is to have, and no option says anything "
+        "about precision."
+    )
+    strong = (
+        "**TensorRT 11 and TensorRT for RTX** build it strongly typed (they know nothing else; TensorRT 10 does with "
+        "the option):"
+    )
+    parts = [
+        said,
+        strong,
+        block(f"trtexec --onnx={shlex.quote(model)} --stronglyTyped --saveEngine=mixed.engine", "sh"),
+        *_weakly_typed(summary, told),
+        "**ONNX Runtime** on a GPU:",
+        block(_SESSION.format(model=repr(model)), "python"),
+    ]
+    return "\n\n".join(parts)
+
+
+def _weakly_typed(summary: Summary, told: Mapping[str, Any]) -> list[str]:
+    """Return the way of TensorRT 10, from the original; nothing for Q/DQ models, whose pairs say it all."""
+    flag, precisions = _FLAGS.get(told["low"]), told["layer_precisions"]
+    if flag is None or not summary.input_model:
+        return []
+    command = f"trtexec --onnx={shlex.quote(summary.input_model)} {flag}"
+    start = "**TensorRT 10** can also build the original, weakly typed"
+    if not precisions:
+        return [f"{start}:", block(command, "sh")]
+    inside = {*(told.get("inlined") or {}), *(one["node"] for one in told["selected"] if one.get("nested"))}
+    nameless = [name for name in precisions if name in inside or _SPECIAL & {*name} or not name.isprintable()]
+    command += " --precisionConstraints=obey"
+    if len(precisions) <= _MOST_NAMES:
+        spec = ",".join(f"{name}:{kind}" for name, kind in precisions.items() if name not in nameless)
+        shown = f"{command} {shlex.quote(f'--layerPrecisions={spec}')} {shlex.quote(f'--layerOutputTypes={spec}')}"
+    else:
+        command += ' "--layerPrecisions=$RAISED" "--layerOutputTypes=$RAISED"'
+        shown = f"RAISED=$(python -c {shlex.quote(_NAMES)})\n{command}"
+    where = "the names are those of `precision.layer_precisions` in result.json"
+    parts = [f"{start}, with these layers held where they are ({where}):"]
+    parts += [block(shown, "sh")] if len(nameless) < len(precisions) else []
+    if nameless:
+        names = ", ".join([*(code(cut(name, 60)) for name in nameless[:3]), *(["..."] if len(nameless) > 3 else [])])
+        parts.append(
+            f"{len(nameless)} of them cannot be named so, as they lie in functions or bodies, or their names have a "
+            f"comma, a colon, a star or worse ({names}): build {code(summary.model or '')} instead."
+        )
+    return parts
+
+
+def _why(one: Mapping[str, Any], inlined: Mapping[str, str]) -> str:
+    origin = inlined.get(one["node"])
+    return f"{one['reason']} ({origin})" if origin else str(one["reason"])
+
+
+def _called(low: str) -> str:
+    return "Q/DQ" if low == "quantized" else text(low)
+
+
+def _staying(told: Mapping[str, Any]) -> str:
+    """Say which float nodes are in the high type whatever is raised, by operator."""
+    counts = Counter(one["op"] for one in told.get("stays_high", ()))
+    if not counts:
+        return ""
+    shown = ", ".join(f"{count} {code(op)}" for op, count in counts.most_common(_MOST_OPS))
+    more = ", and others" if len(counts) > _MOST_OPS else ""
+    nodes = f"float {'node stays' if counts.total() == 1 else 'nodes stay'}"
+    return f"\n\n{counts.total()} more {nodes} in {text(told['high'])}: {shown}{more}. result.json says why."

@@ -1,0 +1,113 @@
+"""REPORT.md of a mixed-precision model: what it is called, and how it is used."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from runner.report.markdown import report
+from runner.report.plot import plot_curve, plot_layers
+from runner.report.summary import Summary
+from tests.report.test_markdown import NASTY, rows
+
+
+def summary(*names: str, low: str = "float16", status: str = "found", **more: object) -> Summary:
+    told = {
+        "high": "float32",
+        "low": low,
+        "selected": [{"node": name, "op": "Mul", "nested": False, "reason": "why"} for name in names],
+        "low_share": {"nodes": 0.5, "flops": 0.25, "weights": 1.0},
+        "layer_precisions": dict.fromkeys(names, "fp32"),
+        "layers": None,
+        "plot": None,
+        **more,
+    }
+    return Summary(
+        status,
+        0 if status == "found" else 4,
+        "precision",
+        nodes_before=9,
+        nodes_after=len(names),
+        culprits=names,
+        model="mixed.onnx",
+        input_model="my models/net.onnx",
+        signature={"stage": "compare", "kind": "mismatch", "detail": ""},
+        precision=told,
+    )
+
+
+def commands(markdown: str) -> list[list[str]]:
+    """Return the lines of shell, split as a shell splits them."""
+    blocks = re.findall(r"^(`{3,})sh\n(.*?)\n\1$", markdown, re.DOTALL | re.MULTILINE)
+    return [shlex.split(line) for _, block in blocks for line in block.splitlines()]
+
+
+def test_how_the_model_is_used() -> None:
+    said = report(summary("up 1", "down's"))
+    assert said.startswith("# 2 of 9 nodes have to be in float32: `up 1`, ")
+    strong, weak = commands(said)
+    assert strong == ["trtexec", "--onnx=mixed.onnx", "--stronglyTyped", "--saveEngine=mixed.engine"]
+    spec = "up 1:fp32,down's:fp32"
+    assert weak[1:4] == ["--onnx=my models/net.onnx", "--fp16", "--precisionConstraints=obey"]
+    assert weak[4:] == [f"--layerPrecisions={spec}", f"--layerOutputTypes={spec}"]
+    assert "TensorRT for RTX" in said and "InferenceSession('mixed.onnx', providers=[\"CUDAExecutionProvider\"" in said
+
+
+def test_everything_low_is_no_failure_that_is_missing() -> None:
+    said = report(summary(status="nothing_to_find"))
+    assert said.startswith("# all of it can be in float16\n")
+    assert "nothing fails here" not in said and "| node | op | why |" not in said
+    assert commands(said)[1] == ["trtexec", "--onnx=my models/net.onnx", "--fp16"]
+
+
+def test_a_quantised_model_is_built_strongly_typed_only() -> None:
+    said = report(summary("a", low="quantized"))
+    assert len(commands(said)) == 1 and "weakly typed" not in said
+    assert "In Q/DQ: 50.0% of the nodes" in said
+
+
+def test_many_names_are_read_from_the_result() -> None:
+    said = report(summary(*(f"n{number}" for number in range(40))))
+    _, named, weak = commands(said)
+    assert named[0].startswith("RAISED=$(python") and "n17:fp32" not in said
+    assert weak[-2:] == ["--layerPrecisions=$RAISED", "--layerOutputTypes=$RAISED"]
+
+
+def test_what_has_no_name_there_is_said() -> None:
+    told = summary("a:0", "n1__2", "plain", inlined={"n1__2": "node n1 of function my.F, called by node c"})
+    said = report(told)
+    assert commands(said)[1][-1] == "--layerOutputTypes=plain:fp32"
+    assert "2 of them cannot be named so" in said
+    (row,) = [row for row in rows(said) if row[0] == "`n1__2`"]
+    assert row[2] == "why (node n1 of function my.F, called by node c)"
+    assert len(commands(report(summary("a:0")))) == 1
+
+
+@pytest.mark.parametrize("name", NASTY)
+def test_a_name_is_never_markup_nor_a_word_of_a_shell(name: str) -> None:
+    said = report(summary(name, "b", inlined={"b": f"node {name} of function f"}))
+    outside = re.sub(r"^(`{3,})\w*\n.*?\n\1$", "", said, flags=re.DOTALL | re.MULTILINE)
+    assert "<script>" not in outside
+    table = outside.split("## Raised nodes")[1].split("## How to use it")[0]
+    assert [len(row) for row in rows(table)] == [3, 3, 3, 3]
+    assert all(command[0] == "trtexec" for command in commands(said))
+
+
+def test_the_plots_tell_infinity_from_a_large_error(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    row = {"error_low": 0.1, "error_mixed": 0.01, "raised": False, "not_finite": []}
+    unknown = {**row, "error_low": None, "error_mixed": None}
+    plain, infinite = tmp_path / "plain.svg", tmp_path / "infinite.svg"
+    assert plot_layers([row, row, unknown], plain, "float16")
+    last = {**unknown, "not_finite": ["low"], "raised": True}
+    assert plot_layers([row, row, last], infinite, "float16")
+    # the legend's texts are comments of the file
+    texts = [path.read_text() for path in (plain, infinite)]
+    assert ["Inf or NaN, everything in float16" in text for text in texts] == [False, True]
+    assert ["<!-- raised -->" in text for text in texts] == [False, True]
+    assert "as handed over" in texts[0]
+    assert plot_curve([[0, 2e3], [1, 3.0], [4, 0.5]], tmp_path / "curve.svg", "float32")
+    assert "<!-- tolerance -->" in (tmp_path / "curve.svg").read_text()
