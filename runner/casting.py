@@ -45,6 +45,7 @@ DTYPES = {
 class Casting:
     """``clamped`` / ``flushed``: initializers with values that the low type does not reach, and how many.
 
+    ``lifted``: single numbers that were too small, which become the least that the type has.
     ``quantized``: Q/DQ pairs are all that makes the difference. ``inlined``: where nodes come from that were in a
     function, by their first output.
     """
@@ -56,6 +57,7 @@ class Casting:
     warnings: tuple[str, ...]
     quantized: bool = False
     inlined: Mapping[str, str] = field(default_factory=dict)
+    lifted: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def is_lossy(self) -> bool:
@@ -103,13 +105,13 @@ def cast(settings: Settings, strategy: PrecisionSettings, loaded: Loaded, pool: 
     if not found:
         raise NotApplicable(_nothing(settings, strategy, quantized, model, types))
     warnings = [reply["warning"]] if reply["warning"] else []
-    weights, clamped, flushed = _weights(settings, pool, store.folder, typed, pair, restored)
+    weights, clamped, flushed, lifted = _weights(settings, pool, store.folder, typed, pair, restored)
     pairs = restored.weight if restored.has_pairs else None
     mixer = Mixer(model, types, found, pair, weights, strategy.keep_io, pairs, restored.ends, contrib)
     warnings += [*_overridden(model, pair)]
     clamped = {**clamped, **_filled(model, pair)}
     warned = (*warnings, *restored.warnings)
-    return Casting(mixer, pair, clamped, flushed, warned, quantized, reply["inlined"])
+    return Casting(mixer, pair, clamped, flushed, warned, quantized, reply["inlined"], lifted)
 
 
 def _contrib(settings: Settings, pool: Pool, structure: Path) -> list[dict[str, Any]]:
@@ -171,11 +173,12 @@ def _nothing(
 
 def _weights(
     settings: Settings, pool: Pool, folder: Path, typed: Path, pair: Pair, restored: Restored
-) -> tuple[Any, Any, Any]:
+) -> tuple[Any, Any, Any, Any]:
     """Convert the initializers of each type of the pair to the other one; return what gives them, and the counts."""
     tables: dict[tuple[str, int], TensorProto] = {}
     clamped: dict[str, int] = {}
     flushed: dict[str, int] = {}
+    lifted: dict[str, int] = {}
     for source, target in ((pair.high, pair.low), (pair.low, pair.high)) if pair.low != pair.high else ():
         out = folder / f"weights-{target}.onnx"
         args = {"model": str(typed), "source": source, "target": target, "out": str(out)}
@@ -184,10 +187,10 @@ def _weights(
         made.ParseFromString(out.read_bytes())
         tables |= {(tensor.name, target): tensor for tensor in made.graph.initializer}
         if target == pair.low:
-            clamped, flushed = counted["clamped"], counted["flushed"]
+            clamped, flushed, lifted = counted["clamped"], counted["flushed"], counted["lifted"]
     # what the parent has is better than what is converted back
     tables |= {(f"{number}/{name}", pair.high): tensor for (number, name), tensor in restored.table.items()}
-    return (lambda number, name, dtype: tables[f"{number}/{name}", dtype]), clamped, flushed
+    return (lambda number, name, dtype: tables[f"{number}/{name}", dtype]), clamped, flushed, lifted
 
 
 def samples_of(

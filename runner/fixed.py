@@ -56,7 +56,7 @@ def fixed(strategy: PrecisionSettings, casting: Casting, known: Facts) -> Fixed:
     if strategy.untaken is Untaken.high:
         for index in untaken:
             if index not in low:
-                high.setdefault(index, "in a branch that no sample took")
+                high.setdefault(index, "in a branch or loop that no sample took")
     return Fixed(high, low, untaken)
 
 

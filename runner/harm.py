@@ -1,4 +1,4 @@
-"""What low precision does inside a mixed model: infinities, epsilons that become zero, weights that vanish."""
+"""What low precision does inside a mixed model: infinities, epsilons that it has not, weights that vanish."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from runner.model import storage
 from runner.model.cast.layers import levels, shown
 from runner.model.cast.weights import convert
 from runner.model.graph import initializers_of
+from runner.model.types import least_of
 
 if TYPE_CHECKING:
     from runner.job import Job
@@ -85,16 +86,14 @@ def _overflowing(found: Sequence[Mapping[str, Any]], low: str) -> Iterator[str]:
 def _vanishing(epsilons: Sequence[Mapping[str, Any]], zeroed: Sequence[str], low: str) -> Iterator[str]:
     if epsilons:
         shown_ones = [f"{one['value']:g} in {one['op']} {one['node']}" for one in epsilons]
-        yield (
-            f"numbers that keep a root or a divisor from zero become zero in {low}: {listed(shown_ones, _MOST)}; where "
-            "the values that they are added to are all zero this gives Inf or NaN"
-        )
+        become = f"are too small for {low} and become {epsilons[0]['becomes']:.2g}"
+        yield f"numbers that keep a root or a divisor from zero {become}: {listed(shown_ones, _MOST)}"
     if zeroed:
         yield f"weights that become zero as a whole in {low}: {listed(zeroed, _MOST)}"
 
 
 def _epsilons(casting: Casting, raised: frozenset[int]) -> Iterator[dict[str, Any]]:
-    """Yield the constants that become zero in the low type and guard a root, a logarithm or a division there."""
+    """Yield the constants that are too small for the low type and guard a root, a logarithm or a division there."""
     indices = {layer.key: index for index, layer in enumerate(casting.layers)}
     constants: dict[str, float] = {}
     for level in levels(casting.mixer.model, casting.mixer.types):
@@ -110,7 +109,8 @@ def _epsilons(casting: Casting, raised: frozenset[int]) -> Iterator[dict[str, An
             small = next((name for name in node.input if _vanishes(constants.get(name), casting.pair.low)), None)
             if small and any(_guards(node.output[0], reader) for reader in readers.get(node.output[0], ())):
                 path = level.prefix + shown(node, place)
-                yield {"constant": small, "value": constants[small], "node": path, "op": node.op_type}
+                becomes = {"value": constants[small], "becomes": least_of(casting.pair.low)}
+                yield {"constant": small, **becomes, "node": path, "op": node.op_type}
 
 
 def _scalars(nodes: Sequence[NodeProto], initializers: Mapping[str, Any]) -> dict[str, float]:

@@ -146,6 +146,7 @@ def _out_of_range(casting: Casting) -> tuple[str, ...]:
     for counts, what in (
         (casting.clamped, "beyond the range; the largest value it has is taken"),
         (casting.flushed, "too small for it and become zero"),
+        (casting.lifted, "too small for it; the least value it has is taken"),
     ):
         if counts:
             found.append(f"weights in low precision: {sum(counts.values())} values of {listed(counts)} are {what}")

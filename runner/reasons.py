@@ -11,7 +11,7 @@ from runner.model import values
 from runner.model.cast.layers import Layer
 from runner.model.graph import initializers_of
 from runner.model.scopes import graphs_below
-from runner.model.types import largest_of
+from runner.model.types import largest_of, least_of
 from runner.prior import SENTINEL, Facts
 
 _LONGEST_NAME = 60
@@ -65,6 +65,8 @@ def _causes(casting: Casting, known: Facts, loaded: Loaded, layer: Layer, low: s
     for name in layer.reads:
         if name in casting.flushed:
             yield f"reads {_short(name)}, of which {_values(casting.flushed[name])} zero in {low}"
+        elif name in casting.lifted:
+            yield f"reads {_short(name)}, which is too small for {low} and becomes {least_of(casting.pair.low):.2g}"
         elif name in casting.clamped and largest < known.range_of(layer, name) < SENTINEL:
             yield f"reads {_short(name)}, which is cut off at {largest:.3g}"
 

@@ -184,7 +184,7 @@ class Rounds:
         whole = question.judge.subject.space.whole
         found = []
         out = [unit for unit in self._suspects if unit in whole.elements and unit not in trial.elements]
-        most = min(MOST_ALONE, question.judge.tally.paid["search"])
+        most = min(MOST_ALONE, question.inquiry.answered)
         for unit in out[:most]:
             others = Trial(whole.elements - {unit})
             if not others or question.inquiry.exhausted:
@@ -233,7 +233,7 @@ class Rounds:
         known, parts = self.known, []
         for samples, error in known.error.items():
             if error["after"] is not None:
-                before = "more than can be said" if error["before"] is None else f"{error['before']:.3g}"
+                before = "not finite" if error["before"] is None else f"{error['before']:.3g}"
                 on = f"{getattr(known, _COUNTS[samples])} {samples.replace('_', ' ')}"
                 parts.append(f"{error['after']:.2g} of the tolerance on {on} (all low: {before})")
         if known.passed is None and known.reason:

@@ -99,6 +99,8 @@ _LARGEST = {
     int(TensorProto.FLOAT8E5M2): 57344.0,
     int(TensorProto.FLOAT8E5M2FNUZ): 57344.0,
 }
+# of the float types that models are computed in: the least that is not zero
+_LEAST = {int(TensorProto.FLOAT): 2.0**-149, int(TensorProto.FLOAT16): 2.0**-24, int(TensorProto.BFLOAT16): 2.0**-133}
 
 # bits of the integer types; bool counts as one
 _SIGNED = {3: 8, 5: 16, 6: 32, 7: 64, 22: 4, 26: 2}
@@ -123,6 +125,11 @@ def limits_of(dtype: int) -> tuple[float, float] | None:
 def is_integer(dtype: int) -> bool:
     """Whether a type holds whole numbers only (bool included)."""
     return dtype in _SIGNED or dtype in _UNSIGNED
+
+
+def least_of(dtype: int) -> float:
+    """Return the least positive number of a float type, 0 where that is not known here."""
+    return _LEAST.get(dtype, 0.0)
 
 
 def largest_of(dtype: int) -> float:

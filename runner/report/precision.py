@@ -39,7 +39,9 @@ def title(summary: Summary) -> str:
         return ""
     shown = ", ".join(code(cut(name, 60)) for name in summary.culprits[:3])
     more = f" and {len(summary.culprits) - 3} more" if len(summary.culprits) > 3 else ""
-    return f"{summary.nodes_after} of {summary.nodes_before} nodes have to be in {high}: {shown}{more}"
+    count = f"{summary.nodes_after} of {summary.nodes_before} nodes"
+    proven = (summary.minimality or "").startswith("1-minimal")
+    return f"{count} {'have to be' if proven else 'are'} in {high}: {shown}{more}"
 
 
 def raised(summary: Summary, told: Mapping[str, Any]) -> str:
@@ -79,7 +81,7 @@ def _worth(told: Mapping[str, Any]) -> str:
         names = ", ".join(code(name) for name in alone["nodes"][:_MOST_NAMES])
         more = ", ..." if len(alone["nodes"]) > _MOST_NAMES else ""
         kept = "raised all the same" if alone["raised"] else "left out"
-        said.append(f"The search did without {names}{more}, which fail when they alone are low; they are {kept}.")
+        said.append(f"The search did without {names}{more}, but each fails when it alone is low: {kept}.")
     return "\n\n".join(said)
 
 

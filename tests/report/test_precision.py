@@ -31,6 +31,7 @@ def summary(*names: str, low: str = "float16", status: str = "found", **more: ob
         "precision",
         nodes_before=9,
         nodes_after=len(names),
+        minimality="1-minimal",
         culprits=names,
         model="mixed.onnx",
         input_model="my models/net.onnx",

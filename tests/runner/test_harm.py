@@ -107,11 +107,14 @@ def test_an_epsilon_and_a_weight_that_vanish_are_named(tmp_path: Path) -> None:
     assert any("1e-12 in Add guard" in warning for warning in run.result["warnings"])
 
 
-def test_an_epsilon_that_a_sample_needs_is_kept(tmp_path: Path) -> None:
+def test_an_epsilon_that_a_sample_needs_does_not_become_zero(tmp_path: Path) -> None:
+    """A row of equal values has no variance: with an epsilon of zero it is 0 / 0."""
     run = search(tmp_path, EPSILON, x=[[1, 2, 3, 4], [5, 5, 5, 5]])
-    assert run.code == 0, run.output
-    assert "guard" in run.result["culprits"]
-    assert run.result["precision"]["flushed_epsilons"] == []
+    assert run.code == 4, run.output
+    (one,) = run.result["precision"]["flushed_epsilons"]
+    assert one["becomes"] == 2.0**-24
+    stored = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in run.model("mixed.onnx").graph.initializer}
+    assert stored["epsilon__fp16"] == 2.0**-24
 
 
 def test_strict_rounding_fails_a_mean_whose_sum_overflows(tmp_path: Path) -> None:

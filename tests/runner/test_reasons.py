@@ -10,6 +10,7 @@ import onnx
 import onnx.parser
 
 from tests.harness import Run, winnow
+from tests.runner.test_precision import network
 
 MODEL = """
 <ir_version: 9, opset_import: ["": 18]>
@@ -85,10 +86,10 @@ def test_what_stands_for_infinity_and_what_becomes_zero(tmp_path: Path) -> None:
     assert said["big"].startswith("makes values up to 2.1e+05, beyond 6.55e+04, in b; ")
     assert said["big"].endswith("not finite when it alone is in float16")
     assert said["safe"].startswith(
-        "reads tiny, of which 1 value becomes zero in float16; introduces a relative error of"
+        "reads tiny, which is too small for float16 and becomes 6e-08; introduces a relative error of"
     )
     nested = next(text for name, text in said.items() if name.endswith("untaken"))
-    assert nested == "not measured: in a branch or loop that no sample took"
+    assert nested == "in a branch or loop that no sample took"
     rows = {row["node"]: row for row in json.loads((run.folder / "layers.json").read_text())}
     assert rows["big"]["introduced"] is None and rows["big"]["why"] == "not finite"
     assert rows["soft"]["introduced"] is not None and rows["soft"]["why"] is None
@@ -99,7 +100,9 @@ def test_what_stands_for_infinity_and_what_becomes_zero(tmp_path: Path) -> None:
 
 
 def test_where_no_ranking_is_wanted_that_is_why(tmp_path: Path) -> None:
-    run = search(tmp_path, "mask", strategy="precision_bisect")
+    onnx.save(network(3), str(tmp_path / "net.onnx"))
+    ranges = "inputs.ranges={x: [0.5, 3]}"
+    run = winnow("strategy=precision_bisect", f"model={tmp_path / 'net.onnx'}", ranges, folder=tmp_path / "run")
     assert run.code == 0, run.output
     rows = json.loads((run.folder / "layers.json").read_text())
     assert {row["why"] for row in rows} == {"not measured: strategy=precision_bisect follows the model's order"}

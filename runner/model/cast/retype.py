@@ -37,7 +37,8 @@ def retype(node: NodeProto, types: Types, pair: Pair, wanted: int) -> None:
         if attribute.name in _TYPE_ATTRIBUTES and attribute.type == AttributeProto.INT and attribute.i in pair:
             attribute.i, seen = wanted, True
         elif attribute.name == "value" and attribute.type == AttributeProto.TENSOR and attribute.t.data_type in pair:
-            values, _ = convert(numpy_helper.to_array(attribute.t), wanted)
+            array = numpy_helper.to_array(attribute.t)
+            values, _ = convert(array, wanted, alone=array.size == 1)
             dims = list(attribute.t.dims)
             attribute.t.CopyFrom(helper.make_tensor(attribute.t.name, wanted, dims, values.tobytes(), raw=True))
             seen = True
