@@ -4,8 +4,9 @@ In each model an overflow of fp16, or a cancellation (x + 4096 - 4096), is plant
 ``strategy=precision`` finds what has to stay in fp32. Inputs are those of ``feeds.npz`` beside the model. For each:
 the set passes, every smaller one fails (each name is lowered, and the model judged here, outside of Winnow); all trial
 models pass ``onnx.checker`` with full type inference; no cast is redundant; the answer builds with TensorRT for RTX
-(``--rtx``). Beside it: AutoCast's range rule, and ``auto_convert_mixed_precision`` (``pip install
-onnxconverter-common``) within ``--seconds``.
+(``--rtx``). That is the search alone; ``--held``: as it comes, with a margin and samples held out, where sets may be
+larger. Beside it: AutoCast's range rule, and ``auto_convert_mixed_precision`` (``pip install onnxconverter-common``)
+within ``--seconds``.
 """
 
 from __future__ import annotations
@@ -47,6 +48,9 @@ KINDS: dict[str, tuple[tuple[str, float], ...]] = {
 }
 OUTSIDE = ("python -m runner strategy=precision checker=compare checker.metric=scale "
            f"checker.rtol={RTOL} checker.nan=fail checker.inf=fail verbosity=error").split()[1:]  # fmt: skip
+
+ALONE = ("strategy.margin=1", "strategy.held_out=0", "strategy.allow_overflow=true")
+"""The search alone, which is what "1-minimal" is judged by here."""
 
 
 def plant(model: ModelProto, kind: str, count: int) -> ModelProto:
@@ -156,7 +160,7 @@ def row(model: ModelProto, feeds: Path, options: argparse.Namespace) -> Iterator
     with tempfile.TemporaryDirectory() as place, Pool(Path(place) / "workers") as pool:
         folder, path = Path(place), Path(place) / "net.onnx"
         onnx.save(model, str(path))
-        given = [f"model={path}", "inputs=files", f"inputs.path={feeds}"]
+        given = [f"model={path}", "inputs=files", f"inputs.path={feeds}", *(() if options.held else ALONE)]
         start = time.monotonic()
         command = [sys.executable, *OUTSIDE, *given, f"hydra.run.dir={folder / 'run'}"]
         ended = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -182,7 +186,7 @@ def row(model: ModelProto, feeds: Path, options: argparse.Namespace) -> Iterator
         subject = Precision(
             casting.mixer,
             loaded.store,
-            samples_of(casting, loaded, folder / "cast"),
+            samples_of(casting, loaded, loaded.recorded.values, folder / "cast"),
             tuple(range(len(casting.layers))),
             parents,
         )
@@ -259,6 +263,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=120.0)
     parser.add_argument("--counts", default="1,2,5")
     parser.add_argument("--exits", nargs="*", type=Path, default=[], help="models whose second half goes into an If")
+    parser.add_argument("--held", action="store_true", help="as it comes: with a margin, and samples held out")
     parser.add_argument("--kinds", default=",".join(KINDS))
     options = parser.parse_intermixed_args()
     heads = (
