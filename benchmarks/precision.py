@@ -49,7 +49,7 @@ KINDS: dict[str, tuple[tuple[str, float], ...]] = {
 OUTSIDE = ("python -m runner strategy=precision checker=compare checker.metric=scale "
            f"checker.rtol={RTOL} checker.nan=fail checker.inf=fail verbosity=error").split()[1:]  # fmt: skip
 
-ALONE = ("strategy.margin=1", "strategy.held_out=0", "strategy.allow_overflow=true")
+ALONE = ("strategy.margin=1", "strategy.held_out=0", "strategy.allow_overflow=true", "strategy.untaken=low")
 """The search alone, which is what "1-minimal" is judged by here."""
 
 
