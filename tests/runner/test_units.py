@@ -11,6 +11,8 @@ import onnx.parser
 import pytest
 from onnx import ModelProto, numpy_helper
 
+from runner.units import Units
+from strategies.precision import Prior
 from tests.harness import Run, winnow
 from tests.runner.test_loadable import assert_loads, network
 
@@ -126,3 +128,11 @@ def test_a_whole_block_is_raised_for_loading_and_that_model_is_asked(tmp_path: P
     assert len(loads["raised"]) > 1
     assert loads["raised"] == told["nodes_to_exclude"] == [one["node"] for one in told["selected"]]
     assert {one["reason"] for one in told["selected"]} == {"raised so that ONNX Runtime loads the model"}
+
+
+def test_a_block_costs_what_its_nodes_cost_together() -> None:
+    found = Units(((0, 2), (1,), (3,)), (0, 1, 2))
+    known = Prior(suspects=(2, 1), ranking=(3, 2, 1, 0))
+    assert found.prior(known) == Prior(suspects=(0, 1), ranking=(2, 0, 1))
+    # the first node alone is the cheapest, its block is not
+    assert found.prior(known, {0: 1.0, 1: 3.0, 2: 5.0, 3: 6.0}).ranking == (1, 2, 0)
