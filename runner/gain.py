@@ -9,6 +9,7 @@ from runner.casting import Casting
 from runner.errors import UsageError
 from runner.fixed import Fixed
 from runner.loading import Loaded
+from runner.model.cast.groups import groups
 from runner.prior import Facts
 from runner.reasons import reason
 from runner.schema.strategy import PrecisionSettings
@@ -33,6 +34,7 @@ def gain(
             }
             for index in sorted(raised)
         ],
+        "groups": _groups(casting, known, raised),
         "low_share": low_share(casting, loaded, raised),
         "stays_high": [
             {"node": one.path, "op": one.op, "why": one.why} for one in every if one.index is None and one.high
@@ -50,6 +52,29 @@ def gain(
         "clamped": dict(casting.clamped),
         "flushed": dict(casting.flushed),
     }
+
+
+def _groups(casting: Casting, known: Facts, raised: frozenset[int]) -> list[dict[str, Any]]:
+    """Return the norms, softmaxes and the like that are written out and of which something is raised.
+
+    ``worst``: the raised node that introduces most error.
+    """
+    mixer, found = casting.mixer, []
+    for group in groups(mixer.model, mixer.types, casting.layers, casting.pair):
+        high = [index for index in group.members if index in raised]
+        if high:
+            paths = {index: casting.layers[index].path for index in group.members}
+            worst = max(high, key=lambda index: known.errors.get(index, 0.0))
+            found.append(
+                {
+                    "kind": group.kind,
+                    "nodes": list(paths.values()),
+                    "raised": [paths[index] for index in high],
+                    "whole": group.is_whole(raised),
+                    "worst": paths[worst],
+                }
+            )
+    return found
 
 
 def table(strategy: PrecisionSettings, casting: Casting, loaded: Loaded) -> dict[int, float]:

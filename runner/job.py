@@ -46,6 +46,7 @@ from runner.schema.strategy import Find, FirstEnd, SubjectKind
 from runner.searches import SEARCHES, searching
 from runner.session import Session
 from runner.subjects.command import Command
+from runner.subjects.precision import Precision
 from runner.subjects.subgraph import Subgraph
 from runner.subjects.subject import Subject
 from runner.subjects.taint import taint_of_all
@@ -260,7 +261,9 @@ def _judge(job: Job, subject: Subject, loaded: Loaded | None) -> Iterator[Judge]
 
     def report(iteration: int, phase: str, label: str, trial: Trial, verdict: Verdict, left: int | None) -> None:
         reason = verdict.reason if verdict.outcome is Outcome.UNRESOLVED else ""
-        watcher.checked(iteration, phase, label, verdict.outcome.value, verdict.seconds, len(trial), left, reason)
+        # an element of a precision search may be several nodes
+        kept = len(subject.names(trial)) if isinstance(subject, Precision) else len(trial)
+        watcher.checked(iteration, phase, label, verdict.outcome.value, verdict.seconds, kept, left, reason)
 
     try:
         watcher.started(settings.strategy.name)

@@ -232,7 +232,11 @@ class Loading:
         """Return a trial with what has to be raised besides, if that is searched, and how it loads."""
         loads = self._loadable.raised(self._subject.raised(trial))
         wider = Trial.of((*trial, *self._subject.units_of(loads.added)))
-        if set(loads.added) <= self._subject.raised(wider):
+        high = self._subject.raised(wider)
+        if set(loads.added) <= high and high != loads.raised:
+            # a whole block is raised with what was needed of it, which is another model
+            loads = replace(self.asked(wider), added=tuple(sorted(high - self._subject.raised(trial))))
+        if set(loads.added) <= high and not (loads.added and loads.blamed):
             return wider, loads
         return trial, self.asked(trial)
 

@@ -55,7 +55,7 @@ class Material:
         known = self.known
         if values != self.division.searched:
             known = _facts(self.settings, self.strategy, self.casting, self.loaded, self.pool, values)
-        told = self.searched.prior(prior(self.casting, known, self.parents, self.costs))
+        told = self.searched.prior(prior(self.casting, known, self.parents), self.costs)
         return replace(told, kinds=self.searched.kinds(self.casting.layers, self.parents))
 
     @property
@@ -80,7 +80,7 @@ def prepare(settings: Settings, strategy: PrecisionSettings, pool: Pool, folder:
     division = samples.divide(settings.checker.name)
     known = _facts(settings, strategy, casting, loaded, pool, division.searched)
     kept = fixed(strategy, casting, known)
-    searched = units(strategy.unit, casting.layers, kept)
+    searched = units(strategy.unit, casting, kept)
     if not searched.searched:
         raise UsageError("strategy.exclude, include, at_least and untaken leave no node to search; name fewer")
     parents = parents_of(casting.layers)

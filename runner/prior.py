@@ -94,10 +94,8 @@ def facts(
     return Facts(errors, ranges, untaken)
 
 
-def prior(
-    casting: Casting, known: Facts, parents: Sequence[tuple[int, ...]], costs: Mapping[int, float] | None = None
-) -> Prior:
-    """Return what ranges and introduced errors say; where ``costs`` are given, what is cheap to raise comes first.
+def prior(casting: Casting, known: Facts, parents: Sequence[tuple[int, ...]]) -> Prior:
+    """Return what ranges and introduced errors say.
 
     A tensor beyond the range has to be high where it is made and where it is read.
     """
@@ -120,6 +118,5 @@ def prior(
         if scores[index] > SPREAD * one_rounding:
             for parent in parents[index]:
                 scores[parent] = max(scores[parent], scores[index] * 0.999)
-    price = costs or {}
-    ranking = tuple(sorted(scores, key=lambda index: (price.get(index, 0.0), -scores[index], index)))
+    ranking = tuple(sorted(scores, key=lambda index: (-scores[index], index)))
     return Prior(suspects, ranking)

@@ -164,7 +164,8 @@ class Question:
         wider, self.loads = self._loading.wider(trial)
         if wider == trial:
             return trial
-        ruling = self.doubt.rule(self.judge, wider, "re-check", f"{len(wider)} raised so that it loads", "trust")
+        count = len(self.judge.subject.names(wider))
+        ruling = self.doubt.rule(self.judge, wider, "re-check", f"{count} raised so that it loads", "trust")
         if ruling is not None and ruling.answer is Answer.YES:
             return wider
         self.loads = self._loading.asked(trial)
@@ -232,12 +233,12 @@ class Question:
             doubtful = [*[*self.inquiry.surprises(found)][:MOST_SURPRISES], *refusals[:MOST_REFUSALS]]
             for trial in doubtful:
                 if self.doubt.fails(self.judge.counted(trial)[0]):
-                    label = f"{len(trial)} raised that failed"
+                    label = f"{len(self.judge.subject.names(trial))} raised that failed"
                     self.doubt.repeat(self.judge, trial, label, REMOVAL, allowance, failing=True)
             return True
         error = self.doubt.max_wrong / (len(refusals) + 1)
         for trial, wanted in [(found, Answer.YES), *((trial, Answer.NO) for trial in refusals)]:
-            label = f"{len(trial)} raised again"
+            label = f"{len(self.judge.subject.names(trial))} raised again"
             ruling = self.doubt.rule(self.judge, trial, "doubt", label, "trust", error=error)
             # the search hears of it when it begins again, from all verdicts there are by then
             if ruling is None or ruling.answer is not wanted:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 
+from runner.casting import Casting
 from runner.fixed import Fixed
+from runner.model.cast.blocks import blocks
 from runner.model.cast.layers import Layer
 from runner.schema.strategy import Unit
 from strategies.precision import Prior
@@ -18,10 +21,13 @@ class Units:
     members: tuple[tuple[int, ...], ...]
     searched: tuple[int, ...]
 
+    @cached_property
+    def _unit_of(self) -> dict[int, int]:
+        return {layer: unit for unit in self.searched for layer in self.members[unit]}
+
     def of(self, layers: Iterable[int]) -> tuple[int, ...]:
         """Return the searched units of layers, each once, in the order of their first layer."""
-        unit_of = {layer: unit for unit in self.searched for layer in self.members[unit]}
-        return tuple(dict.fromkeys(unit_of[layer] for layer in layers if layer in unit_of))
+        return tuple(dict.fromkeys(self._unit_of[layer] for layer in layers if layer in self._unit_of))
 
     def parents(self, of_layers: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
         """Return the units that each unit reads from, given the same of layers."""
@@ -30,9 +36,10 @@ class Units:
             for unit, layers in enumerate(self.members)
         )
 
-    def prior(self, of_layers: Prior) -> Prior:
-        """Return what is known beforehand of layers for their units."""
-        return Prior(self.of(of_layers.suspects), self.of(of_layers.ranking))
+    def prior(self, of_layers: Prior, costs: dict[int, float] | None = None) -> Prior:
+        """Return what is known beforehand of layers for their units; ``costs``: of layers, cheap units come first."""
+        price = self.costs(costs or {})
+        return Prior(self.of(of_layers.suspects), tuple(sorted(self.of(of_layers.ranking), key=price.__getitem__)))
 
     def kinds(self, layers: tuple[Layer, ...], parents: tuple[tuple[int, ...], ...]) -> tuple[tuple[int, ...], ...]:
         """Return the searched units that play the same part: like operators between like ones, in each block."""
@@ -55,19 +62,13 @@ class Units:
         return {unit: sum(of_layers.get(layer, 0.0) for layer in self.members[unit]) for unit in self.searched}
 
 
-def units(unit: Unit, layers: tuple[Layer, ...], fixed: Fixed) -> Units:
+def units(unit: Unit, casting: Casting, fixed: Fixed) -> Units:
     """Return each layer as a unit, or the blocks; a layer that is not searched is part of none."""
+    layers, mixer = casting.layers, casting.mixer
     if unit is Unit.node:
         alone = [(index,) for index in range(len(layers))]
         return Units(tuple(alone), tuple(index for index in range(len(layers)) if fixed.is_searched(index)))
-    blocks: dict[object, list[int]] = {}
-    for index, layer in enumerate(layers):
-        if fixed.is_searched(index):
-            blocks.setdefault(_scope(layer) or index, []).append(index)
-    members = tuple(tuple(block) for block in blocks.values())
+    whole = blocks(mixer.model, mixer.types, layers, casting.pair)
+    searched = (tuple(index for index in block if fixed.is_searched(index)) for block in whole)
+    members = tuple(sorted(block for block in searched if block))
     return Units(members, tuple(range(len(members))))
-
-
-def _scope(layer: Layer) -> str:
-    """Return the scope of a layer's name as exporters write it: "/layers.3/attn" of "/layers.3/attn/MatMul"."""
-    return layer.path.rpartition("/")[0].rstrip("/")

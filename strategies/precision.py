@@ -225,10 +225,10 @@ def _smallest(asked: tuple[tuple[Trial, Answer], ...], prefix: Trial) -> Done:
     """Return the smallest set that passed; ``prefix``: the shortest prefix of the ranking that does."""
     passed = [trial for trial, answer in asked if answer is Answer.YES and len(trial) < len(prefix)]
     if not passed:
-        note = f"error adds up: no small set was found; the {len(prefix)} that introduce most of it are raised"
+        note = "error adds up: no small set was found; what introduces most of it is raised"
         return Done(prefix, Claim.RANKED, note=note)
     best = min(passed, key=len)
-    note = f"error adds up: no small set was found; the smallest of those that passed has {len(best)}"
+    note = "error adds up: no small set was found; this is the smallest of those that passed"
     return Done(best, Claim.SMALLEST_SEEN, note=note)
 
 

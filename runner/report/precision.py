@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from runner.report.markup import block, code, cut, section, table, text
@@ -47,7 +47,8 @@ def title(summary: Summary) -> str:
 def raised(summary: Summary, told: Mapping[str, Any]) -> str:
     """Return the sections on what is raised, and on how to use the model."""
     selected, inlined = told["selected"], told.get("inlined") or {}
-    rows = [(one["node"], one["op"], _why(one, inlined)) for one in selected[:_MOST_ROWS]]
+    every = list(_rows(selected, told.get("groups") or (), inlined))
+    rows = every[:_MOST_ROWS]
     share = told["low_share"]
     parts = ", ".join(f"{share[key]:.1%} of the {name}" for key, name in _SHARES.items())
     count = f"{summary.nodes_after} of {summary.nodes_before} nodes are in {text(told['high'])}."
@@ -55,7 +56,7 @@ def raised(summary: Summary, told: Mapping[str, Any]) -> str:
         f"{count} In {_called(told['low'])}: {parts}.{_staying(told)}",
         _worth(told),
         table(("node", "op", "why"), rows, names=2) if rows else "",
-        f"{len(selected) - len(rows)} more nodes are not listed." if len(selected) > len(rows) else "",
+        f"{len(every) - len(rows)} more rows are not shown." if len(every) > len(rows) else "",
         f"![The error of each layer, before and after]({told['plot']})" if told.get("plot") else "",
         f"The error of each layer: {told['layers']}" if told.get("layers") else "",
         f"![The error that is left by the number of raised nodes]({told['curve_plot']})"
@@ -139,6 +140,25 @@ def _weakly_typed(summary: Summary, told: Mapping[str, Any]) -> list[str]:
             f"comma, a colon, a star or worse ({names}): build {code(summary.model or '')} instead."
         )
     return parts
+
+
+def _rows(
+    selected: Sequence[Mapping[str, Any]], groups: Sequence[Mapping[str, Any]], inlined: Mapping[str, str]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield a row for each raised node; one for all nodes of what is raised as a whole."""
+    whole = {name: group for group in groups if group["whole"] for name in group["raised"]}
+    reasons = {one["node"]: _why(one, inlined) for one in selected}
+    said = set()
+    for one in selected:
+        group = whole.get(one["node"])
+        if group is None:
+            yield one["node"], one["op"], reasons[one["node"]]
+        elif group["raised"][0] not in said:
+            names, worst, kind = group["raised"], group["worst"], group["kind"]
+            said.add(names[0])
+            but = "" if len(names) == len(group["nodes"]) else ", but for a scale or a bias"
+            why = f"the {kind} of {len(group['nodes'])} nodes as a whole{but}; {worst}: {reasons[worst]}"
+            yield f"{cut(names[0], 60)} ... {cut(names[-1], 60)}", kind, why
 
 
 def _why(one: Mapping[str, Any], inlined: Mapping[str, str]) -> str:
