@@ -103,7 +103,9 @@ class Samples:
         casting, folder = self._casting, self._folder / f"cast{self._made}"
         made = samples_of(casting, self._loaded, values, folder)
         if casting.is_lossy and not self._settings.reference.model:
-            made = raised_outputs(self._settings, casting, self._loaded, self._pool, made, folder / "raised")
+            made = raised_outputs(
+                self._settings, casting, self._loaded, self._pool, made, folder.with_name(f"raised{self._made}")
+            )
         return made
 
     def more(self, searched: tuple[Values, ...]) -> tuple[Values, ...]:
