@@ -67,7 +67,7 @@ def _matching(key: str, patterns: Sequence[str], layers: Sequence[Layer]) -> dic
         matched = [
             index
             for index, layer in enumerate(layers)
-            if fnmatchcase(layer.path, pattern) or fnmatchcase(layer.op_type, pattern)
+            if layer.path == pattern or fnmatchcase(layer.path, pattern) or fnmatchcase(layer.op_type, pattern)
         ]
         if not matched:
             names = sorted({layer.path for layer in layers} | {layer.op_type for layer in layers})

@@ -30,6 +30,7 @@ SHARE = 3
 LEAST = 4
 """Samples that are made to be held out are cheap: so many at least."""
 NONE_LEFT = "there are no samples but those that are searched"
+GIVEN = "given"
 _SEED = 0x9E3779B9
 
 Values = Mapping[str, TensorFile]
@@ -38,11 +39,17 @@ Values = Mapping[str, TensorFile]
 
 @dataclass(frozen=True)
 class Division:
-    """``reason``: why none is held out, for a person."""
+    """``kind``: what those are that are held out; ``reason``: why none is; both for a person."""
 
     searched: tuple[Values, ...]
     held: tuple[Values, ...] = ()
     reason: str = ""
+    kind: str = GIVEN
+
+    @property
+    def given(self) -> int:
+        """How many samples are the user's own, or the first that were drawn."""
+        return len(self.searched) + (len(self.held) if self.kind == GIVEN else 0)
 
 
 class Samples:
@@ -86,8 +93,7 @@ class Samples:
         if not values:
             return Division(values, reason="there are no samples")
         if self.is_endless or len(values) == 1:
-            held = self.more(values)
-            return Division(values, held, "" if held else NONE_LEFT)
+            return self.further(values)
         if wanted is not None and wanted >= len(values):
             raise UsageError(
                 f"strategy.held_out={wanted}: there are {len(values)} samples, and one at least has to be searched on"
@@ -97,13 +103,20 @@ class Samples:
         held = tuple(one for place, one in enumerate(values) if place in places)
         return Division(tuple(one for place, one in enumerate(values) if place not in places), held)
 
+    def further(self, searched: tuple[Values, ...]) -> Division:
+        """Return those that are searched on, and further ones held out, if there are any."""
+        held = self.more(searched)
+        return Division(searched, held, "" if held else NONE_LEFT, self.kind)
+
     def of(self, values: tuple[Values, ...]) -> tuple[Sample, ...]:
         """Return samples with good outputs, in the types that mixed models have. Raises what `samples_of` does."""
         self._made += 1
         casting, folder = self._casting, self._folder / f"cast{self._made}"
         made = samples_of(casting, self._loaded, values, folder)
         if casting.is_lossy and not self._settings.reference.model:
-            made = raised_outputs(self._settings, casting, self._loaded, self._pool, made, folder / "raised")
+            made = raised_outputs(
+                self._settings, casting, self._loaded, self._pool, made, folder.with_name(f"raised{self._made}")
+            )
         return made
 
     def more(self, searched: tuple[Values, ...]) -> tuple[Values, ...]:
@@ -111,6 +124,8 @@ class Samples:
 
         None where there are none, or the reference cannot run them.
         """
+        if not self._loaded.graph.inputs:
+            return ()
         self._nth += 1
         wanted, folder = self._wanted, self._folder / f"more{self._nth}"
         count = max(LEAST, (len(searched) + 1) // (SHARE - 1)) if wanted is None else wanted
@@ -130,7 +145,8 @@ class Samples:
 
     def _varied(self, searched: tuple[Values, ...], count: int, folder: Path) -> tuple[Values, ...]:
         names = self._loaded.graph.inputs
-        feeds = [{name: sample[name] for name in names if name in sample} for sample in searched]
+        # those that were held out last have shown something new
+        feeds = [{name: sample[name] for name in names if name in sample} for sample in reversed(searched)]
         return variants(feeds, count, self._nth, folder / "inputs")
 
     def _told(self, feeds: tuple[Values, ...], folder: Path) -> tuple[Values, ...]:

@@ -24,7 +24,7 @@ from strategies.trial import Trial
 
 Report = Callable[[int, str, str, Trial, Verdict, "int | None"], None]
 """Told of every check: iteration (0: known already), phase, label, trial, verdict, an estimate of what is to come."""
-TRUST_PHASES = ("pre-flight", "control", "doubt", "re-check")
+TRUST_PHASES = ("pre-flight", "control", "doubt", "stability", "held out", "re-check")
 """Checks that are no part of a search."""
 
 

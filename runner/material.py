@@ -162,7 +162,7 @@ def _left_alone(casting: Casting, kept: Fixed, division: Division, *, drawn: boo
             f"no sample takes the branches of {counted(len(names), 'node')} ({listed(names)}): "
             + ("they stay high (strategy.untaken=low lowers them)" if high else "how they do low is not known")
         )
-    if len(division.searched) == 1 and not drawn:
+    if division.given == 1 and not drawn:
         yield (
             "one sample alone was given: what passes on it need not pass on others of the same kind. Give several: "
             "inputs=files inputs.path=FOLDER"

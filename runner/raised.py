@@ -32,11 +32,15 @@ PROVEN_BY = 2
 
 @dataclass(frozen=True)
 class Words:
-    """How messages call things: the low type, the high one, and how low precision comes about where that matters."""
+    """How messages call things: the low type, the high one, and how low precision comes about where that matters.
+
+    ``kept``: how many nodes are high whatever is found.
+    """
 
     low: str
     high: str
     emulation: str = ""
+    kept: int = 0
 
 
 class Question:
@@ -129,7 +133,8 @@ class Question:
             message = f"the answer ({count}) passed once and did not when checked again ({ruling.verdict.reason})"
             return Ending("could_not_judge", CannotJudge.exit_code, message, done, standing, signature=signature)
         budget = " (the budget was reached: fewer may do)" if self.inquiry.stopped else ""
-        message = f"{count} in {self.words.high}, the rest in {self.words.low}, and the check passes{budget}"
+        besides = f" besides {counted(self.words.kept, 'node')} that stay so" if self.words.kept else ""
+        message = f"{count} in {self.words.high}{besides}, the rest in {self.words.low}, and the check passes{budget}"
         message += f"; {done.note}" if done.note else ""
         message += self._besides() + (f"; {said}" if said else "")
         message += f"; the check is flaky: {self.doubt}" if self.doubt.rates else ""
@@ -152,7 +157,10 @@ class Question:
                 f"everything in {self.words.low} passed once and did not when checked as handed over: "
                 f"{ruling.verdict.reason}"
             )
-        message = f"everything passes in {self.words.low}{self.words.emulation}: no node has to be in {self.words.high}"
+        kept = f" but {counted(self.words.kept, 'node')} that stay in {self.words.high}" if self.words.kept else ""
+        emulated = f" ({self.words.emulation})" if self.words.emulation else ""
+        none = f"no {'other' if kept else 'node'} has to be in {self.words.high}"
+        message = f"everything{kept} passes in {self.words.low}{emulated}: {none}"
         message += f"{self._besides()}; the model is {MIXED}.onnx"
         message += f"; {said}" if said else ""
         return Ending("nothing_to_find", 4, message, standing=Standing(self.judge, trial))

@@ -12,8 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runner.candidate import Sample
+from runner.doubt import IndistinctError
 from runner.ending import Ending
-from runner.heldout import NONE_LEFT, Division, Samples, Values
+from runner.errors import CannotJudge
+from runner.heldout import GIVEN, Division, Samples, Values
 from runner.journals import Journals
 from runner.judge import Judge
 from runner.listing import counted
@@ -32,7 +34,7 @@ MOST_ROUNDS = 4
 """How often samples that were held out become searched ones; then it is said that the answer fails on new ones."""
 MOST_ALONE = 32
 """Nodes that are lowered alone at most, to see whether the answer leaves out what fails by itself; and no more than the
-search took checks."""
+search asked questions: a journal that knows their answers changes nothing."""
 
 Ask = Callable[[Judge, "Trial | None", tuple[Values, ...], "Verdict | None"], Question]
 """Makes the question about a judge's subject: what has to be raised, or what besides an answer that does not suffice.
@@ -49,12 +51,14 @@ class Worth:
     """What is known of an answer besides that it passes, by the end of a run.
 
     ``searched`` and ``held``: how many samples. ``error``: of nothing raised and of the answer on either, in units of
-    the tolerance, where the check tells. ``alone``: nodes that fail when they alone are low and are not needed by the
-    answer; ``kept``: whether they are raised all the same. ``warnings``: for a person.
+    the tolerance, where the check tells. ``kind``, ``reason``: of those held out, see `Division`. ``alone``: nodes that
+    fail when they alone are low and are not needed by the answer; ``kept``: whether they are raised all the same.
+    ``warnings``: for a person.
     """
 
     searched: int = 0
     held: int = 0
+    kind: str = ""
     reason: str = ""
     passed: bool | None = None
     rounds: int = 0
@@ -66,8 +70,9 @@ class Worth:
     def to_json(self, subject: Precision) -> dict[str, Any]:
         """Return what result.json says."""
         samples = {"searched": self.searched, "held_out": self.held, "passed_held_out": self.passed}
+        kind = self.kind if self.held else None
         return {
-            "samples": {**samples, "why_not_held_out": self.reason, "rounds": self.rounds},
+            "samples": {**samples, "held_out_are": kind, "why_not_held_out": self.reason, "rounds": self.rounds},
             "error": self.error,
             "fails_alone": {"nodes": list(subject.names(Trial.of(self.alone))), "raised": self.kept},
         }
@@ -101,24 +106,31 @@ class Rounds:
         self._suspects = suspects
         self.known = Worth(reason=division.reason)
         self.question: Question | None = None
+        self._before: Question | None = None
 
     def answer(self, *, plan: bool = False) -> Ending:
         """Return how it ends. Raises CannotJudge."""
         judge, values = self._judge, self._division
-        held = self._samples.of(values.held)
+        former = held = self._samples.of(values.held)
         start: Trial | None = None
         failed: Verdict | None = None
         for number in range(1, MOST_ROUNDS + 1):
             subject = judge.subject
             assert isinstance(subject, Precision)
-            self.question = question = self._ask(judge, start, values.searched, failed)
-            ending = question.preflight()
-            if ending:
-                return ending
+            self._before, self.question = self.question, self._ask(judge, start, values.searched, failed)
+            impossible = self._impossible(self.question)
+            if impossible and self._before:
+                self.known.warn(f"what was held out cannot be searched on ({impossible.message})")
+                self.question, held = self._before, former
+                break
+            if impossible:
+                return impossible
+            question = self.question
             if plan:
                 remaining = question.inquiry.search.remaining
                 return Ending("planned", 0, "stopped after the pre-flight, as asked", remaining=remaining)
             self.known.rounds, self.known.searched, self.known.held = number, len(subject.samples), len(held)
+            self.known.kind, self.known.reason = values.kind, values.reason
             done: Done | None = None
             trial = LOWEST
             if not question.lowest_suffices:
@@ -134,15 +146,18 @@ class Rounds:
             log.warning("the answer fails on %s (%s): it grows until it passes those too", why, failed.reason)
             start = trial
             judge = self._beside(replace(subject, samples=(*subject.samples, *held)), f"round {number + 1}")
-            values = Division((*values.searched, *values.held), self._samples.more((*values.searched, *values.held)))
-            held = self._samples.of(values.held)
-            self.known.reason = "" if held else NONE_LEFT
-        if failed is not None:
-            self.known.warn(f"the answer fails on samples that were held out ({failed.reason}); give more samples")
-        ending = self._end(question, done, trial)
-        while ending is None:  # handing it over has shown that the check is flaky: its rates are known from then on
-            ending = question.hand_over(*question.search(), self._said())
-        return ending
+            values = self._samples.further((*values.searched, *values.held))
+            former, held = held, self._samples.of(values.held)
+        while True:
+            if failed is not None:
+                self.known.warn(f"the answer fails on samples that were held out ({failed.reason}); give more samples")
+            ending = self._end(question, done, trial)
+            if ending is not None:
+                return ending
+            # handing it over has shown that the check is flaky: its rates are known from then on
+            done, trial = question.search()
+            trial = question.loadable(trial)
+            failed = self._fails(question, held, trial)
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -151,11 +166,24 @@ class Rounds:
 
     def interrupted(self, exit_code: int) -> Ending:
         """How it stands where somebody stops it."""
-        return (
-            self.question.interrupted(exit_code) if self.question else Ending("interrupted", exit_code, "interrupted")
-        )
+        if self.question is None:
+            return Ending("interrupted", exit_code, "interrupted")
+        ending = self.question.interrupted(exit_code)
+        if ending.standing is None and self._before and (earlier := self._before.interrupted(exit_code)).standing:
+            return replace(earlier, message=f"{earlier.message}, and fails on samples that were held out")
+        return ending
 
     # ---- one round
+
+    @staticmethod
+    def _impossible(question: Question) -> Ending | None:
+        """Return how it ends where there is nothing to search for, if so."""
+        try:
+            return question.preflight()
+        except IndistinctError:
+            raise
+        except CannotJudge as error:
+            return Ending(error.status, error.exit_code, str(error))
 
     def _stable(self, question: Question, values: Division, done: Done, trial: Trial) -> tuple[Question, Done, Trial]:
         """Raise what fails when it alone is low as well: an answer that leaves it out passes by luck."""
@@ -184,7 +212,7 @@ class Rounds:
         whole = question.judge.subject.space.whole
         found = []
         out = [unit for unit in self._suspects if unit in whole.elements and unit not in trial.elements]
-        most = min(MOST_ALONE, question.inquiry.answered)
+        most = min(MOST_ALONE, len(question.inquiry.search.asked))
         for unit in out[:most]:
             others = Trial(whole.elements - {unit})
             if not others or question.inquiry.exhausted:
@@ -214,7 +242,9 @@ class Rounds:
         return None if passes else ruling.verdict
 
     def _error(self, samples: str, question: Question, judge: Judge, trial: Trial) -> None:
-        """Note the error of nothing raised, and of an answer, in units of the tolerance."""
+        """Note the error of nothing raised, and of an answer, in units of the tolerance; nothing where none is told."""
+        if not question.doubt.measured:
+            return
         found = [judge.journal.get(one) for one in (LOWEST, trial)]
         before, after = (question.doubt.share(one) if one else None for one in found)
         if found[0] is None:  # of samples that were searched in turn the worst counts
@@ -235,7 +265,8 @@ class Rounds:
             if error["after"] is not None:
                 before = "not finite" if error["before"] is None else f"{error['before']:.3g}"
                 on = f"{getattr(known, _COUNTS[samples])} {samples.replace('_', ' ')}"
-                parts.append(f"{error['after']:.2g} of the tolerance on {on} (all low: {before})")
+                aside = f"{known.kind}; " if samples == "held_out" and known.kind != GIVEN else ""
+                parts.append(f"{error['after']:.2g} of the tolerance on {on} ({aside}all low: {before})")
         if known.passed is None and known.reason:
             parts.append(f"not held out: {known.reason}")
         return "; ".join(parts)

@@ -34,7 +34,8 @@ def title(summary: Summary) -> str:
         return ""
     low, high = _called(told["low"]), text(told["high"])
     if summary.status == "nothing_to_find":
-        return f"all of it can be in {low}"
+        stay = f" but {summary.nodes_after} of {summary.nodes_before} nodes" if summary.nodes_after else ""
+        return f"all of it{stay} can be in {low}"
     if summary.status != "found" or not summary.culprits:
         return ""
     shown = ", ".join(code(cut(name, 60)) for name in summary.culprits[:3])
@@ -71,6 +72,8 @@ def _worth(told: Mapping[str, Any]) -> str:
     """Say how much of the tolerance is used up, on samples that were searched and on others."""
     errors, samples = told.get("error") or {}, told.get("samples") or {}
     named = {"searched": f"{samples.get('searched')} searched", "held_out": f"{samples.get('held_out')} held out"}
+    if samples.get("held_out_are") not in (None, "given"):
+        named["held_out"] += f" ({samples['held_out_are']})"
     rows = [(named[on], _share(one["before"]), _share(one["after"])) for on, one in errors.items() if on in named]
     why = samples.get("why_not_held_out")
     said = [table(("samples", "error / tolerance, all low", "as handed over"), rows)] if rows else []
