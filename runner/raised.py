@@ -152,7 +152,8 @@ class Question:
                 f"everything in {self.words.low} passed once and did not when checked as handed over: "
                 f"{ruling.verdict.reason}"
             )
-        message = f"everything passes in {self.words.low}{self.words.emulation}: no node has to be in {self.words.high}"
+        held = f" ({self.words.emulation})" if self.words.emulation else ""
+        message = f"everything passes in {self.words.low}{held}: no node has to be in {self.words.high}"
         message += f"{self._besides()}; the model is {MIXED}.onnx"
         message += f"; {said}" if said else ""
         return Ending("nothing_to_find", 4, message, standing=Standing(self.judge, trial))

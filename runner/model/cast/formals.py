@@ -82,6 +82,12 @@ class Schemas:
         version = self.opsets.get(domain)
         return None if version is None else _formals(node.op_type, version, domain)
 
+    def infers(self, node: NodeProto) -> bool:
+        """Whether ONNX's inference says what a node makes; of GroupNormalization, which is its own, it does not."""
+        domain = scopes.domain_of(node.domain)
+        version = self.opsets.get(domain)
+        return version is not None and _infers(node.op_type, version, domain)
+
 
 def contrib_of(told: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Formals]:
     """Return the formals of the schemas that the operation ``contrib_schemas`` told."""
@@ -129,6 +135,14 @@ def _formals(op_type: str, version: int, domain: str) -> Formals | None:
         bool(inputs) and inputs[-1].option == variadic and not inputs[-1].is_homogeneous,
         bool(outputs) and outputs[-1].option == variadic and not outputs[-1].is_homogeneous,
     )
+
+
+@lru_cache(maxsize=4096)
+def _infers(op_type: str, version: int, domain: str) -> bool:
+    try:
+        return bool(defs.get_schema(op_type, version, domain).has_type_and_shape_inference_function)
+    except defs.SchemaError:
+        return False
 
 
 def _floats(names: Iterable[object]) -> frozenset[int]:
