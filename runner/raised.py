@@ -32,11 +32,16 @@ PROVEN_BY = 2
 
 @dataclass(frozen=True)
 class Words:
-    """How messages call things: the low type, the high one, and how low precision comes about where that matters."""
+    """How messages call things: the low type, the high one, and how low precision comes about where that matters.
+
+    ``stays_high``, ``stays_low``: how many nodes are not searched, and so are high, or low, in every trial.
+    """
 
     low: str
     high: str
     emulation: str = ""
+    stays_high: int = 0
+    stays_low: int = 0
 
 
 class Question:
@@ -75,7 +80,11 @@ class Question:
         whole = self.judge.subject.space.whole
         self.best = best = self._end(whole, f"everything in {self.words.high}", HEALTHY, settle=True)
         if best.outcome is not Outcome.PASS and self.doubt.rates is None:
-            message = f"even with everything in {self.words.high} the check fails ({best.signature}): {best.reason}"
+            low = self.words.stays_low
+            but = f" but {counted(low, 'node')} of strategy.include" if low else ""
+            message = (
+                f"even with everything in {self.words.high}{but} the check fails ({best.signature}): {best.reason}"
+            )
             return Ending("no_set_suffices", 5, message, signature=best.signature)
         self._aim(best)
         if self.worst is None:
@@ -153,7 +162,10 @@ class Question:
                 f"{ruling.verdict.reason}"
             )
         held = f" ({self.words.emulation})" if self.words.emulation else ""
-        message = f"everything passes in {self.words.low}{held}: no node has to be in {self.words.high}"
+        stays = self.words.stays_high
+        but = f" but {counted(stays, 'node')} that {'stay' if stays > 1 else 'stays'} high unsearched" if stays else ""
+        no = "no other node has" if stays else "no node has"
+        message = f"everything{but} passes in {self.words.low}{held}: {no} to be in {self.words.high}"
         message += f"{self._besides()}; the model is {MIXED}.onnx"
         message += f"; {said}" if said else ""
         return Ending("nothing_to_find", 4, message, standing=Standing(self.judge, trial))

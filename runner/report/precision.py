@@ -34,7 +34,11 @@ def title(summary: Summary) -> str:
         return ""
     low, high = _called(told["low"]), text(told["high"])
     if summary.status == "nothing_to_find":
-        return f"all of it can be in {low}"
+        return (
+            f"all but {summary.nodes_after} nodes can be in {low}"
+            if summary.nodes_after
+            else f"all of it can be in {low}"
+        )
     if summary.status != "found" or not summary.culprits:
         return ""
     shown = ", ".join(code(cut(name, 60)) for name in summary.culprits[:3])

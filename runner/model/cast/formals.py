@@ -25,6 +25,8 @@ _NAMES = {
 AGNOSTIC = frozenset({"Shape", "Size"})
 # operators that make a table of what no activation says; runtimes make it in fp32, whatever the schema allows
 TABLES = frozenset({"MelWeightMatrix"})
+# operators whose definition in ONNX has constants of fp32, so that no other type is valid, whatever the schema allows
+WIDE = frozenset({"MeanVarianceNormalization"})
 # operators whose further outputs (a mean, a deviation) have the type that `stash_type` says, whatever comes in
 STASHING = frozenset({"LayerNormalization", "RMSNormalization", "GroupNormalization"})
 
