@@ -34,13 +34,14 @@ PROVEN_BY = 2
 class Words:
     """How messages call things: the low type, the high one, and how low precision comes about where that matters.
 
-    ``kept``: how many nodes are high whatever is found.
+    ``stays_high``, ``stays_low``: how many nodes are not searched, and so are high, or low, in every trial.
     """
 
     low: str
     high: str
     emulation: str = ""
-    kept: int = 0
+    stays_high: int = 0
+    stays_low: int = 0
 
 
 class Question:
@@ -79,7 +80,11 @@ class Question:
         whole = self.judge.subject.space.whole
         self.best = best = self._end(whole, f"everything in {self.words.high}", HEALTHY, settle=True)
         if best.outcome is not Outcome.PASS and self.doubt.rates is None:
-            message = f"even with everything in {self.words.high} the check fails ({best.signature}): {best.reason}"
+            low = self.words.stays_low
+            but = f" but {counted(low, 'node')} of strategy.include" if low else ""
+            message = (
+                f"even with everything in {self.words.high}{but} the check fails ({best.signature}): {best.reason}"
+            )
             return Ending("no_set_suffices", 5, message, signature=best.signature)
         self._aim(best)
         if self.worst is None:
@@ -133,7 +138,7 @@ class Question:
             message = f"the answer ({count}) passed once and did not when checked again ({ruling.verdict.reason})"
             return Ending("could_not_judge", CannotJudge.exit_code, message, done, standing, signature=signature)
         budget = " (the budget was reached: fewer may do)" if self.inquiry.stopped else ""
-        besides = f" besides {counted(self.words.kept, 'node')} that stay so" if self.words.kept else ""
+        besides = f" besides {counted(self.words.stays_high, 'node')} that stay so" if self.words.kept else ""
         message = f"{count} in {self.words.high}{besides}, the rest in {self.words.low}, and the check passes{budget}"
         message += f"; {done.note}" if done.note else ""
         message += self._besides() + (f"; {said}" if said else "")
@@ -157,10 +162,11 @@ class Question:
                 f"everything in {self.words.low} passed once and did not when checked as handed over: "
                 f"{ruling.verdict.reason}"
             )
-        kept = f" but {counted(self.words.kept, 'node')} that stay in {self.words.high}" if self.words.kept else ""
-        emulated = f" ({self.words.emulation})" if self.words.emulation else ""
-        none = f"no {'other' if kept else 'node'} has to be in {self.words.high}"
-        message = f"everything{kept} passes in {self.words.low}{emulated}: {none}"
+        held = f" ({self.words.emulation})" if self.words.emulation else ""
+        stays = self.words.stays_high
+        but = f" but {counted(stays, 'node')} that {'stay' if stays > 1 else 'stays'} high unsearched" if stays else ""
+        no = "no other node has" if stays else "no node has"
+        message = f"everything{but} passes in {self.words.low}{held}: {no} to be in {self.words.high}"
         message += f"{self._besides()}; the model is {MIXED}.onnx"
         message += f"; {said}" if said else ""
         return Ending("nothing_to_find", 4, message, standing=Standing(self.judge, trial))

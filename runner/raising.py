@@ -77,7 +77,7 @@ def run(job: Job, parts: Parts) -> Summary:
     handed = HandOver(settings.result, job.folder, job.tools.at, loaded.store)
     doubt = _trust(settings, strategy)
     low = _QUANTIZED if material.casting.quantized else strategy.low.value
-    words = Words(low, strategy.high.value, _emulated(settings), len(material.kept.high))
+    words = Words(low, strategy.high.value, _emulated(settings), len(material.kept.high), len(material.kept.low))
     looking = harm.looking(job, material)
     steady = _is_steady(job, loaded)
     loadable = Loadable(settings, material.casting, loaded, job.pool)

@@ -34,8 +34,8 @@ def title(summary: Summary) -> str:
         return ""
     low, high = _called(told["low"]), text(told["high"])
     if summary.status == "nothing_to_find":
-        stay = f" but {summary.nodes_after} of {summary.nodes_before} nodes" if summary.nodes_after else ""
-        return f"all of it{stay} can be in {low}"
+        but = f" but {summary.nodes_after} of {summary.nodes_before} nodes" if summary.nodes_after else ""
+        return f"all{but or ' of it'} can be in {low}"
     if summary.status != "found" or not summary.culprits:
         return ""
     shown = ", ".join(code(cut(name, 60)) for name in summary.culprits[:3])

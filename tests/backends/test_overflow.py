@@ -193,3 +193,9 @@ def test_a_softplus_that_overflows(tmp_path: Path) -> None:
     assert looked_at(tmp_path, body, x=floats(1, 12)) == []
     found = looked_at(tmp_path, body, rounding="strict", x=floats(1, 12))
     assert found[0]["node"] == "soft" and found[0]["harm"]["node"] == "end"
+
+
+def test_what_absorbs_is_named_where_the_strict_emulation_takes_it_apart(tmp_path: Path) -> None:
+    body = "h = Cast<to=10>(x) low = Cast<to=10>(m) scores = Add(h, low) [end] y = Softmax(scores)"
+    found = looked_at(tmp_path, body, rounding="strict", x=floats(3, -60, 2), m=floats(0, -65504.0, 0))
+    assert [(one["tensor"], one["harm"], one["absorbed_by"]) for one in found] == [("scores", None, ["end"])]

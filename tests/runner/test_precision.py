@@ -106,7 +106,7 @@ def test_bfloat16(tmp_path: Path) -> None:
 def test_nothing_has_to_be_raised(tmp_path: Path) -> None:
     run = search(tmp_path, network())
     assert run.code == 4, run.output
-    assert "everything passes in float16" in run.result["message"]
+    assert "everything passes in float16 (emulated: " in run.result["message"]
     assert (run.folder / "REPORT.md").read_text().startswith("# all of it can be in float16\n")
     onnx.checker.check_model(run.model("mixed.onnx"), full_check=True)
 
@@ -276,3 +276,28 @@ def test_the_curve_of_error_against_raised_nodes(tmp_path: Path) -> None:
     if run.result["precision"]["curve_plot"]:
         assert (run.folder / "curve.svg").read_text().startswith("<?xml")
         assert "curve.svg" in (run.folder / "REPORT.md").read_text()
+
+
+def test_nodes_that_stay_high_are_no_nodes_that_can_be_low(tmp_path: Path) -> None:
+    run = search(tmp_path, network(3, 7), "strategy.exclude=[up3,down3,up7,down7]")
+    assert run.code == 4, run.output
+    assert "everything but 4 nodes that stay high unsearched passes in float16" in run.result["message"]
+    assert "no other node has to be in float32" in run.result["message"]
+    assert (run.folder / "REPORT.md").read_text().startswith("# all but 4 of \n")
+
+
+def test_what_stays_low_is_not_in_high_precision(tmp_path: Path) -> None:
+    run = search(tmp_path, network(3, 7), "strategy.include=[up3]")
+    assert run.code == 5, run.output
+    assert "even with everything in float32 but 1 node of strategy.include the check fails" in run.result["message"]
+
+
+def test_an_operator_that_onnx_defines_with_constants_of_one_type_stays_in_that(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["": 12]> g (float[1,2,2,2] x) => (float[1,2,2,2] y)
+      <float much = {3000}> { [norm] n = MeanVarianceNormalization(x) [up] u = Mul(n, much) [square] s = Mul(u, u)
+      [root] y = Sqrt(s) }"""
+    onnx.save(onnx.parser.parse_model(text), str(tmp_path / "net.onnx"))
+    run = winnow("strategy=precision", f"model={tmp_path / 'net.onnx'}", folder=tmp_path / "run")
+    assert run.code == 0, run.output
+    assert run.result["precision"]["stays_high"][0]["node"] == "norm"
+    onnx.checker.check_model(run.model("mixed.onnx"), full_check=True)

@@ -25,6 +25,8 @@ _NAMES = {
 AGNOSTIC = frozenset({"Shape", "Size"})
 # operators that make a table of what no activation says; runtimes make it in fp32, whatever the schema allows
 TABLES = frozenset({"MelWeightMatrix"})
+# operators whose definition in ONNX has constants of fp32, so that no other type is valid, whatever the schema allows
+WIDE = frozenset({"MeanVarianceNormalization"})
 # operators whose further outputs (a mean, a deviation) have the type that `stash_type` says, whatever comes in
 STASHING = frozenset({"LayerNormalization", "RMSNormalization", "GroupNormalization"})
 
@@ -82,6 +84,12 @@ class Schemas:
         version = self.opsets.get(domain)
         return None if version is None else _formals(node.op_type, version, domain)
 
+    def infers(self, node: NodeProto) -> bool:
+        """Whether ONNX's inference says what a node makes; of GroupNormalization, which is its own, it does not."""
+        domain = scopes.domain_of(node.domain)
+        version = self.opsets.get(domain)
+        return version is not None and _infers(node.op_type, version, domain)
+
 
 def contrib_of(told: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Formals]:
     """Return the formals of the schemas that the operation ``contrib_schemas`` told."""
@@ -129,6 +137,14 @@ def _formals(op_type: str, version: int, domain: str) -> Formals | None:
         bool(inputs) and inputs[-1].option == variadic and not inputs[-1].is_homogeneous,
         bool(outputs) and outputs[-1].option == variadic and not outputs[-1].is_homogeneous,
     )
+
+
+@lru_cache(maxsize=4096)
+def _infers(op_type: str, version: int, domain: str) -> bool:
+    try:
+        return bool(defs.get_schema(op_type, version, domain).has_type_and_shape_inference_function)
+    except defs.SchemaError:
+        return False
 
 
 def _floats(names: Iterable[object]) -> frozenset[int]:

@@ -1,4 +1,4 @@
-"""Element types of all tensors, also behind operators that ONNX does not define: its own inference stops at those."""
+"""Element types of all tensors, also behind operators that ONNX does not infer: its own inference stops at those."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def inferred(model: ModelProto, schemas: Schemas) -> ModelProto:
     """Return the model with the types of its tensors as value_info. Raises whatever native inference raises."""
     for _ in range(_MOST_ROUNDS):
         model = shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=False)
-        if not schemas.contrib or not _declared_more(model.graph, {}, schemas):
+        if not _declared_more(model.graph, {}, schemas):
             break
     return model
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
 from runner.model import scopes
-from runner.model.cast.formals import AGNOSTIC, TABLES, Formal, Formals, Schemas
+from runner.model.cast.formals import AGNOSTIC, TABLES, WIDE, Formal, Formals, Schemas
 from runner.model.cast.quantized import is_quantization, pairs_of
 from runner.model.graph import initializers_of
 
@@ -143,7 +143,7 @@ def quantized_layers(model: ModelProto, found: tuple[Layer, ...]) -> tuple[Layer
 
 def is_layer(node: NodeProto, types: Types, schemas: Schemas, pair: Pair, native: int) -> bool:
     """Whether a node, now in the ``native`` type of the pair, can run in both."""
-    if node.op_type in (*AGNOSTIC, *TABLES) and not scopes.domain_of(node.domain):
+    if node.op_type in (*AGNOSTIC, *TABLES, *WIDE) and not scopes.domain_of(node.domain):
         return False
     if is_plumbing(node, types, pair) or is_quantization(node):
         return False

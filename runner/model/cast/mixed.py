@@ -40,8 +40,8 @@ class Mixer:
     ``weights``: gives initializers in the other type. ``keep_io``: graph inputs and outputs keep their types; else they
     get the low one. ``restored``: gives what the DequantizeLinear of a constant makes, by the name of its output; None:
     Q/DQ pairs stay. ``ends``: what a tensor is limited to where a pair goes, (graph, output of the pair) -> limits; the
-    pair's own where nothing is said. ``contrib``: operators that ONNX does not define; in a model with any of those,
-    tensors get their types said: whoever reads the file could not infer them.
+    pair's own where nothing is said. ``contrib``: operators that ONNX does not define; in a model with any of those, or
+    of others that ONNX does not infer, tensors get their types said: whoever reads the file could not infer them.
     """
 
     model: ModelProto
@@ -58,7 +58,7 @@ class Mixer:
         self._levels = levels(self.model, self.types)
         self._pairs = pairs_of(self.model.graph) if self.restored else [{} for _ in self._levels]
         self._schemas = schemas_of(self.model, self.contrib)
-        self._declares = any(self._schemas.onnx(node) is None for level in self._levels for node in level.graph.node)
+        self._declares = any(not self._schemas.infers(node) for level in self._levels for node in level.graph.node)
         self._numbers = {layer.key: index for index, layer in enumerate(self.layers)}
         self._names = {name for level in self._levels for name in names_of(level.graph)}
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from onnx import ModelProto, NodeProto, TensorProto, TypeProto
 
 from runner.model import scopes
-from runner.model.cast.formals import AGNOSTIC, TABLES, Schemas
+from runner.model.cast.formals import AGNOSTIC, TABLES, WIDE, Schemas
 from runner.model.cast.layers import Contrib, Layer, Level, Pair, Types, bodies, is_plumbing, levels, schemas_of, shown
 from runner.model.cast.quantized import is_quantization
 
@@ -98,7 +98,7 @@ def _why(node: NodeProto, kinds: set[int], schemas: Schemas, pair: Pair) -> str:
     if 0 in kinds:
         return "it handles a sequence or an optional, whose tensors have a type of their own"
     every = (*formals.inputs, *formals.outputs)
-    if node.op_type in TABLES or not any({pair.low, pair.high} <= formal.floats for formal in every):
+    if node.op_type in TABLES | WIDE or not any({pair.low, pair.high} <= formal.floats for formal in every):
         return f"its operator has no {low} kind"
     if pair.low in kinds:
         return "it is in both types as it is"

@@ -229,3 +229,27 @@ def test_a_model_of_onnx_alone_asks_no_runtime(tmp_path: Path) -> None:
     path = tmp_path / "structure.onnx"
     path.write_bytes(model_of([helper.make_node("Tanh", ["x"], ["out"])], {}).SerializeToString())
     assert contrib_schemas({"model": str(path)}) == {"schemas": []}
+
+
+@pytest.mark.parametrize("opset", [18, 21])
+def test_types_are_known_behind_operators_of_onnx_that_its_inference_does_not_know(tmp_path: Path, opset: int) -> None:
+    shape = numpy_helper.from_array(np.array([0, 0, -1], np.int64), "shape")
+    scale = np.ones(2 if opset == 18 else 4, np.float32)
+    nodes = [
+        helper.make_node("GroupNormalization", ["x", "scale", "bias"], ["y"], name="norm", num_groups=2),
+        helper.make_node("Mul", ["y", "much"], ["up"], name="up"),
+        helper.make_node("Mul", ["up", "up"], ["square"], name="square"),
+        helper.make_node("Reshape", ["square", "shape"], ["out"], name="out"),
+    ]
+    weights = {"scale": scale, "bias": 0 * scale, "much": np.float32(1000)}
+    model = model_of(nodes, weights, opset)
+    model.graph.initializer.append(shape)
+    mixed = mixer(model, tmp_path).mixed(frozenset())
+    for name in ("y", "up", "square"):
+        assert {v.name: v.type.tensor_type.elem_type for v in mixed.graph.value_info}[name] == FP16
+    # and so it is rounded there: squares are beyond the range
+    wide = rounded(mixed).SerializeToString()
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    (out,) = onnxruntime.InferenceSession(wide, options).run(None, {"x": floats(2, 4, 8)})
+    assert np.isinf(out).any()
