@@ -138,7 +138,7 @@ class Question:
             message = f"the answer ({count}) passed once and did not when checked again ({ruling.verdict.reason})"
             return Ending("could_not_judge", CannotJudge.exit_code, message, done, standing, signature=signature)
         budget = " (the budget was reached: fewer may do)" if self.inquiry.stopped else ""
-        besides = f" besides {counted(self.words.stays_high, 'node')} that stay so" if self.words.kept else ""
+        besides = f" besides {counted(self.words.stays_high, 'node')} that stay so" if self.words.stays_high else ""
         message = f"{count} in {self.words.high}{besides}, the rest in {self.words.low}, and the check passes{budget}"
         message += f"; {done.note}" if done.note else ""
         message += self._besides() + (f"; {said}" if said else "")

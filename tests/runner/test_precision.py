@@ -283,7 +283,7 @@ def test_nodes_that_stay_high_are_no_nodes_that_can_be_low(tmp_path: Path) -> No
     assert run.code == 4, run.output
     assert "everything but 4 nodes that stay high unsearched passes in float16" in run.result["message"]
     assert "no other node has to be in float32" in run.result["message"]
-    assert (run.folder / "REPORT.md").read_text().startswith("# all but 4 of \n")
+    assert (run.folder / "REPORT.md").read_text().startswith("# all but 4 of ")
 
 
 def test_what_stays_low_is_not_in_high_precision(tmp_path: Path) -> None:
