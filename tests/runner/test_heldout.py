@@ -330,3 +330,15 @@ def test_an_interruption_while_it_grows_leaves_what_was_found_before(tmp_path: P
     assert again.code == 0, again.output
     result = json.loads((folder / "result.json").read_text())
     assert result["culprits"] == ["up", "down", "further", "back"]
+
+
+def test_what_no_set_passes_leaves_the_answer_that_was_found_with_a_warning(tmp_path: Path) -> None:
+    """What is to be low whatever is found overflows on those held out, with everything else raised as well."""
+    run = answered(tmp_path, steep(), *stepped(tmp_path / "in"), "strategy.include=[further]")
+    assert run.code == 0, run.output
+    assert (run.result["culprits"], run.result["minimality"]) == (["up", "down"], "1-minimal")
+    samples = told(run)["samples"]
+    assert (samples["searched"], samples["held_out"], samples["passed_held_out"]) == (4, 2, False)
+    assert any("what was held out cannot be searched on (even with" in warning for warning in run.result["warnings"])
+    assert any("the answer fails on samples that were held out" in warning for warning in run.result["warnings"])
+    assert "The answer fails on samples that were held out" in (run.folder / "REPORT.md").read_text()
