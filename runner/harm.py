@@ -19,13 +19,16 @@ from runner.model import storage
 from runner.model.cast.layers import levels, shown
 from runner.model.cast.weights import convert
 from runner.model.graph import initializers_of
-from runner.model.types import least_of
+from runner.model.types import largest_of, least_of
+from runner.prior import Facts
 
 if TYPE_CHECKING:
     from runner.job import Job
 
 _GUARDED = ("Sqrt", "Reciprocal", "Pow", "Log")
 """Operators before which a small number is added so that zero does not arrive there; a division is one too."""
+NEAR = 2.0
+"""Values so near the largest number of the low type get a word: other samples may be that much larger."""
 _MOST = 3
 
 
@@ -61,7 +64,8 @@ def named(
         warnings += [f"what becomes Inf inside {path.name} is not known: {why}"] if found is None else []
     epsilons = list(_epsilons(casting, raised))
     zeroed = _zeroed(casting, raised, {one["constant"] for one in epsilons})
-    warnings += [*_overflowing(found or (), low), *_vanishing(epsilons, zeroed, low)]
+    near = _near(casting, material.known, raised)
+    warnings += [*_overflowing(found or (), low), *_vanishing(epsilons, zeroed, low), *near]
     return {**told, "overflows": found, "flushed_epsilons": epsilons, "zeroed": zeroed}, tuple(warnings)
 
 
@@ -90,6 +94,25 @@ def _vanishing(epsilons: Sequence[Mapping[str, Any]], zeroed: Sequence[str], low
         yield f"numbers that keep a root or a divisor from zero {become}: {listed(shown_ones, _MOST)}"
     if zeroed:
         yield f"weights that become zero as a whole in {low}: {listed(zeroed, _MOST)}"
+
+
+def _near(casting: Casting, known: Facts, raised: frozenset[int]) -> Iterator[str]:
+    """Say which low tensors come near the end of the range on the samples: others of their kind may leave it."""
+    largest = largest_of(casting.pair.low)
+    names = {
+        name: known.range_of(layer, name)
+        for index, layer in enumerate(casting.layers)
+        if index not in raised
+        for name in layer.writes
+        if largest / NEAR < known.range_of(layer, name) <= largest
+    }
+    if names and not casting.quantized:
+        shown_ones = [f"{name} (up to {most:.3g})" for name, most in sorted(names.items(), key=lambda one: -one[1])]
+        come = f"{counted(len(names), 'low tensor')} {'comes' if len(names) == 1 else 'come'}"
+        yield (
+            f"{come} within a factor of {NEAR:g} of the largest number, {largest:.3g}: {listed(shown_ones, _MOST)}; "
+            f"strategy.at_least=['range > {largest / NEAR:.0f}'] keeps such nodes high"
+        )
 
 
 def _epsilons(casting: Casting, raised: frozenset[int]) -> Iterator[dict[str, Any]]:

@@ -48,6 +48,8 @@ class Loads:
         if not self.refused:
             return ""
         at, why = ", ".join(self.refused), next(iter(self.refused.values()))[:_LONGEST]
+        if len(self.refused) == len(self.levels) and all("NOT_IMPLEMENTED" in told for told in self.refused.values()):
+            return f"ONNX Runtime's CPU provider lacks an operator in this precision; mixed.onnx is for a GPU: {why}"
         said = f"plain ONNX Runtime refuses mixed.onnx at graph optimisation level {at}: {why}"
         if self.levels.get(UNOPTIMISED) and not self.own.get(UNOPTIMISED):
             said += "; without any optimisation too: it is no matter of where casts are"

@@ -15,6 +15,7 @@ from runner.gain import table
 from runner.heldout import Division, Samples, Values
 from runner.listing import counted, listed
 from runner.loading import Loaded, load
+from runner.model.cast.unlowered import float_nodes
 from runner.prior import Facts, facts, prior
 from runner.schema.root import Settings
 from runner.schema.strategy import Direction, Goal, PrecisionSettings, SearchKind
@@ -155,6 +156,15 @@ def _out_of_range(casting: Casting) -> tuple[str, ...]:
 
 def _left_alone(casting: Casting, kept: Fixed, division: Division, *, drawn: bool) -> Iterator[str]:
     """Say what was not looked at, and what that means."""
+    pair, mixer = casting.pair, casting.mixer
+    every = float_nodes(mixer.model, mixer.types, pair, casting.layers, mixer.contrib)
+    low = [one.path for one in every if one.index is None and not one.high]
+    if low and pair.low != pair.high:
+        are = "is" if len(low) == 1 else "are"
+        yield (
+            f"{counted(len(low), 'node')} {are} low in the model as it is, most of which is high, and not searched "
+            f"({listed(low)}): give the model in high precision to search them too"
+        )
     if kept.untaken:
         names = [casting.layers[index].path for index in kept.untaken]
         high = all(index in kept.high for index in kept.untaken)

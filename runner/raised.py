@@ -111,6 +111,8 @@ class Question:
             try:
                 done = self.inquiry.run()
                 trial = done.trial if done.trial is not None else whole
+                if self.inquiry.stopped and trial == whole:
+                    return self._nearest(done, whole)
                 if self.inquiry.stopped or self._stands(trial):
                     return done, trial
             except ContradictionError as surprise:
@@ -200,6 +202,21 @@ class Question:
         return Ending("interrupted", exit_code, message, done, standing)
 
     # ---- what is enough
+
+    def _nearest(self, done: Done, whole: Trial) -> tuple[Done, Trial]:
+        """Return the smallest set that passed, if only without the margin, where a budget ended the search early."""
+        passed = [
+            entry
+            for entry in self.judge.journal.entries()
+            if not entry.attempt and entry.verdict.outcome is Outcome.PASS and entry.trial.elements < whole.elements
+        ]
+        if self.doubt.rates is not None or not passed:
+            return done, whole
+        nearest = min(passed, key=lambda entry: len(entry.trial))
+        share = self.doubt.share(nearest.verdict)
+        beyond = share is not None and share > self.doubt.aim
+        note = f"it takes {share:.2g} of the tolerance, where {self.doubt.aim:.2g} was aimed at" if beyond else ""
+        return replace(done, trial=nearest.trial, note=note), nearest.trial
 
     def _aim(self, best: Verdict) -> None:
         """Aim at what can be reached: no set is nearer to what is right than everything raised."""

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from runner.candidate import Sample
 from runner.doubt import IndistinctError
 from runner.ending import Ending
 from runner.errors import CannotJudge
-from runner.heldout import GIVEN, Division, Samples, Values
+from runner.heldout import Division, Samples, Values
 from runner.journals import Journals
 from runner.judge import Judge
 from runner.listing import counted
@@ -24,6 +23,7 @@ from runner.records import Entry
 from runner.subjects.precision import Precision
 from runner.trust import LOWEST
 from runner.verdict import Verdict
+from runner.worth import Worth
 from strategies.outcome import Answer, Outcome
 from strategies.search import Done
 from strategies.trial import Trial
@@ -43,44 +43,19 @@ The values are those of the samples that are searched; the verdict says why noth
 """
 
 
-_COUNTS = {"searched": "searched", "held_out": "held"}
+@dataclass(frozen=True)
+class Found:
+    """What a round found.
 
-
-@dataclass
-class Worth:
-    """What is known of an answer besides that it passes, by the end of a run.
-
-    ``searched`` and ``held``: how many samples. ``error``: of nothing raised and of the answer on either, in units of
-    the tolerance, where the check tells. ``kind``, ``reason``: of those held out, see `Division`. ``alone``: nodes that
-    fail when they alone are low and are not needed by the answer; ``kept``: whether they are raised all the same.
-    ``warnings``: for a person.
+    ``done``: how the search ended, None: nothing has to be raised. ``failed``: why it fails on the samples ``held``
+    out, None: it passes, or none was.
     """
 
-    searched: int = 0
-    held: int = 0
-    kind: str = ""
-    reason: str = ""
-    passed: bool | None = None
-    rounds: int = 0
-    error: dict[str, dict[str, float | None]] = field(default_factory=dict)
-    alone: tuple[int, ...] = ()
-    kept: bool = False
-    warnings: list[str] = field(default_factory=list)
-
-    def to_json(self, subject: Precision) -> dict[str, Any]:
-        """Return what result.json says."""
-        samples = {"searched": self.searched, "held_out": self.held, "passed_held_out": self.passed}
-        kind = self.kind if self.held else None
-        return {
-            "samples": {**samples, "held_out_are": kind, "why_not_held_out": self.reason, "rounds": self.rounds},
-            "error": self.error,
-            "fails_alone": {"nodes": list(subject.names(Trial.of(self.alone))), "raised": self.kept},
-        }
-
-    def warn(self, text: str) -> None:
-        """Note what a person should know, and log it."""
-        self.warnings.append(text)
-        log.warning("%s", text)
+    question: Question
+    done: Done | None
+    trial: Trial
+    held: tuple[Sample, ...]
+    failed: Verdict | None
 
 
 class Rounds:
@@ -111,53 +86,67 @@ class Rounds:
     def answer(self, *, plan: bool = False) -> Ending:
         """Return how it ends. Raises CannotJudge."""
         judge, values = self._judge, self._division
-        former = held = self._samples.of(values.held)
-        start: Trial | None = None
-        failed: Verdict | None = None
+        held = self._samples.of(values.held)
+        found: Found | None = None
         for number in range(1, MOST_ROUNDS + 1):
-            subject = judge.subject
-            assert isinstance(subject, Precision)
-            self._before, self.question = self.question, self._ask(judge, start, values.searched, failed)
-            impossible = self._impossible(self.question)
-            if impossible and self._before:
-                self.known.warn(f"what was held out cannot be searched on ({impossible.message})")
-                self.question, held = self._before, former
-                break
-            if impossible:
+            base, failed = (found.trial, found.failed) if found else (None, None)
+            question = self._ask(judge, base, values.searched, failed)
+            self._before, self.question = self.question, question
+            impossible = self._impossible(question)
+            if impossible and found is None:
                 return impossible
-            question = self.question
             if plan:
                 remaining = question.inquiry.search.remaining
                 return Ending("planned", 0, "stopped after the pre-flight, as asked", remaining=remaining)
-            self.known.rounds, self.known.searched, self.known.held = number, len(subject.samples), len(held)
-            self.known.kind, self.known.reason = values.kind, values.reason
-            done: Done | None = None
-            trial = LOWEST
-            if not question.lowest_suffices:
-                done, trial = question.search()
-                if number == 1 and question.doubt.rates is None:
-                    question, done, trial = self._stable(question, values, done, trial)
-                    self.question = question
-            trial = question.loadable(trial)
-            failed = self._fails(question, held, trial)
-            if failed is None or number == MOST_ROUNDS or question.inquiry.stopped:
+            further = None if impossible else self._round(number, question, values, held)
+            if further is None:
+                assert found
+                why = impossible.message if impossible else "the budget was reached"
+                self.known.warn(f"what was held out cannot be searched on ({why})")
+                self.question = found.question
+                break
+            found = further
+            if found.failed is None or number == MOST_ROUNDS or found.question.inquiry.stopped:
                 break
             why = f"{counted(len(held), 'sample')} that {'was' if len(held) == 1 else 'were'} held out"
-            log.warning("the answer fails on %s (%s): it grows until it passes those too", why, failed.reason)
-            start = trial
+            log.warning("the answer fails on %s (%s): it grows until it passes those too", why, found.failed.reason)
+            subject = judge.subject
+            assert isinstance(subject, Precision)
             judge = self._beside(replace(subject, samples=(*subject.samples, *held)), f"round {number + 1}")
             values = self._samples.further((*values.searched, *values.held))
-            former, held = held, self._samples.of(values.held)
+            held = self._samples.of(values.held)
+        assert found
+        return self._concluded(found)
+
+    def _round(self, number: int, question: Question, values: Division, held: tuple[Sample, ...]) -> Found | None:
+        """Search on some samples and check what is found on others; None: a later round found nothing in its budget."""
+        done: Done | None = None
+        trial = LOWEST
+        if not question.lowest_suffices:
+            done, trial = question.search()
+            if number > 1 and question.inquiry.stopped and trial == question.judge.subject.space.whole:
+                return None
+            if number == 1 and question.doubt.rates is None:
+                question, done, trial = self._stable(question, values, done, trial)
+                self.question = question
+        trial = question.loadable(trial)
+        self.known.rounds, self.known.searched, self.known.held = number, len(values.searched), len(held)
+        self.known.kind, self.known.reason = values.kind, values.reason
+        return Found(question, done, trial, held, self._fails(question, held, trial))
+
+    def _concluded(self, found: Found) -> Ending:
+        """Hand over what was found; where that shows that the check is flaky, it is searched for again."""
         while True:
-            if failed is not None:
-                self.known.warn(f"the answer fails on samples that were held out ({failed.reason}); give more samples")
-            ending = self._end(question, done, trial)
+            if found.failed is not None:
+                why = found.failed.reason
+                self.known.warn(f"the answer fails on samples that were held out ({why}); give more samples")
+            ending = self._end(found.question, found.done, found.trial)
             if ending is not None:
                 return ending
-            # handing it over has shown that the check is flaky: its rates are known from then on
-            done, trial = question.search()
-            trial = question.loadable(trial)
-            failed = self._fails(question, held, trial)
+            # the check's rates are known from then on
+            done, trial = found.question.search()
+            trial = found.question.loadable(trial)
+            found = replace(found, done=done, trial=trial, failed=self._fails(found.question, found.held, trial))
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -212,12 +201,13 @@ class Rounds:
         whole = question.judge.subject.space.whole
         found = []
         out = [unit for unit in self._suspects if unit in whole.elements and unit not in trial.elements]
-        most = min(MOST_ALONE, len(question.inquiry.search.asked))
+        most, spent = min(MOST_ALONE, len(question.inquiry.search.asked)), 0.0
         for unit in out[:most]:
             others = Trial(whole.elements - {unit})
-            if not others or question.inquiry.exhausted:
+            if not others or question.inquiry.exhausted or spent > question.doubt.allowance(question.judge):
                 break
             verdict = question.judge.verdict(others, "stability", f"{unit} alone low", "trust")
+            spent += verdict.seconds if verdict else 0.0
             if verdict is not None and verdict.outcome in (Outcome.FAIL, Outcome.DIFFERENT):
                 found.append(unit)
         return found
@@ -256,17 +246,5 @@ class Rounds:
         return self._judge.beside(subject, self._journals.stage(self._judge.journal, name, subject))
 
     def _end(self, question: Question, done: Done | None, trial: Trial) -> Ending | None:
-        said = self._said()
+        said = self.known.said
         return question.hand_over_lowest(trial, said) if done is None else question.hand_over(done, trial, said)
-
-    def _said(self) -> str:
-        known, parts = self.known, []
-        for samples, error in known.error.items():
-            if error["after"] is not None:
-                before = "not finite" if error["before"] is None else f"{error['before']:.3g}"
-                on = f"{getattr(known, _COUNTS[samples])} {samples.replace('_', ' ')}"
-                aside = f"{known.kind}; " if samples == "held_out" and known.kind != GIVEN else ""
-                parts.append(f"{error['after']:.2g} of the tolerance on {on} ({aside}all low: {before})")
-        if known.passed is None and known.reason:
-            parts.append(f"not held out: {known.reason}")
-        return "; ".join(parts)

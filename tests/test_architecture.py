@@ -66,6 +66,7 @@ FLOORS = {
     "runner.shares": 3,
     "runner.trust": 3,
     "runner.units": 3,
+    "runner.worth": 3,
     "runner.workers": 1,
     "runner.backends": 1,
     "runner.model": 1,

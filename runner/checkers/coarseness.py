@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,7 @@ _BOXES = 0.95
 _MOST_BESIDE = 7
 """So many columns have boxes with a score, a class and a number; with more, of all classes, there are far more rows."""
 _MOST_COLUMNS = 256
+_MOST_SHOWN = 3
 _MOST_ELEMENTS = 1 << 22
 # what of a box, or of the spread of values, an error may take without a word, and what is proposed to take
 _NOTICED, _PROPOSED = 0.1, 0.05
@@ -67,7 +68,7 @@ def coarse(checker: CheckerSettings, samples: Sequence[Sample]) -> tuple[str, ..
     names = dict.fromkeys(name for sample in samples for name in sample.expected)
     wanted = rules.settings.outputs or list(names)
     found = [one for name in names if name in wanted for one in _of_output(name, rules, samples)]
-    return tuple(_said(one, rules) for one in found)
+    return (_said(found, rules),) if found else ()
 
 
 def _of_output(name: str, rules: Rules, samples: Sequence[Sample]) -> Iterator[Coarse]:
@@ -165,18 +166,22 @@ def _tables(array: Array) -> Iterator[Array]:
         yield np.moveaxis(array, -2, -1).reshape(-1, array.shape[-2])
 
 
-def _said(one: Coarse, rules: Rules) -> str:
-    head = (
+def _said(found: Sequence[Coarse], rules: Rules) -> str:
+    """Say it of the outputs together: one option sets the tolerances of all."""
+    heads = [
         f"{one.output} has values up to {one.largest:.4g}, so an error of {one.passes:.3g} passes everywhere in it "
         f"(checker.rtol is a part of the largest value): {one.why}"
-    )
-    proposed = _rounded_down(one.wanted / one.largest)
-    if proposed < _LEAST:
+        for one in found[:_MOST_SHOWN]
+    ]
+    more = [f"{len(found) - len(heads)} more outputs are like that"] if len(found) > len(heads) else []
+    head = "; ".join([*heads, *more])
+    proposed = {one.output: _rounded_down(one.wanted / one.largest) for one in found}
+    if any(number < _LEAST for number in proposed.values()):
         return f"{head}. Judge each value by its own size: checker=compare checker.metric=elementwise"
-    table: Mapping[str, float] = {**{k: v for k, v in rules.rtol.items() if k != OTHERS}, one.output: proposed}
+    table = {**{name: rtol for name, rtol in rules.rtol.items() if name != OTHERS}, **proposed}
     inside = ", ".join(f"{_key(name)}: {value:g}" for name, value in table.items())
     option = shlex.quote(f'checker.rtol={{{inside}, "": {rules.rtol[OTHERS]:g}}}')
-    return f"{head}. A tolerance of its own: {option}"
+    return f"{head}. {'A tolerance of its own' if len(found) == 1 else 'Tolerances of their own'}: {option}"
 
 
 def _key(name: str) -> str:

@@ -259,7 +259,9 @@ def _not_finite(bad: list[tuple[int, str, str]]) -> Verdict:
     number, name, kind = min(bad, key=lambda one: one[2] != "nan")
     numbers: dict[str, Any] = {"output": name, "sample": number, "failing": len(bad)}
     word = "NaN" if kind == "nan" else "Inf"
-    return Verdict(Outcome.FAIL, Signature("infer", kind), f"{name} has a {word}", numbers)
+    return Verdict(
+        Outcome.FAIL, Signature("infer", kind), f"{name} has {'an' if word.startswith('I') else 'a'} {word}", numbers
+    )
 
 
 def _same_shape(shape: Sequence[int], wanted: Sequence[int]) -> bool:

@@ -111,3 +111,9 @@ def test_checks_that_have_no_such_tolerance(tmp_path: Path) -> None:
 def test_a_name_ends_no_word_of_a_shell(tmp_path: Path) -> None:
     (found,) = said(tmp_path, {"a'; rm -rf \"x": corners(300, 4000, 8)})
     assert '\'checker.rtol={"a\'"\'"\'; rm -rf \\"x": 0.' in found
+
+
+def test_many_outputs_get_one_word_and_one_option(tmp_path: Path) -> None:
+    (found,) = said(tmp_path, {f"boxes{number}": corners(300, 4000, 8) for number in range(5)})
+    assert found.count("has values up to") == 3 and "2 more outputs are like that" in found
+    assert all(f"boxes{number}: " in found for number in range(5))

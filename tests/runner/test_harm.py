@@ -149,3 +149,22 @@ def test_a_model_that_cannot_be_looked_into(tmp_path: Path) -> None:
     assert run.output.count("is not looked at") == 1
     assert run.result["precision"]["overflows"] is None
     assert any("is not looked at" in warning for warning in run.result["warnings"])
+
+
+def test_a_low_tensor_near_the_end_of_the_range_is_named(tmp_path: Path) -> None:
+    run = search(tmp_path, model("square = Mul(x, x) [end] y = Tanh(square)"), x=[[220.0, 230.0, 1.0, 2.0]] * 2)
+    assert run.code == 4, run.output
+    (near,) = [warning for warning in run.result["warnings"] if "of the largest number" in warning]
+    assert "square (up to 5.29e+04)" in near and "strategy.at_least=['range > 32752']" in near
+    run = search(tmp_path, model("square = Mul(x, x) [end] y = Tanh(square)"), x=[[20.0, 30.0, 1.0, 2.0]] * 2)
+    assert not [warning for warning in run.result["warnings"] if "of the largest number" in warning]
+
+
+def test_what_is_low_in_the_model_as_it_is_gets_a_word(tmp_path: Path) -> None:
+    text = model(
+        """h = Cast <to = 10> (x) s = Sigmoid(h) w = Cast <to = 1> (s)
+        a = Tanh(w) b = Relu(a) c = Mul(b, b) d = Mul(c, c) y = Mul(d, big)""",
+        "float big = {3.0}",
+    )
+    run = search(tmp_path, text, x=[[0.1, 0.2, 0.3, 0.4]] * 2)
+    assert any("1 node is low in the model as it is" in warning for warning in run.result["warnings"]), run.output

@@ -237,3 +237,13 @@ def test_a_budget_hands_over_the_smallest_that_passed(tmp_path: Path) -> None:
         assert len(found.ending.trial or ()) <= min(sizes)
         assert found.ending.done and found.ending.done.claim is Claim.BUDGET
         assert "the budget was reached: fewer may do" in found.ending.message
+
+
+def test_where_a_budget_leaves_the_margin_out_of_reach_the_nearest_set_is_handed_over(tmp_path: Path) -> None:
+    """With one of the first sixteen it passes by a hair; only nearly all keep the margin."""
+    rule = measuring(steps({0: 3.0, 16: 0.9, 23: 0.1}))
+    doubt = Trust(Flaky.never, 0.01, aim=0.5, measured=True)
+    found = asked(tmp_path, rule, doubt, budget=Budget(checks=3))
+    assert len(found.ending.trial or ()) == 16
+    assert "it takes 0.9 of the tolerance, where 0.5 was aimed at" in found.ending.message
+    assert found.ending.done and found.ending.done.claim is Claim.BUDGET
