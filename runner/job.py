@@ -18,6 +18,7 @@ from runner.account import account, pass_rate
 from runner.answers import answered, files_of, with_rest
 from runner.artifacts import Artifacts
 from runner.candidate import Sample
+from runner.checkers.around import inner
 from runner.checkers.audited import Audited
 from runner.checkers.checker import Checker, Tools
 from runner.checkers.interactive import InteractiveCheck
@@ -191,7 +192,7 @@ def _question(job: Job, session: Session, judge: Judge, loaded: Loaded) -> Endin
         held = [sample[name] for sample in loaded.recorded.values for name in loaded.graph.outputs if name in sample]
         meant = isinstance(settings.checker, AutoChecker) and not all(value.finite for value in held)
         return replace(ending, message=ending.message + NON_FINITE) if meant else ending
-    checker = job.checker.checker if isinstance(job.checker, Audited) else job.checker
+    checker = inner(job.checker)
     non_finite = judge.baseline is not None and judge.baseline.kind in ("nan", "inf")
     # an engine has no values of inner tensors to look at
     if non_finite and isinstance(checker, RuntimeCheck) and not isinstance(settings.target, TensorRtBackend):
@@ -256,7 +257,7 @@ def _judge(job: Job, subject: Subject, loaded: Loaded | None) -> Iterator[Judge]
     nouns = {SubjectKind.precision: "raised", SubjectKind.engine: "builds", SubjectKind.tactics: "tactics"}
     noun = nouns.get(settings.strategy.subject, "nodes" if loaded else "iterations")
     # a live view would swallow the question that is put to a person
-    asked = isinstance(getattr(job.checker, "checker", job.checker), InteractiveCheck)
+    asked = isinstance(inner(job.checker), InteractiveCheck)
     watcher = LogObserver(noun) if asked else observer(noun=noun)
 
     def report(iteration: int, phase: str, label: str, trial: Trial, verdict: Verdict, left: int | None) -> None:

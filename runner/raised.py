@@ -69,7 +69,6 @@ class Question:
         self.handed = handed
         self.doubt = doubt
         self.words = words
-        self.best: Verdict | None = None
         self.worst = fails_low
         self.loads: Loads | None = None
         self._loading = loading
@@ -78,7 +77,7 @@ class Question:
     def preflight(self) -> Ending | None:
         """Check both ends; return an ending if there is nothing to search for. Raises CannotJudge."""
         whole = self.judge.subject.space.whole
-        self.best = best = self._end(whole, f"everything in {self.words.high}", HEALTHY, settle=True)
+        best = self._end(whole, f"everything in {self.words.high}", HEALTHY, settle=True)
         if best.outcome is not Outcome.PASS and self.doubt.rates is None:
             low = self.words.stays_low
             but = f" but {counted(low, 'node')} of strategy.include" if low else ""

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from runner.candidate import Candidate
+from runner.checkers.around import Around
 from runner.checkers.checker import Checker, Tools
 from runner.checkers.metrics import EXACT_BYTES
 from runner.checkers.side import Side
@@ -39,7 +40,7 @@ PATIENCE = 20.0
 """Seconds that the reference gets for a candidate: one that hangs there has nothing to compare."""
 
 
-class Audited:
+class Audited(Around):
     """Checks as ``checker`` does, and audits each candidate on the way.
 
     ``drawing``: the model draws random numbers, so only shapes and types are compared. ``original``: the model as it
@@ -56,37 +57,11 @@ class Audited:
         self._original_is_valid = self._problem(original) is None
         self.found: Counter[str] = Counter()
 
-    @property
-    def name(self) -> str:
-        """The name of the checker."""
-        return self.checker.name
-
-    @property
-    def wants_feeds(self) -> bool:
-        """The audit needs values in any case."""
-        return True
-
     def check(self, candidate: Candidate) -> Verdict:
         """Judge one candidate, after it was audited."""
         if candidate.model is not None:
             self._audit(candidate, candidate.model)
         return self.checker.check(candidate)
-
-    def settle(self, verdict: Verdict) -> None:
-        """Hand it on."""
-        self.checker.settle(verdict)
-
-    def reset(self) -> bool:
-        """Hand it on."""
-        return self.checker.reset()
-
-    def identity(self) -> dict[str, str]:
-        """Verdicts are those of the checker."""
-        return self.checker.identity()
-
-    def describe(self) -> str:
-        """The checker's own words."""
-        return self.checker.describe()
 
     @property
     def summary(self) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from runner.candidate import Candidate
+from runner.checkers.around import Around
 from runner.checkers.checker import Checker
 from runner.checkers.side import Ran
 from runner.recordings import SUFFIX, Choice, Recording, choices_of, from_log, write
@@ -31,7 +32,7 @@ _REFUSED = "error PinRefused"
 
 
 @dataclass(frozen=True)
-class Building:
+class Building(Around):
     """Builds as ``build`` does, then checks as ``checker`` does.
 
     ``settings``: what the verdicts depend on besides the check's own. ``model``: SHA-256, and ``library``: what
@@ -43,16 +44,6 @@ class Building:
     settings: Mapping[str, str]
     model: str | None = None
     library: str = ""
-
-    @property
-    def name(self) -> str:
-        """The name of the checker."""
-        return self.checker.name
-
-    @property
-    def wants_feeds(self) -> bool:
-        """A build wants the shapes of its inputs."""
-        return True
 
     def check(self, candidate: Candidate) -> Verdict:
         """Build, record, and hand the engine to the checker."""
@@ -66,21 +57,9 @@ class Building:
         peak = max(verdict.peak_rss_mb, built.peak_rss_mb)
         return replace(verdict, metrics=metrics, seconds=time.monotonic() - started, peak_rss_mb=peak)
 
-    def settle(self, verdict: Verdict) -> None:
-        """Hand it on."""
-        self.checker.settle(verdict)
-
-    def reset(self) -> bool:
-        """Hand it on."""
-        return self.checker.reset()
-
     def identity(self) -> dict[str, str]:
         """The checker's, and what builds."""
         return {**self.checker.identity(), **self.settings}
-
-    def describe(self) -> str:
-        """The checker's."""
-        return self.checker.describe()
 
     def _judged(self, candidate: Candidate, built: Ran, request: Mapping[str, Any], recording: Recording) -> Verdict:
         if built.invalid:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.candidate import Candidate, Sample
+from runner.checkers.around import Around
 from runner.checkers.checker import Checker, Tools
 from runner.schema.backend import OnnxRuntimeBackend, Rounding
 from runner.schema.root import Settings
@@ -27,7 +28,7 @@ PATIENCE = 600.0
 """Seconds for a look inside where checks may take as long as they want: a model for a GPU may be too slow here."""
 
 
-class OverflowCheck:
+class OverflowCheck(Around):
     """Judges as ``checker`` does, and fails what passes with an overflow that does harm.
 
     ``everything``: how many nodes can be raised: with all of them nothing is low; ``high``: that model. ``low``: what
@@ -45,16 +46,6 @@ class OverflowCheck:
         self._high = high
         self._lock = threading.Lock()
         self.warnings: tuple[str, ...] = ()
-
-    @property
-    def name(self) -> str:
-        """The name of the checker."""
-        return self.checker.name
-
-    @property
-    def wants_feeds(self) -> bool:
-        """The model is run in any case."""
-        return True
 
     def check(self, candidate: Candidate) -> Verdict:
         """Judge one candidate, and look inside it if it passes."""
@@ -74,21 +65,9 @@ class OverflowCheck:
         reason = f"{said(harmful[0], self._low)}{more}"
         return replace(verdict, outcome=Outcome.FAIL, signature=Signature("overflow", "inf"), reason=reason)
 
-    def settle(self, verdict: Verdict) -> None:
-        """Hand it on."""
-        self.checker.settle(verdict)
-
-    def reset(self) -> bool:
-        """Hand it on."""
-        return self.checker.reset()
-
     def identity(self) -> dict[str, str]:
         """What the checker says, and that harmful overflows fail."""
         return {**self.checker.identity(), "overflow": f"harmful ones fail, rounding {rounding(self._settings)}"}
-
-    def describe(self) -> str:
-        """The checker's own words."""
-        return self.checker.describe()
 
     def _give_up(self, why: str) -> None:
         with self._lock:

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper
 
 from runner.model import scopes
 from runner.model.cast.layers import Contrib, Layer, Pair, bodies, is_plumbing, levels, schemas_of
 from runner.model.cast.quantized import Ends, pairs_of
 from runner.model.cast.quantized import Pair as Quantized
 from runner.model.cast.retype import made_in, retype, typed
-from runner.model.cast.scope import Scope, assemble, declare, names_of, without_graph
+from runner.model.cast.scope import Scope, assemble, declare, face, names_of, without_graph
 
 Weights = Callable[[int, str, int], TensorProto]
 """Returns an initializer (by the number of its graph and its name) in another type, under any name."""
@@ -70,13 +70,7 @@ class Mixer:
         assemble(made.graph, self._levels[0].graph, scope)
         if self._declares:
             declare(made.graph, scope)
-        # a default that is another tensor now would be overridden without effect
-        inputs = [value for value in made.graph.input if value.name not in scope.weights]
-        if len(inputs) < len(made.graph.input):
-            kept = [ValueInfoProto.FromString(value.SerializeToString()) for value in inputs]
-            del made.graph.input[:]
-            made.graph.input.extend(kept)
-        self._hand_over(made.graph, scope)
+        face(made.graph, scope, self.pair, None if self.keep_io else self.pair.low)
         return made
 
     # ---- one graph
@@ -197,16 +191,7 @@ class Mixer:
     def _declare(self, scope: Scope, name: str) -> None:
         """Make a graph output of what plumbing handed through."""
         outward = scope.level.types[name] if self.keep_io else self.pair.low
-        self._hand(scope, self._fetch(scope, scope.same.pop(name), outward), name, outward, outward)
-
-    @staticmethod
-    def _hand(scope: Scope, given: str, name: str, dtype: int, outward: int) -> None:
-        """Hand out what is given in a type under another name, in the type that it has outside."""
-        if dtype == outward:
-            scope.nodes.append(helper.make_node("Identity", [given], [name], name=f"{name}__identity"))
-        else:
-            scope.nodes.append(helper.make_node("Cast", [given], [name], name=f"{name}__cast", to=outward))
-        scope.native[name] = outward
+        scope.hand(self._fetch(scope, scope.same.pop(name), outward), name, outward, outward)
 
     # ---- tensors in a type
 
@@ -285,7 +270,7 @@ class Mixer:
         made = scope.native.get(pair.source, self.pair.high)
         given = self._fetch(scope, pair.source, made)
         given = self._limited(scope, given, made, self._ends(scope, node.output[0], pair))
-        self._hand(scope, given, node.output[0], made, outward)
+        scope.hand(given, node.output[0], made, outward)
         return True
 
     def _weight(self, home: Scope, name: str, wanted: int) -> str:
@@ -308,9 +293,3 @@ class Mixer:
             made += "_"
         scope.taken.add(made)
         return made
-
-    def _hand_over(self, graph: GraphProto, scope: Scope) -> None:
-        """Give graph inputs and outputs their types."""
-        for value in (*graph.input, *graph.output):
-            if value.type.tensor_type.elem_type in self.pair and not self.keep_io and value.name not in scope.weights:
-                value.type.tensor_type.elem_type = self.pair.low

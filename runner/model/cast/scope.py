@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
 from runner.model import scopes
-from runner.model.cast.layers import Level
+from runner.model.cast.layers import Level, Pair
 from runner.model.cast.quantized import constants_dropped, without_unused
 from runner.model.graph import initializers_of
 
@@ -36,6 +36,14 @@ class Scope:
     def __post_init__(self) -> None:
         if self.outer is not None:
             self.taken = self.outer.taken
+
+    def hand(self, given: str, name: str, dtype: int, outward: int) -> None:
+        """Hand out what is given in a type under another name, in the type that it has outside."""
+        if dtype == outward:
+            self.nodes.append(helper.make_node("Identity", [given], [name], name=f"{name}__identity"))
+        else:
+            self.nodes.append(helper.make_node("Cast", [given], [name], name=f"{name}__cast", to=outward))
+        self.native[name] = outward
 
     def home(self, name: str) -> tuple[Scope, str] | None:
         """Return the scope in which a float tensor is defined, and its name there."""
@@ -106,3 +114,16 @@ def declare(graph: GraphProto, scope: Scope) -> None:
         for name in node.output:
             if name and name not in outputs and known.get(name):
                 graph.value_info.add(name=name).type.tensor_type.elem_type = known[name]
+
+
+def face(graph: GraphProto, scope: Scope, pair: Pair, wanted: int | None) -> None:
+    """Give the inputs and outputs of a top-level graph their types; ``wanted``: of the pair's, None: as they are."""
+    # a default that is another tensor now would be overridden without effect
+    inputs = [value for value in graph.input if value.name not in scope.weights]
+    if len(inputs) < len(graph.input):
+        kept = [ValueInfoProto.FromString(value.SerializeToString()) for value in inputs]
+        del graph.input[:]
+        graph.input.extend(kept)
+    for value in (*graph.input, *graph.output):
+        if wanted is not None and value.type.tensor_type.elem_type in pair and value.name not in scope.weights:
+            value.type.tensor_type.elem_type = wanted
