@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from runner import machine
 from runner.cause import Experiment
 from runner.checkers.checker import Checker
 from runner.checkers.evidence import CONSTANT, said
@@ -71,6 +72,17 @@ def account(
         tried=ending.done.note if ending.done else "",
         fused=fused(ending, judge),
         cause=cause_of(ending, judge),
+        memory=memory_limit(settings.checker.memory_mb),
+    )
+
+
+def memory_limit(given: int | None) -> str:
+    """Say how much memory a check may take, and what becomes of one that takes more."""
+    if given is not None:
+        return f"a check that takes more than {given} MiB fails (checker.memory_mb)"
+    return (
+        f"a check that takes more than {machine.share_mb()} MiB ({machine.SHARE:.0%} of what there is) is not judged; "
+        "checker.memory_mb sets a limit that is a failure"
     )
 
 

@@ -194,9 +194,9 @@ class Judge:
             # what a control fails with is the check's own business
             if verdict.outcome is Outcome.DIFFERENT and verdict.signature and candidate.phase != "control":
                 self.studied.others[failure_of(verdict.signature)] += 1
-            if own:
-                self.artifacts.sort(candidate, verdict)
         if own:
+            # it copies models, and has a lock of its own: whoever begins a check must not wait for that
+            self.artifacts.sort(candidate, verdict)
             self.subject.discard(candidate)
         self._tell(candidate.iteration, candidate.phase, candidate.label, candidate.trial, verdict)
         return verdict

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from runner import machine
 from runner.candidate import Candidate, Sample
 from runner.checkers.checker import Tools
-from runner.checkers.exit_rules import Ending, ExitRules
+from runner.checkers.exit_rules import SHELL_KILLED, Ending, ExitRules
 from runner.checkers.measure import Measure
 from runner.checkers.placement import Placement
 from runner.checkers.template import VALUES, Template, variable
@@ -24,7 +25,8 @@ from runner.errors import UsageError
 from runner.model import values
 from runner.schema.checker import CommandChecker, ShowOutput
 from runner.verdict import CAUGHT, MEASURE, Verdict
-from runner.workers.command import run_command
+from runner.workers.command import CommandEnd, run_command
+from runner.workers.reply import KILLED, OUT_OF_MEMORY
 from strategies.outcome import Outcome
 
 log = logging.getLogger(__name__)
@@ -150,17 +152,7 @@ class CommandCheck:
             **{variable(name): text for name, text in given.items()},
         }
         path = candidate.folder / ("check.log" if number == 0 else f"check_{number}.log")
-        with self._tools.pool.user_lease() as lease:
-            end = run_command(
-                self._template.fill(given),
-                cwd=self._tools.cwd,
-                env=environment,
-                timeout=self._settings.timeout,
-                memory_mb=self._settings.memory_mb,
-                log=path,
-                guardian=self._tools.guardian,
-                lease=lease,
-            )
+        end = self._ended(given, environment, path)
         ending = Ending(end.returncode, end.death, end.cannot_start, _read(path))
         judgement = self._rules.judge(ending, self.describe())
         measure = self._measure.of(ending.output)
@@ -177,6 +169,30 @@ class CommandCheck:
             returncode=end.returncode,
             peak_rss_mb=end.peak_rss_mb,
         )
+
+    def _ended(self, given: Mapping[str, str], environment: Mapping[str, str], path: Path) -> CommandEnd:
+        """Run the command; where it is killed, twice: the kernel may have meant a neighbour."""
+        guardian, seconds, shortages = self._tools.guardian, 0.0, -1
+        kills = guardian.kills
+        while True:
+            with self._tools.pool.user_lease() as lease:
+                end = run_command(
+                    self._template.fill(given),
+                    cwd=self._tools.cwd,
+                    env=environment,
+                    timeout=self._settings.timeout,
+                    memory_mb=self._settings.memory_mb,
+                    log=path,
+                    guardian=guardian,
+                    lease=lease,
+                )
+            seconds += end.seconds
+            end = dataclasses.replace(end, seconds=seconds)
+            if not (end.death == KILLED or end.returncode == SHELL_KILLED) or guardian.kills != kills:
+                return end
+            if shortages >= 0:
+                return dataclasses.replace(end, death=OUT_OF_MEMORY) if machine.oom_kills() > shortages else end
+            shortages = machine.oom_kills()
 
     def _values(self, candidate: Candidate, number: int, sample: Sample | None) -> dict[str, str]:
         """What the placeholders stand for; npz files and data sets are written only if the command asks for them."""

@@ -195,6 +195,7 @@ def _how(summary: Summary) -> str:
         ),
         ("outcomes", ", ".join(f"{count} {getattr(name, 'value', name)}" for name, count in summary.outcomes.items())),
         ("seconds", f"{summary.seconds.total:.1f}, of which {summary.seconds.checking:.1f} in checks"),
+        ("memory", summary.memory),
         ("largest passing candidate", summary.min_good or "none found"),
         ("model under study", summary.input_model or ""),
         *((f"digest of {name}", digest) for name, digest in summary.context.items()),

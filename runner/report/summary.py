@@ -42,6 +42,7 @@ class Summary:
     ``precision``: of a mixed-precision model, why which nodes are raised, and what is gained.
     ``answers``: all of them, where several were wanted and found. ``cause``: what was shown of it, by
     experiment.
+    ``memory``: what one check may take, in words.
     ``suspects``: tactics of bad builds only. ``unresolved``: how often a verdict is not known, by reason.
     """
 
@@ -77,3 +78,4 @@ class Summary:
     answers: tuple[Summary, ...] = ()
     cause: Mapping[str, Any] | None = None
     unresolved: Mapping[str, int] = field(default_factory=dict)
+    memory: str = ""

@@ -6,7 +6,6 @@ user chooses from; the option's YAML names it in its defaults. A user's own opti
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, get_origin, get_type_hints
 from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
+from runner import machine
 from runner.errors import UsageError
 from runner.schema import backend, checker, inputs, run
 from runner.schema.root import Settings
@@ -66,7 +66,7 @@ SCHEMAS: Mapping[str, Mapping[str, type]] = MappingProxyType(
 def register() -> None:
     """Store the schema and the resolvers that ``conf/`` uses. It may be called again at no harm."""
     OmegaConf.register_new_resolver("run_folder", run_folder, replace=True)
-    OmegaConf.register_new_resolver("cpus", cpus, replace=True)
+    OmegaConf.register_new_resolver("cpus", machine.cpus, replace=True)
     _thaw(Settings)
     for schemas in SCHEMAS.values():
         for schema in schemas.values():
@@ -86,12 +86,6 @@ def run_folder(resume: str | None, fresh: str) -> str:
     if not folder.is_dir():
         raise UsageError(f"resume={resume}: no such folder. Give the run folder of an interrupted run.")
     return str(folder)
-
-
-def cpus() -> int:
-    """Return how many CPUs this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def _open(schema: type) -> DictConfig:

@@ -6,7 +6,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from runner import machine
 from runner.errors import UsageError
+
+OUT_OF_MEMORY = "out of memory"
+"""The death of what took the machine's memory, where the user gave no limit: it says nothing about a model."""
+KILLED = "death KILL"
+"""The death by SIGKILL, which may have been meant for somebody else."""
+
+
+def shortage(key: str = "checker.memory_mb") -> str:
+    """Say what `OUT_OF_MEMORY` means; ``key``: of the limit that the user can give."""
+    return (
+        f"it took more memory than one process may take here ({machine.share_mb()} MiB, {machine.SHARE:.0%} of what "
+        f"there is, or all of it): that is no answer. {key}=MIB sets another limit, and makes it a failure"
+    )
 
 
 class WorkerStartError(UsageError):
@@ -32,9 +46,9 @@ class Reply:
     """The end of one call: exactly one of ``value``, ``failure`` and ``death`` is set.
 
     ``death``: ``death MEMORY`` (SEGV, BUS and ABRT are one), ``death FPE``, ``death KILL`` ..., ``timeout``, ``memory``
-    or ``exit N``. ``seconds``: wall time of the call, without the start of the interpreter and its imports.
-    ``peak_rss_mb``: resident MiB. ``log``: what the call printed, kept when it failed or when that was asked for; None
-    if it printed nothing.
+    (more than the limit that was given), `OUT_OF_MEMORY` or ``exit N``. ``seconds``: wall time of the call, without the
+    start of the interpreter and its imports. ``peak_rss_mb``: resident MiB. ``log``: what the call printed, kept when
+    it failed or when that was asked for; None if it printed nothing.
     """
 
     value: dict[str, Any] | None

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from runner.workers import Pool, WorkerStartError
+from runner.workers import Guardian, Pool, WorkerStartError
 
 Ask = Callable[..., Any]
 
@@ -125,6 +125,30 @@ def test_death_of_a_warm_worker_is_confirmed_in_a_fresh_one(ask: Ask) -> None:
     first = ask("first").value["result"]["pid"]
     second = ask("first")
     assert second.death is None and second.value["result"]["pid"] != first
+
+
+def test_a_kill_is_made_sure_of(ask: Ask, tmp_path: Path) -> None:
+    """The kernel may have meant a neighbour; that of a fresh worker as well, and whatever was asked for."""
+    for number, more in enumerate(({}, {"fresh": True}, {"confirm": False, "fresh": True})):
+        assert ask("killed_once", str(tmp_path / f"calls{number}"), **more).value == {"result": True}
+    calls = tmp_path / "calls"
+    calls.write_text("no marker")
+    assert ask("killed", str(calls), fresh=True).death == "death KILL"
+    assert calls.read_text().count("killed") == 2
+
+
+def test_a_kill_of_our_own_is_not(tmp_path: Path, checks: Path) -> None:
+    with Guardian() as guardian, Pool(tmp_path / "workers", guardian) as pool:
+        marker = tmp_path / "pids"
+        arguments = {"file": str(checks), "function": "hangs", "model": str(marker), "samples": []}
+        with ThreadPoolExecutor(1) as thread:
+            reply = thread.submit(pool.call, "user_check", arguments)
+            while not marker.exists():
+                time.sleep(0.02)
+            marker.unlink()
+            guardian.kill()
+            assert reply.result(20).death == "death KILL"
+        assert not marker.exists()
 
 
 def test_fresh(ask: Ask) -> None:
