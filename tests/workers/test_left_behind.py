@@ -30,7 +30,7 @@ for _ in range(count):
         if os.fork():
             os._exit(0)
         os.write(told, b"%d\\n" % os.getpid())
-        os.execvp("sleep", ["sleep", "600"])
+        os.execvp("sleep", ["sleep", "60"])
     os.wait()
     sys.stdout.write(os.read(ready, 20).decode())
     os.close(ready), os.close(told)
@@ -45,16 +45,16 @@ def test_daemons_of_a_check_that_ended_well(run: Runner, count: int) -> None:
 
 
 def test_one_that_starts_others_again_and_again(run: Runner) -> None:
-    script = "setsid sh -c 'echo $$; while :; do sleep 600 & sleep 0.01; done' & sleep 0.3"
+    script = "setsid sh -c 'echo $$; for i in $(seq 500); do sleep 60 & sleep 0.01; done' & sleep 0.3"
     assert run("sh", "-c", script).returncode == 0
     assert gone(int(run.log.read_text()))
     assert not guardians.bearing(guardians.MARK, lambda mark: mark.startswith(run.guardian.mark.encode()))
 
 
 def test_what_another_check_has_started_lives_on(run: Runner, guardian: Guardian) -> None:
-    other = subprocess.Popen(["sleep", "600"], env=guardian.marked(os.environ), start_new_session=True)
+    other = subprocess.Popen(["sleep", "60"], env=guardian.marked(os.environ), start_new_session=True)
     assert run("true").returncode == 0
-    assert run("sh", "-c", "setsid sleep 600 & sleep 1.2").returncode == 0  # long enough for a look at all processes
+    assert run("sh", "-c", "setsid sleep 60 & sleep 1.2").returncode == 0  # long enough for a look at all processes
     assert other.poll() is None
     other.kill()
     other.wait()
@@ -62,7 +62,7 @@ def test_what_another_check_has_started_lives_on(run: Runner, guardian: Guardian
 
 def test_the_job_leaves_nothing_at_a_normal_end() -> None:
     with Guardian() as guardian:
-        left = subprocess.Popen(["sleep", "600"], env=guardian.marked(os.environ), start_new_session=True)
+        left = subprocess.Popen(["sleep", "60"], env=guardian.marked(os.environ), start_new_session=True)
     assert left.wait(10) < 0
 
 
@@ -70,7 +70,7 @@ def test_what_a_worker_has_started_ends_with_it(tmp_path: Path) -> None:
     file = tmp_path / "checks.py"
     file.write_text(
         "import subprocess\ndef check(model, inputs, expected):\n"
-        "    return {'pid': subprocess.Popen(['sleep', '600'], start_new_session=True).pid}\n"
+        "    return {'pid': subprocess.Popen(['sleep', '60'], start_new_session=True).pid}\n"
     )
     arguments = {"file": str(file), "function": "check", "model": "", "samples": [], "expected": []}
     with Pool(tmp_path / "workers") as pool:
