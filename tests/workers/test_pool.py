@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
+from onnx import TensorProto, helper
 
 from runner.workers import Guardian, Pool, WorkerStartError
 
@@ -249,3 +250,31 @@ def test_kill_of_the_job_leaves_no_orphan(tmp_path: Path, checks: Path, function
     for pid in map(int, marker.read_text().split()):  # a child in a session of its own is nobody's any more
         if not gone(pid, 0.1):
             os.kill(pid, signal.SIGKILL)
+
+
+def test_a_runtime_writes_nothing_down_about_its_user(
+    pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ONNX Runtime keeps events about the machine and the model in a file, and sends them when it can."""
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("ORT_DISABLE_TELEMETRY", raising=False)
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [0])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [0])],
+    )
+    path, feed = tmp_path / "relu.onnx", tmp_path / "x.pb"
+    path.write_bytes(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    )
+    feed.write_bytes(helper.make_tensor("x", TensorProto.FLOAT, [0], []).SerializeToString())
+    backend = {"name": "onnxruntime", "providers": ["CPUExecutionProvider"], "optimization": "none"}
+    samples = [{"x": str(feed)}]
+    reply = pool.call("run", {"backend": backend, "model": str(path), "samples": samples, "out": None}, fresh=True)
+    assert reply.value is not None, reply
+    pool.close()
+    assert not list(home.rglob("*"))
