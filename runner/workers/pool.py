@@ -16,7 +16,7 @@ from runner.schema.run import LeaseMode
 from runner.workers.ending import now
 from runner.workers.guardian import Guardian
 from runner.workers.leases import Kind, Lease, Leases, Stopped, Wait
-from runner.workers.reply import KILLED, OUT_OF_MEMORY, Failure, Reply
+from runner.workers.reply import KILLED, OUT_OF_MEMORY, Failure, Reply, WorkerKilledError
 from runner.workers.worker import PREPARE_SECONDS, Worker, find_python
 
 # a worker that has grown beyond this is not kept for the next call
@@ -100,7 +100,8 @@ class Pool:
         ``fresh``: use a new process. ``keep_log``: keep what was printed even if the call went well.
         ``confirm=False``: the first answer counts, even that of a worker that served before. ``lease``: what the
         worker holds from its start to its end, a GPU of its own (it sees no other) or a CPU slot; waiting for it counts
-        in no time-out. Raises WorkerStartError if the interpreter cannot be started, NoGpuError where there is none,
+        in no time-out. Raises WorkerStartError if the interpreter cannot be started (WorkerKilledError: it is
+        killed each time), NoGpuError where there is none,
         Stopped if a wait for a lease is given up, OutOfTime if the deadline ends it, and never for what the operation
         does.
         """
@@ -178,10 +179,19 @@ class Pool:
             self._guardian.close()
 
     def _take(self, python: str, fresh: bool, kind: Kind | None) -> Worker:
+        killed, kills = False, self._guardian.kills
         while True:
             found = self._await(python, fresh, kind)
             if not isinstance(found, Worker):
-                worker = Worker(python, self._folder, self._guardian, found)
+                try:
+                    worker = Worker(python, self._folder, self._guardian, found)
+                except WorkerKilledError:
+                    if self._guardian.kills != kills:
+                        raise Stopped("all checks were killed while this one's worker started") from None
+                    if killed:
+                        raise
+                    killed = True
+                    continue
             elif found.alive:
                 worker = found
             else:

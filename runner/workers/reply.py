@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from runner import machine
-from runner.errors import UsageError
+from runner.errors import UsageError, WinnowError
 
 OUT_OF_MEMORY = "out of memory"
 """The death of what took the machine's memory, where the user gave no limit: it says nothing about a model."""
@@ -25,6 +25,10 @@ def shortage(key: str = "checker.memory_mb") -> str:
 
 class WorkerStartError(UsageError):
     """An interpreter that was asked for does not start, is too old or is no Python."""
+
+
+class WorkerKilledError(WinnowError):
+    """A worker was killed while it started, and a second one as well."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from runner.workers.ending import Patience, death_of, has_ended, now, open_pidfd
 from runner.workers.guardian import MARK, Guardian, kill_group
 from runner.workers.leases import Kind, Lease
 from runner.workers.log import BoundedLog
-from runner.workers.reply import WorkerStartError
+from runner.workers.reply import KILLED, WorkerKilledError, WorkerStartError
 from runner.workers.tree import ProcessTree
 
 _CHILD = Path(__file__).with_name("child.py")
@@ -218,6 +218,9 @@ class Worker:
         if version and tuple(version) >= OLDEST_PYTHON:
             return
         self.kill()
+        if not version and not stopped and self._death() == KILLED:
+            os.close(self.log.fd)
+            raise WorkerKilledError(f"{self.python} was killed (SIGKILL) at its start, and so was another one")
         if version:
             why = f"is Python {'.'.join(map(str, version))}, workers need {'.'.join(map(str, OLDEST_PYTHON))} or newer"
         elif stopped:

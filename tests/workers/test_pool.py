@@ -16,6 +16,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from runner.workers import Guardian, Pool, WorkerStartError
+from runner.workers.reply import WorkerKilledError
 
 Ask = Callable[..., Any]
 
@@ -136,6 +137,19 @@ def test_a_kill_is_made_sure_of(ask: Ask, tmp_path: Path) -> None:
     calls.write_text("no marker")
     assert ask("killed", str(calls), fresh=True).death == "death KILL"
     assert calls.read_text().count("killed") == 2
+
+
+def test_a_worker_that_is_killed_at_its_start(ask: Ask, tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(
+        f'#!/bin/sh\nif mkdir "{tmp_path}/once" 2>/dev/null; then kill -9 $$; fi\nexec "{sys.executable}" "$@"\n'
+    )
+    python.chmod(0o755)
+    assert ask("passes", python=str(python)).value == {"result": True}
+    python.write_text("#!/bin/sh\nkill -9 $$\n")
+    with pytest.raises(WorkerKilledError, match="was killed") as raised:
+        ask("passes", python=str(python), fresh=True)
+    assert raised.value.exit_code == 1
 
 
 def test_a_kill_of_our_own_is_not(tmp_path: Path, checks: Path) -> None:
