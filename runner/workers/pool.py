@@ -24,6 +24,8 @@ _KEPT_MB = 2048.0
 # an idle worker gives its lease up after so long, if some other job waits for one
 _LENT_SECONDS = 2.0
 
+_UNREADY = "NotReady"
+
 _Key = tuple[str, "Kind | None"]
 
 
@@ -112,7 +114,7 @@ class Pool:
             worker = self._take(interpreter, fresh, kind)
             warm = worker.served > 0
             reply = self._serve(worker, op, dict(args), timeout, memory_mb, keep_log)
-            suspect = reply.death is not None or (kind == "gpu" and _erred(reply))
+            suspect = reply.death is not None or _unready(reply) or (kind == "gpu" and _erred(reply))
             killed = reply.death == KILLED and self._guardian.kills == kills and not self._closed  # and not by us
             if killed and shortages >= 0:
                 return replace(reply, death=OUT_OF_MEMORY) if machine.oom_kills() > shortages else reply
@@ -304,15 +306,19 @@ class Pool:
         keep = False
         try:
             worker.log.reset()
-            exchange = worker.prepare(op, args, memory_mb) or worker.ask(op, args, timeout, memory_mb)
+            unready = worker.prepare(op, args, memory_mb)
+            exchange = unready or worker.ask(op, args, timeout, memory_mb)
             worker.served += 1
-            answer = exchange.answer or {}
+            answer, death = exchange.answer or {}, exchange.death
             error = answer.get("error")
             failure = Failure(error["stage"], error["type"], error["message"]) if error else None
-            log = self._keep_log(worker) if keep_log or failure or exchange.death else None
+            log = self._keep_log(worker) if keep_log or failure or death else None
+            if unready and death and death not in (KILLED, "memory", OUT_OF_MEMORY):
+                told = f"; what it printed lies in {log}" if log else ""
+                failure, death = Failure("setup", _UNREADY, f"importing what runs it ended with {death}{told}"), None
             with self._lock:
                 self._peak_mb = max(self._peak_mb, exchange.peak_mb)
-            reply = Reply(answer.get("value"), failure, exchange.death, exchange.seconds, exchange.peak_mb, log)
+            reply = Reply(answer.get("value"), failure, death, exchange.seconds, exchange.peak_mb, log)
             keep = exchange.answer is not None and answer.get("rss_mb", 0.0) < _KEPT_MB
             keep = keep and not (worker.kind == "gpu" and _erred(reply))
             return reply
@@ -329,6 +335,11 @@ class Pool:
         path = self._folder / f"call-{number:05d}.log"
         path.write_bytes(text)
         return path
+
+
+def _unready(reply: Reply) -> bool:
+    """Whether an import or the start of a device ended the process, which is no news about a model."""
+    return reply.failure is not None and reply.failure.type == _UNREADY
 
 
 def _erred(reply: Reply) -> bool:

@@ -131,7 +131,8 @@ class Worker:
 
     def prepare(self, op: str, args: dict[str, Any], memory_mb: int | None) -> Exchange | None:
         """Import what the operation needs, once; return an exchange only if that failed."""
-        need = f"{op} {(args.get('backend') or {}).get('name', '')}"
+        backend = args.get("backend") or {}
+        need = f"{op} {backend.get('name', '')} {backend.get('flavour', '')}"
         if need in self._prepared:
             return None
         exchange = self.ask("prepare", {"op": op, "args": args}, PREPARE_SECONDS, memory_mb)

@@ -292,3 +292,16 @@ def test_a_runtime_writes_nothing_down_about_its_user(
     assert reply.value is not None, reply
     pool.close()
     assert not list(home.rglob("*"))
+
+
+def test_an_import_that_ends_the_process_counts_against_no_model(
+    pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "onnxruntime.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "broken"))
+    reply = pool.call("run", {"backend": {"name": "onnxruntime"}, "model": "m.onnx", "samples": [], "out": None})
+    assert reply.death is None and reply.failure is not None
+    assert reply.failure.stage == "setup"
+    assert reply.failure.message.startswith("importing what runs it ended with death MEMORY; what it printed lies in ")
+    assert pool.call("user_check", {"file": "none.py", "function": "f"}).failure is not None
