@@ -17,6 +17,7 @@ from typing import Any
 import onnx
 import psutil
 
+from runner import machine
 from runner.errors import UsageError
 from runner.leasing import lease_of
 from runner.model.cut import CutError, cut
@@ -141,7 +142,9 @@ class Recorder:
         except CutError as error:
             return str(error)
         feeds = [{name: str(sample[name].path) for name in made.inputs} for sample in values]
-        memory = self.memory_mb or int(psutil.virtual_memory().available / 2**20 * SHARE_OF_MEMORY)
+        # a container sees what its host has left
+        left = min(psutil.virtual_memory().available / 2**20, machine.memory_mb())
+        memory = self.memory_mb or int(left * SHARE_OF_MEMORY)
         reply = self.pool.call(
             "run",
             {"backend": dict(self.backend), "model": str(path), "samples": feeds, "out": str(out), "outputs": None},
