@@ -67,9 +67,10 @@ def oom_kills() -> int:
 def expend(pid: int) -> None:
     """Let the kernel kill ``pid``, and what it starts from now on, before this process where memory runs out."""
     with contextlib.suppress(OSError, ValueError):
-        path = _PROC / str(pid) / "oom_score_adj"
-        now = int(path.read_text())
-        path.write_text(str(now + (1000 - now) // 2))
+        own = int((_PROC / "self" / "oom_score_adj").read_text())
+        path, wanted = _PROC / str(pid) / "oom_score_adj", own + (1000 - own) // 2
+        if int(path.read_text()) < wanted:
+            path.write_text(str(wanted))
 
 
 def _groups(controller: str) -> Iterator[Path]:

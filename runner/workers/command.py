@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner import machine
 from runner.workers.ending import Patience, death_of, has_ended, now, open_pidfd
 from runner.workers.guardian import MARK, Guardian, kill_group
 from runner.workers.leases import Lease
@@ -72,7 +71,6 @@ def run_command(
                 lease.close()
             return CommandEnd(None, None, _why(argv, cwd, error), now() - start, 0.0)
         guardian.add(process.pid)
-        machine.expend(process.pid)
         if lease:
             lease.hand_over(process.pid, log_it=True)
         try:

@@ -15,16 +15,15 @@ from runner import machine
 from runner.schema.run import LeaseMode
 from runner.workers.ending import now
 from runner.workers.guardian import Guardian
+from runner.workers.interpreter import find_python
 from runner.workers.leases import Kind, Lease, Leases, Stopped, Wait
-from runner.workers.reply import KILLED, OUT_OF_MEMORY, Failure, Reply, WorkerKilledError
-from runner.workers.worker import PREPARE_SECONDS, Worker, find_python
+from runner.workers.reply import KILLED, OUT_OF_MEMORY, UNREADY, Failure, Reply, WorkerKilledError
+from runner.workers.worker import PREPARE_SECONDS, Worker
 
 # a worker that has grown beyond this is not kept for the next call
 _KEPT_MB = 2048.0
 # an idle worker gives its lease up after so long, if some other job waits for one
 _LENT_SECONDS = 2.0
-
-_UNREADY = "NotReady"
 
 _Key = tuple[str, "Kind | None"]
 
@@ -102,19 +101,18 @@ class Pool:
         ``fresh``: use a new process. ``keep_log``: keep what was printed even if the call went well.
         ``confirm=False``: the first answer counts, even that of a worker that served before. ``lease``: what the
         worker holds from its start to its end, a GPU of its own (it sees no other) or a CPU slot; waiting for it counts
-        in no time-out. Raises WorkerStartError if the interpreter cannot be started (WorkerKilledError: it is
-        killed each time), NoGpuError where there is none,
-        Stopped if a wait for a lease is given up, OutOfTime if the deadline ends it, and never for what the operation
-        does.
+        in no time-out. Raises WorkerStartError if the interpreter cannot be started (WorkerKilledError: it is killed
+        each time), NoGpuError where there is none, Stopped if a wait for a lease is given up, OutOfTime if the deadline
+        ends it, and never for what the operation does.
         """
         interpreter = find_python(python)
         kind = self._leases.needed(lease) if self._leases else None
-        kills, shortages = self._guardian.kills, -1
+        kills, shortages = self._guardian.kills, -1  # how often the kernel had killed before the second try; -1: none
         while True:
             worker = self._take(interpreter, fresh, kind)
             warm = worker.served > 0
             reply = self._serve(worker, op, dict(args), timeout, memory_mb, keep_log)
-            suspect = reply.death is not None or _unready(reply) or (kind == "gpu" and _erred(reply))
+            suspect = reply.death is not None or reply.unready or (kind == "gpu" and reply.erred)
             killed = reply.death == KILLED and self._guardian.kills == kills and not self._closed  # and not by us
             if killed and shortages >= 0:
                 return replace(reply, death=OUT_OF_MEMORY) if machine.oom_kills() > shortages else reply
@@ -315,12 +313,12 @@ class Pool:
             log = self._keep_log(worker) if keep_log or failure or death else None
             if unready and death and death not in (KILLED, "memory", OUT_OF_MEMORY):
                 told = f"; what it printed lies in {log}" if log else ""
-                failure, death = Failure("setup", _UNREADY, f"importing what runs it ended with {death}{told}"), None
+                failure, death = Failure("setup", UNREADY, f"importing what runs it ended with {death}{told}"), None
             with self._lock:
                 self._peak_mb = max(self._peak_mb, exchange.peak_mb)
             reply = Reply(answer.get("value"), failure, death, exchange.seconds, exchange.peak_mb, log)
             keep = exchange.answer is not None and answer.get("rss_mb", 0.0) < _KEPT_MB
-            keep = keep and not (worker.kind == "gpu" and _erred(reply))
+            keep = keep and not (worker.kind == "gpu" and reply.erred)
             return reply
         finally:
             self._give_back(worker, keep)
@@ -335,13 +333,3 @@ class Pool:
         path = self._folder / f"call-{number:05d}.log"
         path.write_bytes(text)
         return path
-
-
-def _unready(reply: Reply) -> bool:
-    """Whether an import or the start of a device ended the process, which is no news about a model."""
-    return reply.failure is not None and reply.failure.type == _UNREADY
-
-
-def _erred(reply: Reply) -> bool:
-    """Whether the call ended in an error, of Winnow's own operations or of a user's function."""
-    return reply.failure is not None or "raised" in (reply.value or {})

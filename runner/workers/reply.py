@@ -15,6 +15,10 @@ KILLED = "death KILL"
 """The death by SIGKILL, which may have been meant for somebody else."""
 
 
+UNREADY = "NotReady"
+"""The type of the failure of a process that ended while what it needs was imported."""
+
+
 def shortage(key: str = "checker.memory_mb") -> str:
     """Say what `OUT_OF_MEMORY` means; ``key``: of the limit that the user can give."""
     return (
@@ -61,3 +65,13 @@ class Reply:
     seconds: float
     peak_rss_mb: float
     log: Path | None = None
+
+    @property
+    def erred(self) -> bool:
+        """Whether the call ended in an error, of Winnow's own operations or of a user's function."""
+        return self.failure is not None or "raised" in (self.value or {})
+
+    @property
+    def unready(self) -> bool:
+        """Whether the process ended before it could begin, which is no news about a model."""
+        return self.failure is not None and self.failure.type == UNREADY

@@ -25,6 +25,8 @@ _SMALL_MB = 256.0
 class ProcessTree:
     """The process ``pid``, which leads a session of its own, and every descendant that was ever seen of it.
 
+    Where memory runs out, the kernel is to kill them before the job.
+
     Memory is watched by polling and not by a limit of the address space, since CUDA reserves far more of that than it
     uses.
     """
@@ -60,7 +62,9 @@ class ProcessTree:
         for process in members:
             with contextlib.suppress(psutil.Error):
                 total += process.memory_info().rss / _MIB
-                self._seen.setdefault(process.pid, process)
+                if process.pid not in self._seen:
+                    self._seen[process.pid] = process
+                    machine.expend(process.pid)
         self.peak_mb = max(self.peak_mb, total)
         death = "memory" if self.memory_mb is not None and total > self.memory_mb else ""
         if self.memory_mb is None and total > _SMALL_MB and total > (share := machine.share_mb()):

@@ -6,18 +6,16 @@ import contextlib
 import json
 import os
 import select
-import shutil
 import struct
 import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner import machine
 from runner.workers.ending import Patience, death_of, has_ended, now, open_pidfd, pause
 from runner.workers.guardian import MARK, Guardian, kill_group
+from runner.workers.interpreter import environment_for
 from runner.workers.leases import Kind, Lease
 from runner.workers.log import BoundedLog
 from runner.workers.reply import KILLED, WorkerKilledError, WorkerStartError
@@ -42,25 +40,6 @@ class Exchange:
     death: str | None
     seconds: float
     peak_mb: float
-
-
-def find_python(python: str | None) -> str:
-    """Return the interpreter of this name: a path, a program on PATH, a virtual environment's folder; None is this one.
-
-    Raises WorkerStartError if there is none.
-    """
-    if python is None:
-        return sys.executable
-    path = Path(python).expanduser()
-    if path.is_dir():
-        path = path / "bin" / "python"
-    found = shutil.which(str(path)) if "/" in str(path) or python.startswith("~") else shutil.which(python)
-    if found is None:
-        message = (
-            f"there is no interpreter python={python}: give a path, a program on PATH or a virtual environment's folder"
-        )
-        raise WorkerStartError(message)
-    return found if Path(found).is_absolute() else str(Path.cwd() / found)
 
 
 class Worker:
@@ -91,7 +70,7 @@ class Worker:
         reader, self._requests = os.pipe()
         self._answers, writer = os.pipe()
         leased = [str(lease.fds[0]), lease.name] if lease else []
-        environment = guardian.marked(_environment(python) | (lease.environment if lease else {}))
+        environment = guardian.marked(environment_for(python) | (lease.environment if lease else {}))
         self._mark = environment[MARK]
         try:
             self._process = subprocess.Popen(
@@ -117,7 +96,6 @@ class Worker:
         os.set_blocking(self._answers, False)
         self._pidfd = open_pidfd(self._process.pid)
         guardian.add(self._process.pid)
-        machine.expend(self._process.pid)
         try:
             self._greet()
         except BaseException:
@@ -292,12 +270,3 @@ class Worker:
         except ValueError:
             return None, False
         return (frame, True) if isinstance(frame, dict) else (None, False)
-
-
-def _environment(python: str) -> dict[str, str]:
-    """Return the job's environment; another interpreter must not find this one's modules through it."""
-    environment = dict(os.environ)
-    if python != sys.executable:
-        for name in ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__"):
-            environment.pop(name, None)
-    return environment
