@@ -17,6 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from runner.cli import argv as arguments
 from runner.cli.explain import explain
+from runner.cli.loader import CONF, loading
 from runner.cli.signals import Terminated, terminable
 from runner.cli.sweep import Sweep, watching
 from runner.cli.task import Task
@@ -25,8 +26,6 @@ from runner.cli.userfile import NAME, store_user_file
 from runner.errors import WinnowError
 from runner.launcher.plugin import register_launcher
 from runner.schema.register import register
-
-CONF = Path(__file__).resolve().parents[2] / "conf"
 
 
 def run(program: str, typed: Sequence[str]) -> int:
@@ -92,7 +91,8 @@ def _program(name: str) -> tuple[str, ...]:
 
 def _run_hydra(task: Task) -> None:
     register_launcher()
-    hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")(task)()
+    with loading():
+        hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")(task)()
 
 
 def _config_dir(given: arguments.Arguments) -> list[str]:

@@ -17,6 +17,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from runner.cli import logs, plan
 from runner.cli.explain import chain_of
+from runner.cli.folder import claim_sweep
 from runner.cli.table import markdown, rows, show, traces
 from runner.cli.terminal import say
 from runner.errors import UsageError, WinnowError
@@ -51,6 +52,7 @@ class Sweep:
         self.planned = plan.planned(config)
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = _locked(folder)
+        claim_sweep(folder)
         self.before = {path: path.stat().st_mtime_ns for path in traces(folder)}
         self.silent = _silent(config)
         self.folder = folder

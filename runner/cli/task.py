@@ -48,8 +48,8 @@ class Task:
         silent = written = refused = taken = False
         inputs: Mapping[str, str | None] | None = None
         try:
-            with terminable() as signals, holding(folder, sweep=job is not None):
-                settings = _settings(config, folder, job)
+            with terminable() as signals, holding(folder, sweep=job is not None) as foreign:
+                settings = _settings(config, folder, job, foreign, self.command)
                 chosen = logs.levels(settings.verbosity)
                 silent = chosen.silent
                 logs.configure(settings.log, chosen, job)
@@ -85,12 +85,14 @@ class Task:
             raise Terminated if summary.exit_code == Terminated.exit_code else KeyboardInterrupt
 
 
-def _settings(config: DictConfig, folder: Path, job: int | None) -> Settings:
+def _settings(
+    config: DictConfig, folder: Path, job: int | None, foreign: frozenset[str], command: Sequence[str]
+) -> Settings:
     settings = to_settings(config)
     # a sweep goes on, or SLURM has put the job back into its queue: each job in the folder it had
     if job is not None and (settings.resume is not None or os.environ.get("SLURM_RESTART_COUNT", "0") != "0"):
         settings = replace(settings, resume=str(folder))
-    check_given(settings)
+    check_given(settings, foreign, [word for word in command if word.endswith((".yaml", ".yml"))])
     return rooted(settings, Path.cwd())
 
 

@@ -32,6 +32,9 @@ _REFERENCES = {
     "tensorrt": backend.TensorRtReference,
 }
 
+#: how much of a path a message shows
+_SHOWN = 200
+
 #: group -> name of a schema -> settings class
 SCHEMAS: Mapping[str, Mapping[str, type]] = MappingProxyType(
     {
@@ -82,8 +85,13 @@ def run_folder(resume: str | None, fresh: str) -> str:
     """Return where a run writes: the folder it goes on with, or a fresh one. Raises UsageError if it is not there."""
     if not resume:
         return fresh
-    folder = Path(resume).expanduser().absolute()
-    if not folder.is_dir():
+    try:
+        folder = Path(resume).expanduser().absolute()
+        there = folder.is_dir()
+    except (OSError, ValueError, RuntimeError):  # too long, a zero byte, no such user
+        there = False
+    if not there:
+        resume = f"{resume[:_SHOWN]}..." if len(resume) > _SHOWN else resume
         raise UsageError(f"resume={resume}: no such folder. Give the run folder of an interrupted run.")
     return str(folder)
 
