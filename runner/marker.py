@@ -12,8 +12,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from runner.report.atomic import write_text
+from runner.written import json_of
 
 NAME = ".winnow.json"
 FORMAT = 1
@@ -43,14 +45,13 @@ class Marker:
 
 def read(folder: Path) -> Marker | None:
     """Return the marker of a run's or a sweep's folder, None where there is none that can be read."""
-    path = folder / NAME
+    found: Any = None if (folder / NAME).is_symlink() else json_of(folder / NAME)
     try:
-        found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() and not path.is_symlink() else None
-        if found is None or found["winnow"] != FORMAT:
+        if found["winnow"] != FORMAT:
             return None
         wrote = frozenset(name for name in found["wrote"] if isinstance(name, str) and Path(name).name == name)
         return Marker(bool(found["running"]), wrote)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (KeyError, TypeError):
         return None
 
 

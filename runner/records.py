@@ -21,6 +21,8 @@ from runner.report.replay import drift
 from runner.verdict import CAUGHT, Verdict
 from strategies.trial import Trial
 
+#: how many bad lines of a journal are named, and how much of what is wrong with one
+_SKIPPED_SHOWN, _SHOWN = 5, 200
 #: of elements below a million: no graph has more nodes, and such a text stays small as a set
 _RANGES = re.compile(r"(\d{1,6}(-\d{1,6})?(,\d{1,6}(-\d{1,6})?)*)?")
 _LOG = logging.getLogger(__name__)
@@ -64,6 +66,7 @@ class Records:
         self._read_to = 0
         self._inode = 0
         self._line_number = 0
+        self._skipped = 0
 
     def read(self) -> int:
         """Read the complete lines not yet read; return how many records were among them."""
@@ -97,8 +100,8 @@ class Records:
                 self.invalid[place] = str(record["invalid"])
                 return 0
             entry = None if record.get("void") else _entry(record)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            _LOG.warning("%s: line %d is no record and is skipped (%r)", self.path, self._line_number, error)
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            self._skip(error)
             return 0
         if entry is None:
             self.standing.pop(place, None)
@@ -107,6 +110,13 @@ class Records:
             self.standing[place] = entry
             self.voided.discard(place)
         return 1
+
+    def _skip(self, error: Exception) -> None:
+        self._skipped += 1
+        if self._skipped <= _SKIPPED_SHOWN:
+            more = "" if self._skipped < _SKIPPED_SHOWN else "; others are skipped without a word"
+            what = repr(error)[:_SHOWN]
+            _LOG.warning("%s: line %d is no record and is skipped (%s)%s", self.path, self._line_number, what, more)
 
 
 def read_context(path: Path) -> dict[str, str]:
@@ -192,7 +202,7 @@ def _check(verdict: Verdict) -> None:
 
 
 def _is_raised(value: Any) -> bool:
-    if not isinstance(value, list) or len(value) < 2:  # noqa: PLR2004 - what it is about, and whether it went on
+    if not isinstance(value, list) or len(value) < 2:
         return False
     return isinstance(value[1], bool) and all(isinstance(text, str) for text in (value[0], *value[2:]))
 

@@ -17,6 +17,7 @@ from runner.errors import UsageError
 from runner.model import scopes, storage
 from runner.model.errors import ModelError
 from runner.model.external import ExternalFiles
+from runner.written import json_of
 
 # the key of an entry that names a file of weights: a model without it has all of them inside
 _LOCATION = b"location"
@@ -94,10 +95,8 @@ class Placement:
             )
 
     def _read_note(self) -> set[Path]:
-        try:
-            return {Path(path) for path in json.loads(self._note.read_text(encoding="utf-8"))}
-        except (OSError, ValueError):
-            return set()
+        noted = json_of(self._note)
+        return {Path(path) for path in noted if isinstance(path, str)} if isinstance(noted, list) else set()
 
 
 def _weights(model: Path) -> dict[str, Path]:

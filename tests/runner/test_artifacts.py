@@ -253,7 +253,7 @@ def test_a_large_candidate_is_pointed_at_or_materialised(run: Run, tmp_path: Pat
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1 << 12])],
         [weights],
     )
-    store = tmp_path / "store"
+    store = run.folder / "store"
     store.mkdir()
     # what a store beside a large model looks like: the structure refers to weights.bin
     large = store / "1.onnx"
@@ -287,3 +287,20 @@ def test_the_name_of_the_users_folder_is_no_pattern(tmp_path: Path) -> None:
     run.sort(run.artifacts(paths=["*.log"]), Outcome.FAIL, 3)
     assert not (run.cwd / "one.log").exists()
     assert len(list((run.folder / "artifacts" / "bad").glob("*one.log"))) == 1
+
+
+@pytest.mark.parametrize("listed", ["/{outside}", "../../{name}", "good/../../../{name}", "good/x.onnx.txt"])
+@pytest.mark.parametrize("broken", ["", "[" * 9999])
+def test_an_index_from_elsewhere_removes_nothing_of_a_users(run: Run, tmp_path: Path, listed: str, broken: str) -> None:
+    """The index and the pointers in a run folder may name any path; what is better than they say replaces only ours."""
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "kept.net.onnx").touch()
+    folder = run.folder / "artifacts"
+    (folder / "good").mkdir(parents=True)
+    (folder / "good" / "x.onnx.txt").write_text(f"model: {mine / 'kept.net.onnx'}\n")
+    model = listed.format(outside=str(mine).lstrip("/"), name=mine.name)
+    rows = [{"outcome": "pass", "elements": 1, "model": model}, {"outcome": "pass", "elements": [], "model": 7}]
+    (folder / "index.jsonl").write_text("\n".join([*map(json.dumps, rows), broken]) + "\n")
+    run.sort(run.artifacts(keep=Keep.best), Outcome.PASS, 5)
+    assert (mine / "kept.net.onnx").exists()
