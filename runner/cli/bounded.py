@@ -63,7 +63,8 @@ def read_yaml(path: Path, loader: type[BoundedLoader]) -> Any:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
         line = f", line {mark.line + 1}" if mark is not None else ""
-        raise UsageError(f"{path}{line}: not valid YAML ({getattr(error, 'problem', None) or error}).") from error
+        what = " ".join(str(getattr(error, "problem", None) or error).split())
+        raise UsageError(f"{path}{line}: not valid YAML ({what}).") from error
     except (ValueError, OverflowError) as error:  # a date or a number that is none
         raise UsageError(f"{path}: not valid YAML ({error}).") from error
 

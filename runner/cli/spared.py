@@ -37,9 +37,12 @@ def check_paths(settings: Settings) -> None:
 def _possible(key: str, path: str) -> None:
     """Refuse what can be the path of nothing, before a system call says so in its own way."""
     shown = f"{path[:60]!r}..." if len(path) > _LONGEST_SHOWN else path
-    encoded = path.encode(errors="surrogateescape")
-    if "\0" in path:
-        raise UsageError(f"{key}={path!r}: no path has a zero byte in it. Name another.")
+    try:
+        encoded = os.fsencode(path)
+    except UnicodeEncodeError:
+        encoded = b"\0"
+    if b"\0" in encoded:
+        raise UsageError(f"{key}={path[:60]!r}: no path has such a character in it. Name another.")
     if len(encoded) > _LONGEST_PATH or any(len(part) > _LONGEST_NAME for part in encoded.split(b"/")):
         raise UsageError(
             f"{key}={shown}: a path has at most {_LONGEST_PATH} bytes and a name in it {_LONGEST_NAME}. Name another."
@@ -88,6 +91,10 @@ def spare_inputs(settings: Settings, files: Iterable[str]) -> None:
             raise UsageError(f"{key}={place}: {twice} is to be written there. Name another.")
         if path.is_dir():
             raise UsageError(f"{key}={place}: this is a folder. Give a file.")
+        if key in _MODELS and path.exists() and not path.is_file():
+            raise UsageError(
+                f"{key}={place}: this is a device or a pipe, which a model would take the place of. Give a file."
+            )
         nearest = next(parent for parent in path.absolute().parents if parent.exists())
         if not nearest.is_dir() or not os.access(nearest, os.W_OK):
             raise UsageError(f"{key}={place}: nothing can be written in {nearest}. Give a path in a folder of yours.")

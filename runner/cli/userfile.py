@@ -58,7 +58,7 @@ def store_user_file(path: Path) -> str:
             store.store(group=group, name=NAME, node=OmegaConf.create(option), provider=str(path))
         store.store(name=NAME, node=OmegaConf.create(content), provider=str(path))
     except OmegaConfBaseException as error:
-        raise UsageError(f"{path}: {error}") from error
+        raise UsageError(f"{path}: {' '.join(str(error).split())}") from error
     return NAME
 
 
@@ -68,9 +68,7 @@ def read_user_file(path: Path) -> dict[str, Any]:
     if content is None:
         content = {}
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
-        raise UsageError(
-            f"{path}: this is no mapping of keys to values. It should look like\n  model: net.onnx\n  strategy: reduce"
-        )
+        raise UsageError(f"{path}: this is no mapping of keys to values. A line of it looks like  model: net.onnx")
     return {key: _to_the_letter(value, key) for key, value in content.items()}
 
 
