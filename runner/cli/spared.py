@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator
+import tempfile
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from glob import glob
@@ -20,6 +21,7 @@ from runner.schema.root import Settings
 #: what is written: files of the user's choice; those that are models; folders, and what the check itself writes
 _MODELS = frozenset({"result.path", "result.min_good"})
 _WRITTEN = _MODELS | {"log.file"}
+_PLACES = _WRITTEN | {"checker.place", "checker.iteration_info"}
 _NOT_READ = _WRITTEN | {
     *("checker.place", "checker.iteration_info", "artifacts.folder", "artifacts.paths", "workers.leases"),
     *("cwd", "resume", "journal.reuse", "target.timing_cache", "reference.timing_cache"),
@@ -95,9 +97,22 @@ def spare_inputs(settings: Settings, files: Iterable[str]) -> None:
             raise UsageError(
                 f"{key}={place}: this is a device or a pipe, which a model would take the place of. Give a file."
             )
-        nearest = next(parent for parent in path.absolute().parents if parent.exists())
-        if not nearest.is_dir() or not os.access(nearest, os.W_OK):
+    _check_places(settings)
+    # a log that the command names is what it leaves; a program is not
+    written_by_check = {
+        path.resolve() for word, path in _named(settings).items() if word in Template.data({word: path})
+    }
+    _check_leftovers(settings, {path: name for path, name in read.items() if path not in written_by_check})
+
+
+def _check_places(settings: Settings) -> None:
+    for key, place in ((key, place) for key, place in path_values(settings) if key in _PLACES):
+        nearest = next(parent for parent in Path(place).absolute().parents if parent.exists())
+        if not _writable(nearest):
             raise UsageError(f"{key}={place}: nothing can be written in {nearest}. Give a path in a folder of yours.")
+
+
+def _check_leftovers(settings: Settings, read: Mapping[Path, str]) -> None:
     start = Path(settings.cwd or ".").absolute()
     for pattern in settings.artifacts.paths:
         for hit in glob(str(Path(pattern).expanduser()), root_dir=start, recursive=True):  # noqa: PTH207
@@ -107,14 +122,27 @@ def spare_inputs(settings: Settings, files: Iterable[str]) -> None:
                 raise UsageError(f"artifacts.paths=[{pattern}]: it would move {lost} away. Name what the check leaves.")
 
 
+def _writable(folder: Path) -> bool:
+    """Whether a file can be made there; permissions alone do not tell (root, a read-only or virtual file system)."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
 def _read(settings: Settings) -> Iterator[tuple[str, str]]:
     """The files and folders that a run reads, with their keys."""
     yield from ((key, path) for key, path in path_values(settings) if key not in _NOT_READ)
+    yield from (("checker.command", str(path)) for path in _named(settings).values())
+
+
+def _named(settings: Settings) -> Mapping[str, Path]:
+    """The files that the check's command names, by the words of the command."""
     command = getattr(settings.checker, "command", None)
-    if command:
-        with suppress(UsageError):  # the checker says so
-            for word, path in Template(command, Path(settings.cwd or "."), {}).files().items():
-                yield "checker.command", str(path) if word != str(path) else word
+    with suppress(UsageError):  # the checker says so
+        return Template(command, Path(settings.cwd or "."), {}).files() if command else {}
+    return {}
 
 
 def _written(settings: Settings) -> Iterator[tuple[str, str, Path]]:

@@ -53,6 +53,8 @@ def store_user_file(path: Path) -> str:
     options: dict[str, Any] = {}
     if "defaults" not in content:
         content, options = with_defaults(content)
+    elif isinstance(content["defaults"], list) and "_self_" not in content["defaults"]:
+        content = {**content, "defaults": [*content["defaults"], "_self_"]}  # as Hydra does, with a warning of its own
     try:
         for group, option in options.items():
             store.store(group=group, name=NAME, node=OmegaConf.create(option), provider=str(path))
