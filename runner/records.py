@@ -196,7 +196,9 @@ def _check(verdict: Verdict) -> None:
         or not isinstance(verdict.returncode, int | None)
         or not all(_is_raised(one) for one in raised)
         or not isinstance(verdict.metrics, dict)
-        or not all(_METRICS[name](value) for name, value in verdict.metrics.items() if value and name in _METRICS)
+        or not all(
+            _METRICS[name](value) for name, value in verdict.metrics.items() if value is not None and name in _METRICS
+        )
     ):
         raise ValueError("its verdict is none")
 

@@ -61,6 +61,7 @@ def test_numbers_within_their_limits(here: Path) -> None:
         ("model=data", "this is a folder"),
         ("strategy=repeat model=null", "checker=auto runs one"),
         ("cwd=nowhere", "no such folder"),
+        ("cwd=''", "no such folder"),
         ("result.path=net.onnx", "model=net.onnx and would be written over"),
         ("result.min_good=data/../net.onnx", "would be written over"),
         ("log.file=data", "this is a folder"),
