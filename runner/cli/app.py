@@ -59,7 +59,7 @@ def _run(program: str, typed: Sequence[str], sweep: Sweep) -> int:
         return _interrupted(error, sweep)
     except SystemExit as error:
         return 0 if error.code in (None, 0) else 2  # Hydra's own exits are about how it was called
-    except (HydraException, OmegaConfBaseException, OSError, ValueError) as error:
+    except (HydraException, OmegaConfBaseException, OSError, ValueError, RecursionError) as error:
         if full_error:
             traceback.print_exc()
         return _complain(re.sub(rf"(\w+/)?{NAME}", lambda _: file, explain(error, sweep=sweep.asked)), 2)

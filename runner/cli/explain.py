@@ -24,6 +24,8 @@ _NEXT = "To see what there is: python -m runner --cfg job"
 
 def explain(error: BaseException, *, sweep: bool = False) -> str:
     """Return the message for ``error``, without a traceback. ``sweep``: the folder that may be meant is a sweep's."""
+    if isinstance(error, RecursionError):
+        return f"the configuration is nested too deeply to be read. {_NEXT}"
     if isinstance(error, MissingConfigException):
         return _missing_option(error)
     if isinstance(error, OverrideParseException):

@@ -81,8 +81,9 @@ def _refuse_foreign(folder: Path, key: str, hydras: frozenset[str]) -> None:
     found = [name for name in marker.named(folder, marker.OF_A_RUN) if name not in own | hydras]
     if found:
         raise FolderTakenError(
-            f"{folder} holds files that are no run's and that this run would write over: {', '.join(found[:_SHOWN])}"
-            f"{' ...' if len(found) > _SHOWN else ''}. Give it a folder of its own: {key}=FOLDER"
+            f"{folder} holds files that are no run's of this version and that this run would write over: "
+            f"{', '.join(found[:_SHOWN])}{' ...' if len(found) > _SHOWN else ''}. "
+            f"Give it a folder of its own: {key}=FOLDER"
         )
     links = marker.links(folder)
     if links:

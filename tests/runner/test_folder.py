@@ -54,7 +54,7 @@ def test_files_of_a_users_are_not_a_runs(tmp_path: Path, name: str, beside: str 
     with pytest.raises(FolderTakenError, match=rf"{name.split('/', maxsplit=1)[0]}.*hydra.run.dir"):
         claim(tmp_path, key="hydra.run.dir")
     if not name.startswith(".hydra"):  # as a job finds it, Hydra has written there
-        with pytest.raises(FolderTakenError, match="are no run's"), holding(tmp_path):
+        with pytest.raises(FolderTakenError, match="are no run.s"), holding(tmp_path):
             pass
     assert content(tmp_path) == before
 
