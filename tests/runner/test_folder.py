@@ -13,7 +13,7 @@ from runner import marker
 from runner.cli.folder import FolderTakenError, check_resumed, claim, claim_sweep, holding, standing_in
 from runner.errors import UsageError
 from runner.marker import Marker
-from tests.harness import ROOT
+from tests.harness import ROOT, winnow
 
 HOLD = """
 import sys
@@ -54,8 +54,24 @@ def test_files_of_a_users_are_not_a_runs(tmp_path: Path, name: str, beside: str 
     with pytest.raises(FolderTakenError, match=rf"{name.split('/', maxsplit=1)[0]}.*hydra.run.dir"):
         claim(tmp_path, key="hydra.run.dir")
     if not name.startswith(".hydra"):  # as a job finds it, Hydra has written there
-        with pytest.raises(FolderTakenError, match="are no run.s"), holding(tmp_path):
+        with pytest.raises(FolderTakenError, match="are no run's"), holding(tmp_path):
             pass
+    assert content(tmp_path) == before
+
+
+@pytest.mark.parametrize("dotted", [True, False])
+def test_a_project_that_looks_like_a_killed_run_is_left_as_it_is(tmp_path: Path, dotted: bool) -> None:
+    for name in ("workers/pool.py", "inputs/a.npz", "test_data_set_0/input_0.pb", "REPORT.md", "repro.py", "net.onnx"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("precious")
+    before = content(tmp_path)
+    folder = Path() if dotted else tmp_path
+    done = winnow("model=net.onnx", folder=folder, cwd=tmp_path)
+    assert (done.code, done.output.count("\n")) == (2, 1), done.output
+    assert "REPORT.md, inputs, repro.py" in done.output
+    resumed = winnow("model=net.onnx", f"resume={tmp_path}", folder=tmp_path / "other")
+    assert (resumed.code, resumed.output.count("\n")) == (2, 1), resumed.output
+    assert "is no folder of a run" in resumed.output
     assert content(tmp_path) == before
 
 

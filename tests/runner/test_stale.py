@@ -22,6 +22,8 @@ def test_what_an_earlier_run_handed_over_goes(tmp_path: Path) -> None:
     check = by_command(check_script(tmp_path, "sys.exit(1 if {'Cos_4', 'Abs_1'} & nodes else 0)"))
     first = winnow(*plain(tmp_path), *check, "strategy.find=all", folder=tmp_path / "run")
     assert {"answers", "min_good.onnx", "reduced.onnx"} <= {path.name for path in first.folder.iterdir()}
+    known = {*marker.named(first.folder, marker.OF_A_RUN), marker.NAME}
+    assert {path.name for path in first.folder.iterdir()} == known
     refused = winnow(*plain(tmp_path), *check, "strategy.find=all", "strategy.reduce_inputs=false", folder=first.folder)
     assert refused.code == 2
     assert "result.json" not in refused.output
