@@ -233,7 +233,7 @@ def _name(candidate: Candidate, verdict: Verdict) -> str:
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
     try:
-        lines = path.read_bytes().splitlines()
+        lines = path.read_bytes().splitlines() if path.is_file() else []
     except OSError:
         return
     for line in lines:

@@ -84,6 +84,9 @@ def own(folder: Path) -> frozenset[str]:
     return marker.wrote.union(more).intersection(present(folder))
 
 
-def links(folder: Path) -> list[str]:
-    """Return what is a link where a run writes: it would write, or remove, what lies elsewhere."""
-    return [name for name in (*named(folder, OF_A_RUN), *_WITHIN) if (folder / name).is_symlink()]
+def strange(folder: Path) -> list[str]:
+    """Return what is neither file nor folder where a run writes: a link leads elsewhere, a pipe would be waited for."""
+    places = ((name, folder / name) for name in (*named(folder, OF_A_RUN), *_WITHIN))
+    return [
+        name for name, path in places if path.is_symlink() or (path.exists() and not (path.is_file() or path.is_dir()))
+    ]

@@ -85,11 +85,11 @@ def _refuse_foreign(folder: Path, key: str, hydras: frozenset[str]) -> None:
             f"{', '.join(found[:_SHOWN])}{' ...' if len(found) > _SHOWN else ''}. "
             f"Give it a folder of its own: {key}=FOLDER"
         )
-    links = marker.links(folder)
-    if links:
+    strange = marker.strange(folder)
+    if strange:
         raise FolderTakenError(
-            f"{folder / links[0]} is a link, and a run writes and removes in its own folder only. Remove the link, or "
-            f"give the run another folder: {key}=FOLDER"
+            f"{folder / strange[0]} is a link or a pipe, and a run writes and removes in its own folder only. Remove it, "
+            f"or give the run another folder: {key}=FOLDER"
         )
 
 

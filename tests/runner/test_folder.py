@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -105,7 +106,14 @@ def test_a_run_does_not_write_through_links(tmp_path: Path, name: str) -> None:
     place = tmp_path / name
     place.parent.mkdir(exist_ok=True)
     place.symlink_to(tmp_path.parent)
-    with pytest.raises(FolderTakenError, match=f"{name} is a link"):
+    with pytest.raises(FolderTakenError, match=f"{name} is a link or a pipe"):
+        claim(tmp_path, key="hydra.run.dir")
+
+
+def test_a_run_waits_for_no_pipe(tmp_path: Path) -> None:
+    marker.write(tmp_path, Marker(running=True))
+    os.mkfifo(tmp_path / "journal.jsonl")
+    with pytest.raises(FolderTakenError, match=r"journal\.jsonl is a link or a pipe"):
         claim(tmp_path, key="hydra.run.dir")
 
 
