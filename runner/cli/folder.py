@@ -88,8 +88,8 @@ def _refuse_foreign(folder: Path, key: str, hydras: frozenset[str]) -> None:
     strange = marker.strange(folder)
     if strange:
         raise FolderTakenError(
-            f"{folder / strange[0]} is a link or a pipe, and a run writes and removes in its own folder only. Remove it, "
-            f"or give the run another folder: {key}=FOLDER"
+            f"{folder / strange[0]} is a link or a pipe, and a run writes and removes in its own folder only. "
+            f"Remove it, or give the run another folder: {key}=FOLDER"
         )
 
 
