@@ -40,6 +40,7 @@ from runner.parent import check_map
 from runner.report.bundle import write_bundle
 from runner.report.progress import LogObserver, observer
 from runner.report.summary import Summary
+from runner.room import FULL
 from runner.schema.backend import TensorRtBackend
 from runner.schema.checker import AutoChecker, Flaky
 from runner.schema.root import Settings
@@ -239,6 +240,11 @@ def _ended(session: Session, question: Callable[[], E]) -> E | Ending:
         return question()
     except WinnowError as error:
         return Ending(error.status, error.exit_code, str(error))
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        full = session.judge.room.none(f"{error.strerror}: {error.filename or session.judge.folder.parent}")
+        return Ending(full.status, full.exit_code, str(full))
     except KeyboardInterrupt as error:  # a termination says its own exit code
         return session.interrupted(getattr(error, "exit_code", INTERRUPTED))
 

@@ -15,7 +15,9 @@ from runner.artifacts import Artifacts, failure_of
 from runner.candidate import Candidate, Invalid
 from runner.checkers.checker import Checker
 from runner.journal import Journal
+from runner.room import Room
 from runner.schema.checker import SameFailure
+from runner.seal import Seal
 from runner.subjects.subject import Subject
 from runner.unknown import Unknown
 from runner.verdict import UNFIT, Raised, Signature, Verdict, relative
@@ -88,6 +90,7 @@ class Judge:
         self.artifacts = artifacts
         self.folder = folder
         self.report = report
+        self.room = Room(folder.parent, (journal.path.parent,))
         self.tally = Tally()
         self.studied = Studied(same_failure)
         self.estimate: Callable[[], int] | None = None
@@ -176,12 +179,19 @@ class Judge:
 
         ``record=False``: the verdict is not about the trial. ``own=False``: its files are not ours to sort or to
         remove. ``given_up``: once set, the processes of checks are being killed, and what they say is worth nothing.
+        Raises NoRoom where a disk is full, Tampered where the check has changed the files that it was given: then
+        nothing is recorded.
         """
+        self.room.confirm()
+        seal = Seal.of(candidate)
         raw = self.checker.check(candidate)
         if given_up and given_up.is_set():
             self.subject.discard(candidate)
             shutil.rmtree(candidate.folder, ignore_errors=True)
             return None
+        seal.confirm()
+        self.room.confirm()
+        self.room.judge(raw)
         if record:
             raw = self.journal.put(candidate.trial, attempt, raw, candidate.phase, candidate.label, candidate.iteration)
         verdict = self._relative(raw)

@@ -15,6 +15,7 @@ from runner.handover import MIN_GOOD, REDUCED, HandOver
 from runner.inquiry import Inquiry
 from runner.judge import Judge
 from runner.schema.checker import Flaky
+from runner.seal import Tampered
 from runner.verdict import Verdict
 from strategies.outcome import Answer, Outcome, answer_of
 from strategies.sequential import Count
@@ -46,6 +47,13 @@ class Recheck:
         """
         assert self._hand_over
         path = self._hand_over.write(judge.subject, trial, name)
+        try:
+            return self._rule(judge, trial, name, path, times)
+        except Tampered:
+            self.withdraw(name)  # what lies there now may be anything
+            raise
+
+    def _rule(self, judge: Judge, trial: Trial, name: str, path: Path, times: int) -> Ruling:
         wanted = Answer.YES if name == REDUCED else Answer.NO
         allowance, spent = self._doubt.allowance(judge), 0.0
         rates, count = self._doubt.rates, Count()

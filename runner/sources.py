@@ -8,6 +8,7 @@ from typing import Any
 from runner.errors import UsageError
 from runner.model.graph import Graph
 from runner.model.store import Store
+from runner.room import Room
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Optimization, TensorRtBackend
 from runner.schema.root import Settings
 from runner.subjects.recording import Recorder
@@ -26,6 +27,7 @@ def ingest(key: str, path: Path, store: Store, settings: Settings, pool: Pool) -
     )
     if reply.value is not None:
         return reply.value
+    Room(store.folder.parent).confirm()
     why = reply.failure.message if reply.failure else f"reading it ended with {reply.death}"
     raise UsageError(f"{key}={path}: {why}")
 

@@ -74,6 +74,7 @@ FLOORS = {
     "runner.verdict": 1,
     "runner.schema": 1,
     "runner.errors": 0,
+    "runner.plainfile": 0,
     "strategies": 0,
     "runner": 2,  # subjects, checkers, inputs, artifacts, journal, report ...
 }

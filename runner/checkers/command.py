@@ -16,12 +16,13 @@ from runner.candidate import Candidate, Sample
 from runner.checkers.checker import Tools
 from runner.checkers.exit_rules import Ending, ExitRules
 from runner.checkers.measure import Measure
-from runner.checkers.placement import Placement
+from runner.checkers.placement import Placement, unwritable
 from runner.checkers.template import VALUES, Template, variable
 from runner.checkers.uncaught import BY_LINE
 from runner.checkers.watched import Watched
 from runner.errors import UsageError
 from runner.model import values
+from runner.plainfile import read_plain
 from runner.schema.checker import CommandChecker, ShowOutput
 from runner.verdict import CAUGHT, MEASURE, Verdict
 from runner.workers.command import run_command
@@ -31,6 +32,7 @@ log = logging.getLogger(__name__)
 
 # lines of a command's output that are repeated in the log; the file has all of them
 _SHOWN_LINES = 100
+_SHOWN_LETTERS = 2000
 
 
 class CommandCheck:
@@ -211,7 +213,10 @@ class CommandCheck:
             return
         with self._alone:
             if self._information:
-                _write_information(candidate, self._information)
+                try:
+                    _write_information(candidate, self._information)
+                except OSError as error:
+                    raise unwritable("checker.iteration_info", self._information, error) from error
             if self._placement:
                 with self._placement.of(candidate.model):
                     yield
@@ -228,7 +233,8 @@ class CommandCheck:
             cut = (
                 [f"... ({len(lines) - _SHOWN_LINES} lines more in {verdict.log})"] if len(lines) > _SHOWN_LINES else []
             )
-            text = "\n".join([*cut, *lines[-_SHOWN_LINES:]])
+            shown = (line if len(line) <= _SHOWN_LETTERS else f"{line[:_SHOWN_LETTERS]}..." for line in lines)
+            text = "\n".join([*cut, *list(shown)[-_SHOWN_LINES:]])
             log.info("iteration %d, output of the check (%s):\n%s", candidate.iteration, verdict.outcome.value, text)
 
 
@@ -237,10 +243,8 @@ def _has(candidate: Candidate, name: str) -> bool:
 
 
 def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
+    # a check may have put anything in its place
+    return read_plain(path).decode("utf-8", "replace")
 
 
 def _data_sets(candidate: Candidate) -> Path:

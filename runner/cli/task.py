@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -25,6 +24,7 @@ from runner.errors import UsageError, WinnowError
 from runner.launcher import earlier
 from runner.launcher.inputs import fingerprint
 from runner.report.summary import Summary
+from runner.room import FULL, Room
 from runner.schema.register import register
 from runner.schema.root import Settings
 
@@ -116,9 +116,9 @@ def _failed(error: BaseException, config: DictConfig, folder: Path) -> Summary:
     if type(error).__module__.partition(".")[0] == "submitit":  # raised by its signal handler: the time is over
         told = f"SLURM ended this job before it was done ({error})"
         return Summary(status="interrupted", exit_code=Terminated.exit_code, strategy=strategy, message=told)
-    if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
-        told = f"{error.strerror}: {error.filename or folder}. Make room, then go on: resume={folder}"
-        return Summary(status="internal_error", exit_code=1, strategy=strategy, message=told)
+    if isinstance(error, OSError) and error.errno in FULL:
+        full = Room(folder).none(f"{error.strerror}: {error.filename or folder}")
+        return Summary(status=full.status, exit_code=full.exit_code, strategy=strategy, message=str(full))
     where = _write_traceback(error, folder)
     return Summary(
         status="internal_error",

@@ -31,6 +31,7 @@ _TITLES = {
     "no_set": "no set suffices",
     "not_applicable": "not applicable here",
     "interrupted": "interrupted; the best so far",
+    "no_room": "no room on a disk",
 }
 
 
