@@ -23,8 +23,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.hostile_files import FORGED, Hostile, damaged
-from benchmarks.hostile_targets import TARGETS
+from benchmarks.hostile_input_files import FORGED, Hostile, damaged
+from benchmarks.hostile_input_models import TARGETS
 from benchmarks.malformed import Watched, unclear
 from runner.errors import UsageError
 from runner.inputs.declared import declared

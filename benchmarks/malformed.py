@@ -14,6 +14,7 @@ import argparse
 import ctypes
 import json
 import os
+import resource
 import struct
 import subprocess
 import sys
@@ -240,6 +241,7 @@ def main() -> int:
         wrong = table(rows)
         opened = watched.opened()
         print(f"\nopened outside the models' folders: {', '.join(sorted(opened)) or 'nothing'}")
+        print(f"largest process: {resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10} MiB")
         if given.show:
             for row in rows:
                 print(f"{row.path.parent.name} {row.file.kind}, {row.file.name}: {row.code} {row.refused or ''}")

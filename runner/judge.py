@@ -6,6 +6,7 @@ import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import count
@@ -208,6 +209,8 @@ class Judge:
                 self.artifacts.sort(candidate, verdict)
         if own:
             self.subject.discard(candidate)
+        with suppress(OSError):
+            candidate.folder.rmdir()  # where nothing was left in it
         self._tell(candidate.iteration, candidate.phase, candidate.label, candidate.trial, verdict)
         return verdict
 
@@ -263,4 +266,4 @@ class Judge:
     def _last_iteration(self) -> int:
         """The last number of an interrupted run in the same folder; its unfinished files are left alone."""
         numbers = [int(path.name) for path in self.folder.glob("[0-9]*") if path.name.isdigit()]
-        return max(numbers, default=0)
+        return max([*numbers, *(entry.iteration for entry in self.journal.entries())], default=0)

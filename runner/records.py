@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -152,8 +153,8 @@ def _entry(record: Mapping[str, Any]) -> Entry:
         key=str(record["key"]),
         attempt=int(record["attempt"]),
         verdict=Verdict.from_json(record["verdict"]),
-        phase=str(record["phase"]),
+        phase=sys.intern(str(record["phase"])),
         label=str(record["label"]),
         iteration=int(record["iteration"]),
-        writer=str(record.get("writer", "")),
+        writer=sys.intern(str(record.get("writer", ""))),
     )

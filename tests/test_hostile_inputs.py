@@ -10,7 +10,7 @@ import warnings
 
 import pytest
 
-from benchmarks.hostile_files import FORGED
+from benchmarks.hostile_input_files import FORGED
 from benchmarks.hostile_inputs import OUTSIDE, Row, everything, read, run
 from benchmarks.malformed import Watched
 

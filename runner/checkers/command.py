@@ -9,7 +9,7 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from runner.candidate import Candidate, Sample
@@ -164,6 +164,9 @@ class CommandCheck:
                 lease=lease,
             )
         ending = Ending(end.returncode, end.death, end.cannot_start, _read(path))
+        if not ending.output:  # nothing to look at later; a run may have thousands of these
+            with suppress(OSError):
+                path.unlink()
         judgement = self._rules.judge(ending, self.describe())
         measure = self._measure.of(ending.output)
         return Verdict(
@@ -175,7 +178,7 @@ class CommandCheck:
                 **({CAUGHT: judgement.caught.to_json()} if judgement.caught else {}),
             },
             seconds=end.seconds,
-            log=self._tools.relative(path),
+            log=self._tools.relative(path) if ending.output else None,
             returncode=end.returncode,
             peak_rss_mb=end.peak_rss_mb,
         )

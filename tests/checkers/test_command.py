@@ -72,7 +72,7 @@ def test_values_as_npz_and_as_data_sets(tools: Tools, candidate: MakeCandidate, 
         "for i in (0, 1):\n"
         "    files = sorted(os.listdir(os.path.join(sys.argv[3], f'test_data_set_{i}')))\n"
         "    assert files == ['input_0.pb', 'output_0.pb'], files\n"
-        "sys.exit(0 if (x == y).all() else 1)\n",
+        "sys.exit(0 if (x == y).all() else 'different')\n",
     )
     check = build(tools, name, "{inputs}", "{references}", "{data}")
     assert check.wants_feeds
