@@ -7,7 +7,6 @@ without a verdict; it goes on where it stopped once there is room.
 from __future__ import annotations
 
 import errno
-import math
 import os
 import tempfile
 from collections.abc import Iterator
@@ -90,7 +89,7 @@ class Room:
         blocks = found.f_bfree if os.geteuid() == 0 else found.f_bavail
         free = blocks * found.f_frsize
         if found.f_blocks and free < least:  # some file systems do not say how large they are
-            raise self.none(f"{_mib(free)} is free in {place}, {_mib(least)} has to be{why}")
+            raise self.none(f"only {_mib(free)} is free in {place}, and {_mib(least)} is needed{why}")
         if found.f_files and found.f_favail < _FEWEST_FILES:
             raise self.none(f"no more files can be made in {place}: its file system has no inodes left")
 
@@ -106,4 +105,4 @@ def _upwards(place: Path) -> Iterator[Path]:
 
 
 def _mib(size: int) -> str:
-    return f"{math.floor(size / 2**20 * 10) / 10:g} MiB"
+    return f"{size >> 20} MiB"

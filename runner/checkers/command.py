@@ -265,8 +265,11 @@ def _data_sets(candidate: Candidate) -> Path:
 
 def _refuse_foreign(path: Path) -> None:
     """A file that is not an earlier iteration's information is the user's."""
-    if not path.exists():
-        return
+    try:
+        if not path.exists():
+            return
+    except OSError as error:
+        raise unwritable("checker.iteration_info", path, error) from error
     try:
         ours = "iteration" in json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, TypeError):

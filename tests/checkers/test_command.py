@@ -233,6 +233,16 @@ def test_a_users_file_is_never_overwritten(tools: Tools, candidate: MakeCandidat
     assert mine.read_text() == (tools.cwd / "late.onnx").read_text() == "precious"
 
 
+@pytest.mark.parametrize("key", ["place", "iteration_info"])
+@pytest.mark.parametrize("path", ["/proc/fixed.onnx", "taken/fixed.onnx", "x" * 300])
+def test_a_fixed_path_that_cannot_be_written(
+    tools: Tools, candidate: MakeCandidate, relu: Path, key: str, path: str
+) -> None:
+    (tools.cwd / "taken").write_text("a file")
+    with pytest.raises(UsageError, match=rf"checker\.{key}=.*choose another path"):
+        build(tools, "-c", "pass", **{key: path}).check(candidate(relu))
+
+
 def test_a_large_candidate_is_placed_with_its_weights(tools: Tools, candidate: MakeCandidate, tmp_path: Path) -> None:
     store = tmp_path / "store"
     store.mkdir()

@@ -20,6 +20,7 @@ from runner.errors import UsageError
 from runner.journal import Journal
 from runner.room import LEAST, RESERVE, NoRoom, Room
 from runner.verdict import Signature, Verdict
+from runner.workers.lockfolder import LockFolder
 from strategies.outcome import Outcome
 from strategies.trial import Trial
 from tests.harness import ROOT, by_command, check_script, command
@@ -111,6 +112,18 @@ def test_no_inodes_and_a_quota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(room.tempfile, "TemporaryFile", Quota)
     with pytest.raises(NoRoom, match="quota"):
         Room(tmp_path).confirm()
+
+
+def test_a_folder_of_leases_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the seam, as above."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("runner.workers.lockfolder.fcntl.flock", refuse)
+    for take in (LockFolder.lock, LockFolder.share):
+        with pytest.raises(UsageError, match=r"workers\.leases=.*no locks.*workers\.lease=none"):
+            take(LockFolder(tmp_path), "GPU-x")
 
 
 def disk_with(free: int, *, size: int = 1 << 40, files: tuple[int, int] = (0, 0)) -> SimpleNamespace:
