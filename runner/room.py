@@ -54,9 +54,9 @@ class Room:
             self._look(place, RESERVE)
         if extra:
             self._look(self.folder, RESERVE + extra, f"; {what} takes at least {_mib(extra)}")
-        for place in (Path(tempfile.gettempdir()), Path.cwd()):
-            if os.access(place, os.W_OK):
-                self._look(place, LEAST)
+        for text in (tempfile.gettempdir(), os.curdir):
+            if os.access(text, os.W_OK):
+                self._look(Path(text), LEAST)
         try:
             with tempfile.TemporaryFile(dir=_there(self.folder), buffering=0) as file:
                 if file.write(bytes(_PROBE_BYTES)) < _PROBE_BYTES:
@@ -85,11 +85,15 @@ class Room:
         )
 
     def _look(self, place: Path, least: int, why: str = "") -> None:
-        found = os.statvfs(_there(place))
+        try:
+            found = os.statvfs(_there(place))
+        except OSError:
+            return  # whoever writes there will hear why
         blocks = found.f_bfree if os.geteuid() == 0 else found.f_bavail
         free = blocks * found.f_frsize
         if found.f_blocks and free < least:  # some file systems do not say how large they are
-            raise self.none(f"only {_mib(free)} is free in {place}, and {_mib(least)} is needed{why}")
+            where = "the current folder" if place == Path() else place
+            raise self.none(f"only {_mib(free)} is free in {where}, and {_mib(least)} is needed{why}")
         if found.f_files and found.f_favail < _FEWEST_FILES:
             raise self.none(f"no more files can be made in {place}: its file system has no inodes left")
 

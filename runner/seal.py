@@ -17,6 +17,7 @@ from onnx import ModelProto
 from runner.candidate import Candidate
 from runner.errors import CannotJudge
 from runner.model import scopes, storage
+from runner.model.ingest import STRUCTURE
 from runner.model.weights import WEIGHTS
 from runner.plainfile import read_plain
 
@@ -71,7 +72,7 @@ def _stamp(path: Path) -> _Stamp | None:
 
 def _weights(model: Path) -> list[Path]:
     """The files that hold a model's weights: those of the store that it lies in, or those that it names."""
-    if (model.parent / WEIGHTS).exists():
+    if (model.parent / STRUCTURE).exists():
         return list(model.parent.glob(f"{Path(WEIGHTS).stem}*.bin"))
     content = read_plain(model, DIGESTED + 1)
     if _LOCATION not in content or len(content) > DIGESTED:

@@ -12,6 +12,7 @@ from onnx import TensorProto, helper
 
 from runner.candidate import Candidate
 from runner.model import storage
+from runner.model.ingest import STRUCTURE
 from runner.seal import DIGESTED, Seal, Tampered
 from strategies.trial import Trial
 from tests.harness import ROOT, by_command, check_script, winnow
@@ -64,6 +65,7 @@ def test_weights_that_all_candidates_share(tmp_path: Path) -> None:
     candidate = made(tmp_path)
     weights = tmp_path / "weights.bin"
     weights.write_bytes(bytes(DIGESTED + 1))
+    (tmp_path / STRUCTURE).touch()
     seal = Seal.of(candidate)
     seal.confirm()
     with weights.open("r+b") as file:
