@@ -51,10 +51,10 @@ class Seal:
         for path, before in self.stamps.items():
             now = _stamp(path)
             if now != before:
-                what = "is no file any more" if now is None else "is not as it was"
+                what = "is no file any more" if now is None else "was changed"
                 raise Tampered(
-                    f"the check changes the files that it is given: {path} {what} after it. Its verdict was not taken, "
-                    "since it may be about another model. Let the check work on a copy: {dir} is a folder of its own"
+                    f"the check changes the files that it is given: {path} {what}. Its verdict was not taken, since it "
+                    "may be about another model. Let the check work on a copy: {dir} is a folder of its own"
                 )
 
 
