@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from runner.candidate import Candidate
+from runner.loading import clean_up
 from runner.model import storage
 from runner.model.ingest import STRUCTURE
 from runner.seal import DIGESTED, Seal, Tampered
@@ -91,6 +92,12 @@ def test_a_candidate_that_is_no_model_has_no_weights(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(b"location\xff" * 9)
     Seal.of(candidate).confirm()
     Seal.of(Candidate(None, tmp_path, 1, "", "", Trial.of([]))).confirm()
+
+
+def test_a_folder_in_place_of_a_large_candidate_is_cleaned_away(tmp_path: Path) -> None:
+    (tmp_path / "store" / "00001.model.onnx" / "deep").mkdir(parents=True)
+    clean_up(tmp_path)
+    assert not (tmp_path / "store").exists()
 
 
 @pytest.mark.parametrize(
