@@ -10,6 +10,7 @@ import errno
 import os
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +27,6 @@ FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """What the system says where nothing more can be written."""
 _WORDS = ("No space left on device", "Disk quota exceeded")
 _PROBE_BYTES = 1 << 16
-_FEWEST_FILES = 16
 # the user's own rule says what a failure is
 _CLAIMED = frozenset({"regex", "listed exit"})
 
@@ -48,15 +48,15 @@ class Room:
     def confirm(self, extra: int = 0, what: str = "") -> None:
         """Raise NoRoom where too little is free; ``extra``: bytes that ``what`` is going to take in the run's folder.
 
-        A quota shows only where something is written, so a little is.
+        A quota, and that no more files can be made, shows only where something is written, so a little is.
         """
         for place in (self.folder, *self.others):
             self._look(place, RESERVE)
         if extra:
             self._look(self.folder, RESERVE + extra, f"; {what} takes at least {_mib(extra)}")
-        for text in (tempfile.gettempdir(), os.curdir):
-            if os.access(text, os.W_OK):
-                self._look(Path(text), LEAST)
+        for place in _of_checks():
+            if os.access(place, os.W_OK):
+                self._look(place, LEAST)
         try:
             with tempfile.TemporaryFile(dir=_there(self.folder), buffering=0) as file:
                 if file.write(bytes(_PROBE_BYTES)) < _PROBE_BYTES:
@@ -94,8 +94,13 @@ class Room:
         if found.f_blocks and free < least:  # some file systems do not say how large they are
             where = "the current folder" if place == Path() else place
             raise self.none(f"only {_mib(free)} is free in {where}, and {_mib(least)} is needed{why}")
-        if found.f_files and found.f_favail < _FEWEST_FILES:
-            raise self.none(f"no more files can be made in {place}: its file system has no inodes left")
+
+
+def _of_checks() -> Iterator[Path]:
+    """Where checks may write."""
+    yield Path(os.curdir)
+    with suppress(OSError):  # none can be written to
+        yield Path(tempfile.gettempdir())
 
 
 def _there(place: Path) -> Path:
