@@ -139,7 +139,8 @@ class Side:
     def _ran(self, reply: Reply) -> Ran:
         if reply.failure is not None:
             failure = reply.failure
-            if failure.type == "MissingFeed":
+            # an error of the worker's own code says nothing about the model either
+            if failure.type == "MissingFeed" or failure.stage in ("untried", "internal"):
                 return Ran(invalid=failure.message, peak_rss_mb=reply.peak_rss_mb, log=reply.log)
             if failure.stage == "setup":
                 raise UsageError(f"{self}: {failure.message}")

@@ -140,7 +140,7 @@ def _error(error: BaseException, stage: str) -> dict[str, Any]:
     if len(message) > _MESSAGE_CHARACTERS:
         message = message[:_MESSAGE_CHARACTERS] + " ..."
     stage = str(getattr(error, "stage", stage))
-    if stage not in ("setup", "load", "build", "infer"):
+    if stage not in ("setup", "load", "build", "infer", "untried"):
         traceback.print_exception(type(error), error, error.__traceback__)
     return {"stage": stage, "type": str(getattr(error, "kind", type(error).__name__)), "message": message}
 
