@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: rtx demo test format lint types check bench clean
+.PHONY: rtx gpu demo test format lint types check bench clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m runner examples/overflow.yaml
@@ -43,6 +43,10 @@ $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
 # TensorRT for RTX, whose builder runs on a CPU, beside the rest: its tests skip without it
 rtx: $(VENV)/.installed-dev
 	$(BIN)/python -m pip install --quiet --editable '.[tensorrt-rtx]'
+
+# all tests that need a GPU, and one table of them; with 2 and one line where there is none
+gpu: $(VENV)/.installed-dev
+	$(BIN)/python -m benchmarks.gpu_tests
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
