@@ -24,10 +24,17 @@ def installations(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str
         yield dict(benches(tmp_path_factory.mktemp("trt"), stack))
 
 
+def releases(fault: Fault) -> tuple[str, ...]:
+    """Where a fault is tried here: everywhere if releases may differ, else on one in turn (the benchmark tries all)."""
+    return (
+        RELEASES if fault.ends == "right" or not isinstance(fault.ends, str) else (RELEASES[FAULTS.index(fault) % 3],)
+    )
+
+
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.what)
 def test_each_fault_ends_as_it_should(installations: dict[str, Bench], fault: Fault) -> None:
-    told = {release: judged(fault, release, bench) for release, bench in installations.items()}
-    assert told == dict.fromkeys(RELEASES, "ok")
+    told = {release: judged(fault, release, installations[release]) for release in releases(fault)}
+    assert told == dict.fromkeys(told, "ok")
 
 
 def asked(made: Installed, folder: Path, op: str = "run", **more: Any) -> Reply:

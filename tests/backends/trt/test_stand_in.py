@@ -59,9 +59,9 @@ print(json.dumps(found))
 PRETENDED = """
 import inspect, json
 import tensorrt_rtx as api
-from stand_in import engine, enums, network
+from stand_in import engine, enums, network, timings
 
-names = {name for part in (engine, enums, network) for name in part.NAMES if hasattr(api, name)}
+names = {name for part in (engine, enums, network, timings) for name in part.NAMES if hasattr(api, name)}
 found = {"numbers": {}}
 for name in sorted(names):
     kind = getattr(api, name)

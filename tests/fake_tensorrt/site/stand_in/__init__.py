@@ -14,7 +14,7 @@ def fill(module: ModuleType, release: str) -> None:
     """Give a module the API of a release: 10, 11 or rtx."""
     enums = importlib.import_module("stand_in.enums")
     enums.choose(release)
-    for name in ("enums", "network", "engine"):
+    for name in ("enums", "timings", "network", "engine"):
         part = importlib.import_module(f"stand_in.{name}")
         vars(module).update({key: value for key, value in vars(part).items() if key in part.NAMES})
     module.__version__ = enums.VERSIONS[release]

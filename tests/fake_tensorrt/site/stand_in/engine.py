@@ -49,6 +49,7 @@ class Runtime:
 class ICudaEngine:
     def __init__(self, logger, header, model):
         self._logger, self._ranges, self._model = logger, header["ranges"], model
+        self._slow = header["slow"]
         graph = model.graph
         self._inputs = {value.name: ITensor(graph, value) for value in fed(graph)}
         self._outputs = {value.name: ITensor(graph, value) for value in graph.output}
@@ -226,7 +227,8 @@ class IExecutionContext:
             pointer = self._addresses[name]
             data = ctypes.string_at(pointer, size) if name in self.engine._host else GPU.read(pointer, size)
             feeds[name] = np.frombuffer(data, dtype).reshape(self._shapes[name])
-        model = _wrong(self.engine._model, argument("wrong"))
+        bad = argument("bad_tactic")
+        model = _wrong(self.engine._model, argument("wrong"), bad if bad in self.engine._slow else "")
         for value in model.graph.input:
             # double was made float
             if value.type.tensor_type.elem_type == onnx.TensorProto.DOUBLE:
@@ -241,9 +243,9 @@ class IExecutionContext:
         return found
 
 
-def _wrong(model, operator):
-    """Return a model in which what an operator makes is off by 1000."""
-    if not operator:
+def _wrong(model, operator, named):
+    """Return a model in which what an operator, or the node of a name, makes is off by 1000."""
+    if not operator and not named:
         return model
     wrong = onnx.ModelProto()
     wrong.CopyFrom(model)
@@ -252,7 +254,7 @@ def _wrong(model, operator):
     wrong.graph.initializer.append(numpy_helper.from_array(np.float32(1000), "off"))
     for node in nodes:
         wrong.graph.node.append(node)
-        if node.op_type == operator:
+        if node.op_type == operator or node.name == (named or None):
             output = node.output[0]
             wrong.graph.node[-1].output[0] = f"{output}_right"
             wrong.graph.node.append(helper.make_node("Add", [f"{output}_right", "off"], [output]))

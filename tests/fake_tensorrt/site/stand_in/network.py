@@ -8,7 +8,7 @@ import json
 import onnx
 from onnx import TensorProto as T
 
-from stand_in import enums
+from stand_in import enums, timings
 from stand_in.faults import note, planted, start
 
 NAMES = [
@@ -21,11 +21,8 @@ NAMES = [
     "IOptimizationProfile",
     "IPluginRegistry",
     "ITensor",
-    "ITimingCache",
     "OnnxParser",
     "ParserError",
-    "TimingCacheKey",
-    "TimingCacheValue",
     "init_libnvinfer_plugins",
 ]
 # its parser makes float of double
@@ -197,37 +194,6 @@ class IOptimizationProfile:
         pass
 
 
-class TimingCacheKey:
-    @staticmethod
-    def parse(text):
-        return text
-
-
-class TimingCacheValue:
-    def __init__(self, arg0, arg1):
-        self.tacticHash, self.timingMSec = arg0, arg1
-
-
-class ITimingCache:
-    def __init__(self, data):
-        self.data = bytes(data)
-
-    def combine(self, input_cache, ignore_mismatch):
-        return True
-
-    def queryKeys(self):
-        return []
-
-    def query(self, key):
-        return TimingCacheValue((1 << 64) - 1, float("nan"))
-
-    def update(self, key, value):
-        return False
-
-    def serialize(self):
-        return IHostMemory(self.data or b"timings")
-
-
 class IBuilderConfig:
     def __init__(self, logger):
         self._logger, self._cache = logger, None
@@ -260,10 +226,10 @@ class IBuilderConfig:
     def create_timing_cache(self, serialized_timing_cache):
         if bytes(serialized_timing_cache) and planted("cache_unreadable"):
             return None
-        return ITimingCache(serialized_timing_cache)
+        return timings.ITimingCache(serialized_timing_cache)
 
     def set_timing_cache(self, cache, ignore_mismatch):
-        if planted("cache") or (cache.data and planted("cache_of_another_gpu")):
+        if planted("cache") or (cache.entries and planted("cache_of_another_gpu")):
             say(self._logger, 3, "API Usage Error", "the timing cache was made on another device")
             return False
         self._cache = cache
@@ -311,5 +277,13 @@ class Builder:
         if fp16 is not None and network.flags & 1 << strong and config.get_flag(fp16):
             say(self._logger, 3, "API Usage Error", "kFP16 is set, and the network is strongly typed")
             return None
-        header = {"release": enums.release, "ranges": config.profiles[0].ranges if config.profiles else {}}
+        editable = config.get_flag(enums.BuilderFlag.EDITABLE_TIMING_CACHE)
+        slow = timings.choose(network, config, self._logger) if editable else []
+        if slow is None:
+            return None
+        header = {
+            "release": enums.release,
+            "slow": slow,
+            "ranges": config.profiles[0].ranges if config.profiles else {},
+        }
         return IHostMemory(json.dumps(header).encode() + b"\0" + network.model.SerializeToString())
