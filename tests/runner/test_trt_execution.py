@@ -83,3 +83,12 @@ def test_a_flag_of_weak_typing_says_the_way_out(tmp_path: Path) -> None:
     done = run(tmp_path, install(tmp_path, "10"), "target.flags=[FP16]")
     assert done.code == 2, done.output
     assert "strategy=precision" in done.output and "strongly_typed=false" in done.output
+
+
+def test_an_error_that_stays_condemns_no_other_model(tmp_path: Path) -> None:
+    made = install(tmp_path, "10")
+    made.plant("illegal_in:Softplus")
+    done = run(tmp_path, made, "checker=runs")
+    assert done.code == 0, done.output
+    assert done.result["culprits"] == ["culprit"]
+    assert done.result["signature"]["kind"] == "error cudaErrorIllegalAddress"
