@@ -71,7 +71,17 @@ def account(
         tried=ending.done.note if ending.done else "",
         fused=fused(ending, judge),
         cause=cause_of(ending, judge),
+        evidence=evidence(ending),
     )
+
+
+def evidence(ending: Ending) -> Mapping[str, Any]:
+    """Return what the check measured when it saw the answer fail, as handed over or else before."""
+    standing = ending.standing
+    if standing is None:
+        return {}
+    verdicts = (standing.judge.journal.get(standing.trial, attempt) for attempt in (HANDED_OVER, 0))
+    return next((one.metrics for one in verdicts if one and one.outcome is Outcome.FAIL), {})
 
 
 def cause_of(ending: Ending, judge: Judge) -> dict[str, Any] | None:

@@ -172,7 +172,7 @@ def _reduce(job: Job) -> Summary:
 
         def conclude(ending: Ending, folder: Path) -> Summary:
             summary = told(ending, session.doubt, folder)
-            write_bundle(job.settings, folder, summary, job.tools.cwd, job.command, files_of(ending))
+            write_bundle(job.settings, folder, summary, job.tools.cwd, job.command, files_of(ending), job.pool)
             return summary
 
         doubt = session.doubt
@@ -181,7 +181,7 @@ def _reduce(job: Job) -> Summary:
             journal = partial(job.journals.further, judge.journal)
             rest = Further(session, handed, subject, partial(_ended, session), conclude, journal).find(ending)
             summary = with_rest(told(ending, doubt), summary, rest)
-        write_bundle(job.settings, job.folder, summary, job.tools.cwd, job.command, files_of(ending))
+        write_bundle(job.settings, job.folder, summary, job.tools.cwd, job.command, files_of(ending), job.pool)
     return summary
 
 

@@ -43,6 +43,7 @@ class Summary:
     ``answers``: all of them, where several were wanted and found. ``cause``: what was shown of it, by
     experiment.
     ``suspects``: tactics of bad builds only. ``unresolved``: how often a verdict is not known, by reason.
+    ``evidence``: what the check measured on what is handed over; not in result.json.
     """
 
     status: str
@@ -77,3 +78,4 @@ class Summary:
     answers: tuple[Summary, ...] = ()
     cause: Mapping[str, Any] | None = None
     unresolved: Mapping[str, int] = field(default_factory=dict)
+    evidence: Mapping[str, Any] = field(default_factory=dict)

@@ -36,6 +36,7 @@ OPERATIONS = {
     "build": ("runner.backends.trt.build:build", "internal"),
     "tactics_support": ("runner.backends.tactics:tactics_support", "internal"),
     "versions": ("runner.backends.versions:versions", "internal"),
+    "round": ("runner.backends.rounding:write", "setup"),
     "user_check": ("runner.backends.user:user_check", "check"),
     "user_inputs": ("runner.backends.user:user_inputs", "inputs"),
     "ingest": ("runner.model.ingest:ingest", "ingest"),

@@ -13,7 +13,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from runner.report.repro import Facts, Runtime, facts_of, write_repro
+from runner.report.facts import Facts, Runtime, facts_of
+from runner.report.repro import write_repro
 from runner.report.summary import Summary
 from runner.schema.backend import OnnxReferenceBackend, OnnxRuntimeBackend, Optimization
 from runner.schema.checker import AutoChecker, CommandChecker, CompareChecker, FiniteChecker, Golden, PythonChecker
