@@ -63,6 +63,8 @@ from strategies.trial import Trial
 log = logging.getLogger(__name__)
 
 INTERRUPTED = 130
+BEST = "interrupted; "
+"""How the message of a session begins that somebody stopped."""
 NON_FINITE = (
     "; the reference's outputs hold NaN or Inf as well, and checker=auto lets the same ones pass: "
     "checker=finite takes any for a failure"
@@ -160,7 +162,7 @@ def _reduce(job: Job) -> Summary:
         )
         ending = _ended(session, lambda: _question(job, session, judge, loaded))
         loaded = replace(loaded, warnings=(*loaded.warnings, *opening.warnings))
-        if ending.status == "interrupted":
+        if ending.status == "interrupted" or (ending.status == UsageError.status and ending.standing):
             ending = replace(ending, message=f"{ending.message}; go on with resume={job.folder}")
             if ending.standing:
                 handed.write(ending.standing.judge.subject, ending.standing.trial, REDUCED)
@@ -237,6 +239,11 @@ def _ended(session: Session, question: Callable[[], E]) -> E | Ending:
     """Turn what stops a session into an ending of it, so that what was found is still reported."""
     try:
         return question()
+    except UsageError as error:
+        # of what the search has found so far nothing is lost: it stands as where somebody stops it
+        best = session.interrupted(error.exit_code)
+        said = f"{error}\n{best.message.removeprefix(BEST)}" if best.standing else str(error)
+        return replace(best, status=error.status, message=said)
     except WinnowError as error:
         return Ending(error.status, error.exit_code, str(error))
     except KeyboardInterrupt as error:  # a termination says its own exit code

@@ -48,6 +48,11 @@ def note(folder: Path, python: str | None) -> None:
     for number, answer in enumerate(answers(folder)):
         started = time.perf_counter()
         shown = unpacked(answer, folder.parent / f".unpacked_{time.monotonic_ns()}_{number}", python or sys.executable)
-        line = {"test": test, "code": shown.code, "seconds": round(time.perf_counter() - started, 2), "text": shown.text}
+        line = {
+            "test": test,
+            "code": shown.code,
+            "seconds": round(time.perf_counter() - started, 2),
+            "text": shown.text,
+        }
         with Path(table).open("a") as file:
             file.write(json.dumps(line) + "\n")

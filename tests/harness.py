@@ -50,7 +50,9 @@ def winnow(*overrides: str, folder: Path, cwd: Path | None = None, timeout: floa
         timeout=timeout,
         check=False,
     )
-    bundles.note(folder, next((word.partition("=")[2] for word in overrides if word.startswith("target.python=")), None))
+    bundles.note(
+        folder, next((word.partition("=")[2] for word in overrides if word.startswith("target.python=")), None)
+    )
     return Run(done.returncode, folder, done.stdout)
 
 

@@ -16,7 +16,7 @@ from onnx import GraphProto, TensorProto
 from runner.checkers.rules import rules_of
 from runner.report.atomic import write_text
 from runner.report.facts import Facts, Runtime, threshold_of
-from runner.report.script import compose, named
+from runner.report.script import compose
 from runner.report.summary import Summary
 from runner.schema.checker import (
     AutoChecker,
@@ -68,14 +68,13 @@ def write_repro(folder: Path, summary: Summary, facts: Facts) -> Path:
     flags |= {"weights"} if weights and "place" in flags else set()
     target = _side(facts.target, facts.rounded if facts.target.rounding != "off" else facts.model, types, flags)
     checker, rules = facts.settings, rules_of(facts.settings)
-    found = named(*_packages(judge, flags))
     constants: dict[str, Any] = {
         "STAGE": stage,
         "KIND": kind,
         "DETAIL": signature.get("detail", ""),
         "NODES": _few(summary.culprits),
         "VERSIONS": dict(summary.versions),
-        "PACKAGES": found,
+        "PACKAGES": _packages(judge, flags),
         "MODEL": facts.model,
         "DATA": list(facts.data),
         "TARGET": target,
@@ -93,9 +92,8 @@ def write_repro(folder: Path, summary: Summary, facts: Facts) -> Path:
         "np": "import numpy as np",
         "onnx": "import onnx",
         "ReferenceEvaluator": "from onnx.reference import ReferenceEvaluator",
-        "onnxruntime": 'os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")\n    import onnxruntime',
+        "onnxruntime": 'os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")\nimport onnxruntime',
     }
-    flags |= {"packages"} if found else set()
     flags |= {"timeout"} if checker.timeout else set()
     flags |= {"memory"} if checker.memory_mb else set()
     template = "".join(path.read_text(encoding="utf-8") for path in _TEMPLATES)
@@ -166,13 +164,12 @@ def _side(side: Runtime, model: str, types: Mapping[str, int], flags: set[str]) 
 def _packages(judge: str, flags: set[str]) -> list[str]:
     """Return the packages whose versions the script shows."""
     values = judge in ("error", "dies", "finite", "compare", "shapes", "python") or "samples" in flags
-    return [*(["np", "onnx"] if values else []), *(["onnxruntime"] if "onnxruntime" in flags else [])]
+    return [*(["numpy", "onnx"] if values else []), *(["onnxruntime"] if "onnxruntime" in flags else [])]
 
 
 def _needs(judge: str, flags: set[str], facts: Facts) -> str:
     """Say what has to be there."""
-    shown = {"np": "numpy"}
-    packages = [shown.get(name, name) for name in _packages(judge, flags)]
+    packages = _packages(judge, flags)
     packages += ["tensorrt (or tensorrt_rtx)"] if "tensorrt" in flags else []
     packages += ["cuda-python, and a GPU"] if "tensorrt" in flags and "builds" not in flags else []
     more = f", and {', '.join(packages)}" if packages else ""

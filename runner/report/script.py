@@ -1,8 +1,9 @@
 """A script made of a template: only the lines that are asked for, and only the functions that these reach.
 
 A template is Python source. A line that ends in ``#? a b&!c`` stays if one of its conditions holds (a flag ``a``; or
-``b`` without ``c``); a line that is nothing but such a mark begins a block, which a bare ``#?`` ends. What is left is
-read as Python, and of its definitions those stay that ``main`` needs: a person who reads the script sees nothing else.
+``b`` without ``c``); a line that is nothing but such a mark begins a block, which a bare ``#?`` ends (blocks nest).
+What is left is read as Python, and of its definitions those stay that ``main`` needs: a person who reads the script
+sees nothing else.
 """
 
 from __future__ import annotations
@@ -48,13 +49,17 @@ def compose(template: str, flags: Collection[str], constants: Mapping[str, Any],
     chosen = "\n".join(selected(template, flags))
     definitions = dict(_definitions(chosen))
     used = _reached("main", definitions)
-    modules = [name for name in _STANDARD if name in used | {"sys", "os"}]
+    packages = [statement for name, statement in imports.items() if name in used]
+    modules = [name for name in _STANDARD if name in used | {"sys", *(["os"] if packages else [])}]
     lines = [f"import {name}" for name in modules]
     lines += ["from pathlib import Path"] if "Path" in used else []
-    packages = [statement for name, statement in imports.items() if name in used]
     if packages:
-        lines += ["", "try:", *(f"    {statement}" for statement in packages)]
-        lines += ["except Exception as error:", '    print("cannot tell:", ascii(str(error)))', "    sys.exit(2)"]
+        # in a child, which a library that is broken may take down
+        inside = ['    if sys.argv[1:2] == ["--judge"]:'] if "inside" in flags else []
+        indent = "        " if inside else "    "
+        lines += ["", "try:", *inside, *(f"{indent}{line}" for text in packages for line in text.splitlines())]
+        lines += ["except Exception as error:", '    print("cannot tell:", ascii(str(error)))']
+        lines += [f"    sys.exit({82 if inside else 2})"]
     lines += ["", *(f"{name} = {literal(value)}" for name, value in constants.items() if name in used)]
     lines += ["HERE = Path(__file__).resolve().parent"] if "HERE" in used else []
     lines += ["SHOWS, GONE, CANNOT_TELL = 1, 0, 2"]
@@ -64,17 +69,19 @@ def compose(template: str, flags: Collection[str], constants: Mapping[str, Any],
 
 def selected(template: str, flags: Collection[str]) -> Iterator[str]:
     """Yield the lines whose conditions hold, without their marks."""
-    kept = True
+    blocks: list[bool] = []
     for line in template.splitlines():
         match = _MARK.match(line)
         if match is None:
-            if kept:
+            if all(blocks):
                 yield line
         elif match["line"].strip():
-            if kept and _holds(match["conditions"], flags):
+            if all(blocks) and _holds(match["conditions"], flags):
                 yield match["line"]
+        elif match["conditions"].strip():
+            blocks.append(_holds(match["conditions"], flags))
         else:
-            kept = not match["conditions"].strip() or _holds(match["conditions"], flags)
+            blocks.pop()
 
 
 def _holds(conditions: str, flags: Collection[str]) -> bool:
@@ -120,28 +127,13 @@ class _Endless(float):
         return f'float("{float.__repr__(self)}")'
 
 
-class _Name(str):
-    """A name in a literal."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return str(self)
-
-
 def literal(value: Any) -> str:
     """Return Python source of plain values. ``repr`` escapes whatever could end a string or hide in it."""
     return pprint.pformat(_plain(value), width=_WIDTH, sort_dicts=False)
 
 
-def named(*names: str) -> list[str]:
-    """Return a list of names, which a literal shows as such."""
-    assert all(name.isidentifier() for name in names)
-    return [_Name(name) for name in names]
-
-
 def _plain(value: Any) -> Any:
-    if isinstance(value, (_Name, bytes)):
+    if isinstance(value, bytes):
         return value
     if isinstance(value, Enum):
         return _plain(value.value)

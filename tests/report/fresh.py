@@ -30,7 +30,7 @@ def environment(folder: Path, packages: Iterable[str]) -> Path:
         for file in found.files or ():
             top = file.parts[0]
             if top != ".." and not (site / top).exists():
-                os.symlink(Path(str(found.locate_file(top))).resolve(), site / top)
+                (site / top).symlink_to(Path(str(found.locate_file(top))).resolve())
     return folder / "bin" / "python"
 
 
