@@ -24,6 +24,12 @@ from runner.cli.terminal import say
 from runner.launcher import earlier
 from runner.launcher.ledger import NAME as LEDGER
 from runner.launcher.ledger import read_ledger, words
+from runner.listing import listed
+from runner.report.markup import code, cut, text
+
+_MOST_NAMES = 20
+_LONGEST_CELL = 1000
+_LONGEST_MESSAGE = 4000
 
 NOTHING: Mapping[Path, int] = MappingProxyType({})
 
@@ -143,7 +149,8 @@ def _shared(table: Sequence[Row]) -> tuple[str, ...]:
 
 def _cells(row: Row, shared: tuple[str, ...]) -> tuple[str, ...]:
     own = " ".join(override for override in row.overrides if override not in shared)
-    values = (row.exit_code, row.before, row.after, ", ".join(row.culprits), row.checks)
+    culprits = listed([_one_line(name) for name in row.culprits], _MOST_NAMES)
+    values = (row.exit_code, row.before, row.after, culprits, row.checks)
     seconds = "" if row.seconds is None else f"{row.seconds:.1f}"
     return (row.job, own, row.status, *("" if value is None else str(value) for value in values), seconds)
 
@@ -157,15 +164,23 @@ def markdown(table: Sequence[Row]) -> str:
 
 
 def _below(table: Sequence[Row], shared: tuple[str, ...]) -> list[str]:
-    lines = ["", f"All jobs: `{' '.join(shared)}`"] if shared else []
+    lines = ["", f"All jobs: {code(cut(' '.join(shared), _LONGEST_CELL))}"] if shared else []
     troubled = [
-        f"- job {row.job}: {' '.join(row.message.split())}" for row in table if not row.ended_well and row.message
+        f"- job {row.job}: {text(cut(row.message, _LONGEST_MESSAGE))}"
+        for row in table
+        if not row.ended_well and row.message
     ]
     return [*lines, *(["", *troubled] if troubled else [])]
 
 
 def _escape(cell: str) -> str:
-    return cell.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
+    """Return a cell as it is, or else as a span or as text in which nothing is markup."""
+    cell = cut(cell, _LONGEST_CELL)
+    return cell if text(cell) == cell else code(cell)
+
+
+def _one_line(name: str) -> str:
+    return name.replace("\n", "\\n")
 
 
 def show(table: Sequence[Row]) -> None:

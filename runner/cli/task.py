@@ -20,15 +20,17 @@ from runner.cli.folder import FolderTakenError, holding, standing_in
 from runner.cli.given import check_given
 from runner.cli.paths import rooted
 from runner.cli.signals import Terminated, terminable
-from runner.cli.terminal import say
+from runner.cli.terminal import printable, say
 from runner.errors import UsageError, WinnowError
 from runner.launcher import earlier
 from runner.launcher.inputs import fingerprint
+from runner.listing import listed
 from runner.report.summary import Summary
 from runner.schema.register import register
 from runner.schema.root import Settings
 
 _log = logging.getLogger("winnow")
+_MOST_NAMES = 20
 
 
 @dataclass(frozen=True)
@@ -135,7 +137,8 @@ def _write_traceback(error: BaseException, folder: Path) -> Path:
     )
     try:
         with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s").format(record) + "\n")
+            text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s").format(record)
+            file.write(printable(text) + "\n")
     except OSError:
         pass  # a full disk must not hide the error itself
     return path
@@ -157,7 +160,8 @@ def _say(summary: Summary, folder: Path, job: int | None, *, refused: bool = Fal
     ``refused``: the result in the folder is an earlier run's.
     """
     number = f"#{job} " if job is not None else ""
-    answer = ", ".join(summary.culprits) if summary.status == "found" else ""
+    answer = listed([name.replace("\n", "\\n") for name in summary.culprits], _MOST_NAMES)
+    answer = answer if summary.status == "found" else ""
     nodes = f" ({summary.nodes_after} of {summary.nodes_before} nodes)" if summary.nodes_after is not None else ""
     resumable = summary.exit_code in {130, 143} and "resume=" not in summary.message
     onward = f"to go on: the same command with resume={folder}" if resumable else ""
@@ -166,6 +170,7 @@ def _say(summary: Summary, folder: Path, job: int | None, *, refused: bool = Fal
     names = ("REPORT.md", "result.json") if summary.exit_code != UsageError.exit_code else ("result.json",)
     report = next((path for name in names if (path := folder / name).exists()), folder)
     line = f"{number}{summary.status}: {what}" if what else f"{number}{summary.status}"
+    line = line.replace("\n", "\n  ")  # no line of a message passes for the last word
     if refused:
         say(line, error=True)
         return
