@@ -20,6 +20,8 @@ from runner.schema.root import Settings
 from tests.harness import by_command, check_script, winnow
 from tests.runner.test_breadth import model_of, node, value
 
+REPORTS = ("REPORT.md", "repro.py", "replay.yaml")
+
 
 def chain(path: Path) -> None:
     nodes = [
@@ -29,14 +31,18 @@ def chain(path: Path) -> None:
 
 
 def test_a_report_that_cannot_be_written_loses_no_answer(tmp_path: Path) -> None:
-    """Where a file should go lies a folder: the rest is written, and the answer stands."""
+    """Where a file should go the check makes a folder: the rest is written, and the answer stands."""
     chain(tmp_path / "model.onnx")
-    check = by_command(check_script(tmp_path, "sys.exit(int('n7' in nodes))"))
-    for name in ("REPORT.md", "repro.py", "replay.yaml"):
-        (tmp_path / "run" / name / "in the way").mkdir(parents=True)
+    body = (
+        "import os\n"
+        f"for name in {REPORTS}:\n"
+        f"    os.makedirs(os.path.join({str(tmp_path / 'run')!r}, name, 'x'), exist_ok=True)\n"
+        "sys.exit(int('n7' in nodes))"
+    )
+    check = by_command(check_script(tmp_path, body))
     run = winnow(f"model={tmp_path / 'model.onnx'}", *check, folder=tmp_path / "run")
     assert (run.code, run.result["culprits"]) == (0, ["n7"]), run.output
-    for name in ("REPORT.md", "repro.py", "replay.yaml"):
+    for name in REPORTS:
         assert f"{name} could not be written: IsADirectoryError" in run.output
         assert any(warning.startswith(f"{name} could not be written") for warning in run.result["warnings"])
     assert len(run.model().graph.node) == 1
