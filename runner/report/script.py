@@ -38,6 +38,11 @@ _STANDARD = [
     "zipfile",
 ]
 _WIDTH = 116
+_END = """if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except Exception as error:  # the exit status of a traceback is that of a failure which shows
+        sys.exit(say(CANNOT_TELL, repr(error)))"""
 
 
 def compose(template: str, flags: Collection[str], constants: Mapping[str, Any], imports: Mapping[str, str]) -> str:
@@ -64,7 +69,9 @@ def compose(template: str, flags: Collection[str], constants: Mapping[str, Any],
     lines += ["HERE = Path(__file__).resolve().parent"] if "HERE" in used else []
     lines += ["SHOWS, GONE, CANNOT_TELL = 1, 0, 2"]
     body = [text for name, (text, _) in definitions.items() if name in used]
-    return "\n\n\n".join(["\n".join(lines), *body, 'if __name__ == "__main__":\n    sys.exit(main())']) + "\n"
+    # a table names functions: it comes after all of them
+    body.sort(key=lambda text: not text.startswith(("def ", "class ", "@")))
+    return "\n\n\n".join(["\n".join(lines), *body, _END]) + "\n"
 
 
 def selected(template: str, flags: Collection[str]) -> Iterator[str]:

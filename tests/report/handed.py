@@ -26,7 +26,15 @@ from runner.report.facts import facts_of
 from runner.report.repro import write_repro
 from runner.report.summary import Summary
 from runner.schema import checker as checkers
-from runner.schema.backend import BackendSettings, OnnxReferenceBackend, OnnxRuntimeBackend, Optimization, Rounding
+from runner.schema.backend import (
+    BackendSettings,
+    Flavour,
+    OnnxReferenceBackend,
+    OnnxRuntimeBackend,
+    Optimization,
+    Rounding,
+    TensorRtBackend,
+)
 from runner.schema.root import Settings
 from tests.report.fresh import Shown, environment, show
 
@@ -56,6 +64,7 @@ class Case:
     reference: BackendSettings = REFERENCE
     nodes: Sequence[NodeProto] = ()
     inputs: Values = field(default_factory=lambda: {"x": np.array([-1.0, 4.0], np.float32)})
+    shapes: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     expected: Values = field(default_factory=dict)
     evidence: Values = field(default_factory=dict)
     check: str = ""
@@ -64,7 +73,7 @@ class Case:
     def write(self, folder: Path) -> Path:
         """Write the bundle; return its repro.py."""
         nodes = list(self.nodes) or [helper.make_node("Log", ["x"], ["y"], name="n")]
-        save(folder / "reduced.onnx", nodes, self.inputs)
+        save(folder / "reduced.onnx", nodes, self.inputs, self.shapes)
         data = folder / "test_data_set_0"
         data.mkdir()
         for stem, values in (("input", self.inputs), ("output", self.expected)):
@@ -89,13 +98,14 @@ class Case:
         return path
 
 
-def save(path: Path, nodes: Sequence[NodeProto], inputs: Values) -> None:
-    """Write a model whose outputs are what no node reads."""
+def save(path: Path, nodes: Sequence[NodeProto], inputs: Values, shapes: Mapping[str, Sequence[Any]]) -> None:
+    """Write a model whose outputs are what no node reads; an input without a shape has that of its value."""
     read = {name for node in nodes for name in node.input}
     made = [name for node in nodes for name in node.output if name not in read]
     kinds = {name: helper.np_dtype_to_tensor_dtype(np.asarray(value).dtype) for name, value in inputs.items()}
     first = next(iter(kinds.values()), TensorProto.FLOAT)
-    declared = [helper.make_tensor_value_info(name, kind, None) for name, kind in kinds.items()]
+    dims = {name: list(np.asarray(value).shape) for name, value in inputs.items()} | dict(shapes)
+    declared = [helper.make_tensor_value_info(name, kinds.get(name, first), dims[name]) for name in dims]
     outputs = [helper.make_tensor_value_info(name, first, None) for name in made]
     graph = helper.make_graph(list(nodes), "g", declared, outputs)
     imports = [helper.make_opsetid("", 19), helper.make_opsetid("odd", 1)]
@@ -154,7 +164,7 @@ def script(**rules: Any) -> checkers.CommandChecker:
 
 def cases(tools: Path) -> list[Case]:
     """Return all cases; ``tools``: a folder for libraries that they load."""
-    return [*values_cases(), *error_cases(), *end_cases(tools), *command_cases(), *python_cases()]
+    return [*values_cases(), *error_cases(), *end_cases(tools), *build_cases(), *command_cases(), *python_cases()]
 
 
 def values_cases() -> list[Case]:
@@ -271,6 +281,57 @@ def end_cases(tools: Path) -> list[Case]:
     return [
         Case(f"runs, {name}", code, checker, ("infer", kind), target=target, **ok)  # type: ignore[arg-type]
         for name, code, checker, kind, target in told
+    ]
+
+
+RTX = ("numpy", "onnx", "onnxruntime-ep-nv-tensorrt-rtx-cu13", "tensorrt-rtx-cu13-bindings")
+
+
+def build_cases() -> list[Case]:
+    """TensorRT for RTX builds, which needs no GPU."""
+    builds = checkers.BuildsChecker(timeout=60.0)
+
+    def backend(**given: Any) -> TensorRtBackend:
+        return TensorRtBackend(flavour=Flavour.tensorrt_rtx, compute_capabilities=["SM86"], **given)
+
+    def top(k: int) -> dict[str, Any]:
+        nodes = [constant("k", np.array([k])), helper.make_node("TopK", ["x", "k"], ["y", "i"], name="n")]
+        return {"nodes": nodes, "inputs": {"x": np.zeros((1, 10000), np.float32)}}
+
+    def constant(name: str, value: Any) -> NodeProto:
+        return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(value))
+
+    said = "error 4: K exceeds the maximum value allowed"
+    reshape = [constant("w", np.ones(4, np.float32)), helper.make_node("MatMul", ["w", "x"], ["y"], name="n")]
+    parse = {"nodes": reshape, "inputs": {"x": np.zeros((2, 4, 8), np.float32)}}
+    volume = ("load", "error INVALID_NODE MatMul: reshape changes volume", "reshape changes volume")
+    pool = [helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[1, 1], strides=[2, 2], ceil_mode=1, name="n")]
+    image = {"nodes": pool, "inputs": {"x": np.zeros((1, 1, 56, 56), np.float32)}}
+    relu = {"nodes": [helper.make_node("Relu", ["x"], ["y"], name="n")], "inputs": {}, "shapes": {"x": ["n", 3]}}
+    ranges = {"x": {"min": [1, 3], "opt": [2, 3], "max": [4, 3]}}
+    build, shape = ("build", said, ""), ("compare", "shape")
+    good, odd = np.zeros((1, 1, 28, 28), np.float32), np.zeros((1, 1, 29, 29), np.float32)
+    none = without("test_data_set_0/output_0.pb")
+    rows: list[tuple[str, int, tuple[str, ...], dict[str, Any]]] = [
+        ("a build fails", SHOWS, build, top(5000)),
+        ("a build that no longer fails", GONE, build, top(5)),
+        ("another build failure", CANNOT_TELL, ("build", "error 10: no runners for a node", ""), top(5000)),
+        ("a parser fails", SHOWS, volume, parse),
+        ("a parser that no longer fails", GONE, volume, top(5)),
+        ("a parser fails in place of a build", CANNOT_TELL, build, parse),
+        ("a wrong shape", SHOWS, shape, {**image, "expected": {"y": good}}),
+        ("the right shape", GONE, shape, {**image, "expected": {"y": odd}}),
+        ("no good shape is known", CANNOT_TELL, shape, {**image, "expected": {"y": odd}, "spoil": none}),
+        ("ranges that were given", GONE, build, {**relu, "target": backend(profiles=ranges)}),
+        ("ranges that nobody gave", CANNOT_TELL, build, relu),
+        ("a plugin that is not here", CANNOT_TELL, build, {**top(5), "target": backend(plugins=["none.so"])}),
+        ("a flag that it does not have", CANNOT_TELL, build, {**top(5), "target": backend(flags=["FP17"])}),
+        ("TensorRT is not here", CANNOT_TELL, build, {**top(5000), "packages": EVALUATOR}),
+        ("a run needs a GPU", CANNOT_TELL, ("infer", "nan"), {**top(5), "checker": checkers.FiniteChecker()}),
+    ]
+    plain = {"packages": RTX, "target": backend(), "checker": builds}
+    return [
+        Case(name=f"builds, {name}", code=code, found=found, **{**plain, **given}) for name, code, found, given in rows
     ]
 
 

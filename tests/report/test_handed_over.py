@@ -26,10 +26,15 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Fresh:
         handed.end_cases,
         lambda _: handed.command_cases(),
         lambda _: handed.python_cases(),
+        lambda _: handed.build_cases(),
     ],
-    ids=["values", "errors", "ends", "commands", "functions"],
+    ids=["values", "errors", "ends", "commands", "functions", "builds"],
 )
-def test_each_case_is_told_right(group: Callable[[Path], list[Case]], fresh: Fresh, tmp_path: Path) -> None:
+def test_each_case_is_told_right(
+    group: Callable[[Path], list[Case]], fresh: Fresh, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    if request.node.callspec.id == "builds":
+        request.getfixturevalue("rtx_python")
     rows = [(case, fresh.said(case, tmp_path / str(number))) for number, case in enumerate(group(tmp_path))]
     wrong = [(case, said) for case, said in rows if said.code != case.code]
     assert not wrong, handed.table([(case, said.code) for case, said in rows]) + "".join(said.text for _, said in wrong)
