@@ -36,6 +36,7 @@ from runner.schema.backend import (
     TensorRtBackend,
 )
 from runner.schema.root import Settings
+from tests.report import stub_tensorrt
 from tests.report.fresh import Shown, environment, show
 
 SHOWS, GONE, CANNOT_TELL = 1, 0, 2
@@ -335,6 +336,47 @@ def build_cases() -> list[Case]:
     ]
 
 
+def engine_cases() -> list[tuple[str, Case]]:
+    """An engine that runs, on a stand-in for TensorRT and CUDA: no GPU has run this. With what it is told to do."""
+    good = {"x": np.array([1.0, 4.0], np.float32)}
+    right = {"y": np.log(good["x"])}
+    engine = TensorRtBackend(flavour=Flavour.tensorrt, flags=["TF32"], runs=3)
+    nan, mismatch, runs = ("infer", "nan"), ("compare", "mismatch"), checkers.RunsChecker()
+    ahead, finite, auto = (
+        checkers.CompareChecker(golden=checkers.Golden.ahead),
+        checkers.FiniteChecker(),
+        checkers.AutoChecker(),
+    )
+    unstable, boo = ("infer", "error UnstableExecution"), ("infer", "error 1: boo", "boo")
+    sticky = ("infer", "error cudaErrorIllegalAddress")
+    rows: list[tuple[str, str, int, checkers.CheckerSettings, tuple[str, ...], dict[str, Any]]] = [
+        ("NaN", "", SHOWS, finite, nan, {}),
+        ("NaN, auto", "", SHOWS, auto, nan, {}),
+        ("NaN, no longer", "", GONE, finite, nan, {"inputs": good}),
+        ("a mismatch", "", SHOWS, ahead, mismatch, {"inputs": good, "expected": {"y": right["y"] + 1}}),
+        ("a mismatch with the evaluator", "", GONE, checkers.CompareChecker(), mismatch, {"inputs": good}),
+        ("alike", "", GONE, ahead, mismatch, {"inputs": good, "expected": right}),
+        ("executions that differ", "unstable", SHOWS, runs, unstable, {}),
+        ("executions that are alike", "", GONE, runs, unstable, {}),
+        ("an execution fails", "execute", SHOWS, runs, boo, {}),
+        ("a sticky error", "sticky", SHOWS, runs, sticky, {}),
+        ("another error", "memory", CANNOT_TELL, runs, sticky, {}),
+        ("a build fails", "build", SHOWS, runs, ("build", "error 4: no way", "no way"), {}),
+        ("a build fails in place of a run", "build", CANNOT_TELL, finite, nan, {}),
+        ("no GPU", "no gpu", CANNOT_TELL, finite, nan, {}),
+        ("a shape is refused", "refuses", CANNOT_TELL, finite, nan, {}),
+        ("a shape depends on data", "dynamic", CANNOT_TELL, finite, nan, {}),
+        ("an output on the host", "host", CANNOT_TELL, finite, nan, {}),
+        ("a flag that it does not have", "", CANNOT_TELL, finite, nan,
+         {"target": TensorRtBackend(flavour=Flavour.tensorrt, flags=["FP8"])}),
+    ]  # fmt: skip
+    plain = {"packages": EVALUATOR, "target": engine}
+    return [
+        (told, Case(name=f"engine, {name}", code=code, checker=checker, found=found, **{**plain, **given}))
+        for name, told, code, checker, found, given in rows
+    ]
+
+
 def command_cases() -> list[Case]:
     """A command judges."""
     one, raising = ("check", "exit 1"), ("check", "exit 1", "", "ValueError at check.py:1")
@@ -439,7 +481,17 @@ class Fresh:
             self._made[wanted] = environment(self._folder / f"python_{len(self._made)}", wanted)
         return self._made[wanted]
 
-    def said(self, case: Case, folder: Path) -> Shown:
-        """Write a case's bundle and run its repro.py with no more than it says that it needs."""
+    def said(self, case: Case, folder: Path, stub: str | None = None) -> Shown:
+        """Write a case's bundle and run its repro.py with no more than it says that it needs.
+
+        ``stub``: what the stand-in for TensorRT is told to do; None: there is none.
+        """
         folder.mkdir(parents=True)
-        return show(self.python(case.packages), case.write(folder))
+        if stub is None:
+            return show(self.python(case.packages), case.write(folder))
+        wanted = (*case.packages, "a stand-in for TensorRT")
+        known = wanted in self._made
+        python = self.python(wanted)
+        if not known:
+            stub_tensorrt.install(python)
+        return show(python, case.write(folder), {"STUB": stub})

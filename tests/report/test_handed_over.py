@@ -43,6 +43,14 @@ def test_each_case_is_told_right(
             assert "cannot tell: " in said.text
 
 
+def test_an_engine_that_runs_is_told_right(fresh: Fresh, tmp_path: Path) -> None:
+    """On a stand-in: no GPU has run this."""
+    cases = enumerate(handed.engine_cases())
+    rows = [(case, fresh.said(case, tmp_path / str(number), stub)) for number, (stub, case) in cases]
+    wrong = [said.text for case, said in rows if said.code != case.code]
+    assert not wrong, handed.table([(case, said.code) for case, said in rows]) + "".join(wrong)
+
+
 def test_a_script_holds_what_its_failure_needs_and_no_more(tmp_path: Path) -> None:
     """Also nothing that is not there: a name that nobody defines would show only where its line is reached."""
     for number, case in enumerate([*handed.values_cases(), *handed.command_cases(), *handed.python_cases()]):
@@ -59,6 +67,7 @@ def test_a_script_holds_what_its_failure_needs_and_no_more(tmp_path: Path) -> No
         "ruff",
         "check",
         "--isolated",
+        "--target-version=py38",
         "--select=F,E9",
         "--no-cache",
         *map(str, tmp_path.glob("*/repro.py")),
