@@ -12,7 +12,7 @@ from runner.handover import MIN_GOOD, MIXED, REDUCED
 from runner.model import scopes, storage
 
 _NUMBERED = ("answers/*", "test_data_set_*")
-_FILES = ("repro.py", "layers.json", "layers.svg", "curve.svg")
+_FILES = ("repro.py", "rounded.onnx", "layers.json", "layers.svg", "curve.svg")
 
 
 def drop(folder: Path, used: Collection[Path]) -> None:

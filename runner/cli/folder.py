@@ -16,7 +16,7 @@ _PASSING = ("inputs", "values", "target")
 #: what a job leaves
 _LASTING = (
     *("store", "checks", "artifacts", "test_data_set_*", "reduced.onnx*", "min_good.onnx*"),
-    *("repro.py", "REPORT.md", "replay.yaml", RESULT_NAME),
+    *("repro.py", "rounded.onnx", "REPORT.md", "replay.yaml", RESULT_NAME),
 )
 
 

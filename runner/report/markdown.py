@@ -150,7 +150,8 @@ def _present(folder: Path, summary: Summary) -> dict[str, str]:
         summary.model or "": "the mixed-precision model" if summary.precision else "the reduced model",
         summary.min_good or "": "the largest passing candidate below it",
         "test_data_set_0": "its inputs and good outputs, as ONNX keeps them",
-        "repro.py": "shows the failure with onnx and numpy alone, or what the target needs",
+        "rounded.onnx": "the same with the casts that round as the emulated target does; repro.py runs it",
+        "repro.py": "shows the failure, with what its first lines name and nothing of Winnow",
     }
     present = {name: what for name, what in known.items() if name and (folder / name).exists()}
     return {**present, "replay.yaml": "runs all of this again", "result.json": "this report for programs"}
