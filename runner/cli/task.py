@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,7 +20,7 @@ from runner.cli.compose import to_settings
 from runner.cli.folder import FolderTakenError, holding, standing_in
 from runner.cli.given import check_given
 from runner.cli.paths import rooted
-from runner.cli.signals import Terminated, terminable
+from runner.cli.signals import Terminated, held, terminable
 from runner.cli.terminal import say
 from runner.errors import UsageError, WinnowError
 from runner.launcher import earlier
@@ -66,7 +67,8 @@ class Task:
                 with standing_in(settings.cwd):
                     summary = _run(settings, folder, self.command)
                 written = (folder / "result.json").is_file()
-                if signals and summary.status == "interrupted" and summary.exit_code != Terminated.exit_code:
+                told = bool(signals) and signals[0] != signal.SIGINT
+                if told and summary.status == "interrupted" and summary.exit_code != Terminated.exit_code:
                     summary, written = replace(summary, exit_code=Terminated.exit_code), False
         except BaseException as error:  # noqa: BLE001 - Hydra must not see it, the result must
             summary = _failed(error, config, folder)
@@ -95,7 +97,8 @@ def _settings(config: DictConfig, folder: Path, job: int | None) -> Settings:
 
 
 def _run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
-    from runner.job import run  # noqa: PLC0415 - a configuration error must not wait for it
+    with held():
+        from runner.job import run  # noqa: PLC0415 - a configuration error must not wait for it
 
     return run(settings, folder, command)
 
