@@ -13,7 +13,7 @@ from runner.cause import Experiment
 from runner.checkers.checker import Checker
 from runner.checkers.evidence import CONSTANT, said
 from runner.context import drifted, versions
-from runner.doubt import ANSWER, SECONDS, Doubt
+from runner.doubt import ANSWER, REPEATED, SECONDS, Doubt
 from runner.ending import Ending
 from runner.judge import Judge
 from runner.loading import Loaded
@@ -47,7 +47,11 @@ def account(
         nodes_before=len(loaded.graph.nodes) if loaded else 0,
         minimality=ending.done.claim.value if ending.done else None,
         checks=Checks(
-            tally.paid["search"], tally.paid["trust"], tally.reused, tally.paid["refine"], tally.paid["cause"]
+            tally.paid["search"],
+            tally.paid["trust"] + tally.paid[REPEATED],
+            tally.reused,
+            tally.paid["refine"],
+            tally.paid["cause"],
         ),
         outcomes=dict(tally.outcomes),
         unresolved=tally.unknown.reasons,
