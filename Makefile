@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: rtx demo test format lint types check bench clean
+.PHONY: rtx demo test format lint types check bench faults clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m runner examples/overflow.yaml
@@ -27,6 +27,9 @@ check: lint types test
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.searches
 	$(BIN)/python -m benchmarks.node_cases
+
+faults: $(VENV)/.installed-dev
+	$(BIN)/python -m benchmarks.faults
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit("Winnow needs Python 3.10 to 3.13; name one: make PYTHON=python3.12 ...") if not (3, 10) <= sys.version_info[:2] <= (3, 13) else 0'
