@@ -31,6 +31,7 @@ class Fault:
     """``act`` disturbs a run from its start to its end, and returns how each of its processes ended.
 
     ``twice``: checks that may be paid for again besides what a run hands over. ``clear``: a clear end is enough.
+    ``usage``: the exit code of a mistake of the user's is right.
     ``full``: how often it is tried in the whole matrix. ``light``: it is tried once in the small one. ``needs``: what
     is not there to try it with.
     """
@@ -40,6 +41,7 @@ class Fault:
     act: Callable[[Path, random.Random, float], tuple[Scene, list[End]]]
     twice: int = 1
     clear: bool = False
+    usage: bool = False
     full: int = 10
     light: bool = False
     needs: str = ""
@@ -79,7 +81,8 @@ def _signal(*numbers: int, sweep: bool = False, at_random: bool = False) -> Call
                 _strike(scene, process, 6 * share * (1 + sweep), lambda _, job, number=number: os.kill(job, number))
             else:
                 pause = draw.random() / 10 if at_random else 0.0
-                line = max(1, int(share * (22 if sweep else 14))) + len(ends) * 2
+                span = 22 if sweep else 14 if len(numbers) == 1 else 4  # those that come in turn all find it at work
+                line = max(1, int(share * span)) + len(ends) * 2
 
                 def send(_: Scene, job: int, number: int = number, pause: float = pause) -> None:
                     time.sleep(pause)
@@ -286,7 +289,7 @@ FAULTS: Sequence[Fault] = (
     Fault("SIGSTOP, SIGCONT", REAL, _stopped, light=True),
     Fault("disk full", f"{REAL}, a small tmpfs", _full, full=20, light=_AS_ROOT, needs=_ROOT),
     Fault("files that cannot grow", f"{REAL}, RLIMIT_FSIZE", _limited, light=not _AS_ROOT),
-    Fault("read-only folder", REAL, _read_only, light=True),
+    Fault("read-only folder", REAL, _read_only, usage=True, light=True),
     Fault("no /tmp", f"{REAL}, a mount namespace", _no_tmp, full=2, light=True, needs=_ROOT),
     Fault(
         "memory eaten by a neighbour",

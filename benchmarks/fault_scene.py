@@ -191,7 +191,7 @@ class Scene:
         """What is left behind: processes, temporary files, what only a run at work has in its folder."""
         deadline = time.monotonic() + _GONE
         while (alive := self.processes()) and time.monotonic() < deadline:
-            time.sleep(0.05)
+            time.sleep(0.2)
         for pid in alive:
             os.kill(pid, signal.SIGKILL)
         names = ("workers", "inputs", "values", "target", "feeds")

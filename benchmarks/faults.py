@@ -4,7 +4,8 @@ Each fault is done to a small run whose undisturbed answer is known. Afterwards 
 (``resume=``), and what it hands over is compared. Counted are trials in which
 
 - the answer was *lost*: no answer, or none that is clear, though the fault is over,
-- something was *wrong*: another answer, an exit code that no page names, a traceback,
+- something was *wrong*: another answer, files that do not hold it, an exit code that no page names or that blames the
+  user, a traceback,
 - something was *left* behind: processes, temporary files, what only a run at work has in its folder,
 - a check was paid for *twice* that was not under way, and whose subject is not handed over.
 
@@ -31,6 +32,7 @@ from benchmarks.fault_sockets import sockets
 
 #: what a resumed run hands over is checked again: the reduced model and the smallest that passes
 HANDED_OVER = 2
+USAGE = 2
 
 
 @dataclass(frozen=True)
@@ -69,9 +71,10 @@ def tried(fault: Fault, place: Path, normal: Undisturbed, draw: random.Random, s
     scene, ends = fault.act(place, draw, share)
     answers, good = scene.answers(), normal.answers[scene.sweep]
     codes = [end.code for end in ends]
-    answered = codes[-1] in ANSWERED and None not in answers
+    answered = codes[-1] in ANSWERED
     clear = ends[-1].clear
-    struck = [end for end in ends if not (end.clear or end.code in scene.killed)]
+    usage = [end for end in ends if end.code == USAGE and not fault.usage]
+    struck = [*usage, *(end for end in ends if not (end.clear or end.code in scene.killed))]
     wrong = bool(struck) or (answered and answers != good)
     lost = not answered and not (fault.clear and clear)
     paid = sum((scene.paid() - normal.paid[scene.sweep]).values()) if answered else 0

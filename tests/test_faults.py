@@ -17,6 +17,8 @@ from benchmarks.fault_sockets import sockets
 from benchmarks.faults import Undisturbed, row
 
 KNOWN = {
+    "kill -9 of worker, guardian, check": "a worker killed while the model is read is called a mistake of the user's",
+    "check deletes or rewrites it": "what such a check leaves is handed over",
     "read-only folder": "a folder that cannot be written any more is called a bug of Winnow's own",
     "check forks, daemonises, floods": "children of a check that ends by itself outlive the run",
 }

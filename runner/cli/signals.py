@@ -69,13 +69,13 @@ class Signals:
 
     def __init__(self, phase: Callable[[], Phase], *, forward: bool = False) -> None:
         self.arrived: list[int] = []
-        self._phase, self._forward = phase, forward
+        self.phase, self._forward = phase, forward
         self.timer = threading.Timer(_GRACE, os.kill, (os.getpid(), signal.SIGTERM))
         self.timer.daemon = True
 
     def __call__(self, number: int, _frame: FrameType | None) -> None:
         """Handle a signal."""
-        phase = self._phase()
+        phase = self.phase()
         if phase is Phase.ended or (number == signal.SIGHUP and number in self.arrived):
             return  # a closed terminal tells it twice: the kernel does, and the shell
         first, again = not self.arrived, number in self.arrived
@@ -115,8 +115,9 @@ def terminable(*, forward: bool = False, phase: Callable[[], Phase] = lambda: Ph
         sys.unraisablehook = hook
         signals.timer.cancel()
         for number, handler in before.items():
-            # what was begun is written down: nothing is left to be ended on the spot
-            signal.signal(number, signal.SIG_IGN if handler is leave else handler)
+            # what was begun inside is about to be written down: nothing may end it on the spot any more
+            leaves = handler is leave or (isinstance(handler, Signals) and handler.phase() is Phase.starting)
+            signal.signal(number, signal.SIG_IGN if leaves else handler)
 
 
 @contextmanager

@@ -95,6 +95,26 @@ def test_a_signal_after_the_end_changes_nothing(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (4, "")
 
 
+def test_what_was_begun_is_written_down_whatever_comes_then() -> None:
+    script = (
+        "import os, signal\n"
+        "from runner.cli.signals import Phase, leave, listen, terminable\n"
+        "listen(leave)\n"
+        "with terminable(phase=lambda: Phase.starting):\n"
+        "    with terminable():\n"
+        "        pass\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    print('written')\n"
+        "os.kill(os.getpid(), signal.SIGTERM)\n"
+        "print('ended')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, timeout=60, check=False,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "written\nended\n")
+
+
 @pytest.mark.parametrize("sweep", [False, True])
 def test_a_closed_terminal_is_an_interruption(tmp_path: Path, sweep: bool) -> None:
     models(tmp_path, ["slow"])

@@ -36,7 +36,7 @@ def test_a_run_ends_as_it_does_whoever_listens(tmp_path: Path, ends: str) -> Non
 @pytest.mark.parametrize(
     ("arguments", "ends", "code"),
     [
-        ("-m model=fine.onnx,fine.onnx hydra.sweep.dir=out", ">&- 2>&- <&-", 0),
+        ("-m model=fine.onnx hydra.sweep.dir=out", ">&- 2>&- <&-", 0),
         ("model=missing.onnx", ">/dev/full", 2),
     ],
 )
