@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: rtx demo test format lint types check bench clean
+.PHONY: rtx gpu demo test format lint types check bench faults clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m runner examples/overflow.yaml
@@ -28,6 +28,9 @@ bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.searches
 	$(BIN)/python -m benchmarks.node_cases
 
+faults: $(VENV)/.installed-dev
+	$(BIN)/python -m benchmarks.faults
+
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit("Winnow needs Python 3.10 to 3.13; name one: make PYTHON=python3.12 ...") if not (3, 10) <= sys.version_info[:2] <= (3, 13) else 0'
 	$(PYTHON) -m venv $(VENV)
@@ -43,6 +46,10 @@ $(VENV)/.installed-dev: pyproject.toml | $(VENV)/bin/python
 # TensorRT for RTX, whose builder runs on a CPU, beside the rest: its tests skip without it
 rtx: $(VENV)/.installed-dev
 	$(BIN)/python -m pip install --quiet --editable '.[tensorrt-rtx]'
+
+# all tests that need a GPU, and one table of them; with 2 and one line where there is none
+gpu: $(VENV)/.installed-dev
+	$(BIN)/python -m benchmarks.gpu_tests
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

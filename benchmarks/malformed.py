@@ -1,6 +1,6 @@
 """Hand over malformed model files: one clear line and the documented exit code each, and nothing read elsewhere.
 
-    python -m benchmarks.malformed [--jobs 2] [--every 10] [--kind KIND] [--keep FOLDER]
+    python -m benchmarks.malformed [--jobs 2] [--every 10] [--seed 1] [--kind KIND] [--keep FOLDER]
 
 Every file is read first as a run reads it (the worker's `ingest`); those that pass, and every tenth of those that are
 refused, go through the whole of `python -m runner model=...`. Prints a table by kind, then each problem: an exit code
@@ -14,6 +14,7 @@ import argparse
 import ctypes
 import json
 import os
+import resource
 import struct
 import subprocess
 import sys
@@ -54,8 +55,8 @@ _MESSAGE = 600  # characters of an error beyond which nobody reads it
 _OPENED = 0x20 | 0x1  # IN_OPEN | IN_ACCESS
 
 
-def malformed() -> list[Malformed]:
-    """Return all malformed files, the same ones in the same order each time."""
+def malformed(seed: int | None = None) -> list[Malformed]:
+    """Return all malformed files, the same ones in the same order each time; with a ``seed`` further damaged ones."""
     sound, random = bases(), Random(0)
     found: list[Malformed] = []
     for base in sound.values():
@@ -67,6 +68,8 @@ def malformed() -> list[Malformed]:
     found += fields(sound)
     found += scopes(sound)
     found += escapes(sound["external"])
+    for base in sound.values() if seed is not None else ():
+        found += bit_flips(base, Random(f"{seed} {base.name}"))
     return found
 
 
@@ -220,6 +223,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--every", type=int, default=10, help="of the files that are refused, run every Nth as well")
+    parser.add_argument("--seed", type=int, default=1, help="of damaged files beside those that are always the same")
     parser.add_argument("--kind", action="append", help="only this kind")
     parser.add_argument("--keep", type=Path, help="write everything here")
     parser.add_argument("--show", action="store_true", help="print what each file ended with")
@@ -228,7 +232,7 @@ def main() -> int:
         root = (given.keep or Path(scratch)).resolve()
         (root / "runs").mkdir(parents=True, exist_ok=True)
         watched = Watched(root / OUTSIDE)
-        rows = write([file for file in malformed() if not given.kind or file.kind in given.kind], root)
+        rows = write([file for file in malformed(given.seed) if not given.kind or file.kind in given.kind], root)
         read(rows, root)
         refused = [row for row in rows if row.refused is not None]
         chosen = [row for row in rows if row.refused is None or row.problems or row in refused[:: given.every]]
@@ -237,6 +241,7 @@ def main() -> int:
         wrong = table(rows)
         opened = watched.opened()
         print(f"\nopened outside the models' folders: {', '.join(sorted(opened)) or 'nothing'}")
+        print(f"largest process: {resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss >> 10} MiB")
         if given.show:
             for row in rows:
                 print(f"{row.path.parent.name} {row.file.kind}, {row.file.name}: {row.code} {row.refused or ''}")

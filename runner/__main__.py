@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from pathlib import Path
 
 
 def main() -> None:
     """Run the command line and exit with its code."""
     _forget_current_folder()
+    # in this order, and only now that names are safe from the user's folder: signals may come while the rest is loaded
     try:
-        from runner.cli.app import run  # noqa: PLC0415 - only now are names safe from the user's folder
+        from runner.cli.signals import ignore, leave, listen  # noqa: PLC0415
 
-        code = run(sys.argv[0], sys.argv[1:])
-    except KeyboardInterrupt:  # while modules were loaded
-        code = 130
+        listen(leave)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    from runner.cli.streams import open_streams  # noqa: PLC0415
+
+    open_streams()
+    from runner.cli.app import run  # noqa: PLC0415
+
+    code = run(sys.argv[0], sys.argv[1:])
+    ignore()
     sys.exit(code)
 
 
 def _forget_current_folder() -> None:
     """Take the folder that ``python -m`` puts first off the path: a user's onnx.py or strategies/ there is not ours."""
-    here, ours = Path.cwd(), Path(__file__).resolve().parents[1]
-    if sys.path and Path(sys.path[0] or here) == here and here.resolve() != ours:
+    ours = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))  # noqa: PTH120 - nothing is loaded yet
+    try:
+        here = os.getcwd()  # noqa: PTH109 - as above
+    except FileNotFoundError:
+        return  # the folder was removed
+    if sys.path and (sys.path[0] or here) == here and os.path.realpath(here) != ours:
         del sys.path[0]
 
 

@@ -9,11 +9,12 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from runner import machine
 from runner.cause import Experiment
 from runner.checkers.checker import Checker
 from runner.checkers.evidence import CONSTANT, said
 from runner.context import drifted, versions
-from runner.doubt import ANSWER, SECONDS, Doubt
+from runner.doubt import ANSWER, REPEATED, SECONDS, Doubt
 from runner.ending import Ending
 from runner.judge import Judge
 from runner.loading import Loaded
@@ -47,7 +48,11 @@ def account(
         nodes_before=len(loaded.graph.nodes) if loaded else 0,
         minimality=ending.done.claim.value if ending.done else None,
         checks=Checks(
-            tally.paid["search"], tally.paid["trust"], tally.reused, tally.paid["refine"], tally.paid["cause"]
+            tally.paid["search"],
+            tally.paid["trust"] + tally.paid[REPEATED],
+            tally.reused,
+            tally.paid["refine"],
+            tally.paid["cause"],
         ),
         outcomes=dict(tally.outcomes),
         unresolved=tally.unknown.reasons,
@@ -71,7 +76,28 @@ def account(
         tried=ending.done.note if ending.done else "",
         fused=fused(ending, judge),
         cause=cause_of(ending, judge),
+        memory=memory_limit(settings.checker.memory_mb),
+        evidence=evidence(ending),
     )
+
+
+def memory_limit(given: int | None) -> str:
+    """Say how much memory a check may take, and what becomes of one that takes more."""
+    if given is not None:
+        return f"a check that takes more than {given} MiB fails (checker.memory_mb)"
+    return (
+        f"a check that takes more than {machine.share_mb()} MiB ({machine.SHARE:.0%} of what there is) is not judged; "
+        "checker.memory_mb sets a limit that is a failure"
+    )
+
+
+def evidence(ending: Ending) -> Mapping[str, Any]:
+    """Return what the check measured when it saw the answer fail, as handed over or else before."""
+    standing = ending.standing
+    if standing is None:
+        return {}
+    verdicts = (standing.judge.journal.get(standing.trial, attempt) for attempt in (HANDED_OVER, 0))
+    return next((one.metrics for one in verdicts if one and one.outcome is Outcome.FAIL), {})
 
 
 def cause_of(ending: Ending, judge: Judge) -> dict[str, Any] | None:

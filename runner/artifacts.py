@@ -23,6 +23,7 @@ from runner.candidate import Candidate
 from runner.errors import UsageError
 from runner.leftovers import Leftovers
 from runner.model.store import Store
+from runner.plainfile import inside
 from runner.schema.run import ArtifactSettings, Keep
 from runner.shelf import Shelf, reserve, safe
 from runner.verdict import Signature, Verdict
@@ -63,6 +64,7 @@ class Artifacts:
             self._shelf = Shelf(self.folder, settings.disk_budget_mb)
         except OSError as error:
             raise UsageError(f"artifacts.folder={self.folder} cannot be made ({error}); name another folder") from error
+        self._store = run_folder / "store"
         self._leftovers = Leftovers(settings.paths, self._shelf, run_folder, cwd)
         self._best = self._known_best()
 
@@ -171,11 +173,11 @@ class Artifacts:
             try:
                 outcome, elements, place = Outcome(row["outcome"]), int(row["elements"]), self.folder / row["model"]
                 class_ = (outcome, str(row.get("failure") or "") if outcome is Outcome.DIFFERENT else "")
-            except (KeyError, TypeError, ValueError):
+            except (KeyError, TypeError, ValueError, OverflowError):
                 continue
             known = best.get(class_)
             better = known is None or (elements < known.elements) == (outcome is not Outcome.PASS)
-            if place.exists() and better:
+            if inside(place, self.folder) and place.exists() and better:
                 best[class_] = _Best(elements, place)
         return best
 
@@ -184,8 +186,9 @@ class Artifacts:
     def _remove(self, place: Path) -> None:
         try:
             if place.name.endswith(_POINTER):
-                first = place.read_text(encoding="utf-8").splitlines()[0]
-                self._remove(Path(first.removeprefix("model: ")))
+                first = Path(place.read_text(encoding="utf-8").partition("\n")[0].removeprefix("model: "))
+                if inside(first, self._store) and first.name.startswith("kept."):  # the pointer may be anybody's
+                    self._remove(first)
             self._shelf.remove(place)
             built.remove(place, self._shelf)
         except OSError as error:
@@ -230,13 +233,13 @@ def _name(candidate: Candidate, verdict: Verdict) -> str:
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:
     try:
-        lines = path.read_bytes().splitlines()
+        lines = path.read_bytes().splitlines() if path.is_file() else []
     except OSError:
         return
     for line in lines:
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(row, dict):
             yield row

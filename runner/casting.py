@@ -13,6 +13,7 @@ from onnx import TensorProto, numpy_helper
 
 from runner.candidate import Sample
 from runner.errors import NotApplicable, UsageError
+from runner.leasing import lease_of
 from runner.listing import listed
 from runner.loading import Loaded
 from runner.model.cast.formals import contrib_of
@@ -22,6 +23,7 @@ from runner.model.cast.quantized import pairs_of
 from runner.model.cast.weights import convert as convert_values
 from runner.model.scopes import graphs_below, initializers
 from runner.model.values import TensorFile
+from runner.operation import operate
 from runner.restoring import Restored, restore
 from runner.schema.backend import OnnxRuntimeBackend
 from runner.schema.root import Settings
@@ -247,7 +249,7 @@ def outputs_of(
     Raises UsageError where it cannot run it.
     """
     backend = recording_backend(settings)
-    args = {
+    args: dict[str, Any] = {
         "backend": backend.to_json(),
         "model": str(path),
         "samples": [{name: str(feed.path) for name, feed in one.items()} for one in feeds],
@@ -255,16 +257,17 @@ def outputs_of(
         "inline": False,
         "out": str(folder),
     }
-    limits = settings.workers
-    reply = pool.call("run", args, python=backend.python, timeout=limits.timeout, memory_mb=limits.memory_mb)
+    lease = lease_of(args["backend"], pool, backend.python)
+    reply = operate(pool, settings, "run", args, "the reference's run of it", python=backend.python, lease=lease)
     if reply.value is None:
-        raise UsageError(f"the reference cannot run it: {reply.failure.message if reply.failure else reply.death}")
+        raise UsageError(f"the reference cannot run it: {reply.failure.message if reply.failure else 'no answer'}")
     return [{name: TensorFile.from_json(one) for name, one in sample.items()} for sample in reply.value["samples"]]
 
 
 def _worked(pool: Pool, settings: Settings, op: str, args: Mapping[str, Any]) -> dict[str, Any]:
-    reply = pool.call(op, args, timeout=settings.workers.timeout, memory_mb=settings.workers.memory_mb)
+    what = f"model={settings.model}: making it ready for another precision"
+    reply = operate(pool, settings, op, args, what)
     if reply.value is None:
-        why = reply.failure.message if reply.failure else reply.death
+        why = reply.failure.message if reply.failure else "no answer"
         raise UsageError(f"model={settings.model}: it cannot be made ready for another precision: {why}")
     return reply.value

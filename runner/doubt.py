@@ -39,6 +39,12 @@ CONTROL = Trial.of([])
 """The control: a lone Identity, which no sane check fails."""
 
 
+UNSURE = "the budget was reached before the answer was repeated as often as it takes to be sure"
+"""What is said of an answer whose repeats the budget ended."""
+REPEATED = "doubt"
+"""The purpose of checks that only a flaky check needs: they are part of trust, and the budget pays for them."""
+
+
 class ContradictionError(Exception):
     """Two verdicts on one candidate differ: the check is flaky, and nothing that rests on single verdicts holds."""
 
@@ -60,7 +66,8 @@ class Doubt:
     """Decides on candidates by one check or by many. Safe for threads once rates are measured.
 
     ``mode``: see `Flaky`. ``max_wrong``: the probability of a wrong answer that a run of a flaky check may have.
-    ``repeats``: checks beyond the first that answers took; ``most``: checks of the longest.
+    ``repeats``: checks beyond the first that answers took; ``most``: checks of the longest. ``spent``: whether the
+    run's budget is; then nothing is repeated, and ``unsure`` is set where that matters.
     """
 
     def __init__(self, mode: Flaky, max_wrong: float) -> None:
@@ -71,12 +78,21 @@ class Doubt:
         self.control = Count()
         self.repeats = 0
         self.most = 0
+        self.spent: Callable[[], bool] = lambda: False
+        self.unsure = False
         self._spent = 0.0
         self._lock = threading.Lock()
 
     def renewed(self) -> Doubt:
         """Return a doubt about another failure of the same check: a check that is flaky is measured anew."""
-        return Doubt(Flaky.always if self.rates else self.mode, self.max_wrong)
+        doubt = Doubt(Flaky.always if self.rates else self.mode, self.max_wrong)
+        doubt.spent = self.spent
+        return doubt
+
+    def out_of_budget(self) -> bool:
+        """Whether a repeat that is due cannot be paid for; it is remembered."""
+        self.unsure = self.unsure or self.spent()
+        return self.unsure and self.spent()
 
     # ---- one candidate
 
@@ -102,8 +118,9 @@ class Doubt:
         if self.rates is None or verdicts[0].outcome is Outcome.UNRESOLVED:
             return Ruling(answer_of(verdicts[0].outcome), verdicts[0], self.counted(verdicts))
         error = min(error, self.max_wrong)
+        purpose = REPEATED if purpose == "trust" else purpose
         while (answer := self.rates.decide(self.counted(verdicts), error)) is None and len(verdicts) < MOST_REPEATS:
-            if spent():
+            if spent() or (purpose == REPEATED and self.out_of_budget()):
                 return None
             again = judge.verdict(trial, phase, label, purpose, attempt=len(verdicts), given_up=given_up)
             if again is None:
@@ -166,7 +183,7 @@ class Doubt:
             each = judge.tally.seconds / max(1, sum(judge.tally.paid.values()))
             if attempt < len(known):
                 verdict = known[attempt]
-            elif self._spent + each > allowance:
+            elif self._spent + each > allowance or self.out_of_budget():
                 return
             else:
                 again = judge.verdict(trial, "doubt", label, "trust", attempt)
@@ -192,17 +209,17 @@ class Doubt:
         repeats = MEASURED
         while True:
             self.whole = self._measured(judge, whole, label, repeats, each_time)
-            if not self.whole.failed:
+            if not self.whole.failed and not self.unsure:
                 return
             self.control = self._measured(judge, CONTROL, "a lone Identity", repeats, lambda verdict: None)
             self.rates = Rates.measured(self.whole, self.control)
-            if self.rates or repeats >= MOST_MEASURED:
+            if self.rates or repeats >= MOST_MEASURED or self.unsure:
                 break
             repeats = MOST_MEASURED
         if not self.rates:
             raise IndistinctError(
-                f"the check is flaky, and a model that fails cannot be told from one that does not: {self}.\n"
-                f"check: {judge.checker.describe()}"
+                f"the check is flaky, and a model that fails cannot be told from one that does not: {self}"
+                f"{self.too_few}.\ncheck: {judge.checker.describe()}"
             )
         log.warning("the check is flaky: %s; each answer is tested until it is sure enough", self)
 
@@ -210,13 +227,24 @@ class Doubt:
         self, judge: Judge, trial: Trial, label: str, repeats: int, each_time: Callable[[Verdict], None]
     ) -> Count:
         for attempt in range(len(judge.counted(trial)), repeats):
+            if self.out_of_budget():
+                break
             phase = "pre-flight" if trial else "control"
-            verdict = judge.verdict(trial, phase, f"{label}, {attempt + 1} of {repeats}", "trust", attempt)
+            verdict = judge.verdict(trial, phase, f"{label}, {attempt + 1} of {repeats}", REPEATED, attempt)
             assert verdict is not None, "only the search is given up"
         for verdict in judge.counted(trial):
             each_time(verdict)
         # once the first failure has said what is studied, the others are seen in its light
         return self.counted(judge.counted(trial))
+
+    @property
+    def too_few(self) -> str:
+        """What to say where rates could not be measured for lack of a budget; "" where that is not why."""
+        if not self.unsure:
+            return ""
+        return (
+            f"; the budget was reached while that was measured: it takes {MEASURED} to {MOST_MEASURED} checks of each"
+        )
 
     def __str__(self) -> str:
         return (

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from runner.errors import UsageError
 from runner.model.store import Store
 from runner.schema.run import ResultSettings
 from runner.subjects.subject import Subject
@@ -22,7 +23,7 @@ class HandOver:
     """Writes the model of a trial under a name, ``reduced``, ``mixed`` or ``min_good``, and takes it away again.
 
     ``first``: false for further answers, which the user named no places for. ``at`` gives a path of the configuration,
-    from where the user stands.
+    from where the user stands. Raises UsageError for a place that holds something else than a file.
     """
 
     settings: ResultSettings
@@ -31,6 +32,13 @@ class HandOver:
     store: Store
     first: bool = True
     _written: dict[str, list[Path]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for key in ("path", "min_good"):
+            wanted = getattr(self.settings, key)
+            if wanted and self.first and self.at(wanted).exists() and not self.at(wanted).is_file():
+                # a device or a folder would be replaced by a model
+                raise UsageError(f"result.{key}={wanted}: what is there is no file. Name a file, or one that is to be")
 
     def write(self, subject: Subject, trial: Trial, name: str) -> Path:
         """Write the model of a trial of ``subject`` to all its places; return the one in the run folder."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from runner.checkers.interactive import Undo, insisting
 from runner.crew import Crew
-from runner.doubt import Doubt, Ruling
+from runner.doubt import REPEATED, Doubt, Ruling
 from runner.judge import Judge
 from runner.workers.leases import OutOfTime
 from strategies.beyond import REFINING
@@ -22,7 +22,7 @@ from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
 
-SEARCHING = ("search", "refine", "cause")
+SEARCHING = ("search", "refine", "cause", REPEATED)
 """The purposes whose checks ``budget.checks`` limits."""
 Start = Callable[[dict[Trial, Answer]], Search]
 """Makes a search that knows these answers."""
@@ -30,7 +30,7 @@ Start = Callable[[dict[Trial, Answer]], Search]
 
 @dataclass(frozen=True)
 class Budget:
-    """When to stop early: checks paid for by the search, seconds of wall time since ``started``; None: never."""
+    """When to stop early: checks that the search and a flaky check took, seconds since ``started``; None: never."""
 
     checks: int | None = None
     seconds: float | None = None

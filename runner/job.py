@@ -40,6 +40,7 @@ from runner.parent import check_map
 from runner.report.bundle import write_bundle
 from runner.report.progress import LogObserver, observer
 from runner.report.summary import Summary
+from runner.room import FULL
 from runner.schema.backend import TensorRtBackend
 from runner.schema.checker import AutoChecker, Flaky
 from runner.schema.root import Settings
@@ -63,6 +64,8 @@ from strategies.trial import Trial
 log = logging.getLogger(__name__)
 
 INTERRUPTED = 130
+BEST = "interrupted; "
+"""How the message of a session begins that somebody stopped."""
 NON_FINITE = (
     "; the reference's outputs hold NaN or Inf as well, and checker=auto lets the same ones pass: "
     "checker=finite takes any for a failure"
@@ -160,7 +163,7 @@ def _reduce(job: Job) -> Summary:
         )
         ending = _ended(session, lambda: _question(job, session, judge, loaded))
         loaded = replace(loaded, warnings=(*loaded.warnings, *opening.warnings))
-        if ending.status == "interrupted":
+        if ending.status == "interrupted" or (ending.status == UsageError.status and ending.standing):
             ending = replace(ending, message=f"{ending.message}; go on with resume={job.folder}")
             if ending.standing:
                 handed.write(ending.standing.judge.subject, ending.standing.trial, REDUCED)
@@ -172,7 +175,7 @@ def _reduce(job: Job) -> Summary:
 
         def conclude(ending: Ending, folder: Path) -> Summary:
             summary = told(ending, session.doubt, folder)
-            write_bundle(job.settings, folder, summary, job.tools.cwd, job.command, files_of(ending))
+            write_bundle(job.settings, folder, summary, job.tools.cwd, job.command, files_of(ending), job.pool)
             return summary
 
         doubt = session.doubt
@@ -181,7 +184,7 @@ def _reduce(job: Job) -> Summary:
             journal = partial(job.journals.further, judge.journal)
             rest = Further(session, handed, subject, partial(_ended, session), conclude, journal).find(ending)
             summary = with_rest(told(ending, doubt), summary, rest)
-        write_bundle(job.settings, job.folder, summary, job.tools.cwd, job.command, files_of(ending))
+        write_bundle(job.settings, job.folder, summary, job.tools.cwd, job.command, files_of(ending), job.pool)
     return summary
 
 
@@ -237,8 +240,18 @@ def _ended(session: Session, question: Callable[[], E]) -> E | Ending:
     """Turn what stops a session into an ending of it, so that what was found is still reported."""
     try:
         return question()
+    except UsageError as error:
+        # of what the search has found so far nothing is lost: it stands as where somebody stops it
+        best = session.interrupted(error.exit_code)
+        said = f"{error}\n{best.message.removeprefix(BEST)}" if best.standing else str(error)
+        return replace(best, status=error.status, message=said)
     except WinnowError as error:
         return Ending(error.status, error.exit_code, str(error))
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        full = session.judge.room.none(f"{error.strerror}: {error.filename or session.judge.folder.parent}")
+        return Ending(full.status, full.exit_code, str(full))
     except KeyboardInterrupt as error:  # a termination says its own exit code
         return session.interrupted(getattr(error, "exit_code", INTERRUPTED))
 

@@ -7,6 +7,7 @@ writer repairs. So several processes may share one file, and what one of them fo
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -19,11 +20,14 @@ from typing import Any
 
 from runner.errors import UsageError
 from runner.records import FORMAT, Entry, Records, differences, not_a_journal, read_context, refusal
+from runner.room import FULL, Room
 from runner.verdict import Verdict
 from strategies.trial import Trial
 
 _HEADER_START = b'{"winnow": '
 JOURNAL_NAME = "journal.jsonl"
+UNLOCKABLE = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
+"""What file systems without locks say (some network and user-space ones)."""
 
 
 def _drop_without_verdicts(descriptor: int, context: Mapping[str, str], path: Path) -> None:
@@ -127,7 +131,12 @@ class Journal:
             if self._claims is None:
                 path = self.path.with_suffix(".claims")
                 self._claims = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        fcntl.lockf(self._claims, fcntl.LOCK_EX, 1, place)
+        try:
+            fcntl.lockf(self._claims, fcntl.LOCK_EX, 1, place)
+        except OSError as error:
+            if error.errno not in UNLOCKABLE:
+                raise
+            raise self._without_locks(error) from error
         try:
             yield
         finally:
@@ -164,10 +173,15 @@ class Journal:
 
     def _append(self, record: Mapping[str, Any]) -> None:
         line = _line(record)
-        with self._locked() as descriptor:
-            self._repair(descriptor)
-            _write_whole(descriptor, line)
-            os.fsync(descriptor)
+        try:
+            with self._locked() as descriptor:
+                self._repair(descriptor)
+                _write_whole(descriptor, line)
+                os.fsync(descriptor)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            raise Room(Path(self._writer or self.path.parent)).none(f"{self.path}: {error.strerror}") from error
         self._own.read()
 
     @contextmanager
@@ -175,10 +189,27 @@ class Journal:
         # Opened anew each time: a lock belongs to the open file, and a forked child would share that of its parent.
         descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            self._lock_file(descriptor)
             yield descriptor
         finally:
             os.close(descriptor)
+
+    def _lock_file(self, descriptor: int) -> None:
+        """Lock the whole file. Raises UsageError where its file system has no locks and others may write to it."""
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in UNLOCKABLE:
+                raise
+            if self._shared:
+                raise self._without_locks(error) from error
+
+    def _without_locks(self, error: OSError) -> UsageError:
+        return UsageError(
+            f"the jobs of this sweep cannot share their verdicts: the file system of {self.path.parent} has no locks "
+            f"({error.strerror}). Give each job its own journal (journal.share=false), or put the sweep elsewhere "
+            "(hydra.sweep.dir=FOLDER)"
+        )
 
     def _repair(self, descriptor: int) -> None:
         """Make the file end in a whole line and begin with a header. Only called under the lock."""
@@ -242,7 +273,7 @@ def _write_whole(descriptor: int, line: bytes) -> None:
     written = os.write(descriptor, line)
     if written != len(line):
         os.ftruncate(descriptor, size)
-        raise OSError(f"the journal's disk took only {written} of {len(line)} bytes")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def _sync_folder(folder: Path) -> None:

@@ -7,10 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.journal import JOURNAL_NAME, Journal, context_digest
+from runner.records import read_context
 from runner.schema.root import Settings
 from runner.schema.strategy import SubjectKind
 from runner.subjects.subject import Subject
 from strategies.trial import Trial
+
+#: a part of a context: the digest of a file that a command names
+_NAMED = "check.file "
 
 
 @dataclass(frozen=True)
@@ -22,7 +26,14 @@ class Journals:
     at: Callable[[str], Path]
 
     def main(self, context: Mapping[str, str]) -> Journal:
-        """Open the journal of the run. Raises UsageError where it, or one to reuse, is of another context."""
+        """Open the journal of the run. Raises UsageError where it, or one to reuse, is of another context.
+
+        A file that the command names and that was not there when the journal was begun is what the command writes.
+        """
+        path = self.folder / JOURNAL_NAME
+        if path.is_file() and path.stat().st_size:
+            begun = read_context(path)
+            context = {key: value for key, value in context.items() if key in begun or not key.startswith(_NAMED)}
         return self._open(context, JOURNAL_NAME, needed=True)
 
     def stage(self, outer: Journal, name: str, subject: Subject) -> Journal:

@@ -6,6 +6,7 @@ import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
 from itertools import count
@@ -15,7 +16,9 @@ from runner.artifacts import Artifacts, failure_of
 from runner.candidate import Candidate, Invalid
 from runner.checkers.checker import Checker
 from runner.journal import Journal
+from runner.room import Room
 from runner.schema.checker import SameFailure
+from runner.seal import Seal
 from runner.subjects.subject import Subject
 from runner.unknown import Unknown
 from runner.verdict import UNFIT, Raised, Signature, Verdict, relative
@@ -88,6 +91,7 @@ class Judge:
         self.artifacts = artifacts
         self.folder = folder
         self.report = report
+        self.room = Room(folder.parent, (journal.path.parent,))
         self.tally = Tally()
         self.studied = Studied(same_failure)
         self.estimate: Callable[[], int] | None = None
@@ -176,12 +180,19 @@ class Judge:
 
         ``record=False``: the verdict is not about the trial. ``own=False``: its files are not ours to sort or to
         remove. ``given_up``: once set, the processes of checks are being killed, and what they say is worth nothing.
+        Raises NoRoom where a disk is full, Tampered where the check has changed the files that it was given: then
+        nothing is recorded.
         """
+        self.room.confirm()
+        seal = Seal.of(candidate)
         raw = self.checker.check(candidate)
         if given_up and given_up.is_set():
             self.subject.discard(candidate)
             shutil.rmtree(candidate.folder, ignore_errors=True)
             return None
+        seal.confirm()
+        self.room.confirm()
+        self.room.judge(raw)
         if record:
             raw = self.journal.put(candidate.trial, attempt, raw, candidate.phase, candidate.label, candidate.iteration)
         verdict = self._relative(raw)
@@ -194,10 +205,12 @@ class Judge:
             # what a control fails with is the check's own business
             if verdict.outcome is Outcome.DIFFERENT and verdict.signature and candidate.phase != "control":
                 self.studied.others[failure_of(verdict.signature)] += 1
-            if own:
-                self.artifacts.sort(candidate, verdict)
         if own:
+            # it copies models, and has a lock of its own: whoever begins a check must not wait for that
+            self.artifacts.sort(candidate, verdict)
             self.subject.discard(candidate)
+        with suppress(OSError):
+            candidate.folder.rmdir()  # where nothing was left in it
         self._tell(candidate.iteration, candidate.phase, candidate.label, candidate.trial, verdict)
         return verdict
 
@@ -253,4 +266,4 @@ class Judge:
     def _last_iteration(self) -> int:
         """The last number of an interrupted run in the same folder; its unfinished files are left alone."""
         numbers = [int(path.name) for path in self.folder.glob("[0-9]*") if path.name.isdigit()]
-        return max(numbers, default=0)
+        return max([*numbers, *(entry.iteration for entry in self.journal.entries())], default=0)

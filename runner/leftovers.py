@@ -19,7 +19,8 @@ _LOG = logging.getLogger(__name__)
 class Leftovers:
     """Files, folders or globs. They start at ``cwd``; ``{dir}`` is the iteration's own folder.
 
-    What holds ``run_folder`` or the shelf is never moved.
+    What holds ``run_folder`` or the shelf is never moved, nor what is neither file nor folder (a device), nor what was
+    there before the run and has not changed since: no check has left it.
     """
 
     def __init__(self, patterns: Sequence[str], shelf: Shelf, run_folder: Path, cwd: Path) -> None:
@@ -27,13 +28,16 @@ class Leftovers:
         self._shelf = shelf
         self._run_folder = run_folder
         self._cwd = cwd
+        found = [path for pattern in patterns if "{dir}" not in pattern for path in self._find(pattern)]
+        self._before = {path: _stamp(path) for path in found if not self._holds_run(path)}
 
     def move(self, candidate: Candidate, outcome: Outcome, name: str) -> tuple[list[str], list[str]]:
         """Move what is there after an iteration; return the new places, and the patterns that named nothing."""
         moved: list[str] = []
         missing: list[str] = []
         for pattern in self._patterns:
-            sources = self._find(pattern.replace("{dir}", str(candidate.folder)))
+            found = self._find(pattern.replace("{dir}", str(candidate.folder)))
+            sources = [path for path in found if path not in self._before or self._before[path] != _stamp(path)]
             if not sources:
                 _LOG.error("artifacts: %s is not there after iteration %d", pattern, candidate.iteration)
                 missing.append(pattern)
@@ -54,12 +58,17 @@ class Leftovers:
         # Path.glob wants a relative pattern, and the user's may start anywhere; the folder's own name is no pattern
         return [self._cwd / hit for hit in sorted(glob(pattern, root_dir=self._cwd, recursive=True))]  # noqa: PTH207
 
+    def _holds_run(self, path: Path) -> bool:
+        real = path.resolve()
+        places = (self._shelf.folder.resolve(), self._run_folder.resolve())
+        return any(place == real or real in place.parents for place in places)
+
     def _move_one(self, source: Path, folder: Path, name: str) -> Path | None:
         real = source.resolve(strict=True)
-        if any(
-            inside == real or real in inside.parents
-            for inside in (self._shelf.folder.resolve(), self._run_folder.resolve())
-        ):
+        if not real.is_file() and not real.is_dir():
+            _LOG.error("artifacts: %s is neither a file nor a folder and is not moved", source)
+            return None
+        if self._holds_run(source):
             _LOG.error("artifacts: %s holds the run itself and is not moved", source)
             return None
         if not self._shelf.afford(size_of(real), str(source)):
@@ -81,3 +90,14 @@ class Leftovers:
         else:
             source.unlink()
         return place
+
+
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    """What changes when a file or folder does; of a folder, when anything in it does."""
+    try:
+        state = path.lstat()
+        inner = [inside.lstat() for inside in path.rglob("*")] if path.is_dir() else []
+    except OSError:
+        return None
+    latest = max((one.st_mtime_ns for one in inner), default=0)
+    return state.st_ino, state.st_size, state.st_mtime_ns, len(inner), latest

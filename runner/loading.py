@@ -202,10 +202,13 @@ def clean_up(folder: Path) -> None:
         shutil.rmtree(folder / name, ignore_errors=True)
     store = folder / "store"
     kept = [path for path in store.glob("kept.*") if path.is_file()]
-    for path in store.iterdir() if store.is_dir() else ():
+    for path in store.iterdir() if store.is_dir() and not store.is_symlink() else ():
         # those in another precision too
         if not kept or (path not in kept and not path.match(f"{Path(WEIGHTS).stem}*.bin")):
-            path.unlink(missing_ok=True)
+            if path.is_dir():  # a check may have put it there
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
     for empty in (store, folder / "workers", *(folder / "checks").glob("*")):
         if empty.is_dir() and not any(empty.iterdir()):
             empty.rmdir()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 
-from runner.doubt import ANSWER, HEALTHY, REMOVAL, WHOLE, ContradictionError
+from runner.doubt import ANSWER, HEALTHY, REMOVAL, UNSURE, WHOLE, ContradictionError
 from runner.ending import Ending
 from runner.errors import CannotJudge
 from runner.handover import MIXED, HandOver
@@ -68,6 +68,7 @@ class Question:
         self.inquiry = inquiry
         self.handed = handed
         self.doubt = doubt
+        self.doubt.spent = lambda: self.inquiry.exhausted
         self.words = words
         self.worst = fails_low
         self.loads: Loads | None = None
@@ -141,6 +142,7 @@ class Question:
         budget = " (the budget was reached: fewer may do)" if self.inquiry.stopped else ""
         besides = f" besides {counted(self.words.stays_high, 'node')} that stay so" if self.words.stays_high else ""
         message = f"{count} in {self.words.high}{besides}, the rest in {self.words.low}, and the check passes{budget}"
+        message += f"; {UNSURE}" if self.doubt.unsure and not self.inquiry.stopped else ""
         message += f"; {done.note}" if done.note else ""
         message += self._besides() + (f"; {said}" if said else "")
         message += f"; the check is flaky: {self.doubt}" if self.doubt.rates else ""

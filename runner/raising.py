@@ -21,6 +21,7 @@ from runner.material import prepare
 from runner.raised import Question, Words
 from runner.report.bundle import write_bundle
 from runner.report.summary import Summary
+from runner.room import NoRoom
 from runner.rounds import Rounds
 from runner.schema.backend import OnnxRuntimeBackend, Rounding
 from runner.schema.checker import AutoChecker, CompareChecker, PythonChecker
@@ -97,7 +98,7 @@ def run(job: Job, parts: Parts) -> Summary:
             ending = rounds.answer(plan=settings.plan)
             if ending.standing and ending.exit_code != CannotJudge.exit_code:
                 _valid(job, loaded)
-        except CannotJudge as error:
+        except (CannotJudge, NoRoom) as error:
             ending = Ending(error.status, error.exit_code, str(error))
         except KeyboardInterrupt as error:
             ending = rounds.interrupted(getattr(error, "exit_code", 130))

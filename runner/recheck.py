@@ -10,11 +10,12 @@ from pathlib import Path
 
 from runner.candidate import Invalid
 from runner.checkers.interactive import insisting
-from runner.doubt import SEARCH_ERROR, ContradictionError, Doubt, Ruling
+from runner.doubt import REPEATED, SEARCH_ERROR, ContradictionError, Doubt, Ruling
 from runner.handover import MIN_GOOD, REDUCED, HandOver
 from runner.inquiry import Inquiry
 from runner.judge import Judge
 from runner.schema.checker import Flaky
+from runner.seal import Tampered
 from runner.verdict import Verdict
 from strategies.outcome import Answer, Outcome, answer_of
 from strategies.sequential import Count
@@ -46,6 +47,13 @@ class Recheck:
         """
         assert self._hand_over
         path = self._hand_over.write(judge.subject, trial, name)
+        try:
+            return self._rule(judge, trial, name, path, times)
+        except Tampered:
+            self.withdraw(name)  # what lies there now may be anything
+            raise
+
+    def _rule(self, judge: Judge, trial: Trial, name: str, path: Path, times: int) -> Ruling:
         wanted = Answer.YES if name == REDUCED else Answer.NO
         allowance, spent = self._doubt.allowance(judge), 0.0
         rates, count = self._doubt.rates, Count()
@@ -58,6 +66,10 @@ class Recheck:
                 decided = rates.decide(count, min(self._doubt.max_wrong, SEARCH_ERROR))
                 if decided or verdict.outcome is Outcome.UNRESOLVED:
                     return Ruling(decided or answer, verdict, count)
+                if self._doubt.out_of_budget():  # what it rather is, by all that is known of it
+                    known = self._doubt.counted(judge.counted(trial))
+                    together = Count(count.failed + known.failed, count.passed + known.passed)
+                    return Ruling(Answer.YES if rates.odds(together) > 0 else Answer.NO, verdict, count)
                 continue
             if (
                 answer is not wanted
@@ -66,7 +78,7 @@ class Recheck:
             ):
                 raise ContradictionError(f"{name}: {verdict.outcome.value} as handed over")
             enough = count.total >= times or spent + verdict.seconds > allowance
-            if answer is not wanted or self._doubt.mode is Flaky.never or enough:
+            if answer is not wanted or self._doubt.mode is Flaky.never or enough or self._doubt.out_of_budget():
                 break
         return Ruling(answer, verdict, count)
 
@@ -104,6 +116,7 @@ class Recheck:
             judge.journal.refresh()
             if judge.journal.get(trial, attempt):
                 judge.journal.forget(trial, attempt)
-            verdict = judge.check(replace(made, model=path), "trust", attempt, own=False)
+            purpose = REPEATED if self._doubt.rates and attempt > HANDED_OVER else "trust"
+            verdict = judge.check(replace(made, model=path), purpose, attempt, own=False)
         assert verdict is not None, "only the search is given up"
         return verdict

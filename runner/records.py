@@ -5,18 +5,27 @@ A reader takes complete lines only, whoever writes at the same time, and skips w
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
-from collections.abc import Mapping
+import math
+import re
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from runner.errors import UsageError
 from runner.report.replay import drift
-from runner.verdict import Verdict
+from runner.verdict import CAUGHT, Verdict
 from strategies.trial import Trial
 
+#: how many bad lines of a journal are named, and how much of what is wrong with one
+_SKIPPED_SHOWN, _SHOWN = 5, 200
+#: of elements below a million: no graph has more nodes, and such a text stays small as a set
+_RANGES = re.compile(r"(\d{1,6}(-\d{1,6})?(,\d{1,6}(-\d{1,6})?)*)?")
 _LOG = logging.getLogger(__name__)
 #: the format of journals that this version reads and writes; in 1 verdicts on different questions shared a journal
 FORMAT = 2
@@ -58,6 +67,7 @@ class Records:
         self._read_to = 0
         self._inode = 0
         self._line_number = 0
+        self._skipped = 0
 
     def read(self) -> int:
         """Read the complete lines not yet read; return how many records were among them."""
@@ -91,8 +101,8 @@ class Records:
                 self.invalid[place] = str(record["invalid"])
                 return 0
             entry = None if record.get("void") else _entry(record)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            _LOG.warning("%s: line %d is no record and is skipped (%r)", self.path, self._line_number, error)
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            self._skip(error)
             return 0
         if entry is None:
             self.standing.pop(place, None)
@@ -101,6 +111,13 @@ class Records:
             self.standing[place] = entry
             self.voided.discard(place)
         return 1
+
+    def _skip(self, error: Exception) -> None:
+        self._skipped += 1
+        if self._skipped <= _SKIPPED_SHOWN:
+            more = "" if self._skipped < _SKIPPED_SHOWN else "; others are skipped without a word"
+            what = repr(error)[:_SHOWN]
+            _LOG.warning("%s: line %d is no record and is skipped (%s)%s", self.path, self._line_number, what, more)
 
 
 def read_context(path: Path) -> dict[str, str]:
@@ -147,13 +164,66 @@ def not_a_journal(path: Path) -> str:
 
 
 def _entry(record: Mapping[str, Any]) -> Entry:
+    """Return the entry of a record. Raises KeyError, TypeError or ValueError for what no run of Winnow's writes."""
+    verdict, ranges, key = Verdict.from_json(record["verdict"]), record["ranges"], record["key"]
+    if not isinstance(ranges, str) or hashlib.sha256(ranges.encode()).hexdigest()[: len(Trial.of(()).key)] != key:
+        raise ValueError("its key is not its trial's")
+    if not _RANGES.fullmatch(ranges):
+        raise ValueError("its trial is none")
+    _check(verdict)
     return Entry(
-        ranges=str(record["ranges"]),
-        key=str(record["key"]),
+        ranges=ranges,
+        key=key,
         attempt=int(record["attempt"]),
-        verdict=Verdict.from_json(record["verdict"]),
-        phase=str(record["phase"]),
+        verdict=verdict,
+        phase=sys.intern(str(record["phase"])),
         label=str(record["label"]),
         iteration=int(record["iteration"]),
-        writer=str(record.get("writer", "")),
+        writer=sys.intern(str(record.get("writer", ""))),
     )
+
+
+def _check(verdict: Verdict) -> None:
+    """Raise ValueError where a part of a verdict is not of its type: whoever reads it later relies on that."""
+    numbers = (verdict.seconds, verdict.peak_rss_mb)
+    texts = [verdict.reason, *([verdict.log] if verdict.log is not None else [])]
+    if verdict.signature:
+        texts += [verdict.signature.stage, verdict.signature.kind, verdict.signature.detail]
+    raised = [verdict.signature.raised.to_json()] if verdict.signature and verdict.signature.raised else []
+    raised += [verdict.metrics[CAUGHT]] if isinstance(verdict.metrics, dict) and verdict.metrics.get(CAUGHT) else []
+    if (
+        not all(isinstance(text, str) for text in texts)
+        or not all(isinstance(number, int | float) and 0 <= number < math.inf for number in numbers)
+        or not isinstance(verdict.returncode, int | None)
+        or not all(_is_raised(one) for one in raised)
+        or not isinstance(verdict.metrics, dict)
+        or not all(
+            _METRICS[name](value) for name, value in verdict.metrics.items() if value is not None and name in _METRICS
+        )
+    ):
+        raise ValueError("its verdict is none")
+
+
+def _is_raised(value: Any) -> bool:
+    if not isinstance(value, list) or len(value) < 2:
+        return False
+    return isinstance(value[1], bool) and all(isinstance(text, str) for text in (value[0], *value[2:]))
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
+
+
+def _are_layers(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(one, dict) and _are_texts(one.get("nodes")) for one in value)
+
+
+#: what is read of a verdict's metrics later and must be of its kind; a number that is none is passed over there
+_METRICS: Mapping[str, Callable[[Any], bool]] = MappingProxyType(
+    {
+        "left_out": _are_texts,
+        "constant": _are_texts,
+        "fused": _are_layers,
+        "reference": lambda value: isinstance(value, str),
+    }
+)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from runner.errors import UsageError
+from runner.errors import UsageError, WinnowError
+from runner.operation import operate
 from runner.schema.root import Settings
 from runner.workers.pool import Pool
 
@@ -25,28 +26,24 @@ def sanitized(settings: Settings, path: Path, pool: Pool, folder: Path) -> tuple
         return path, ()
     if not path.is_file():
         raise UsageError(f"model={path}: no such file")
-    reply = pool.call(
-        "sanitize",
-        {
-            "model": str(path),
-            "out": str(folder / FOLDER),
-            "fold": chosen.fold,
-            "fold_limit": None if chosen.fold_limit_mb is None else int(chosen.fold_limit_mb * 2**20),
-            "shapes": {name: list(dims) for name, dims in settings.inputs.shapes.items()} if chosen.shapes else None,
-            "cleanup": chosen.cleanup,
-        },
-        timeout=settings.workers.timeout,
-        memory_mb=settings.workers.memory_mb,
-    )
+    args = {
+        "model": str(path),
+        "out": str(folder / FOLDER),
+        "fold": chosen.fold,
+        "fold_limit": None if chosen.fold_limit_mb is None else int(chosen.fold_limit_mb * 2**20),
+        "shapes": {name: list(dims) for name, dims in settings.inputs.shapes.items()} if chosen.shapes else None,
+        "cleanup": chosen.cleanup,
+    }
+    keys = " ".join(f"sanitize.{name}=true" for name in on)
+    try:
+        reply = operate(pool, settings, "sanitize", args, f"{keys}: model={path}: it")
+    except WinnowError:
+        remove(folder)
+        raise
     if reply.value is not None:
         return Path(reply.value["path"]), (*reply.value["warnings"], *reply.value["done"])
     remove(folder)
-    if reply.failure is None:
-        keys = " ".join(f"sanitize.{name}=true" for name in on)
-        raise UsageError(
-            f"{keys}: model={path}: it ended with {reply.death} (limits: workers.timeout={settings.workers.timeout:g} "
-            f"workers.memory_mb={settings.workers.memory_mb or 'null'}); switch it off, or sanitize the model elsewhere"
-        )
+    assert reply.failure
     if reply.failure.type == "SanitizeError":
         raise UsageError(f"{reply.failure.message}; model={path}")
     raise UsageError(f"model={path}: {reply.failure.message}")

@@ -10,6 +10,7 @@ from dataclasses import replace
 from runner.cause import Cause
 from runner.doubt import (
     HEALTHY,
+    UNSURE,
     WHOLE,
     ContradictionError,
     Doubt,
@@ -63,6 +64,7 @@ class Session:
         self.judge = judge
         self.means = means or Means()
         self.doubt = doubt or Doubt(Flaky.never, 0.01)
+        self.doubt.spent = self._spent
         self.find_min_good = find_min_good
         self.recheck = Recheck(hand_over, self.doubt)
         self.refiner = refiner
@@ -177,7 +179,7 @@ class Session:
             answer, cause = self._cause(self.causes, answer)
             doubtful = answer.doubtful
         if doubtful:
-            return self._could_not_judge(answer, doubtful)
+            return self._could_not_judge(answer, doubtful + self._cut_short())
         inquiry = next((one for one in reversed(answer.searched) if one.passed), self.inquiry)
         min_good = self.recheck.min_good(inquiry, answer.standing.size) if self.find_min_good else None
         message = f"{answer.shown} still fail{'s' * (answer.standing.size == 1)}"
@@ -186,8 +188,7 @@ class Session:
         message += f"; {drift}" if drift else " the same way"
         if cause:
             message += f"; cause: {cause.said}"
-        if self.inquiry.stopped:
-            message += "; the budget was reached before the search ended"
+        message += self._cut_short()
         if self.doubt.rates:
             message += f"; the check is flaky: {self.doubt}"
         return Ending(
@@ -202,6 +203,12 @@ class Session:
             drift=drift,
             cause=cause,
         )
+
+    def _cut_short(self) -> str:
+        """Say what the budget ended too early."""
+        if self.inquiry.stopped:
+            return "; the budget was reached before the search ended"
+        return f"; {UNSURE}" if self.doubt.unsure else ""
 
     def _could_not_judge(self, answer: HandedOver, message: str) -> Ending:
         return Ending(

@@ -8,6 +8,8 @@ from typing import Any
 from runner.errors import UsageError
 from runner.model.graph import Graph
 from runner.model.store import Store
+from runner.operation import operate
+from runner.room import Room
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Optimization, TensorRtBackend
 from runner.schema.root import Settings
 from runner.subjects.recording import Recorder
@@ -15,19 +17,18 @@ from runner.workers.pool import Pool
 
 
 def ingest(key: str, path: Path, store: Store, settings: Settings, pool: Pool) -> dict[str, Any]:
-    """Read the model that ``key`` names into a store; return what was found out. Raises UsageError for a wrong file."""
+    """Read the model that ``key`` names into a store; return what was found out.
+
+    Raises UsageError for a wrong file, and as `operate` does.
+    """
     if not path.is_file():
         raise UsageError(f"{key}={path}: no such file")
-    reply = pool.call(
-        "ingest",
-        {"model": str(path), "store": str(store.folder)},
-        timeout=settings.workers.timeout,
-        memory_mb=settings.workers.memory_mb,
-    )
+    args = {"model": str(path), "store": str(store.folder)}
+    reply = operate(pool, settings, "ingest", args, f"{key}={path}: reading it")
     if reply.value is not None:
         return reply.value
-    why = reply.failure.message if reply.failure else f"reading it ended with {reply.death}"
-    raise UsageError(f"{key}={path}: {why}")
+    Room(store.folder.parent).confirm()
+    raise UsageError(f"{key}={path}: {reply.failure.message if reply.failure else 'no answer'}")
 
 
 def recorder(

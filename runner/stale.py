@@ -9,17 +9,21 @@ from pathlib import Path
 import onnx
 
 from runner.handover import MIN_GOOD, MIXED, REDUCED
+from runner.marker import own
 from runner.model import scopes, storage
 
 _NUMBERED = ("answers/*", "test_data_set_*")
-_FILES = ("repro.py", "layers.json", "layers.svg", "curve.svg")
+_FILES = ("repro.py", "rounded.onnx", "layers.json", "layers.svg", "curve.svg")
 
 
 def drop(folder: Path, used: Collection[Path]) -> None:
     """Remove the models, answers and data sets of an earlier run; this one may not write all of them again.
 
+    What is not in the run's own list is nobody's but the user's, whatever its name.
+
     ``used``: files and folders that this run reads; they stay, with what they are in and what is in them.
     """
+    listed = own(folder)
     read = {path.resolve() for path in used}
     held = read.union(*(path.parents for path in read))
 
@@ -28,8 +32,11 @@ def drop(folder: Path, used: Collection[Path]) -> None:
         return place in held or not read.isdisjoint(place.parents)
 
     models = [folder / f"{name}.onnx" for name in (REDUCED, MIN_GOOD, MIXED)]
-    gone = [path for path in (*models, *(folder / name for name in _FILES), *_folders(folder)) if not stays(path)]
-    weights = [path for model in models if model in gone for path in _weights(model) if not stays(path)]
+    found = (*models, *(folder / name for name in _FILES), *_folders(folder))
+    gone = [path for path in found if path.relative_to(folder).parts[0] in listed and not stays(path)]
+    weights = [
+        path for model in models if model in gone for path in _weights(model) if path.name in listed and not stays(path)
+    ]
     for path in (*weights, *gone):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)

@@ -58,5 +58,10 @@ def used(settings: Settings, at: Callable[[str], Path]) -> list[Path]:
     ``at`` gives a path of the configuration, from where the user stands.
     """
     inputs = getattr(settings.inputs, "path", None)
-    named = (settings.model, settings.reference.model, *(inputs if isinstance(inputs, list) else [inputs]))
+    named = (
+        settings.model,
+        settings.target.model,
+        settings.reference.model,
+        *(inputs if isinstance(inputs, list) else [inputs]),
+    )
     return [at(path) for path in named if path]

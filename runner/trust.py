@@ -88,7 +88,7 @@ class Trust(Doubt):
                 log.warning("the check is flaky: %s; each answer is tested until it is sure enough", self)
                 return
         raise IndistinctError(
-            f"the check is flaky, and high precision cannot be told from low: {self}.\n"
+            f"the check is flaky, and high precision cannot be told from low: {self}{self.too_few}.\n"
             f"check: {judge.checker.describe()}"
         )
 

@@ -9,9 +9,9 @@ more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import islice
 
 from strategies.outcome import Answer
 from strategies.search import Ask, Done, Look, Step, limited
@@ -25,6 +25,8 @@ REFINING = ("several at once", "growing again")
 """The phases of these questions."""
 LARGEST = 8
 """Elements that are removed at once, at most."""
+LOOKED_AT = 20_000
+"""Sets that are looked at for some that may be removed."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +60,17 @@ def beyond(space: Space, found: Trial, unanswered: int, extra: int | None) -> St
 def monotone(asked: Iterable[tuple[Trial, Answer]]) -> bool:
     """Whether no set that has the property was met inside one that has not."""
     line = list(asked)
-    having = [trial.elements for trial, answer in line if answer is Answer.YES]
-    return not any(
-        inner < trial.elements for trial, answer in line if answer is Answer.NO and trial for inner in having
-    )
+    having = [_bits(trial) for trial, answer in line if answer is Answer.YES]
+    lacking = (_bits(trial) for trial, answer in line if answer is Answer.NO and trial)
+    return not any(inner & outer == inner != outer for outer in lacking for inner in having)
+
+
+def _bits(trial: Trial) -> int:
+    """A set as the bits of a number: those of a whole line of questions lie in memory side by side."""
+    flags = bytearray(b"0" * (max(trial.elements, default=0) + 1))
+    for element in trial.elements:
+        flags[element] = 49  # "1"
+    return int(flags[::-1], 2)
 
 
 def _remove(
@@ -93,25 +102,39 @@ def _remove(
 
 def _removals(space: Space, keep: Trial, most: int) -> list[frozenset[int]]:
     """Up to ``most`` sets of elements whose removal leaves an allowed, non-empty trial."""
-    elements = sorted(keep.elements, key=space.position.__getitem__)
+    inside = keep.elements
+    elements = sorted(inside, key=space.position.__getitem__)
+    found: dict[frozenset[int], None] = {}
+    for out in islice(_near_sets(space, elements), LOOKED_AT):
+        if len(found) >= most:
+            break
+        if len(out) < len(inside) and _allowed(space, inside - out):
+            found[out] = None
+    return list(found)
+
+
+def _near_sets(space: Space, elements: Sequence[int]) -> Iterator[frozenset[int]]:
+    """Pairs, those that are linked first and the nearest first, then larger neighbourhoods.
+
+    One after the other as they are asked for: thousands of elements have millions of pairs.
+    """
     place = {element: at for at, element in enumerate(elements)}
     linked = {
-        (parent, element)
+        (place[parent], place[element])
         for element in elements
         for parent in (space.parents[element] if space.parents else ())
-        if parent in place
+        if place.get(parent, place[element]) < place[element]
     }
-    pairs = sorted(
-        combinations(elements, 2),
-        key=lambda pair: (pair not in linked, place[pair[1]] - place[pair[0]], -place[pair[1]]),
-    )
-    found: dict[frozenset[int], None] = dict.fromkeys(map(frozenset, pairs))
+    for low, high in sorted(linked, key=lambda pair: (pair[1] - pair[0], -pair[1])):
+        yield frozenset([elements[low], elements[high]])
+    for gap in range(1, len(elements)):
+        for high in reversed(range(gap, len(elements))):
+            if (high - gap, high) not in linked:
+                yield frozenset([elements[high - gap], elements[high]])
     for size in range(3, min(LARGEST, len(elements) - 1) + 1):
         for element in reversed(elements):
-            near = space.by_distance([element], keep.elements)[: size - 1]
-            found.setdefault(frozenset([element, *near]))
-    allowed = (out for out in found if len(out) < len(keep) and _allowed(space, keep.elements - out))
-    return [out for out, _ in zip(allowed, range(most), strict=False)]
+            near = space.by_distance([element], elements)[: size - 1]
+            yield frozenset([element, *near])
 
 
 def _allowed(space: Space, elements: frozenset[int]) -> bool:

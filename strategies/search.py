@@ -128,9 +128,11 @@ class Search:
         """The smallest trial known to have the property; among equals the one that stands first in the order."""
         if self.done and self.done.trial:
             return self.done.trial
-        found = [trial for trial, answer in self._answers.items() if answer is Answer.YES]
+        having = [trial for trial, answer in self._answers.items() if answer is Answer.YES]
+        least = min(map(len, having), default=0)
+        found = (trial for trial in having if len(trial) == least)
         place = self.space.position
-        return min(found, key=lambda t: (len(t), sorted(place.get(e, e) for e in t.elements)), default=None)
+        return min(found, key=lambda trial: sorted(place.get(e, e) for e in trial.elements), default=None)
 
     def ask(self, n: int = 1) -> tuple[Ask, ...]:
         """Up to ``n`` questions worth answering now, best first.

@@ -4,24 +4,42 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from functools import cached_property
+from functools import lru_cache
 from itertools import groupby
 
+HELD = 16
+"""Sets that are kept beside their text, of those used last."""
 
-@dataclass(frozen=True)
+
 class Trial:
-    """A set of element ids (positions in the subject's ordered list of elements)."""
+    """A set of element ids (positions in the subject's ordered list of elements); it does not change.
 
-    elements: frozenset[int]
+    A search remembers every set that was tried, and each may hold thousands of elements. So one that was written down
+    (``ranges``) is kept as that text only, and read back where its elements are asked for.
+    """
+
+    __slots__ = ("_elements", "_hash", "_key", "_ranges", "_size")
+
+    def __init__(self, elements: frozenset[int]) -> None:
+        self._elements: frozenset[int] | None = elements
+        self._hash = hash(elements)
+        self._size = len(elements)
+        self._ranges: str | None = None
+        self._key: str | None = None
 
     @staticmethod
     def of(elements: Iterable[int]) -> Trial:
         """Return the trial of these elements."""
         return Trial(frozenset(elements))
 
+    @property
+    def elements(self) -> frozenset[int]:
+        """The set."""
+        held = self._elements  # another thread may be writing it down
+        return _read(self._ranges or "") if held is None else held
+
     def __len__(self) -> int:
-        return len(self.elements)
+        return self._size
 
     def __iter__(self) -> Iterator[int]:
         return iter(sorted(self.elements))
@@ -29,25 +47,50 @@ class Trial:
     def __contains__(self, element: object) -> bool:
         return element in self.elements
 
-    @cached_property
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Trial):
+            return NotImplemented
+        return self is other or (self._hash == other._hash and self.elements == other.elements)
+
+    def __repr__(self) -> str:
+        return f"Trial({self.ranges})"
+
+    @property
     def ranges(self) -> str:
         """The set as text, runs folded: ``0-3,7,9-12``. The same set always gives the same text."""
-        runs = []
-        for _, run in groupby(enumerate(sorted(self.elements)), key=lambda pair: pair[1] - pair[0]):
-            ids = [element for _, element in run]
-            runs.append(str(ids[0]) if len(ids) == 1 else f"{ids[0]}-{ids[-1]}")
-        return ",".join(runs)
+        if self._ranges is None:
+            self._ranges = _written(self.elements)
+            self._elements = None
+        return self._ranges
 
-    @cached_property
+    @property
     def key(self) -> str:
         """A short stable digest of the set, fit for file names and the journal."""
-        return hashlib.sha256(self.ranges.encode()).hexdigest()[:24]
+        if self._key is None:
+            self._key = hashlib.sha256(self.ranges.encode()).hexdigest()[:24]
+        return self._key
 
     @staticmethod
     def parse(ranges: str) -> Trial:
         """Read the text that ``ranges`` wrote."""
-        elements: set[int] = set()
-        for part in ranges.split(",") if ranges else []:
-            first, _, last = part.partition("-")
-            elements.update(range(int(first), int(last or first) + 1))
-        return Trial(frozenset(elements))
+        return Trial(_read(ranges))
+
+
+def _written(elements: frozenset[int]) -> str:
+    runs = []
+    for _, run in groupby(enumerate(sorted(elements)), key=lambda pair: pair[1] - pair[0]):
+        ids = [element for _, element in run]
+        runs.append(str(ids[0]) if len(ids) == 1 else f"{ids[0]}-{ids[-1]}")
+    return ",".join(runs)
+
+
+@lru_cache(maxsize=HELD)
+def _read(ranges: str) -> frozenset[int]:
+    elements: set[int] = set()
+    for part in ranges.split(",") if ranges else []:
+        first, _, last = part.partition("-")
+        elements.update(range(int(first), int(last or first) + 1))
+    return frozenset(elements)

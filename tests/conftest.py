@@ -28,3 +28,13 @@ def older_rtx_python(rtx_python: str) -> str:
     if not python:
         pytest.skip("a second version of TensorRT for RTX is needed: set WINNOW_RTX_OLDER_PYTHON")
     return python
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the fault matrix, from whichever processes ran its rows."""
+    reports = [one for kind in ("passed", "failed", "skipped", "xfailed") for one in terminalreporter.getreports(kind)]
+    rows = [str(value) for one in reports for name, value in one.user_properties if name == "fault"]
+    if rows:
+        from benchmarks.faults import HEAD  # noqa: PLC0415 - only where it was tried
+
+        terminalreporter.write_line("\n".join([HEAD, *rows]))

@@ -15,6 +15,8 @@ from typing import Any
 
 import onnx
 
+from tests import bundles
+
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
 
@@ -47,6 +49,9 @@ def winnow(*overrides: str, folder: Path, cwd: Path | None = None, timeout: floa
         text=True,
         timeout=timeout,
         check=False,
+    )
+    bundles.note(
+        folder, next((word.partition("=")[2] for word in overrides if word.startswith("target.python=")), None)
     )
     return Run(done.returncode, folder, done.stdout)
 

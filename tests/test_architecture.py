@@ -73,7 +73,9 @@ FLOORS = {
     "runner.candidate": 1,
     "runner.verdict": 1,
     "runner.schema": 1,
+    "runner.machine": 0,
     "runner.errors": 0,
+    "runner.plainfile": 0,
     "strategies": 0,
     "runner": 2,  # subjects, checkers, inputs, artifacts, journal, report ...
 }

@@ -8,7 +8,11 @@ from typing import Iterable
 
 
 class StageError(Exception):
-    """A failure at ``stage`` (setup, load, infer); ``kind``: an exception's class name or a runtime's status."""
+    """A failure at ``stage``; ``kind``: an exception's class name or a runtime's status.
+
+    Stages: setup (the settings or the installation are at fault), load, build, infer (the model fails there), untried
+    (it could not even be tried, which says nothing about it).
+    """
 
     def __init__(self, stage: str, kind: str, message: str) -> None:
         super().__init__(message)

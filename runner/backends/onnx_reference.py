@@ -43,7 +43,7 @@ class OnnxReference:
         self._custom = _custom_types()
 
     @staticmethod
-    def prepare() -> None:
+    def prepare(_settings: Any = None) -> None:
         """Import the package. Raises StageError (setup) if it is not installed or older than 1.13."""
         try:
             import onnx.reference  # noqa: F401

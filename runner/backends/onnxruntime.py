@@ -52,7 +52,7 @@ class OnnxRuntime:
         self.providers = session.get_providers()
 
     @staticmethod
-    def prepare() -> None:
+    def prepare(_settings: Any = None) -> None:
         """Import the runtime. Raises StageError (setup) if it is not installed or cannot be loaded."""
         try:
             import onnxruntime

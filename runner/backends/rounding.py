@@ -42,6 +42,19 @@ def rewritten(model: Any, *, strict: bool = False) -> List[Dict[str, int]]:
     return rounder.tables
 
 
+def write(args: Dict[str, Any]) -> Dict[str, Any]:
+    """Write the model of ``args["model"]`` as it rounds to ``args["out"]``, beside it: its weights stay in their files.
+
+    ``args["strict"]``: inside reductions and norms too. Raises ValueError for a model with functions.
+    """
+    import onnx  # noqa: PLC0415 - a runtime is imported when it is used
+
+    model = rounded(onnx.load(args["model"], load_external_data=False), strict=bool(args.get("strict")))
+    with open(args["out"], "wb") as file:  # noqa: PTH123 - runs on older interpreters too
+        file.write(model.SerializeToString())
+    return {}
+
+
 def session(path: str, *, strict: bool = False) -> Any:
     """Return an ``onnxruntime.InferenceSession`` of a model file that rounds after every operator of a low precision.
 

@@ -41,14 +41,14 @@ def _backend(settings: Dict[str, Any]) -> Any:
 
 def prepare(args: Dict[str, Any]) -> None:
     """Import the runtime, so that the time of the first call does not hold it."""
-    _backend(args["backend"]).prepare()
+    _backend(args["backend"]).prepare(args["backend"])
 
 
 def run(args: Dict[str, Any]) -> Dict[str, Any]:
     """Run a model on each sample; see the module's text. Raises StageError: setup, load or infer."""
     start = time.perf_counter()
     backend = _backend(args["backend"])
-    backend.prepare()
+    backend.prepare(args["backend"])
     # what an engine is built for: shapes of the samples, timings of an earlier build
     asked = {"samples": args["samples"], "caching": args.get("timing_cache")}
     model = backend.load(args["model"], {**args["backend"], **asked})

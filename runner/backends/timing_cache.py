@@ -93,8 +93,7 @@ class TimingCache:
 
     def choices(self) -> Dict[str, Choice]:
         """Return {key: what it holds}; after a build, what the build used."""
-        cache = self._config.get_timing_cache() if self._attached else self._cache
-        found = {}
+        cache, found = self._held(), {}
         for key in cache.queryKeys():
             value = cache.query(key)
             tactic, ms = int(value.tacticHash), float(value.timingMSec)
@@ -127,8 +126,13 @@ class TimingCache:
 
     def serialized(self) -> bytes:
         """Return the cache as bytes; after a build, with what the build added."""
+        return bytes(memoryview(self._held().serialize()))
+
+    def _held(self) -> Any:
         cache = self._config.get_timing_cache() if self._attached else self._cache
-        return bytes(memoryview(cache.serialize()))
+        if cache is None:
+            raise _unusable()
+        return cache
 
 
 def mismatches(asked: Mapping[str, str], found: Mapping[str, str]) -> List[Mismatch]:

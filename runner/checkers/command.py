@@ -9,28 +9,32 @@ import os
 import shutil
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from runner import machine
 from runner.candidate import Candidate, Sample
 from runner.checkers.checker import Tools
-from runner.checkers.exit_rules import Ending, ExitRules
+from runner.checkers.exit_rules import SHELL_KILLED, Ending, ExitRules
 from runner.checkers.measure import Measure
-from runner.checkers.placement import Placement
+from runner.checkers.placement import Placement, unwritable
 from runner.checkers.template import VALUES, Template, variable
 from runner.checkers.uncaught import BY_LINE
 from runner.checkers.watched import Watched
 from runner.errors import UsageError
 from runner.model import values
+from runner.plainfile import read_plain
 from runner.schema.checker import CommandChecker, ShowOutput
 from runner.verdict import CAUGHT, MEASURE, Verdict
-from runner.workers.command import run_command
+from runner.workers.command import CommandEnd, run_command
+from runner.workers.reply import KILLED, OUT_OF_MEMORY
 from strategies.outcome import Outcome
 
 log = logging.getLogger(__name__)
 
 # lines of a command's output that are repeated in the log; the file has all of them
 _SHOWN_LINES = 100
+_SHOWN_LETTERS = 2000
 
 
 class CommandCheck:
@@ -150,18 +154,11 @@ class CommandCheck:
             **{variable(name): text for name, text in given.items()},
         }
         path = candidate.folder / ("check.log" if number == 0 else f"check_{number}.log")
-        with self._tools.pool.user_lease() as lease:
-            end = run_command(
-                self._template.fill(given),
-                cwd=self._tools.cwd,
-                env=environment,
-                timeout=self._settings.timeout,
-                memory_mb=self._settings.memory_mb,
-                log=path,
-                guardian=self._tools.guardian,
-                lease=lease,
-            )
+        end = self._ended(given, environment, path)
         ending = Ending(end.returncode, end.death, end.cannot_start, _read(path))
+        if not ending.output:  # nothing to look at later; a run may have thousands of these
+            with suppress(OSError):
+                path.unlink()
         judgement = self._rules.judge(ending, self.describe())
         measure = self._measure.of(ending.output)
         return Verdict(
@@ -173,10 +170,34 @@ class CommandCheck:
                 **({CAUGHT: judgement.caught.to_json()} if judgement.caught else {}),
             },
             seconds=end.seconds,
-            log=self._tools.relative(path),
+            log=self._tools.relative(path) if ending.output else None,
             returncode=end.returncode,
             peak_rss_mb=end.peak_rss_mb,
         )
+
+    def _ended(self, given: Mapping[str, str], environment: Mapping[str, str], path: Path) -> CommandEnd:
+        """Run the command; where it is killed, twice: the kernel may have meant a neighbour."""
+        guardian, seconds, shortages = self._tools.guardian, 0.0, -1
+        kills = guardian.kills
+        while True:
+            with self._tools.pool.user_lease() as lease:
+                end = run_command(
+                    self._template.fill(given),
+                    cwd=self._tools.cwd,
+                    env=environment,
+                    timeout=self._settings.timeout,
+                    memory_mb=self._settings.memory_mb,
+                    log=path,
+                    guardian=guardian,
+                    lease=lease,
+                )
+            seconds += end.seconds
+            end = dataclasses.replace(end, seconds=seconds)
+            if not (end.death == KILLED or end.returncode == SHELL_KILLED) or guardian.kills != kills:
+                return end
+            if shortages >= 0:
+                return dataclasses.replace(end, death=OUT_OF_MEMORY) if machine.oom_kills() > shortages else end
+            shortages = machine.oom_kills()
 
     def _values(self, candidate: Candidate, number: int, sample: Sample | None) -> dict[str, str]:
         """What the placeholders stand for; npz files and data sets are written only if the command asks for them."""
@@ -211,7 +232,10 @@ class CommandCheck:
             return
         with self._alone:
             if self._information:
-                _write_information(candidate, self._information)
+                try:
+                    _write_information(candidate, self._information)
+                except OSError as error:
+                    raise unwritable("checker.iteration_info", self._information, error) from error
             if self._placement:
                 with self._placement.of(candidate.model):
                     yield
@@ -228,7 +252,8 @@ class CommandCheck:
             cut = (
                 [f"... ({len(lines) - _SHOWN_LINES} lines more in {verdict.log})"] if len(lines) > _SHOWN_LINES else []
             )
-            text = "\n".join([*cut, *lines[-_SHOWN_LINES:]])
+            shown = (line if len(line) <= _SHOWN_LETTERS else f"{line[:_SHOWN_LETTERS]}..." for line in lines)
+            text = "\n".join([*cut, *list(shown)[-_SHOWN_LINES:]])
             log.info("iteration %d, output of the check (%s):\n%s", candidate.iteration, verdict.outcome.value, text)
 
 
@@ -237,10 +262,8 @@ def _has(candidate: Candidate, name: str) -> bool:
 
 
 def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
+    # a check may have put anything in its place
+    return read_plain(path).decode("utf-8", "replace")
 
 
 def _data_sets(candidate: Candidate) -> Path:
@@ -258,8 +281,11 @@ def _data_sets(candidate: Candidate) -> Path:
 
 def _refuse_foreign(path: Path) -> None:
     """A file that is not an earlier iteration's information is the user's."""
-    if not path.exists():
-        return
+    try:
+        if not path.exists():
+            return
+    except OSError as error:
+        raise unwritable("checker.iteration_info", path, error) from error
     try:
         ours = "iteration" in json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, TypeError):

@@ -12,16 +12,18 @@ from runner.checkers.uncaught import uncaught
 from runner.errors import UsageError
 from runner.schema.checker import CommandChecker
 from runner.verdict import Raised, Signature
+from runner.workers.reply import OUT_OF_MEMORY, shortage
 from strategies.outcome import Outcome
 
 # a shell reports its child's death by signal N as 128 + N
+SHELL_KILLED = 128 + signal.SIGKILL
 _SHELL_DEATHS = {
     128 + signal.SIGILL: "death ILL",
     128 + signal.SIGTRAP: "death TRAP",
     128 + signal.SIGABRT: "death MEMORY",
     128 + signal.SIGBUS: "death MEMORY",
     128 + signal.SIGFPE: "death FPE",
-    128 + signal.SIGKILL: "death KILL",
+    SHELL_KILLED: "death KILL",
     128 + signal.SIGSEGV: "death MEMORY",
 }
 # the command did not get as far as checking anything: its interpreter or its option parser refused
@@ -67,7 +69,8 @@ class Judgement:
 class ExitRules:
     """The rules, in this order.
 
-    1. cannot start, or exit 126 / 127 or an interpreter's or option parser's refusal that no list names: UNRESOLVED;
+    1. cannot start, or exit 126 / 127 or an interpreter's or option parser's refusal that no list names, or out of
+    memory where the user gave no limit: UNRESOLVED;
     2. time-out, memory: FAIL with that signature; 3. ``invalid_codes``: UNRESOLVED; 4. ``different_codes``: DIFFERENT;
     5. ``pass_codes``: PASS; 6. death by a signal that neither ``fail_codes`` nor a regular expression claims: FAIL with
     that signature; 7. ``fail_codes`` given: FAIL if the code is one of them and (if there are any) a regular
@@ -111,6 +114,8 @@ class ExitRules:
         listed = code is not None and code in self._listed
         if why := self._never_ran(ending, listed=listed):
             return Judgement(Outcome.UNRESOLVED, None, f"the command could not run: {why}. Command: {command}")
+        if ending.death == OUT_OF_MEMORY and not listed:
+            return Judgement(Outcome.UNRESOLVED, None, shortage())
         died = uncaught(output)
         detail = normalise(died.said if died else output)
         if ending.death in {"timeout", "memory"}:

@@ -17,6 +17,8 @@ from runner.errors import UsageError
 from runner.model import scopes, storage
 from runner.model.errors import ModelError
 from runner.model.external import ExternalFiles
+from runner.plainfile import json_of
+from runner.room import FULL
 
 # the key of an entry that names a file of weights: a model without it has all of them inside
 _LOCATION = b"location"
@@ -48,12 +50,21 @@ class Placement:
             yield
             return
         with self._lock:
-            self._put(model)
+            try:
+                self._put(model)
+            except OSError as error:
+                raise unwritable("checker.place", self._path, error) from error
             try:
                 yield
             finally:
                 if not self._keep:
-                    self._path.unlink(missing_ok=True)
+                    self._take_away()
+
+    def _take_away(self) -> None:
+        try:
+            self._path.unlink(missing_ok=True)
+        except OSError as error:  # a check may have put a folder there
+            raise unwritable("checker.place", self._path, error) from error
 
     def _put(self, model: Path) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -94,10 +105,15 @@ class Placement:
             )
 
     def _read_note(self) -> set[Path]:
-        try:
-            return {Path(path) for path in json.loads(self._note.read_text(encoding="utf-8"))}
-        except (OSError, ValueError):
-            return set()
+        noted = json_of(self._note)
+        return {Path(path) for path in noted if isinstance(path, str)} if isinstance(noted, list) else set()
+
+
+def unwritable(key: str, path: Path, error: OSError) -> Exception:
+    """Return what to raise where a file at a fixed path cannot be written; a full disk is not the path's fault."""
+    if error.errno in FULL:
+        return error
+    return UsageError(f"{key}={path} cannot be written ({error.strerror or error}); choose another path")
 
 
 def _weights(model: Path) -> dict[str, Path]:

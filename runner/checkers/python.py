@@ -16,7 +16,7 @@ from runner.checkers.watched import Watched
 from runner.errors import UsageError
 from runner.schema.checker import PythonChecker
 from runner.verdict import MEASURE, Signature, Verdict
-from runner.workers.reply import Reply
+from runner.workers.reply import OUT_OF_MEMORY, Reply, shortage
 from strategies.outcome import Outcome
 
 _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
@@ -131,6 +131,8 @@ class PythonCheck:
             if failure.stage == "setup" and not self._loaded:
                 raise UsageError(f"checker=python: {failure.message}")
             return Outcome.UNRESOLVED, None, f"{self.describe()} raised {failure.type}: {failure.message}", {}
+        if reply.death == OUT_OF_MEMORY:
+            return Outcome.UNRESOLVED, None, shortage(), {}
         if reply.death is not None or reply.value is None:
             kind = reply.death or "exit"
             return Outcome.FAIL, Signature("check", kind), f"{self.describe()} ended with {kind}", {}

@@ -16,7 +16,7 @@ from runner.leasing import lease_of
 from runner.model.values import TensorFile
 from runner.schema.backend import BackendSettings, TensorRtBackend
 from runner.verdict import Signature
-from runner.workers.reply import Reply
+from runner.workers.reply import OUT_OF_MEMORY, Reply, shortage
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,8 @@ class Ran:
 
     ``outputs``: for each sample, its outputs by name (none if it failed). ``signature``: of the failure, None if it
     ran. ``message``: the failure in the backend's words. ``invalid``: why it could not even be tried (a value for an
-    input is missing). ``skipped``: outputs of which no value can be had, and why. Of a build, which has no outputs:
+    input is missing), or was not judged (no memory was left).
+    ``skipped``: outputs of which no value can be had, and why. Of a build, which has no outputs:
     ``shapes`` of the engine's outputs (-1: dynamic; None: not known), ``layers`` with the nodes that went into each,
     ``seconds`` for parsing and building, ``tactics`` where they were asked for.
     """
@@ -139,13 +140,16 @@ class Side:
     def _ran(self, reply: Reply) -> Ran:
         if reply.failure is not None:
             failure = reply.failure
-            if failure.type == "MissingFeed":
+            # an error of the worker's own code says nothing about the model either
+            if failure.type == "MissingFeed" or failure.stage in ("untried", "internal"):
                 return Ran(invalid=failure.message, peak_rss_mb=reply.peak_rss_mb, log=reply.log)
             if failure.stage == "setup":
                 raise UsageError(f"{self}: {failure.message}")
             stage = failure.stage if failure.stage in ("load", "build") else "infer"
             signature = Signature(stage, f"error {failure.type}", normalise(failure.message))
             return Ran((), signature, failure.message, peak_rss_mb=reply.peak_rss_mb, log=reply.log)
+        if reply.death == OUT_OF_MEMORY:
+            return Ran(invalid=shortage(), peak_rss_mb=reply.peak_rss_mb, log=reply.log)
         if reply.death is not None or reply.value is None:
             kind = reply.death or "exit"
             message = f"the process ended: {kind}"

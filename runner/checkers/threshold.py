@@ -47,6 +47,14 @@ class Threshold:
         """Whether the first number has to be a good model's."""
         return self.is_given and self._baseline is None
 
+    @property
+    def allowed(self) -> float | None:
+        """How far a number may move from the baseline; None where nothing limits it, or the baseline is not known."""
+        if self._baseline is None:
+            return None
+        limits = [amount * abs(self._baseline) if share else amount for amount, share in self._limits.values()]
+        return limits[0] if limits else None
+
     def judge(self, numbers: Mapping[str, Any]) -> tuple[Outcome, str, float | None] | None:
         """Return the outcome of a number, why, and how far it is off in units of what is allowed.
 

@@ -17,28 +17,41 @@ from omegaconf.errors import OmegaConfBaseException
 
 from runner.cli import argv as arguments
 from runner.cli.explain import explain
-from runner.cli.signals import Terminated, terminable
+from runner.cli.loader import CONF, loading
+from runner.cli.signals import Phase, Terminated, terminable
+from runner.cli.streams import failure
 from runner.cli.sweep import Sweep, watching
 from runner.cli.task import Task
 from runner.cli.terminal import say
 from runner.cli.userfile import NAME, store_user_file
 from runner.errors import WinnowError
 from runner.launcher.plugin import register_launcher
+from runner.report.summary import Summary
 from runner.schema.register import register
-
-CONF = Path(__file__).resolve().parents[2] / "conf"
 
 
 def run(program: str, typed: Sequence[str]) -> int:
     """Run what was ``typed`` after the ``program``'s name; return the exit code (docs: exit codes)."""
-    sweep = Sweep()
+    sweep, ended = Sweep(), list[Summary]()
+
+    def phase() -> Phase:
+        if sweep.folder is not None:
+            return sweep.phase
+        return Phase.ended if ended else Phase.starting
+
     try:
-        return _run(program, typed, sweep)
+        with terminable(forward=True, phase=phase):
+            code = _run(program, typed, sweep, ended)
     finally:
         sweep.release()
+    sys.stdout.flush()
+    lost = failure()
+    if lost and not code and not ended and sweep.folder is None:  # what was asked for is what was printed
+        return _complain(f"standard output: {lost.strerror}", 1)
+    return code
 
 
-def _run(program: str, typed: Sequence[str], sweep: Sweep) -> int:
+def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary]) -> int:
     register()
     if list(typed) == ["--version"]:
         return _version()
@@ -51,8 +64,8 @@ def _run(program: str, typed: Sequence[str], sweep: Sweep) -> int:
             name = store_user_file(given.file)
             rewritten = ["--config-name", name, *_config_dir(given), *rewritten]
             file = str(given.file)
-        task = Task(command=(*_program(program), *typed))
-        with watching(sweep), _hydra_argv([program, *rewritten]), terminable(forward=True):
+        task = Task(command=(*_program(program), *typed), ended=ended)
+        with watching(sweep), _hydra_argv([program, *rewritten]):
             _run_hydra(task)
     except WinnowError as error:
         return _complain(str(error), error.exit_code)
@@ -60,7 +73,7 @@ def _run(program: str, typed: Sequence[str], sweep: Sweep) -> int:
         return _interrupted(error, sweep)
     except SystemExit as error:
         return 0 if error.code in (None, 0) else 2  # Hydra's own exits are about how it was called
-    except (HydraException, OmegaConfBaseException, OSError, ValueError) as error:
+    except (HydraException, OmegaConfBaseException, OSError, ValueError, RecursionError) as error:
         if full_error:
             traceback.print_exc()
         return _complain(re.sub(rf"(\w+/)?{NAME}", lambda _: file, explain(error, sweep=sweep.asked)), 2)
@@ -74,7 +87,7 @@ def _run(program: str, typed: Sequence[str], sweep: Sweep) -> int:
         )
     if sweep.folder is not None:
         return sweep.finish()
-    return task.ended[-1].exit_code if task.ended else 0
+    return ended[-1].exit_code if ended else 0
 
 
 def _version() -> int:
@@ -92,7 +105,8 @@ def _program(name: str) -> tuple[str, ...]:
 
 def _run_hydra(task: Task) -> None:
     register_launcher()
-    hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")(task)()
+    with loading():
+        hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")(task)()
 
 
 def _config_dir(given: arguments.Arguments) -> list[str]:

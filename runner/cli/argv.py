@@ -55,6 +55,10 @@ def rewrite(typed: Sequence[str]) -> Arguments:
                 raise UsageError(f"two configuration files: {file} and {argument}. Give one; the other's groups can be "
                                  "named in its `defaults`.")  # fmt: skip
             file = Path(argument).expanduser()
+        elif argument.partition("=")[0] == "--experimental-rerun":
+            raise UsageError(
+                f"{argument}: Winnow loads no pickles. To run a run again: python -m runner RUN/replay.yaml"
+            )
         elif bare and match is None and "=" not in argument:
             raise UsageError(_explain_bare(argument))
         elif match:

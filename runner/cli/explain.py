@@ -17,11 +17,15 @@ from omegaconf.errors import OmegaConfBaseException
 from runner.errors import WinnowError
 from runner.schema.register import SCHEMAS
 
+#: how much of a path a message shows
+_SHOWN = 200
 _NEXT = "To see what there is: python -m runner --cfg job"
 
 
 def explain(error: BaseException, *, sweep: bool = False) -> str:
     """Return the message for ``error``, without a traceback. ``sweep``: the folder that may be meant is a sweep's."""
+    if isinstance(error, RecursionError):
+        return f"the configuration is nested too deeply to be read. {_NEXT}"
     if isinstance(error, MissingConfigException):
         return _missing_option(error)
     if isinstance(error, OverrideParseException):
@@ -55,7 +59,8 @@ def explain(error: BaseException, *, sweep: bool = False) -> str:
 
 
 def _folder(error: OSError, *, sweep: bool) -> str:
-    what = f"{error.filename}: " if error.filename else ""
+    name = str(error.filename or "")
+    what = f"{name[:_SHOWN]}...: " if len(name) > _SHOWN else f"{name}: " if name else ""
     key = "hydra.sweep.dir" if sweep else "hydra.run.dir"
     full = error.errno in {errno.ENOSPC, errno.EDQUOT}
     advice = f"Make room, or give a folder elsewhere: {key}=FOLDER" if full else (

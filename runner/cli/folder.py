@@ -5,40 +5,61 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from runner import marker
 from runner.errors import UsageError
-from runner.report.result import RESULT_NAME, read_result
-
-#: there while a job runs (it removes them at its end), so a killed run leaves them beside its workers/
-_PASSING = ("inputs", "values", "target")
-#: what a job leaves
-_LASTING = (
-    *("store", "checks", "artifacts", "test_data_set_*", "reduced.onnx*", "min_good.onnx*"),
-    *("repro.py", "REPORT.md", "replay.yaml", RESULT_NAME),
-)
-
+from runner.marker import Marker
 
 #: what names the folder: of a run, of a sweep's job
-_KEYS = ("hydra.run.dir", "hydra.sweep.dir")
+KEYS = ("hydra.run.dir", "hydra.sweep.dir")
+
+
+#: what Hydra has written before a job begins
+_OF_HYDRA = frozenset({".hydra", "winnow.log", marker.NAME})
+_SHOWN = 8
 
 
 class FolderTakenError(UsageError):
     """The run's folder is not free; nothing may be written there, not even a result."""
 
 
+def claim(folder: Path, *, key: str) -> None:
+    """Make ``folder`` a run's, before anything is written there; ``key``: what named it.
+
+    Raises FolderTakenError if it holds files that are no run's and that a run would write over.
+    """
+    if "${" in str(folder):  # Hydra would take it for an interpolation
+        raise FolderTakenError(
+            f"{folder}: there must be no ${{ in the name of a run's folder. Give another: {key}=FOLDER"
+        )
+    _refuse_foreign(folder, key, frozenset())
+    if marker.read(folder) is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        marker.write(folder, Marker(running=False))
+
+
 @contextmanager
-def holding(folder: Path, *, sweep: bool = False) -> Iterator[None]:
+def holding(folder: Path, *, sweep: bool = False) -> Iterator[frozenset[str]]:
     """Have ``folder`` for this run alone; the lock goes with the process, however that ends. ``sweep``: it is a job.
 
-    Raises FolderTakenError if another run is at work in it, or if it holds files that are no run's.
+    The value are the names in it that are not a run's. Raises FolderTakenError if another run is at work in it, or if
+    it holds files that are no run's and that a run would write over.
     """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        _lock(descriptor, folder, _KEYS[sweep])
-        _refuse_foreign(folder, _KEYS[sweep])
-        yield
+        _lock(descriptor, folder, KEYS[sweep])
+        _refuse_foreign(folder, KEYS[sweep], _OF_HYDRA)
+        ours = marker.own(folder)
+        foreign = frozenset(marker.present(folder)) - ours - _OF_HYDRA
+        marker.write(folder, Marker(running=True, wrote=ours))
+        try:
+            yield foreign
+        finally:
+            left = frozenset(marker.present(folder)) - foreign - {marker.NAME}
+            with suppress(OSError):  # a full disk: then all that has a run's name counts as its own
+                marker.write(folder, Marker(running=False, wrote=left))
     finally:
         os.close(descriptor)
 
@@ -54,16 +75,49 @@ def _lock(descriptor: int, folder: Path, key: str) -> None:
         return
 
 
-def _refuse_foreign(folder: Path, key: str) -> None:
+def _refuse_foreign(folder: Path, key: str, hydras: frozenset[str]) -> None:
     """``hydra.run.dir=.`` is all it takes to lose data, where somebody keeps it in a folder called inputs."""
-    running = (folder / "workers").is_dir()
-    ended = "exit_code" in (read_result(folder) or {}) or (folder / "journal.jsonl").is_file()
-    patterns = (*(() if running else _PASSING), *(() if running or ended else _LASTING))
-    found = sorted(path.name for pattern in patterns for path in folder.glob(pattern))
+    own = marker.own(folder)
+    found = [name for name in marker.named(folder, marker.OF_A_RUN) if name not in own | hydras]
     if found:
         raise FolderTakenError(
-            f"{folder} holds files that are no run's and that this run would write over: {', '.join(found)}. "
+            f"{folder} holds files that are no run's of this version and that this run would write over: "
+            f"{', '.join(found[:_SHOWN])}{' ...' if len(found) > _SHOWN else ''}. "
             f"Give it a folder of its own: {key}=FOLDER"
+        )
+    strange = marker.strange(folder)
+    if strange:
+        raise FolderTakenError(
+            f"{folder / strange[0]} is a link or a pipe, and a run writes and removes in its own folder only. "
+            f"Remove it, or give the run another folder: {key}=FOLDER"
+        )
+
+
+def claim_sweep(folder: Path) -> None:
+    """Make ``folder`` a sweep's. Raises FolderTakenError if it holds files that a sweep would write over."""
+    key = KEYS[True]
+    if "${" in str(folder):
+        raise FolderTakenError(
+            f"{folder}: there must be no ${{ in the name of a sweep's folder. Give another: {key}=FOLDER"
+        )
+    found = marker.named(folder, marker.OF_A_SWEEP)
+    if marker.read(folder) is not None:
+        return
+    if found:
+        raise FolderTakenError(
+            f"{folder} holds files that are no sweep's and that this one would write over: {', '.join(found)}. "
+            f"Give it a folder of its own: {key}=FOLDER"
+        )
+    marker.write(folder, Marker(running=False))
+
+
+def check_resumed(resume: str) -> None:
+    """Raise UsageError where ``resume`` names no folder of a run or a sweep."""
+    folder = Path(resume).expanduser()
+    if folder.is_dir() and marker.read(folder) is None:
+        raise UsageError(
+            f"resume={resume}: this is no folder of a run: it has no {marker.NAME} (runs of Winnow's earlier versions "
+            f"have none either). To use verdicts that lie there: journal.reuse=[{resume}], in a new run"
         )
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
-from glob import glob
 from pathlib import Path
 
 from runner.checkers.rules import rules_of
+from runner.cli.spared import check_paths, check_weights_name, spare_inputs
 from runner.errors import UsageError
 from runner.schema.root import Settings
 from runner.schema.settings import beyond_limits
@@ -21,11 +21,15 @@ _SUBJECTS_WITHOUT_MODEL = frozenset({SubjectKind.command, _RECORDED})
 _WITHOUT_MODEL = frozenset({"command", "interactive", "python"})
 
 
-def check_given(settings: Settings) -> None:
-    """Raise UsageError for a number beyond its limits, a file or folder that is not there, one that would be lost."""
+def check_given(settings: Settings, foreign: Collection[str] = (), files: Iterable[str] = ()) -> None:
+    """Raise UsageError for a number beyond its limits, a file or folder that is not there, one that would be lost.
+
+    ``foreign``: names in the run's folder that are not the run's own. ``files``: what the run reads besides.
+    """
     wrong = list(beyond_limits(settings))
     if wrong:
         raise UsageError(" ".join(wrong))
+    check_paths(settings)
     rules_of(settings.checker)
     if not settings.model:
         subject = settings.strategy.subject
@@ -45,72 +49,24 @@ def check_given(settings: Settings) -> None:
     for key, backend in (("target", settings.target), ("reference", settings.reference)):
         if backend.model is not None:
             _file(f"{key}.model", backend.model, "*.onnx")
-    for key, section, needed in (
-        ("checker", settings.checker, "checker=python"),
-        ("inputs", settings.inputs, "inputs=python"),
-    ):
+    _own_code(settings)
+    if settings.resume is not None and not Path(settings.resume).is_dir():
+        raise UsageError(f"resume={settings.resume}: no such folder. Give the run folder of an interrupted run.")
+    if settings.cwd is not None and (not settings.cwd or not Path(settings.cwd).is_dir()):
+        raise UsageError(f"cwd={settings.cwd}: no such folder. Give the folder in which commands of yours run.")
+    check_weights_name(settings.result.external_data, foreign)
+    spare_inputs(settings, files)
+
+
+def _own_code(settings: Settings) -> None:
+    for key, section in (("checker", settings.checker), ("inputs", settings.inputs)):
         if not hasattr(section, "file"):
             continue
         if section.file is None:
             raise UsageError(
-                f"{key}.file=: which Python file? {needed} needs one. Next: add {key}.file=path/to/file.py"
+                f"{key}.file=: which Python file? {key}=python needs one. Next: add {key}.file=path/to/file.py"
             )
         _file(f"{key}.file", section.file, "*.py")
-    if settings.resume is not None and not Path(settings.resume).is_dir():
-        raise UsageError(f"resume={settings.resume}: no such folder. Give the run folder of an interrupted run.")
-    if settings.cwd is not None and not Path(settings.cwd).is_dir():
-        raise UsageError(f"cwd={settings.cwd}: no such folder. Give the folder in which commands of yours run.")
-    _spare_inputs(settings)
-
-
-def _spare_inputs(settings: Settings) -> None:
-    """What a run reads must not be what it writes or moves away; where it writes must be a place for files."""
-    read = {Path(path).resolve(): f"{key}={path}" for key, path in _read(settings)}
-    for key, written in _written(settings):
-        path = Path(written)
-        if path.resolve() in read:
-            raise UsageError(
-                f"{key}={written}: this is {read[path.resolve()]} and would be written over. Name another."
-            )
-        if path.is_dir():
-            raise UsageError(f"{key}={written}: this is a folder. Give a file.")
-        nearest = next(parent for parent in path.absolute().parents if parent.exists())
-        if not nearest.is_dir() or not os.access(nearest, os.W_OK):
-            raise UsageError(f"{key}={written}: nothing can be written in {nearest}. Give a path in a folder of yours.")
-    start = Path(settings.cwd or ".").absolute()
-    for pattern in settings.artifacts.paths:
-        for hit in glob(str(Path(pattern).expanduser()), root_dir=start, recursive=True):  # noqa: PTH207
-            moved = (start / hit).resolve()
-            lost = next((name for path, name in read.items() if path == moved or moved in path.parents), None)
-            if lost:
-                raise UsageError(f"artifacts.paths=[{pattern}]: it would move {lost} away. Name what the check leaves.")
-
-
-def _read(settings: Settings) -> Iterator[tuple[str, str]]:
-    """The files and folders that a run reads, with their keys."""
-    named = {
-        "model": settings.model,
-        "target.model": settings.target.model,
-        "reference.model": settings.reference.model,
-        "inputs.path": getattr(settings.inputs, "path", None),
-        "inputs.file": getattr(settings.inputs, "file", None),
-        "checker.file": getattr(settings.checker, "file", None),
-        "strategy.good": getattr(settings.strategy, "good", None),
-        "strategy.bad": getattr(settings.strategy, "bad", None),
-    }
-    for key, value in named.items():
-        for path in value if isinstance(value, list) else [value]:
-            if isinstance(path, str) and path:
-                yield key, path
-
-
-def _written(settings: Settings) -> Iterator[tuple[str, str]]:
-    named = {
-        "result.path": settings.result.path,
-        "result.min_good": settings.result.min_good,
-        "log.file": settings.log.file,
-    }
-    yield from ((key, path) for key, path in named.items() if path)
 
 
 def _file(key: str, name: str, pattern: str) -> None:

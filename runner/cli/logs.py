@@ -82,10 +82,18 @@ def _level(name: Any) -> int:
 
 
 class _Printable(logging.Formatter):
-    """Escapes control characters: a log is read in a terminal."""
+    """Escapes control characters: a log is read in a terminal, a file too.
+
+    Further lines of a record are indented: no text in a message passes for a record of its own.
+    """
+
+    def __init__(self, text: str | None = None, inner: logging.Formatter | None = None) -> None:
+        super().__init__(text)
+        self._inner = inner
 
     def format(self, record: logging.LogRecord) -> str:
-        return printable(super().format(record))
+        text = self._inner.format(record) if self._inner else super().format(record)
+        return printable(text).replace("\n", "\n  ")
 
 
 class _Shown(logging.Filter):
@@ -112,6 +120,7 @@ def configure(log: LogSettings, chosen: Levels, job: int | None = None) -> None:
     for handler in list(root.handlers):
         if isinstance(handler, logging.FileHandler):
             handler.addFilter(_Shown(chosen, logging.INFO))
+            handler.setFormatter(_Printable(inner=handler.formatter))
         else:
             root.removeHandler(handler)
     if log.file is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -68,6 +68,20 @@ def rooted(section: _Section, folder: Path) -> _Section:
     return _map_paths(section, root)
 
 
+def path_values(section: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield each path of the settings dataclass ``section`` with its key."""
+    for item in fields(section):
+        value, key = getattr(section, item.name), prefix + item.name
+        if is_dataclass(value) and not isinstance(value, type):
+            yield from path_values(value, f"{key}.")
+        elif key in PATH_KEYS:
+            yield from (
+                (key, part)
+                for part in (value if isinstance(value, list) else [value])
+                if part and isinstance(part, str)
+            )
+
+
 def _map_paths(section: _Section, change: Callable[[str, str], str], prefix: str = "") -> _Section:
     """Apply ``change(key, path)`` to each path of the settings dataclass ``section``."""
     changes: dict[str, Any] = {}
@@ -92,8 +106,15 @@ def exists(text: str) -> bool:
         return False
 
 
+def _is_there(text: str) -> bool:
+    try:
+        return Path(text).exists()
+    except (OSError, ValueError):
+        return False
+
+
 def _home(value: str) -> str:
-    if not value.startswith("~") or Path(value).exists():
+    if not value.startswith("~") or _is_there(value):
         return value
     try:
         return str(Path(value).expanduser())

@@ -19,10 +19,12 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from runner.cli.folder import KEYS, check_resumed, claim
 from runner.errors import UsageError
 from runner.launcher.ledger import NAME as LEDGER
 from runner.launcher.order import compose, folder_of
 
+#: what tells that a folder is a sweep's or a run's
 _OF_A_SWEEP = ("multirun.yaml", "sweep.json", LEDGER)
 _OF_A_RUN = (".hydra/hydra.yaml", "journal.jsonl")
 #: a folder with this in its name is each job's own
@@ -50,10 +52,10 @@ def sweep_folder(config: DictConfig) -> Path:
                 f"{override.input_line}: a sweep goes on in its own folder, one at a time. Give one folder; to reuse "
                 "verdicts of others: journal.reuse=[FOLDER,..]"
             )
+    folder = Path(str(config.hydra.sweep.dir)).absolute()
     resume = OmegaConf.select(config, "resume")
     if resume and not Path(str(resume)).expanduser().is_dir():
         raise UsageError(f"resume={resume}: no such folder. Give the folder of the sweep that is to go on.")
-    folder = Path(str(config.hydra.sweep.dir)).absolute()
     if _holds(folder, _OF_A_RUN) and not _holds(folder, _OF_A_SWEEP):
         above = folder.parent
         job_of = f"job {folder.name} of the sweep {above}" if _holds(above, _OF_A_SWEEP) else "a single run"
@@ -66,15 +68,20 @@ def sweep_folder(config: DictConfig) -> Path:
             else "Give the sweep a folder of its own"
         )
         raise UsageError(f"{given}: this is the folder of {job_of}, not of a sweep. {advice}")
+    if resume:
+        check_resumed(str(resume))
     return folder
 
 
 def check_run_folder(config: DictConfig) -> None:
-    """Raise UsageError where a single run would write into a sweep's own folder."""
+    """Make the folder of a single run its own. Raises UsageError where it is a sweep's, or a user's."""
     folder = Path(str(config.hydra.run.dir)).absolute()
-    if not _holds(folder, _OF_A_SWEEP):
-        return
     resume = OmegaConf.select(config, "resume")
+    if not _holds(folder, _OF_A_SWEEP):
+        if resume:
+            check_resumed(str(resume))
+        claim(folder, key=KEYS[False])
+        return
     if resume:
         raise UsageError(
             f"resume={resume}: this is the folder of a sweep. To go on with it: the sweep's command, with --multirun "

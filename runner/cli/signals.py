@@ -1,56 +1,161 @@
-"""SIGTERM ends a run as Ctrl-C does, with an exit code of its own."""
+"""The signals that end a run: Ctrl-C, SIGTERM, and SIGHUP, which a terminal sends when it is closed.
+
+What they do depends on how far the process is. While nothing has been begun, they end it on the spot: an exception in
+the midst of an import crashes modules written in C, or is lost in a callback. While work goes on they are raised, as
+KeyboardInterrupt or Terminated. Once everything is written down they do nothing. A signal that the process was started
+to ignore (``nohup``, a shell's background jobs) stays ignored.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from enum import Enum
 from types import FrameType
+from typing import Any
 
-import psutil
-
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _GRACE = 10.0
+_AGAIN = 0.1
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM arrived. Whoever handles Ctrl-C handles it alike."""
+    """SIGTERM or SIGHUP arrived. Whoever handles Ctrl-C handles it alike."""
 
     exit_code = 143
 
 
-@contextmanager
-def terminable(*, forward: bool = False) -> Iterator[list[int]]:
-    """Raise Terminated in the main thread on SIGTERM. In another thread this does nothing. Yields the signals so far.
+class Phase(Enum):
+    """How far a process is, and what a signal does then.
 
-    ``forward``: jobs in processes of joblib get the signal first, and some seconds to write down what they know.
+    ``starting``: it ends the process. ``waiting``: it is noted for whoever takes over, and a second one ends the
+    process. ``working``: it is raised. ``ended``: nothing.
+    """
+
+    starting = "starting"
+    waiting = "waiting"
+    working = "working"
+    ended = "ended"
+
+
+def leave(number: int, _frame: FrameType | None = None) -> None:
+    """End this process now: there is nothing to write down. Handles signals."""
+    with suppress(OSError):
+        os.write(2, b"winnow: interrupted\n")
+    os._exit(130 if number == signal.SIGINT else Terminated.exit_code)
+
+
+def listen(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:
+    """Have the signals handled, except those that are ignored; return what handled them before."""
+    heard = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+    return {number: signal.signal(number, handler) for number in heard}
+
+
+def ignore() -> None:
+    """Let no signal change how this process ends: all is written down."""
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)
+
+
+class Signals:
+    """Handles signals as the ``phase`` says, and remembers those that ``arrived``.
+
+    ``forward``: jobs in processes of joblib get SIGTERM first, and some seconds to write down what they know.
+    """
+
+    def __init__(self, phase: Callable[[], Phase], *, forward: bool = False) -> None:
+        self.arrived: list[int] = []
+        self.phase, self._forward = phase, forward
+        self.timer = threading.Timer(_GRACE, os.kill, (os.getpid(), signal.SIGTERM))
+        self.timer.daemon = True
+
+    def __call__(self, number: int, _frame: FrameType | None) -> None:
+        """Handle a signal."""
+        phase = self.phase()
+        if phase is Phase.ended or (number == signal.SIGHUP and number in self.arrived):
+            return  # a closed terminal tells it twice: the kernel does, and the shell
+        first, again = not self.arrived, number in self.arrived
+        self.arrived.append(number)
+        if phase is Phase.starting or (phase is Phase.waiting and not first):
+            leave(number)
+        if phase is Phase.waiting:
+            return
+        if number == signal.SIGINT:
+            raise KeyboardInterrupt
+        if again and self.timer.ident is None:
+            leave(number)
+        if self._forward and self.timer.ident is None and _forward():
+            self.timer.start()
+            return
+        raise Terminated
+
+
+@contextmanager
+def terminable(*, forward: bool = False, phase: Callable[[], Phase] = lambda: Phase.working) -> Iterator[list[int]]:
+    """Handle the signals as ``phase`` says inside, in the main thread. Yields the signals so far.
+
+    Raises at once what was noted before. In another thread this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield []
         return
-    arrived: list[int] = []
-    again = threading.Timer(_GRACE, os.kill, (os.getpid(), signal.SIGTERM))
-    again.daemon = True
-
-    def stop(number: int, _frame: FrameType | None) -> None:
-        arrived.append(number)
-        if forward and again.ident is None and _forward():
-            again.start()
-            return
-        signal.signal(signal.SIGTERM, before)
-        raise Terminated
-
-    before = signal.signal(signal.SIGTERM, stop)
+    signals = Signals(phase, forward=forward)
+    before = listen(signals)
+    noted = [number for handler in before.values() if isinstance(handler, Signals) for number in handler.arrived]
+    hook, sys.unraisablehook = sys.unraisablehook, _raised_again(signals, sys.unraisablehook)
     try:
-        yield arrived
+        if noted and phase() is Phase.working:
+            signals(noted[0], None)
+        yield signals.arrived
     finally:
-        again.cancel()
-        signal.signal(signal.SIGTERM, before)
+        sys.unraisablehook = hook
+        signals.timer.cancel()
+        for number, handler in before.items():
+            # what was begun inside is about to be written down: nothing may end it on the spot any more
+            leaves = handler is leave or (isinstance(handler, Signals) and handler.phase() is Phase.starting)
+            signal.signal(number, signal.SIG_IGN if leaves else handler)
+
+
+@contextmanager
+def held() -> Iterator[None]:
+    """Hold signals back inside, in the main thread, and have them handled afterwards: for imports."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    arrived: list[int] = []
+    before = listen(lambda number, _: arrived.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if arrived:
+        signal.raise_signal(arrived[0])
+
+
+def _raised_again(signals: Signals, hook: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Return a hook for exceptions that nobody can catch (in finalizers, say): an interruption comes once more."""
+
+    def raised(unraisable: Any) -> None:
+        if not isinstance(unraisable.exc_value, KeyboardInterrupt):
+            hook(unraisable)
+            return
+        number = signals.arrived.pop() if signals.arrived else signal.SIGINT
+        again = threading.Timer(_AGAIN, os.kill, (os.getpid(), number))
+        again.daemon = True
+        again.start()
+
+    return raised
 
 
 def _forward() -> bool:
     """Send SIGTERM to the processes that run jobs of a sweep; return whether there are any."""
+    import psutil  # noqa: PLC0415 - this module is the first that a process imports
+
     told = False
     for child in psutil.Process().children():
         with suppress(psutil.Error):

@@ -17,12 +17,16 @@ from omegaconf import DictConfig, OmegaConf
 
 from runner.cli import logs, plan
 from runner.cli.explain import chain_of
+from runner.cli.folder import claim_sweep
+from runner.cli.signals import Phase
 from runner.cli.table import markdown, rows, show, traces
 from runner.cli.terminal import say
 from runner.errors import UsageError, WinnowError
 from runner.report.atomic import write_text
 
 _FAILED_JOBS = 7
+#: where ours are published for Hydra (`runner.launcher.plugin`)
+LAUNCHERS = "hydra_plugins.winnow_launcher."
 
 
 @dataclass
@@ -31,7 +35,7 @@ class Sweep:
 
     ``asked``: whether one was asked for. ``folder``: where, once it has begun. ``before``: files of an earlier sweep
     there, with the times of their last change (ns). ``planned``: the overrides of each job, as far as Hydra's own
-    sweeper makes them. ``silent``: the table is written and not shown.
+    sweeper makes them. ``silent``: the table is written and not shown. ``phase``: what signals do.
     """
 
     asked: bool = False
@@ -39,6 +43,7 @@ class Sweep:
     before: dict[Path, int] = field(default_factory=dict)
     planned: list[tuple[str, ...]] = field(default_factory=list)
     silent: bool = False
+    phase: Phase = Phase.starting
     _lock: int | None = None
 
     def begin(self, config: DictConfig) -> None:
@@ -51,8 +56,12 @@ class Sweep:
         self.planned = plan.planned(config)
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = _locked(folder)
+        claim_sweep(folder)
         self.before = {path: path.stat().st_mtime_ns for path in traces(folder)}
         self.silent = _silent(config)
+        # launchers of ours take the signals over, others are stopped by an exception
+        ours = str(config.hydra.launcher.get("_target_")).startswith(LAUNCHERS)
+        self.phase = Phase.waiting if ours else Phase.working
         self.folder = folder
 
     def finish(self) -> int:
@@ -62,6 +71,7 @@ class Sweep:
         """
         if self.folder is None:
             return 0
+        self.phase = Phase.ended
         table = rows(self.folder, self.planned, self.before)
         code = 0 if table and all(row.ended_well for row in table) else _FAILED_JOBS
         if not self.silent:

@@ -6,7 +6,6 @@ job's process died, and what a job returns does not reach the caller from anothe
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,15 +14,23 @@ from types import MappingProxyType
 from typing import Any
 
 import rich
-import yaml
 from hydra.core.utils import filter_overrides
 from rich.table import Column, Table
 from rich.text import Text
 
+from runner.cli.bounded import BoundedLoader, read_yaml
 from runner.cli.terminal import say
+from runner.errors import UsageError
 from runner.launcher import earlier
 from runner.launcher.ledger import NAME as LEDGER
 from runner.launcher.ledger import read_ledger, words
+from runner.listing import listed
+from runner.report.markup import code, cut, text
+from runner.report.result import read_result
+
+_MOST_NAMES = 20
+_LONGEST_CELL = 1000
+_LONGEST_MESSAGE = 4000
 
 NOTHING: Mapping[Path, int] = MappingProxyType({})
 
@@ -78,11 +85,9 @@ def _folders(fresh: Collection[Path]) -> dict[int, Path]:
     for path in fresh:
         if path.name != "hydra.yaml" or path.parent.name != ".hydra":
             continue
-        try:
-            number = yaml.safe_load(path.read_text(encoding="utf-8"))["hydra"]["job"]["num"]
-            found[int(number)] = path.parents[1]
-        except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
-            continue
+        number = earlier.number_of(path.parents[1])
+        if number is not None:
+            found[number] = path.parents[1]
     return found
 
 
@@ -100,20 +105,22 @@ def _row(number: int, job: Path | None, overrides: tuple[str, ...], folder: Path
             raise FileNotFoundError(path)
         if planned and tuple(filter_overrides(earlier.overrides_of(job) or ())) != planned:
             raise FileNotFoundError(path)  # another job's
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        data = read_result(job)
+        if data is None:
+            raise FileNotFoundError(path)
+    except OSError:
         return Row(str(number), overrides, "died", message="this job's process ended without a result", folder=where)
     nodes, checks, seconds = (_section(data, name) for name in ("nodes", "checks", "seconds"))
     return Row(
         job=str(number),
         overrides=overrides,
         status=str(data.get("status", "?")),
-        exit_code=data.get("exit_code"),
-        before=nodes.get("before"),
-        after=nodes.get("after"),
-        culprits=tuple(data.get("culprits") or ()),
-        checks=checks.get("search"),
-        seconds=seconds.get("total"),
+        exit_code=_number(data, "exit_code"),
+        before=_number(nodes, "before"),
+        after=_number(nodes, "after"),
+        culprits=_texts(data.get("culprits")),
+        checks=_number(checks, "search"),
+        seconds=_number(seconds, "total"),
         message=str(data.get("message", "")),
         folder=where,
     )
@@ -126,9 +133,18 @@ def _section(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _overrides(job: Path) -> tuple[str, ...]:
     try:
-        return tuple(yaml.safe_load((job / ".hydra" / "overrides.yaml").read_text(encoding="utf-8")) or ())
-    except (OSError, TypeError, yaml.YAMLError):
+        return _texts(read_yaml(job / ".hydra" / "overrides.yaml", BoundedLoader))
+    except UsageError:
         return ()
+
+
+def _number(section: Mapping[str, Any], name: str) -> Any:
+    value = section.get(name)
+    return value if isinstance(value, int | float) else None
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, list) else ()
 
 
 _HEAD = ("job", "overrides", "status", "exit", "nodes before", "after", "culprits", "checks", "seconds")
@@ -143,7 +159,8 @@ def _shared(table: Sequence[Row]) -> tuple[str, ...]:
 
 def _cells(row: Row, shared: tuple[str, ...]) -> tuple[str, ...]:
     own = " ".join(override for override in row.overrides if override not in shared)
-    values = (row.exit_code, row.before, row.after, ", ".join(row.culprits), row.checks)
+    culprits = listed([_one_line(name) for name in row.culprits], _MOST_NAMES)
+    values = (row.exit_code, row.before, row.after, culprits, row.checks)
     seconds = "" if row.seconds is None else f"{row.seconds:.1f}"
     return (row.job, own, row.status, *("" if value is None else str(value) for value in values), seconds)
 
@@ -157,15 +174,23 @@ def markdown(table: Sequence[Row]) -> str:
 
 
 def _below(table: Sequence[Row], shared: tuple[str, ...]) -> list[str]:
-    lines = ["", f"All jobs: `{' '.join(shared)}`"] if shared else []
+    lines = ["", f"All jobs: {code(cut(' '.join(shared), _LONGEST_CELL))}"] if shared else []
     troubled = [
-        f"- job {row.job}: {' '.join(row.message.split())}" for row in table if not row.ended_well and row.message
+        f"- job {row.job}: {text(cut(row.message, _LONGEST_MESSAGE))}"
+        for row in table
+        if not row.ended_well and row.message
     ]
     return [*lines, *(["", *troubled] if troubled else [])]
 
 
 def _escape(cell: str) -> str:
-    return cell.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ")
+    """Return a cell as it is, or else as a span or as text in which nothing is markup."""
+    cell = cut(cell, _LONGEST_CELL)
+    return cell if text(cell) == cell else code(cell)
+
+
+def _one_line(name: str) -> str:
+    return name.replace("\n", "\\n")
 
 
 def show(table: Sequence[Row]) -> None:

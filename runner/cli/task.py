@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,16 +20,19 @@ from runner.cli.compose import to_settings
 from runner.cli.folder import FolderTakenError, holding, standing_in
 from runner.cli.given import check_given
 from runner.cli.paths import rooted
-from runner.cli.signals import Terminated, terminable
-from runner.cli.terminal import say
+from runner.cli.signals import Terminated, held, terminable
+from runner.cli.terminal import printable, say
 from runner.errors import UsageError, WinnowError
 from runner.launcher import earlier
 from runner.launcher.inputs import fingerprint
+from runner.listing import listed
 from runner.report.summary import Summary
+from runner.room import FULL, Room
 from runner.schema.register import register
 from runner.schema.root import Settings
 
 _log = logging.getLogger("winnow")
+_MOST_NAMES = 20
 
 
 @dataclass(frozen=True)
@@ -48,8 +52,8 @@ class Task:
         silent = written = refused = taken = False
         inputs: Mapping[str, str | None] | None = None
         try:
-            with terminable() as signals, holding(folder, sweep=job is not None):
-                settings = _settings(config, folder, job)
+            with terminable() as signals, holding(folder, sweep=job is not None) as foreign:
+                settings = _settings(config, folder, job, foreign, self.command)
                 chosen = logs.levels(settings.verbosity)
                 silent = chosen.silent
                 logs.configure(settings.log, chosen, job)
@@ -66,7 +70,8 @@ class Task:
                 with standing_in(settings.cwd):
                     summary = _run(settings, folder, self.command)
                 written = (folder / "result.json").is_file()
-                if signals and summary.status == "interrupted" and summary.exit_code != Terminated.exit_code:
+                told = bool(signals) and signals[0] != signal.SIGINT
+                if told and summary.status == "interrupted" and summary.exit_code != Terminated.exit_code:
                     summary, written = replace(summary, exit_code=Terminated.exit_code), False
         except BaseException as error:  # noqa: BLE001 - Hydra must not see it, the result must
             summary = _failed(error, config, folder)
@@ -85,17 +90,20 @@ class Task:
             raise Terminated if summary.exit_code == Terminated.exit_code else KeyboardInterrupt
 
 
-def _settings(config: DictConfig, folder: Path, job: int | None) -> Settings:
+def _settings(
+    config: DictConfig, folder: Path, job: int | None, foreign: frozenset[str], command: Sequence[str]
+) -> Settings:
     settings = to_settings(config)
     # a sweep goes on, or SLURM has put the job back into its queue: each job in the folder it had
     if job is not None and (settings.resume is not None or os.environ.get("SLURM_RESTART_COUNT", "0") != "0"):
         settings = replace(settings, resume=str(folder))
-    check_given(settings)
+    check_given(settings, foreign, [word for word in command if word.endswith((".yaml", ".yml"))])
     return rooted(settings, Path.cwd())
 
 
 def _run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
-    from runner.job import run  # noqa: PLC0415 - a configuration error must not wait for it
+    with held():
+        from runner.job import run  # noqa: PLC0415 - a configuration error must not wait for it
 
     return run(settings, folder, command)
 
@@ -116,8 +124,11 @@ def _failed(error: BaseException, config: DictConfig, folder: Path) -> Summary:
     if type(error).__module__.partition(".")[0] == "submitit":  # raised by its signal handler: the time is over
         told = f"SLURM ended this job before it was done ({error})"
         return Summary(status="interrupted", exit_code=Terminated.exit_code, strategy=strategy, message=told)
-    if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}:
-        told = f"{error.strerror}: {error.filename or folder}. Make room, then go on: resume={folder}"
+    if isinstance(error, OSError) and error.errno in FULL:
+        full = Room(folder).none(f"{error.strerror}: {error.filename or folder}")
+        return Summary(status=full.status, exit_code=full.exit_code, strategy=strategy, message=str(full))
+    if isinstance(error, OSError) and error.errno in {errno.EACCES, errno.EPERM, errno.EROFS} and error.filename:
+        told = f"{error.strerror}: {error.filename}. Let it be written, or name another, then go on: resume={folder}"
         return Summary(status="internal_error", exit_code=1, strategy=strategy, message=told)
     where = _write_traceback(error, folder)
     return Summary(
@@ -135,7 +146,8 @@ def _write_traceback(error: BaseException, folder: Path) -> Path:
     )
     try:
         with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s").format(record) + "\n")
+            text = logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s").format(record)
+            file.write(printable(text) + "\n")
     except OSError:
         pass  # a full disk must not hide the error itself
     return path
@@ -157,7 +169,8 @@ def _say(summary: Summary, folder: Path, job: int | None, *, refused: bool = Fal
     ``refused``: the result in the folder is an earlier run's.
     """
     number = f"#{job} " if job is not None else ""
-    answer = ", ".join(summary.culprits) if summary.status == "found" else ""
+    answer = listed([name.replace("\n", "\\n") for name in summary.culprits], _MOST_NAMES)
+    answer = answer if summary.status == "found" else ""
     nodes = f" ({summary.nodes_after} of {summary.nodes_before} nodes)" if summary.nodes_after is not None else ""
     resumable = summary.exit_code in {130, 143} and "resume=" not in summary.message
     onward = f"to go on: the same command with resume={folder}" if resumable else ""
@@ -166,6 +179,7 @@ def _say(summary: Summary, folder: Path, job: int | None, *, refused: bool = Fal
     names = ("REPORT.md", "result.json") if summary.exit_code != UsageError.exit_code else ("result.json",)
     report = next((path for name in names if (path := folder / name).exists()), folder)
     line = f"{number}{summary.status}: {what}" if what else f"{number}{summary.status}"
+    line = line.replace("\n", "\n  ")  # no line of a message passes for the last word
     if refused:
         say(line, error=True)
         return

@@ -5,10 +5,22 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 
+LONGEST = 4000
+"""Characters of a line that are shown; files have all of it."""
+
 
 def printable(text: str) -> str:
-    """Return ``text`` with escapes for control characters: names in a model must not drive the terminal."""
-    return "".join(letter if letter in "\n\t" or letter.isprintable() else repr(letter)[1:-1] for letter in text)
+    """Return ``text`` with escapes for control characters: names in a model must not drive the terminal.
+
+    No line is longer than a person reads.
+    """
+    return "\n".join(_line(line) for line in text.split("\n"))
+
+
+def _line(line: str) -> str:
+    more = len(line) - LONGEST
+    line = f"{line[:LONGEST]}... ({more} characters more)" if more > 0 else line
+    return "".join(letter if letter == "\t" or letter.isprintable() else repr(letter)[1:-1] for letter in line)
 
 
 def say(text: str, *, error: bool = False) -> None:

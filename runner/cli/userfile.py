@@ -15,6 +15,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from runner.cli.bounded import BoundedLoader, read_yaml
 from runner.cli.paths import PATH_KEYS, exists
 from runner.cli.quoting import escape_interpolation
 from runner.errors import UsageError
@@ -24,7 +25,7 @@ from runner.schema.register import SCHEMAS
 NAME = "winnow-user-file"
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(BoundedLoader):
     """YAML in which off, on, yes and no are text, as in YAML 1.2, with duplicate keys refused."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -52,31 +53,24 @@ def store_user_file(path: Path) -> str:
     options: dict[str, Any] = {}
     if "defaults" not in content:
         content, options = with_defaults(content)
+    elif isinstance(content["defaults"], list) and "_self_" not in content["defaults"]:
+        content = {**content, "defaults": [*content["defaults"], "_self_"]}  # as Hydra does, with a warning of its own
     try:
         for group, option in options.items():
             store.store(group=group, name=NAME, node=OmegaConf.create(option), provider=str(path))
         store.store(name=NAME, node=OmegaConf.create(content), provider=str(path))
     except OmegaConfBaseException as error:
-        raise UsageError(f"{path}: {error}") from error
+        raise UsageError(f"{path}: {' '.join(str(error).split())}") from error
     return NAME
 
 
 def read_user_file(path: Path) -> dict[str, Any]:
     """Return the mapping that the YAML file holds. Raises UsageError naming file and line otherwise."""
-    try:
-        content = yaml.load(path.read_text(encoding="utf-8-sig"), _Loader)  # noqa: S506 - a SafeLoader
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path}: cannot be read ({error}).") from error
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-        line = f", line {mark.line + 1}" if mark is not None else ""
-        raise UsageError(f"{path}{line}: not valid YAML ({getattr(error, 'problem', None) or error}).") from error
+    content = read_yaml(path, _Loader)
     if content is None:
         content = {}
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
-        raise UsageError(
-            f"{path}: this is no mapping of keys to values. It should look like\n  model: net.onnx\n  strategy: reduce"
-        )
+        raise UsageError(f"{path}: this is no mapping of keys to values. A line of it looks like  model: net.onnx")
     return {key: _to_the_letter(value, key) for key, value in content.items()}
 
 

@@ -61,7 +61,8 @@ def _read(file: IO[bytes], size: int, judge: Judge) -> Array:
     if dtype.hasobject:
         raise ValueError("it holds pickled objects")
     judge(shape)
-    needed, there = math.prod(shape) * dtype.itemsize, size - len(head)
+    # text of no letters takes no room in a file, and some in memory
+    needed, there = math.prod(shape) * max(dtype.itemsize, 1), size - len(head)
     if needed > there:
         raise ValueError(f"its header claims {list(shape)} of {dtype}, {needed} bytes, and there are {there}")
     if needed > (free := psutil.virtual_memory().available):

@@ -11,6 +11,8 @@ from runner.errors import NotApplicable, UsageError
 from runner.model.graph import Graph
 from runner.model.types import Structure, leaf_dtype, shown, structure_of
 
+_MOST_SIZES = 16  # of a shape that a file claims, in messages
+
 
 @dataclass(frozen=True)
 class Declared:
@@ -40,7 +42,7 @@ class Declared:
         if self.dims is None:
             return ""
         if len(shape) != len(self.dims):
-            return f"has rank {len(shape)} (shape {list(shape)}), the model declares {self.shape_text}"
+            return f"has rank {len(shape)} (shape {_sizes(shape)}), the model declares {self.shape_text}"
         if any(isinstance(dim, int) and dim != size for dim, size in zip(self.dims, shape, strict=True)):
             return f"has shape {list(shape)}, the model declares {self.shape_text}"
         return ""
@@ -55,6 +57,11 @@ class Declared:
     def __str__(self) -> str:
         what = f"{shown(self.structure)} of " if self.structure else ""
         return f"{self.name} ({what}{type_name(self.inside.dtype)} {self.shape_text})"
+
+
+def _sizes(shape: Sequence[int]) -> str:
+    sizes = [*map(str, shape[:_MOST_SIZES]), *(["..."] if len(shape) > _MOST_SIZES else [])]
+    return f"[{', '.join(sizes)}]"
 
 
 def type_name(dtype: int) -> str:

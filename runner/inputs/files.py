@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import lzma
 import re
+import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,8 +19,11 @@ from runner.errors import UsageError
 from runner.inputs import arrays
 from runner.inputs.declared import Declared, listing, type_name
 from runner.inputs.fit import fitted
+from runner.listing import listed
 from runner.model import containers, storage, values
 from runner.model.values import TensorFile
+from runner.plainfile import is_plain
+from runner.room import FULL
 from runner.schema.inputs import FilesInputs
 
 log = logging.getLogger(__name__)
@@ -32,9 +36,12 @@ _KINDS = (
 # way that Python does not know
 _BROKEN = (
     *(OSError, ValueError, EOFError, KeyError, MemoryError, ArithmeticError, RuntimeError, NotImplementedError),
+    *(TypeError, IndexError, AttributeError, struct.error),
     *(zipfile.BadZipFile, zlib.error, lzma.LZMAError, DecodeError),
 )
 _PROTOBUF_LIMIT = 1 << 31
+_LONGEST_NAME = 80
+_LONGEST_REASON = 300
 
 
 def from_files(
@@ -84,30 +91,35 @@ def _natural(path: Path) -> list[tuple[int, str]]:
 def _read(source: Path, inputs: Mapping[str, Declared], target: Path) -> Iterator[tuple[str, TensorFile]]:
     reader = _data_set if source.is_dir() else _READERS[source.suffix]
     try:
+        if not (source.is_dir() or is_plain(source)):  # a pipe would be waited for, a device never ends
+            raise ValueError("it is no plain file")
         held = reader(source, inputs)
     except UsageError:
         raise
     except _BROKEN as error:
         raise _unreadable(source, error) from error
     if missing := [name for name in inputs if name not in held]:
-        has = ", ".join(held) or "nothing"
+        has = listed([_shown(name) for name in held]) or "nothing"
         raise UsageError(
             f"{source}: no value for input {', '.join(map(repr, missing))}; it holds {has}; {listing(inputs)}"
         )
     if extra := [name for name in held if name not in inputs]:
-        log.warning("%s: %s not used, the model has no such input", source, ", ".join(extra))
+        log.warning("%s: %s not used, the model has no such input", source, listed([_shown(name) for name in extra]))
     for position, (name, one) in enumerate(inputs.items()):
+        path = target / f"input_{position}.pb"
         try:
             value = held[name]()
+            if one.structure is None:
+                read = values.write(fitted(value, one, source), name, path)
+            else:
+                read = _contained(value, one, source, path)
         except UsageError:
             raise
         except _BROKEN as error:
+            if isinstance(error, OSError) and error.errno in FULL:
+                raise
             raise _unreadable(source, error, name) from error
-        path = target / f"input_{position}.pb"
-        if one.structure is None:
-            yield name, values.write(fitted(value, one, source), name, path)
-        else:
-            yield name, _contained(value, one, source, path)
+        yield name, read
 
 
 def _contained(value: object, one: Declared, source: Path, path: Path) -> TensorFile:
@@ -198,6 +210,8 @@ def _tensor(file: Path) -> TensorProto:
 
 
 def _bytes(file: Path) -> bytes:
+    if not is_plain(file):
+        raise ValueError(f"{file.name[:_LONGEST_NAME]} is no plain file")
     if (size := file.stat().st_size) >= _PROTOBUF_LIMIT:
         raise ValueError(f"{file.name} has {size} bytes; a protobuf file has less than 2 GiB")
     return file.read_bytes()
@@ -212,11 +226,17 @@ def _only(source: Path, inputs: Mapping[str, Declared]) -> str:
 
 
 def _unreadable(source: Path, error: Exception, name: str | None = None) -> UsageError:
-    why = " ".join(str(error).split()) or type(error).__name__
+    why = _shown(" ".join(str(error).split()), _LONGEST_REASON) or type(error).__name__
     if "allow_pickle" in why or "pickled" in why.lower():
         why = "it holds Python objects (pickle), which are never loaded; save plain arrays"
     where = f" (array {name!r})" if name else ""
     return UsageError(f"inputs.path: {source}{where} cannot be read: {why}")
+
+
+def _shown(text: str, longest: int = _LONGEST_NAME) -> str:
+    """What a file says, for messages: in one line, and cut."""
+    plain = text if text.isprintable() else repr(text)[1:-1]
+    return plain if len(plain) <= longest else f"{plain[:longest]}..."
 
 
 _READERS: Mapping[str, Callable[[Path, Mapping[str, Declared]], _Held]] = {".npz": _npz, ".npy": _npy, ".pb": _pb}

@@ -15,14 +15,20 @@ def main() -> int:
     del sys.path[0]
     if root not in sys.path:
         sys.path.insert(0, root)
-    try:
-        with os.fdopen(int(sys.argv[1]), encoding="utf-8") as file:
-            text = file.read()
-        from runner.launcher.order import Order  # noqa: PLC0415 - only now are names the project's
+    from runner.cli.signals import ENDING, ignore, leave, listen  # noqa: PLC0415 - only now are names the project's
 
-        return _carried_out(Order.from_json(text))
-    except KeyboardInterrupt:  # before the job could write down anything
-        return 130
+    listen(leave)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)  # the launcher blocked them, so that none came before
+    from runner.cli.streams import open_streams  # noqa: PLC0415
+
+    open_streams()
+    with os.fdopen(int(sys.argv[1]), encoding="utf-8") as file:
+        text = file.read()
+    from runner.launcher.order import Order  # noqa: PLC0415
+
+    code = _carried_out(Order.from_json(text))
+    ignore()
+    return code
 
 
 def _carried_out(order: object) -> int:
@@ -30,17 +36,13 @@ def _carried_out(order: object) -> int:
     from omegaconf.errors import OmegaConfBaseException  # noqa: PLC0415
 
     from runner.cli.explain import explain  # noqa: PLC0415
-    from runner.cli.signals import Terminated, terminable  # noqa: PLC0415
     from runner.cli.terminal import say  # noqa: PLC0415
     from runner.errors import WinnowError  # noqa: PLC0415
     from runner.launcher.order import Order  # noqa: PLC0415
 
     assert isinstance(order, Order)
     try:
-        with terminable():
-            return order.carry_out()
-    except Terminated as error:
-        return error.exit_code
+        return order.carry_out()
     except WinnowError as error:
         say(f"#{order.number} winnow: {error}", error=True)
         return error.exit_code
@@ -50,7 +52,4 @@ def _carried_out(order: object) -> int:
 
 
 if __name__ == "__main__":
-    exit_code = main()
-    for late in (signal.SIGINT, signal.SIGTERM):  # all is written down
-        signal.signal(late, signal.SIG_IGN)
-    sys.exit(exit_code)
+    sys.exit(main())

@@ -10,10 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import yaml
 from omegaconf import DictConfig, OmegaConf
 
+from runner.cli.bounded import BoundedLoader, read_yaml
+from runner.errors import UsageError
 from runner.launcher.inputs import fingerprint, rooted, unchanged
+from runner.plainfile import json_of
 from runner.report.atomic import write_text
 from runner.report.result import RESULT_NAME, read_result
 
@@ -53,7 +55,12 @@ def earlier(folder: Path, config: DictConfig) -> Mapping[str, Any] | None:
     """Return the result in ``folder``, if ``config`` (of one job) led to it, it is an answer, and no input changed."""
     noted = _noted(folder) or {}
     code, inputs = noted.get("exit_code"), noted.get("inputs")
-    if code not in ENDED_WELL or not isinstance(inputs, dict) or noted.get("settings") != digest(config):
+    if (
+        not isinstance(code, int)
+        or code not in ENDED_WELL
+        or not isinstance(inputs, dict)
+        or noted.get("settings") != digest(config)
+    ):
         return None
     result = read_result(folder) or {}
     if result.get("exit_code") != code or not unchanged(inputs, fingerprint(config)):
@@ -64,9 +71,8 @@ def earlier(folder: Path, config: DictConfig) -> Mapping[str, Any] | None:
 def number_of(folder: Path) -> int | None:
     """Return the number that the job in ``folder`` had, as Hydra wrote it down."""
     try:
-        text = (folder / ".hydra" / "hydra.yaml").read_text(encoding="utf-8")
-        return int(yaml.safe_load(text)["hydra"]["job"]["num"])
-    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError):
+        return int(read_yaml(folder / ".hydra" / "hydra.yaml", BoundedLoader)["hydra"]["job"]["num"])
+    except (UsageError, ValueError, KeyError, TypeError, IndexError, OverflowError):
         return None
 
 
@@ -88,8 +94,5 @@ def digest(config: DictConfig) -> str:
 
 
 def _noted(folder: Path) -> dict[str, Any] | None:
-    try:
-        noted = json.loads((folder / NAME).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
+    noted = json_of(folder / NAME)
     return noted if isinstance(noted, dict) else None

@@ -104,7 +104,7 @@ def _files(key: str, path: Path) -> Iterator[Path]:
         return
     if key in _MODELS:
         yield path
-        yield from _external_data(path)
+        yield from weights_of(path)
     elif not is_folder:
         yield path
     elif key.endswith(".python"):  # a virtual environment
@@ -152,7 +152,7 @@ def _read(path: str, _state: tuple[int, ...]) -> tuple[str, bool]:
     return sha.hexdigest(), external
 
 
-def _external_data(path: Path) -> Iterator[Path]:
+def weights_of(path: Path) -> Iterator[Path]:
     """Yield the files beside a model that hold its weights."""
     known = _known(path)
     if not known or not known[1]:

@@ -1,17 +1,18 @@
-"""Ctrl-C and SIGTERM while jobs run: told to the jobs, not raised where the launcher happens to be."""
+"""Ctrl-C, SIGTERM and SIGHUP while jobs run: told to the jobs, not raised where the launcher happens to be."""
 
 from __future__ import annotations
 
+import itertools
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from runner.cli.signals import Terminated
+from runner.cli.signals import Signals, Terminated, listen
 
-#: seconds that a job has to write down what it knows after a SIGTERM
+#: seconds that a job has to write down what it knows after SIGTERM or SIGHUP
 GRACE = 10.0
 
 
@@ -24,7 +25,9 @@ class Interruption:
 
     def arrive(self, number: int) -> None:
         """Note a signal."""
-        if number == signal.SIGTERM and signal.SIGTERM not in self._arrived:
+        if number == signal.SIGHUP and number in self._arrived:
+            return  # a closed terminal tells it twice: the kernel does, and the shell
+        if number != signal.SIGINT and not self._arrived:
             self._patience = time.monotonic() + GRACE
         self._arrived.append(number)
 
@@ -45,12 +48,15 @@ class Interruption:
     def pass_on(self) -> None:
         """Raise what the first signal means: KeyboardInterrupt or Terminated; nothing if there was none."""
         if self._arrived:
-            raise Terminated if self._arrived[0] == signal.SIGTERM else KeyboardInterrupt
+            raise KeyboardInterrupt if self._arrived[0] == signal.SIGINT else Terminated
 
 
 @contextmanager
 def interruptible() -> Iterator[Interruption]:
-    """Collect Ctrl-C and SIGTERM inside. A process that is deaf to Ctrl-C stays so; in another thread none arrives."""
+    """Collect Ctrl-C, SIGTERM and SIGHUP inside, and what came shortly before; in another thread none arrives.
+
+    A process that was started to ignore one of them goes on doing so.
+    """
     interruption = Interruption()
     if threading.current_thread() is not threading.main_thread():
         yield interruption
@@ -59,10 +65,10 @@ def interruptible() -> Iterator[Interruption]:
     def arrive(number: int, _frame: FrameType | None) -> None:
         interruption.arrive(number)
 
-    before: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
-    for wanted in (signal.SIGINT, signal.SIGTERM):
-        if signal.getsignal(wanted) is not signal.SIG_IGN:
-            before[wanted] = signal.signal(wanted, arrive)
+    before = listen(arrive)
+    noted = {id(handler): handler.arrived for handler in before.values() if isinstance(handler, Signals)}
+    for number in itertools.chain(*noted.values()):
+        interruption.arrive(number)
     try:
         yield interruption
     finally:

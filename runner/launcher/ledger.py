@@ -116,6 +116,8 @@ class Ledger:
 def read_ledger(folder: Path) -> dict[int, Mapping[str, Any]]:
     """Return the last entry of each job; nothing where there is no ledger. Broken lines are passed over."""
     try:
+        if not (folder / NAME).is_file():  # a pipe would be waited for
+            return {}
         text = (folder / NAME).read_text(encoding="utf-8", errors="replace")
     except OSError:
         return {}
@@ -126,7 +128,7 @@ def read_ledger(folder: Path) -> dict[int, Mapping[str, Any]]:
 def _entry(line: str) -> Mapping[str, Any] | None:
     try:
         entry = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return entry if isinstance(entry, dict) and isinstance(entry.get("job"), int) else None
 

@@ -17,7 +17,6 @@ from typing import Any, cast
 
 from hydra import version
 from hydra._internal.callbacks import Callbacks
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_search_path_impl import ConfigSearchPathImpl
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.config_store import ConfigNode, ConfigStore
@@ -27,6 +26,8 @@ from hydra.core.utils import JobRuntime, run_job, setup_globals
 from hydra.types import HydraContext
 from omegaconf import DictConfig, OmegaConf, open_dict
 
+from runner.cli.folder import KEYS, claim
+from runner.cli.loader import Loader
 from runner.cli.signals import Terminated
 from runner.cli.task import Task
 from runner.cli.userfile import NAME
@@ -93,9 +94,10 @@ class Order:
         search_path = ConfigSearchPathImpl()
         for provider, path in self.search_path:
             search_path.append(provider, path)
-        loader = ConfigLoaderImpl(search_path)
+        loader = Loader(search_path)
         config = compose(loader, self._master(), self.overrides, self.number)
         task = Task(self.command)
+        claim(folder_of(config), key=KEYS[True])
         try:
             run_job(
                 task_function=task,

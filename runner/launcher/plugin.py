@@ -25,7 +25,7 @@ from runner.launcher.order import compose, folder_of, order
 from runner.launcher.returned import returned
 from runner.launcher.slots import Slots
 from runner.launcher.voice import Voice
-from runner.schema.register import cpus
+from runner.machine import cpus
 from runner.workers.guardian import Guardian
 
 #: Hydra 1.3 takes launchers from below this package only

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
+from runner.cli.signals import ENDING
 from runner.launcher.interruption import Interruption
 from runner.launcher.ledger import End
 from runner.launcher.order import Order
@@ -49,15 +51,20 @@ class JobProcess:
         with tempfile.TemporaryFile() as file:
             file.write(order.to_json().encode())
             file.seek(0)
-            self._process = subprocess.Popen(
-                [sys.executable, str(_CHILD), str(file.fileno())],
-                env=environment,
-                stdin=subprocess.DEVNULL if listener is not None else None,
-                stdout=streams,
-                stderr=streams,
-                pass_fds=(file.fileno(),),
-                start_new_session=True,
-            )
+            # a signal waits until the job can answer it: threads have masks of their own, and processes inherit them
+            mask = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, str(_CHILD), str(file.fileno())],
+                    env=environment,
+                    stdin=subprocess.DEVNULL if listener is not None else None,
+                    stdout=streams,
+                    stderr=streams,
+                    pass_fds=(file.fileno(),),
+                    start_new_session=True,
+                )
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         guardian.add(self._process.pid)
 
     @property

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -15,12 +16,14 @@ from onnx import ModelProto
 
 from runner.candidate import Sample
 from runner.model.values import write_test_data_set
-from runner.report.markdown import write_report
-from runner.report.replay import write_replay
-from runner.report.repro import facts_of, write_repro
+from runner.report.facts import Facts, facts_of
+from runner.report.markdown import REPORT_NAME, write_report
+from runner.report.replay import REPLAY_NAME, write_replay
+from runner.report.repro import REPRO_NAME, write_repro
 from runner.report.result import write_result
 from runner.report.summary import Summary
 from runner.schema.root import Settings
+from runner.workers.pool import Pool
 
 log = logging.getLogger(__name__)
 
@@ -39,22 +42,68 @@ class Answer:
 
 
 def write_bundle(
-    settings: Settings, folder: Path, summary: Summary, cwd: Path, command: Sequence[str], answer: Answer | None
+    settings: Settings,
+    folder: Path,
+    summary: Summary,
+    cwd: Path,
+    command: Sequence[str],
+    answer: Answer | None,
+    pool: Pool | None = None,
 ) -> None:
     """Write result.json, and around it whatever the answer allows: data sets, repro.py, REPORT.md, replay.yaml.
 
-    result.json comes last: where it is, everything that it speaks of is.
+    The answer is in result.json before anything else is tried. What cannot be written is named there and in the log,
+    and the rest is written all the same. ``pool``: for a model whose target rounds.
     """
-    data = _write_data(folder, answer) if answer and summary.model else ()
-    if answer and summary.model:
-        write_repro(folder, summary, dataclasses.replace(facts_of(settings, cwd), model=summary.model, data=data))
-    write_report(folder, summary, command, answer.model if answer else None)
-    write_replay(folder / "replay.yaml", *_configuration(settings, cwd), recorded=_recorded(summary))
     write_result(summary, folder)
+    lost: list[str] = []
+
+    def attempt(name: str, write: Callable[[], Any]) -> Any:
+        try:
+            return write()
+        except Exception as error:
+            lost.append(f"{name} could not be written: {type(error).__name__}: {error}")
+            log.error("%s", lost[-1])
+            log.debug("%s", name, exc_info=True)
+            with contextlib.suppress(OSError):  # an older one tells of another answer
+                (folder / name).unlink()
+            return None
+
+    if answer and summary.model:
+        attempt("test_data_set_0", lambda: _write_data(folder, answer))
+        attempt(REPRO_NAME, lambda: _write_repro(settings, folder, summary, cwd, answer, pool))
+    attempt(REPLAY_NAME, lambda: write_replay(folder / REPLAY_NAME, *_configuration(settings, cwd), _recorded(summary)))
+    attempt(REPORT_NAME, lambda: write_report(folder, summary, command, answer.model if answer else None))
+    if lost:
+        write_result(dataclasses.replace(summary, warnings=(*summary.warnings, *lost)), folder)
 
 
-def _write_data(folder: Path, answer: Answer) -> tuple[str, ...]:
-    names = []
+def _meant(answer: Answer) -> bool:
+    """Whether a good output is not finite."""
+    return any(not value.finite for sample in answer.samples for value in sample.expected.values())
+
+
+def _write_repro(
+    settings: Settings, folder: Path, summary: Summary, cwd: Path, answer: Answer, pool: Pool | None
+) -> None:
+    data = tuple(f"test_data_set_{number}" for number in range(len(answer.samples)))
+    model = summary.model or ""
+    facts = dataclasses.replace(facts_of(settings, cwd), model=model, data=data, meant=_meant(answer))
+    if facts.target.rounding != "off" and pool:
+        _write_rounded(pool, folder, facts)
+    write_repro(folder, summary, facts)
+
+
+def _write_rounded(pool: Pool, folder: Path, facts: Facts) -> None:
+    """Write the model that is run where low precision is emulated. Raises OSError where that is impossible."""
+    strict = facts.target.rounding == "strict"
+    given = {"model": str(folder / facts.model), "out": str(folder / facts.rounded), "strict": strict}
+    reply = pool.call("round", given, python=facts.target.python)
+    if reply.value is None:
+        raise OSError(reply.failure.message if reply.failure else reply.death)
+
+
+def _write_data(folder: Path, answer: Answer) -> None:
     for number, sample in enumerate(answer.samples):
         name = f"test_data_set_{number}"
         shutil.rmtree(folder / name, ignore_errors=True)
@@ -63,8 +112,6 @@ def _write_data(folder: Path, answer: Answer) -> tuple[str, ...]:
         }
         outputs = {v.name: sample.expected[v.name] for v in answer.model.graph.output if v.name in sample.expected}
         write_test_data_set(feeds, outputs, folder / name)
-        names.append(name)
-    return tuple(names)
 
 
 def _recorded(summary: Summary) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import platform
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import onnx
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto
@@ -31,6 +32,7 @@ _TITLES = {
     "no_set": "no set suffices",
     "not_applicable": "not applicable here",
     "interrupted": "interrupted; the best so far",
+    "no_room": "no room on a disk",
 }
 
 
@@ -111,9 +113,9 @@ def _nodes(summary: Summary, proto: ModelProto | None) -> str:
     if summary.precision:
         return raised(summary, summary.precision)
     size = f"{summary.nodes_after} of {summary.nodes_before} nodes are left."
-    nested = "" if not summary.nested else "\n\nNested nodes kept:\n\n" + bullets(code(path) for path in summary.nested)
+    nested = "" if not summary.nested else "\n\nNested nodes kept:\n\n" + _bulleted(summary.nested)
     if proto is None:
-        names = bullets(code(name) for name in summary.culprits[:_MOST_ROWS])
+        names = _bulleted(summary.culprits)
         return section("The reduced model", f"{size}\n\n{names}".strip() + nested)
     rows = [_row(node) for node in proto.graph.node[:_MOST_ROWS]]
     more = len(proto.graph.node) - len(rows)
@@ -123,6 +125,11 @@ def _nodes(summary: Summary, proto: ModelProto | None) -> str:
     return section(
         "The reduced model", f"{size} Opsets: {text(opsets)}; IR version {proto.ir_version}.\n\n{shown}{rest}{nested}"
     )
+
+
+def _bulleted(names: Sequence[str]) -> str:
+    more = len(names) - _MOST_ROWS
+    return bullets([*map(code, names[:_MOST_ROWS]), *([f"{more} more; result.json has them all"] if more > 0 else [])])
 
 
 def _fused(summary: Summary) -> str:
@@ -144,7 +151,8 @@ def _present(folder: Path, summary: Summary) -> dict[str, str]:
         summary.model or "": "the mixed-precision model" if summary.precision else "the reduced model",
         summary.min_good or "": "the largest passing candidate below it",
         "test_data_set_0": "its inputs and good outputs, as ONNX keeps them",
-        "repro.py": "shows the failure with onnx and numpy alone, or what the target needs",
+        "rounded.onnx": "the same with the casts that round as the emulated target does; repro.py runs it",
+        "repro.py": "shows the failure, with what its first lines name and nothing of Winnow",
     }
     present = {name: what for name, what in known.items() if name and (folder / name).exists()}
     return {**present, "replay.yaml": "runs all of this again", "result.json": "this report for programs"}
@@ -156,9 +164,10 @@ def _names(names: Iterable[str]) -> str:
 
 def _attribute(attribute: AttributeProto) -> str:
     kind = attribute.type
-    if kind == AttributeProto.TENSOR:
-        tensor = attribute.t
-        value = f"{TensorProto.DataType.Name(tensor.data_type).lower()}{list(tensor.dims)}"
+    if attribute.ref_attr_name:
+        value = f"@{attribute.ref_attr_name}"
+    elif kind == AttributeProto.TENSOR:
+        value = f"{_called(TensorProto.DataType, attribute.t.data_type)}{list(attribute.t.dims)}"
     elif kind in (AttributeProto.GRAPH, AttributeProto.GRAPHS):
         value = "a graph"
     elif kind == AttributeProto.STRING:
@@ -168,8 +177,13 @@ def _attribute(attribute: AttributeProto) -> str:
         several = isinstance(whole, Sequence) and len(whole) > 8
         value = f"[{', '.join(f'{item:g}' for item in whole[:8])}, ...]" if several else _number(whole)
     else:
-        value = AttributeProto.AttributeType.Name(kind).lower()
+        value = _called(AttributeProto.AttributeType, kind)
     return f"{attribute.name}={value}"
+
+
+def _called(enumeration: Any, number: int) -> str:
+    """Return the name of a member; of a number that is none, the number: a model may hold what this ONNX does not."""
+    return next((name.lower() for name, value in enumeration.items() if value == number), f"type {number} ")
 
 
 def _number(value: object) -> str:
@@ -195,6 +209,7 @@ def _how(summary: Summary) -> str:
         ),
         ("outcomes", ", ".join(f"{count} {getattr(name, 'value', name)}" for name, count in summary.outcomes.items())),
         ("seconds", f"{summary.seconds.total:.1f}, of which {summary.seconds.checking:.1f} in checks"),
+        ("memory", summary.memory),
         ("largest passing candidate", summary.min_good or "none found"),
         ("model under study", summary.input_model or ""),
         *((f"digest of {name}", digest) for name, digest in summary.context.items()),

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable, Sequence
 
 _LONGEST_CELL = 160
+_LONGEST_TEXT = 4000
+_LONGEST_BLOCK = 20_000
 # what Markdown or HTML could read as markup where it stands (an underscore inside a word, or a colon before a space,
 # is none); @ and # would notify people and link issues on a forge
 _MARKUP = re.compile(r"[\\`*{}\[\]<>#!|~&@$]|^[-+=]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|:(?! |$)")
@@ -18,8 +20,9 @@ _PLAIN = re.compile(r"[A-Za-z0-9_./:;,+=()\[\]-]+(?: [A-Za-z0-9_./:;,+=()\[\]-]+
 
 
 def text(value: object) -> str:
-    """Return a value as running text on one line that no renderer takes for markup."""
-    plain = "".join(char if char.isprintable() else " " if char.isspace() else ascii(char)[1:-1] for char in str(value))
+    """Return a value as running text on one line that no renderer takes for markup, and that is read to its end."""
+    line = cut(str(value), _LONGEST_TEXT)
+    plain = "".join(char if char.isprintable() else " " if char.isspace() else ascii(char)[1:-1] for char in line)
     # HTML entities show as the character in text, in a table and in a heading alike, and in no context as markup
     return _MARKUP.sub(lambda match: f"&#{ord(match[0])};", " ".join(plain.split()))
 
@@ -31,6 +34,7 @@ def code(value: str) -> str:
 
 def block(value: str, language: str = "") -> str:
     """Return a fenced block that its text cannot end."""
+    value = cut(value, _LONGEST_BLOCK)
     plain = "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in value)
     longest = max((len(run) for run in re.findall(r"`+", plain)), default=0)
     fence = "`" * max(3, longest + 1)

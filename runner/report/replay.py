@@ -32,6 +32,7 @@ class _Dumper(yaml.SafeDumper):
 
 def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
     style = "'" if _LIKE_A_NUMBER.match(text) and text.isprintable() else None
+    style = style if text.isprintable() else '"'  # where what YAML prints and a person cannot see is escaped, below
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style)
 
 
@@ -53,6 +54,7 @@ def write_replay(
     text = yaml.dump(
         escaped(content), Dumper=_Dumper, sort_keys=False, allow_unicode=True, default_flow_style=False, width=120
     )
+    text = "".join(char if char.isprintable() or char == "\n" else _escape_character(char) for char in text)
     command = shlex.quote(str(path))
     # a line end in a path would end the comment
     first = f"# python -m runner {command if command.isprintable() else ascii(str(path))}\n"
@@ -93,6 +95,11 @@ def escaped(value: Any) -> Any:
 
 def _escape(text: str) -> str:
     return _INTERPOLATION.sub(lambda match: match[1] * 2 + "\\${", text)
+
+
+def _escape_character(char: str) -> str:
+    """Return it as a quoted scalar of YAML holds it."""
+    return f"\\u{ord(char):04X}" if ord(char) < 0x10000 else f"\\U{ord(char):08X}"
 
 
 def _key(name: Any) -> Any:

@@ -1,147 +1,53 @@
-"""repro.py: one file that shows the failure of the reduced model beside it, with onnx and numpy alone.
+"""repro.py: one file that shows the failure of the reduced model beside it, and needs what its first lines say.
 
-The script is a fixed template; what was found goes into it as one literal of plain values, so no name of a node, a
-tensor or a file can become code.
+It is made of a template (see `script`): what this failure needs, and nothing else, so that a maintainer can read it.
+What was found goes into it as literals of plain values, so no name of a node, a tensor or a file can become code.
 """
 
 from __future__ import annotations
 
-import math
-import pprint
-import shlex
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
+import onnx
+from onnx import GraphProto, TensorProto
+
 from runner.checkers.rules import rules_of
 from runner.report.atomic import write_text
+from runner.report.facts import Facts, Runtime, threshold_of
+from runner.report.script import compose
 from runner.report.summary import Summary
-from runner.schema.backend import BackendSettings, OnnxRuntimeBackend
 from runner.schema.checker import (
     AutoChecker,
     BuildsChecker,
     CommandChecker,
     CompareChecker,
     FiniteChecker,
-    Golden,
     InteractiveChecker,
     PythonChecker,
+    Tolerance,
 )
-from runner.schema.root import Settings
 
 REPRO_NAME = "repro.py"
-EXTENSIONS = "onnxruntime_extensions"
-_TEMPLATE = Path(__file__).with_name("repro_template.txt")
-_BUILD_TEMPLATE = Path(__file__).with_name("repro_build_template.txt")
-_RUNTIME_CHECKERS = ("auto", "runs", "finite", "compare")
+_TEMPLATES = tuple(Path(__file__).with_name(name) for name in ("repro_template.txt", "repro_tensorrt.txt"))
 # failures after which a process is not there to tell of them
 _ENDS_THE_PROCESS = ("death", "timeout", "memory", "exit")
+_MOST_NODES = 20
+# types that NumPy has under no name of its own
+_NARROW = frozenset(kind for name, kind in TensorProto.DataType.items() if name.startswith(("BFLOAT", "FLOAT8")))
+_MODULES = {
+    "auto": ["tensorrt", "tensorrt_rtx", "tensorrt_rtx_bindings"],
+    "tensorrt": ["tensorrt"],
+    "tensorrt_rtx": ["tensorrt_rtx", "tensorrt_rtx_bindings"],
+}
+_HEAD = '''"""Shows one failure of {model}: run it with `python repro.py`.
 
+It needs {needs}.
+Exit status: 1 the failure shows, 0 it does not, 2 it cannot be told here (the reason is printed).
+"""
 
-@dataclass(frozen=True)
-class Runtime:
-    """How one side runs: a backend's settings. ``model``: another model beside repro.py, None: the reduced one."""
-
-    name: str = "onnxruntime"
-    providers: tuple[Any, ...] = ("CPUExecutionProvider",)
-    optimization: str = "all"
-    session_options: Mapping[str, str] = field(default_factory=dict)
-    config_entries: Mapping[str, str] = field(default_factory=dict)
-    custom_ops: tuple[str, ...] = ()
-    threads: int = 1
-    model: str | None = None
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What repro.py needs besides the summary.
-
-    ``model`` and ``data`` (one test_data_set folder a sample) are relative to the folder of repro.py. ``reference``
-    None: the outputs in ``data`` are the good ones. ``limit``: the measured limit of ``tolerance=auto``, in the unit of
-    the metric; None: rtol and atol say it, by output, "" for all others. ``cwd``: where commands ran.
-    ``backend``: settings of a target that only builds. ``nan`` / ``inf``: ``ignore``, ``fail`` or
-    ``compare``.
-    """
-
-    checker: str
-    target: Runtime = field(default_factory=Runtime)
-    reference: Runtime | None = None
-    model: str = "reduced.onnx"
-    data: tuple[str, ...] = ("test_data_set_0",)
-    metrics: tuple[str, ...] = ("scale",)
-    statistic: str = "max"
-    quantile: float = 0.99
-    rtol: Mapping[str, float] = field(default_factory=lambda: {"": 1e-2})
-    atol: Mapping[str, float] = field(default_factory=lambda: {"": 1e-5})
-    fraction: float = 0.01
-    cosine: float = 1e-3
-    nan: str = "compare"
-    inf: str = "compare"
-    outputs: tuple[str, ...] = ()
-    limit: float | None = None
-    command: tuple[str, ...] = ()
-    pass_codes: tuple[int, ...] = ()
-    fail_codes: tuple[int, ...] = ()
-    different_codes: tuple[int, ...] = ()
-    invalid_codes: tuple[int, ...] = ()
-    fail_regex: tuple[str, ...] = ()
-    env: Mapping[str, str] = field(default_factory=dict)
-    place: str | None = None
-    cwd: str | None = None
-    timeout: float | None = None
-    memory_mb: int | None = None
-    file: str | None = None
-    function: str = "check"
-    backend: Mapping[str, Any] = field(default_factory=dict)
-
-
-def facts_of(settings: Settings, cwd: Path) -> Facts:
-    """Return the facts of a configuration; a reference outside the bundle gives way to the recorded outputs.
-
-    ``cwd``: where the user stands. ``model``, ``data`` and ``limit`` keep their defaults.
-    """
-    checker = settings.checker
-    given: dict[str, Any] = {}
-    reference: Runtime | None = _runtime(settings.reference, cwd)
-    if settings.reference.model or settings.reference.python:
-        reference = None
-    if isinstance(checker, CommandChecker):
-        names = ("pass_codes", "fail_codes", "different_codes", "invalid_codes", "fail_regex")
-        given = {name: tuple(getattr(checker, name)) for name in names}
-        words = shlex.split(checker.command) if isinstance(checker.command, str) else map(str, checker.command or ())
-        given.update(command=tuple(words), env=dict(checker.env), place=checker.place)
-    elif isinstance(checker, InteractiveChecker):
-        given = {"place": checker.place}
-    elif isinstance(checker, FiniteChecker):
-        given = {"nan": "fail" if checker.nan else "ignore", "inf": "fail" if checker.inf else "ignore"}
-    elif isinstance(checker, CompareChecker):
-        numbers = ("statistic", "quantile", "fraction", "cosine", "nan", "inf")
-        rules = rules_of(checker)
-        given = {name: getattr(checker, name) for name in numbers} | {"outputs": tuple(checker.outputs)}
-        given |= {"metrics": tuple(one.value for one in rules.metrics), "rtol": rules.rtol, "atol": rules.atol}
-        reference = None if checker.golden is Golden.ahead else reference
-    elif isinstance(checker, BuildsChecker):
-        plugins = [str(cwd / Path(path).expanduser()) for path in getattr(settings.target, "plugins", ())]
-        given = {"backend": {**settings.target.to_json(), "plugins": plugins}}
-    elif isinstance(checker, AutoChecker):
-        rules = rules_of(checker)
-        given = {"rtol": rules.rtol, "atol": rules.atol}
-    elif isinstance(checker, PythonChecker):
-        given = {
-            "file": str(cwd / Path(checker.file).expanduser()) if checker.file else None,
-            "function": checker.function,
-        }
-    return Facts(
-        checker=checker.name,
-        target=_runtime(settings.target, cwd),
-        reference=reference,
-        cwd=str(cwd),
-        timeout=checker.timeout,
-        memory_mb=checker.memory_mb,
-        **given,
-    )
+'''
 
 
 def write_repro(folder: Path, summary: Summary, facts: Facts) -> Path:
@@ -150,85 +56,185 @@ def write_repro(folder: Path, summary: Summary, facts: Facts) -> Path:
     Run by any Python >= 3.8, it exits with 1 if the failure shows, 0 if not, 2 if that machine cannot tell.
     """
     signature = dict(summary.signature or {})
-    kind = signature.get("kind", "")
-    checker = _checker_of(facts.checker, signature.get("stage", ""), kind)
-    sides = [facts.target, *([facts.reference] if facts.reference and checker == "compare" else [])]
-    needs = sorted({side.name for side in sides} & {"onnxruntime"}) if checker in _RUNTIME_CHECKERS else []
-    shown = [signature.get("stage", ""), kind, signature.get("detail", "")]
-    literal = _literal(
-        {
-            **asdict(facts),
-            "checker": checker,
-            "signature": ": ".join(part for part in shown if part),
-            "stage": signature.get("stage", ""),
-            "kind": kind,
-            "in_a_child": kind.startswith(_ENDS_THE_PROCESS),
-            "needs": needs,
-            "nodes": list(summary.culprits),
-            "versions": dict(summary.versions),
-        }
-    )
-    text = (_BUILD_TEMPLATE if checker == "builds" else _TEMPLATE).read_text(encoding="utf-8")
-    words = {"@NEEDS@": "".join(f", and {name}" for name in needs), "@FACTS@": literal}
-    for word in ("@NEEDS@", "@FACTS@"):
-        before, mark, after = text.partition(word)
-        text = before + (words[word] if mark else "") + after
+    stage, kind = signature.get("stage", ""), signature.get("kind", "")
+    judge, sides = _judge(facts, stage, kind)
+    flags = {judge, *_judging(judge, facts, summary.evidence), *_running(judge, sides, stage)}
+    model = onnx.load(str(folder / facts.model), load_external_data=False)
+    weights = sorted(_external(model.graph))
+    values = [*model.graph.input, *model.graph.output]
+    flags |= {"containers"} if any(value.type.WhichOneof("value") != "tensor_type" for value in values) else set()
+    types = {value.name: value.type.tensor_type.elem_type for value in values}
+    flags |= {"narrow"} if _NARROW & {*types.values()} and "onnxruntime" in flags else set()
+    flags |= {"weights"} if weights and "place" in flags else set()
+    target = _side(facts.target, facts.rounded if facts.target.rounding != "off" else facts.model, types, flags)
+    checker, rules = facts.settings, rules_of(facts.settings)
+    constants: dict[str, Any] = {
+        "STAGE": stage,
+        "KIND": kind,
+        "DETAIL": signature.get("detail", ""),
+        "NODES": _few(summary.culprits),
+        "VERSIONS": dict(summary.versions),
+        "PACKAGES": _packages(judge, flags),
+        "MODEL": facts.model,
+        "DATA": list(facts.data),
+        "TARGET": target,
+        "REFERENCE": _side(facts.reference, facts.model, types, flags) if facts.reference else None,
+        "MODULES": _MODULES[str(facts.target.settings.get("flavour", "auto"))],
+        "TIMEOUT": checker.timeout,
+        "MEMORY_MB": checker.memory_mb,
+        **_rules(checker, kind, summary.evidence),
+        "RTOL": dict(rules.rtol),
+        "ATOL": dict(rules.atol),
+        **_command(facts, str(signature.get("raised", ""))),
+        "WEIGHTS": weights,
+    }
+    imports = {
+        "np": "import numpy as np",
+        "onnx": "import onnx",
+        "ReferenceEvaluator": "from onnx.reference import ReferenceEvaluator",
+        "onnxruntime": 'os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")\nimport onnxruntime',
+    }
+    flags |= {"timeout"} if checker.timeout else set()
+    flags |= {"memory"} if checker.memory_mb else set()
+    template = "".join(path.read_text(encoding="utf-8") for path in _TEMPLATES)
+    head = _HEAD.format(model=facts.model, needs=_needs(judge, flags, facts))
     path = folder / REPRO_NAME
-    write_text(path, text)
+    write_text(path, head + compose(template, flags, constants, imports))
     return path
 
 
-def _checker_of(name: str, stage: str, kind: str) -> str:
-    """What shows a failure of this kind: every runtime checker can also meet a model that does not run."""
-    if name not in _RUNTIME_CHECKERS:
-        return name
-    if kind.startswith(("error", *_ENDS_THE_PROCESS)):
-        return "runs"
-    if name == "auto":
-        # a comparison meets NaN and Inf as well
-        return "finite" if kind in ("nan", "inf") and stage != "compare" else "compare"
-    return name
+def _judge(facts: Facts, stage: str, kind: str) -> tuple[str, list[Runtime]]:
+    """Return what shows a failure of this kind, and what has to run; any runtime may meet a model that does not run."""
+    checker, sides = facts.settings, [facts.target]
+    for name, one in (("command", CommandChecker), ("python", PythonChecker), ("person", InteractiveChecker)):
+        if isinstance(checker, one):
+            return name, []
+    if kind.startswith("error"):
+        return "error", sides
+    if kind.startswith(_ENDS_THE_PROCESS):
+        return "dies", sides
+    if isinstance(checker, BuildsChecker):
+        return "shapes", sides
+    if isinstance(checker, FiniteChecker) or (isinstance(checker, AutoChecker) and stage != "compare"):
+        return "finite", sides
+    return "compare", [*sides, *([facts.reference] if facts.reference else [])]
 
 
-def _runtime(settings: BackendSettings, cwd: Path) -> Runtime:
-    if not isinstance(settings, OnnxRuntimeBackend):
-        return Runtime(settings.name, providers=())
-    return Runtime(
-        settings.name,
-        tuple(map(_provider, settings.providers)),
-        settings.optimization.value,
-        dict(settings.session_options),
-        dict(settings.config_entries),
-        tuple(_library(library, cwd) for library in settings.custom_ops),
-        settings.threads,
+def _judging(judge: str, facts: Facts, evidence: Mapping[str, Any]) -> set[str]:
+    """Return the flags of how it is judged."""
+    checker, flags = facts.settings, {"inside"}
+    if judge in ("command", "person"):
+        flags = set()
+    if isinstance(checker, CommandChecker):
+        flags |= {name for name in ("pass_codes", "fail_codes", "fail_regex") if getattr(checker, name)}
+        flags |= {"other_codes"} if checker.different_codes or checker.invalid_codes else set()
+        flags |= facts.mentions & {"inputs", "references"}
+        flags |= {"samples"} if flags & {"inputs", "references"} else set()
+        flags |= {"place", "placed_model"} if checker.place else set()
+        flags |= {"place", "information"} if checker.iteration_info else set()
+    elif isinstance(checker, PythonChecker):
+        flags |= {"threshold"} if threshold_of(checker) else set()
+    elif judge == "compare":
+        rules = rules_of(checker)
+        flags |= {"reference"} if facts.reference else set()
+        flags |= {one.value for one in rules.metrics} | {rules.settings.statistic.value}
+        flags |= {"limit"} if _limit(checker, evidence) is not None else set()
+        flags |= {"outputs"} if rules.settings.outputs or "limit" in flags else set()
+    elif judge == "finite" and facts.meant and evidence.get("output"):
+        flags |= {"meant"}
+    return flags
+
+
+def _running(judge: str, sides: list[Runtime], stage: str) -> set[str]:
+    """Return the flags of what runs, and of what was set."""
+    flags = {{"onnx_reference": "evaluator"}.get(side.name, side.name) for side in sides}
+    flags |= {"builds"} if "tensorrt" in flags and (judge == "shapes" or stage in ("load", "build")) else set()
+    for side in sides:
+        flags |= {name for name in side.settings if side.settings[name]}
+        flags |= {"settings"} if side.name == "tensorrt" else set()
+    return flags
+
+
+def _side(side: Runtime, model: str, types: Mapping[str, int], flags: set[str]) -> dict[str, Any]:
+    """Return what the script has to know of one side."""
+    narrow = {"types": {name: kind for name, kind in types.items() if kind in _NARROW}} if "narrow" in flags else {}
+    return {"name": side.name, "model": model, **side.settings, **narrow}
+
+
+def _packages(judge: str, flags: set[str]) -> list[str]:
+    """Return the packages whose versions the script shows."""
+    values = judge in ("error", "dies", "finite", "compare", "shapes", "python") or "samples" in flags
+    return [*(["numpy", "onnx"] if values else []), *(["onnxruntime"] if "onnxruntime" in flags else [])]
+
+
+def _needs(judge: str, flags: set[str], facts: Facts) -> str:
+    """Say what has to be there."""
+    packages = _packages(judge, flags)
+    packages += ["tensorrt (or tensorrt_rtx)"] if "tensorrt" in flags else []
+    packages += ["cuda-python, and a GPU"] if "tensorrt" in flags and "builds" not in flags else []
+    more = f", and {', '.join(packages)}" if packages else ""
+    asked = {"command": ", and the command with what that needs", "python": ", and what the function imports"}.get(
+        judge, ""
     )
+    return f"the files beside it, Python >= 3.8{more}{asked}"
 
 
-def _provider(provider: Any) -> Any:
-    """A provider as ONNX Runtime takes it: a name, or (name, options)."""
-    if isinstance(provider, Mapping):
-        name, options = next(iter(provider.items()))
-        return name, dict(options or {})
-    return provider
+def _limit(checker: Any, evidence: Mapping[str, Any]) -> float | None:
+    """Return the limit that was measured, where the tolerance was."""
+    measured = isinstance(checker, CompareChecker) and checker.tolerance is Tolerance.auto
+    return evidence.get("limit") if measured and "output" in evidence and not evidence.get("exact") else None
 
 
-def _library(library: str, cwd: Path) -> str:
-    """A library's whole path; the one package that brings such a library is known by name."""
-    return library if library == EXTENSIONS else str(cwd / Path(library).expanduser())
+def _rules(checker: Any, kind: str, evidence: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the constants of a check of values."""
+    rules = rules_of(checker)
+    looked = [name for name in ("nan", "inf") if not isinstance(checker, FiniteChecker) or getattr(checker, name)]
+    limit = _limit(checker, evidence)
+    return {
+        "LOOKED_FOR": looked,
+        "COUNTED": [evidence.get("output")],
+        "METRICS": [one.value for one in rules.metrics],
+        "OUTPUTS": [evidence["output"]] if limit is not None else list(rules.settings.outputs),
+        "NAN": rules.settings.nan,
+        "INF": rules.settings.inf,
+        "LIMIT": limit,
+        "FRACTION": rules.settings.fraction,
+        "COSINE": rules.settings.cosine,
+        "QUANTILE": rules.settings.quantile,
+    }
 
 
-def _literal(value: Any) -> str:
-    """Return Python source of plain values. ``repr`` escapes whatever could end a string or hide in it."""
-    return pprint.pformat(_plain(value), width=116, sort_dicts=False)
+def _command(facts: Facts, raised: str) -> dict[str, Any]:
+    """Return the constants of a check of the user's: its words, its files, and the classes of what it raised."""
+    checker = facts.settings
+    given: dict[str, Any] = {"FILES": dict(facts.files), "CWD": facts.cwd}
+    given["RAISED"] = sorted({one.partition(" at ")[0].strip() for one in raised.split(", ") if one})
+    if isinstance(checker, CommandChecker):
+        lists = {
+            f"{name}_codes": list(getattr(checker, f"{name}_codes"))
+            for name in ("pass", "fail", "invalid", "different")
+        }
+        given |= {name.upper(): codes for name, codes in lists.items()}
+        given |= {"LISTED": sorted({code for codes in lists.values() for code in codes})}
+        given |= {
+            "FAIL_REGEX": list(checker.fail_regex),
+            "COMMAND": list(facts.words),
+            "ENVIRONMENT": dict(checker.env),
+        }
+        given |= {"PLACE": checker.place, "INFORMATION": checker.iteration_info}
+    elif isinstance(checker, PythonChecker):
+        given |= {"FUNCTION": checker.function, **(threshold_of(checker) or {})}
+    return given
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Enum):
-        return _plain(value.value)
-    if isinstance(value, Mapping):
-        return {str(_plain(name)): _plain(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)  # the source of an infinity is no literal; float() reads the text
-    return value if value is None or type(value) in (bool, int, float, str) else str(value)
+def _few(names: tuple[str, ...]) -> list[str]:
+    more = len(names) - _MOST_NODES
+    return [*names[:_MOST_NODES], *([f"and {more} more"] if more > 0 else [])]
+
+
+def _external(graph: GraphProto) -> set[str]:
+    """Return the names of the files in which a model's weights lie, if not in it."""
+    outside = [tensor for tensor in graph.initializer if tensor.data_location == TensorProto.EXTERNAL]
+    names = {entry.value for tensor in outside for entry in tensor.external_data if entry.key == "location"}
+    nested = [attribute.g for node in graph.node for attribute in node.attribute if attribute.HasField("g")]
+    return names.union(*map(_external, nested))

@@ -9,6 +9,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from runner.plainfile import json_of
 from runner.report.atomic import write_text
 from runner.report.summary import Summary
 
@@ -84,10 +85,7 @@ def write_result(summary: Summary, run_folder: Path) -> None:
 
 def read_result(run_folder: Path) -> dict[str, Any] | None:
     """Return what a run wrote, or None where there is no (readable) result: its job did not get that far."""
-    try:
-        result = json.loads((run_folder / RESULT_NAME).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
+    result = json_of(run_folder / RESULT_NAME)
     return result if isinstance(result, dict) else None
 
 

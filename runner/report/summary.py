@@ -42,7 +42,9 @@ class Summary:
     ``precision``: of a mixed-precision model, why which nodes are raised, and what is gained.
     ``answers``: all of them, where several were wanted and found. ``cause``: what was shown of it, by
     experiment.
+    ``memory``: what one check may take, in words.
     ``suspects``: tactics of bad builds only. ``unresolved``: how often a verdict is not known, by reason.
+    ``evidence``: what the check measured on what is handed over; not in result.json.
     """
 
     status: str
@@ -77,3 +79,5 @@ class Summary:
     answers: tuple[Summary, ...] = ()
     cause: Mapping[str, Any] | None = None
     unresolved: Mapping[str, int] = field(default_factory=dict)
+    memory: str = ""
+    evidence: Mapping[str, Any] = field(default_factory=dict)

@@ -99,7 +99,7 @@ class CheckerSettings:
     name: str = "auto"
     # seconds one check may take; null: no limit
     timeout: float | None = limited(600.0, least=0.001)
-    # resident MiB that one check and its children may use; null: no limit
+    # resident MiB that one check and its children may use; null: most of what there is, and more is no failure
     memory_mb: int | None = limited(None, least=1)
     # which failures count as the one under study
     same_failure: SameFailure = SameFailure.kind

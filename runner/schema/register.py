@@ -6,7 +6,6 @@ user chooses from; the option's YAML names it in its defaults. A user's own opti
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, get_origin, get_type_hints
 from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
+from runner import machine
 from runner.errors import UsageError
 from runner.schema import backend, checker, inputs, run
 from runner.schema.root import Settings
@@ -31,6 +31,9 @@ _REFERENCES = {
     "onnx_reference": backend.OnnxReferenceReference,
     "tensorrt": backend.TensorRtReference,
 }
+
+#: how much of a path a message shows
+_SHOWN = 200
 
 #: group -> name of a schema -> settings class
 SCHEMAS: Mapping[str, Mapping[str, type]] = MappingProxyType(
@@ -66,7 +69,7 @@ SCHEMAS: Mapping[str, Mapping[str, type]] = MappingProxyType(
 def register() -> None:
     """Store the schema and the resolvers that ``conf/`` uses. It may be called again at no harm."""
     OmegaConf.register_new_resolver("run_folder", run_folder, replace=True)
-    OmegaConf.register_new_resolver("cpus", cpus, replace=True)
+    OmegaConf.register_new_resolver("cpus", machine.cpus, replace=True)
     _thaw(Settings)
     for schemas in SCHEMAS.values():
         for schema in schemas.values():
@@ -82,16 +85,15 @@ def run_folder(resume: str | None, fresh: str) -> str:
     """Return where a run writes: the folder it goes on with, or a fresh one. Raises UsageError if it is not there."""
     if not resume:
         return fresh
-    folder = Path(resume).expanduser().absolute()
-    if not folder.is_dir():
+    try:
+        folder = Path(resume).expanduser().absolute()
+        there = folder.is_dir()
+    except (OSError, ValueError, RuntimeError):  # too long, a zero byte, no such user
+        there = False
+    if not there:
+        resume = f"{resume[:_SHOWN]}..." if len(resume) > _SHOWN else resume
         raise UsageError(f"resume={resume}: no such folder. Give the run folder of an interrupted run.")
     return str(folder)
-
-
-def cpus() -> int:
-    """Return how many CPUs this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def _open(schema: type) -> DictConfig:

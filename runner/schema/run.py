@@ -48,7 +48,7 @@ class WorkerSettings:
     """How many checks run at once, in what limits, and on which GPUs."""
 
     count: int = limited(1, least=1, most=1024)
-    # resident MiB for a worker that records, infers shapes or reads a model; null: no limit
+    # resident MiB for a worker that records, infers shapes or reads a model; null: most of what there is
     memory_mb: int | None = limited(None, least=1)
     # seconds for the same
     timeout: float = limited(600.0, least=0.001)

@@ -17,13 +17,16 @@ from typing import Any
 import onnx
 import psutil
 
+from runner import machine
 from runner.errors import UsageError
 from runner.leasing import lease_of
+from runner.model import storage
 from runner.model.cut import CutError, cut
 from runner.model.graph import Graph
 from runner.model.store import Store
 from runner.model.types import common_shape, structure_of, tensor_type, type_of
 from runner.model.values import TensorFile
+from runner.room import Room
 from runner.workers.pool import Pool
 
 log = logging.getLogger(__name__)
@@ -81,6 +84,7 @@ class Recorder:
         ``nodes``: the elements to run, ascending, where the others' values are among the samples.
         """
         started = time.monotonic()
+        self._room.confirm(self._least_bytes() * len(samples), "recording the values of all tensors")
         values: list[dict[str, TensorFile]] = [dict(sample) for sample in samples]
         unrunnable: list[str] = []
         reasons: list[str] = []
@@ -100,6 +104,7 @@ class Recorder:
             if reason is None:
                 pace = max(pace, (time.monotonic() - begun) / len(piece))
                 continue
+            self._room.confirm()  # a full disk is no fault of a node
             hung = hung or reason == "timeout"
             if len(piece) == 1:
                 unrunnable.append(self.graph.nodes[piece[0]].name)
@@ -110,6 +115,15 @@ class Recorder:
             waiting += [piece[middle:], piece[:middle]]
         seconds = time.monotonic() - started
         return Recorded(tuple(values), tuple(unrunnable), reasons[0] if reasons else "", seconds, out_of_time)
+
+    @property
+    def _room(self) -> Room:
+        return Room(self.folder.parent)
+
+    def _least_bytes(self) -> int:
+        """Return the bytes that the values of one sample take at least: of those tensors whose shape is known."""
+        held = {name for node in self.graph.nodes for name in node.outputs}
+        return sum(_bytes_of(self.types[name]) for name in held if name in self.types)
 
     def _patience(self, nodes: int, left: float, pace: float, *, hung: bool) -> float:
         """Seconds that a piece may take: ``left`` are, and the slowest piece so far took ``pace`` for each node."""
@@ -141,7 +155,9 @@ class Recorder:
         except CutError as error:
             return str(error)
         feeds = [{name: str(sample[name].path) for name in made.inputs} for sample in values]
-        memory = self.memory_mb or int(psutil.virtual_memory().available / 2**20 * SHARE_OF_MEMORY)
+        # a container sees what its host has left
+        left = min(psutil.virtual_memory().available / 2**20, machine.memory_mb())
+        memory = self.memory_mb or int(left * SHARE_OF_MEMORY)
         reply = self.pool.call(
             "run",
             {"backend": dict(self.backend), "model": str(path), "samples": feeds, "out": str(out), "outputs": None},
@@ -171,6 +187,12 @@ class Recorder:
             if name in self.graph.value_types and structure_of(self.graph.value_types[name]):
                 known.pop(name, None)
         return known
+
+
+def _bytes_of(kind: onnx.TypeProto) -> int:
+    dims = [dim.dim_value for dim in kind.tensor_type.shape.dim]
+    known = kind.HasField("tensor_type") and all(dim > 0 for dim in dims)
+    return storage.byte_size(kind.tensor_type.elem_type, dims) or 0 if known else 0
 
 
 def recorded_types(values: Sequence[Mapping[str, TensorFile]]) -> dict[str, onnx.TypeProto]:

@@ -21,6 +21,7 @@ import faulthandler
 import importlib
 import json
 import resource
+import select
 import signal
 import struct
 import threading
@@ -36,6 +37,7 @@ OPERATIONS = {
     "build": ("runner.backends.trt.build:build", "internal"),
     "tactics_support": ("runner.backends.tactics:tactics_support", "internal"),
     "versions": ("runner.backends.versions:versions", "internal"),
+    "round": ("runner.backends.rounding:write", "setup"),
     "user_check": ("runner.backends.user:user_check", "check"),
     "user_inputs": ("runner.backends.user:user_inputs", "inputs"),
     "ingest": ("runner.model.ingest:ingest", "ingest"),
@@ -57,12 +59,17 @@ _MESSAGE_CHARACTERS = 8000
 Operation = Callable[["dict[str, Any]"], "dict[str, Any]"]
 
 
-def _watch(parent: int) -> None:
-    """End this process and what it started once the job is gone, whatever the main thread does."""
-    while os.getppid() == parent:
-        time.sleep(_WATCH_SECONDS)
-    if os.getpgrp() == os.getpid():
-        os.killpg(os.getpid(), signal.SIGKILL)
+def _watch(reader: int) -> None:
+    """End this process and what it started once the job is gone, whatever the main thread does.
+
+    The job's end of the pipe is what tells: the parent may be a script that has started the interpreter.
+    """
+    poller = select.poll()
+    poller.register(reader, 0)  # only that the other end is closed
+    poller.poll()
+    time.sleep(_WATCH_SECONDS)  # the main thread ends by itself, unless it is busy
+    if os.getpgrp() == os.getsid(0):
+        os.killpg(os.getpgrp(), signal.SIGKILL)
     os._exit(1)
 
 
@@ -140,7 +147,7 @@ def _error(error: BaseException, stage: str) -> dict[str, Any]:
     if len(message) > _MESSAGE_CHARACTERS:
         message = message[:_MESSAGE_CHARACTERS] + " ..."
     stage = str(getattr(error, "stage", stage))
-    if stage not in ("setup", "load", "build", "infer"):
+    if stage not in ("setup", "load", "build", "infer", "untried"):
         traceback.print_exception(type(error), error, error.__traceback__)
     return {"stage": stage, "type": str(getattr(error, "kind", type(error).__name__)), "message": message}
 
@@ -172,7 +179,7 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     return {"value": value}
 
 
-def serve(parent: int, reader: int, writer: int, lease: tuple[int, str] | None = None) -> None:
+def serve(reader: int, writer: int, lease: tuple[int, str] | None = None) -> None:
     """Answer requests until the pipe ``reader`` closes, on the pipe ``writer``.
 
     ``lease``: the descriptor that holds it, which stays open as long as this process lives, and its name.
@@ -180,14 +187,14 @@ def serve(parent: int, reader: int, writer: int, lease: tuple[int, str] | None =
     for fd in (reader, writer, *(lease[:1] if lease else ())):
         # programs that an operation starts get none of them
         os.set_inheritable(fd, False)
-    threading.Thread(target=_watch, args=(parent,), daemon=True).start()
+    threading.Thread(target=_watch, args=(reader,), daemon=True).start()
     _unbuffer()
     _own_packages()
     if lease:
         importlib.import_module("runner.workers.holders").begin(lease[1], os.getpid())
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     faulthandler.enable()
-    _send(writer, {"hello": list(sys.version_info[:3])})
+    _send(writer, {"hello": list(sys.version_info[:3]), "pid": os.getpid()})
     while True:
         try:
             size = struct.unpack(">I", _read(reader, 4))[0]
@@ -204,5 +211,5 @@ def serve(parent: int, reader: int, writer: int, lease: tuple[int, str] | None =
 
 
 if __name__ == "__main__":
-    numbers = [int(text) for text in sys.argv[1:4]]
-    serve(numbers[0], numbers[1], numbers[2], (int(sys.argv[4]), sys.argv[5]) if len(sys.argv) > 5 else None)
+    pipes = int(sys.argv[1]), int(sys.argv[2])
+    serve(pipes[0], pipes[1], (int(sys.argv[3]), sys.argv[4]) if len(sys.argv) > 4 else None)

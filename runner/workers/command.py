@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.workers.ending import death_of, has_ended, now, open_pidfd, pause
-from runner.workers.guardian import Guardian, kill_group
+from runner.workers.ending import Patience, death_of, has_ended, now, open_pidfd
+from runner.workers.guardian import MARK, Guardian, kill_group
 from runner.workers.leases import Lease
 from runner.workers.log import BoundedLog
 from runner.workers.tree import ProcessTree
@@ -21,7 +21,8 @@ class CommandEnd:
     """How a command ended.
 
     ``returncode``: its exit code, negative if it died by a signal; None if it was stopped or did not start. ``death``:
-    as in ``Reply``: a signal, ``timeout`` or ``memory``. ``cannot_start``: one line that says why it did not start.
+    as in ``Reply``: a signal, ``timeout``, ``memory`` or `OUT_OF_MEMORY`. ``cannot_start``: one line that says why it
+    did not start.
     """
 
     returncode: int | None
@@ -45,18 +46,20 @@ def run_command(
     """Run ``argv`` (no shell) in ``cwd`` with the whole environment ``env`` and wait for its end.
 
     Stdout and stderr go to ``log`` (its middle is left out beyond some MiB), stdin is empty. ``timeout``: seconds.
-    ``memory_mb``: resident MiB of the command and its descendants together. Its process group is killed when it ends,
-    and when it is stopped also those descendants that left the group. ``lease``: goes over to the command and to all
-    that it starts; what is left of them at its end is killed. Raises OSError only if ``log`` cannot be written.
+    ``memory_mb``: resident MiB of the command and its descendants together; None: a share of what the machine has
+    (`machine.share_mb`), and then the death is `OUT_OF_MEMORY`. What it has started and left behind is killed when it
+    ends, wherever that has gone. ``lease``: goes over to the command and to all that it starts. Raises OSError only if
+    ``log`` cannot be written.
     """
     start = now()
     fd = os.open(log, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o644)
     try:
+        marked = guardian.marked({**env, **(lease.environment if lease else {})})
         try:
             process = subprocess.Popen(
                 list(argv),
                 cwd=cwd,
-                env=guardian.marked({**env, **(lease.environment if lease else {})}),
+                env=marked,
                 stdin=subprocess.DEVNULL,
                 stdout=fd,
                 stderr=fd,
@@ -71,7 +74,7 @@ def run_command(
         if lease:
             lease.hand_over(process.pid, log_it=True)
         try:
-            return _supervise(process, start, timeout, memory_mb, BoundedLog(fd), guardian)
+            return _supervise(process, Patience(start, timeout), memory_mb, BoundedLog(fd), guardian, marked[MARK])
         finally:
             if lease:
                 lease.settle()
@@ -81,51 +84,53 @@ def run_command(
 
 def _supervise(
     process: subprocess.Popen[bytes],
-    start: float,
-    timeout: float | None,
+    patience: Patience,
     memory_mb: int | None,
     log: BoundedLog,
     guardian: Guardian,
+    mark: str,
 ) -> CommandEnd:
+    start = now()
     tree = ProcessTree(process.pid, memory_mb)
     stopped = "interrupted"
     try:
-        stopped = _wait(tree, start, timeout, log)
+        stopped = _wait(tree, patience, log)
     finally:
         # also when this thread is interrupted: nothing may run on
         if stopped:
             tree.kill()
         else:
             kill_group(process.pid, whole_session=False)
+            tree.kill_seen()
+        guardian.sweep(mark, process.pid, now() - start)
         guardian.remove(process.pid)
         returncode = process.wait()
         log.trim()
-    seconds = now() - start
+    seconds = patience.spent()
     if stopped:
         return CommandEnd(None, stopped, None, seconds, tree.peak_mb)
     return CommandEnd(returncode, death_of(returncode), None, seconds, tree.peak_mb)
 
 
-def _wait(tree: ProcessTree, start: float, timeout: float | None, log: BoundedLog) -> str:
+def _wait(tree: ProcessTree, patience: Patience, log: BoundedLog) -> str:
     """Wait for the end; return "" or why the command has to be stopped. The process is not reaped."""
-    deadline = float("inf") if timeout is None else start + timeout
     pidfd = open_pidfd(tree.pid)
     poller = select.poll()
     if pidfd >= 0:
         poller.register(pidfd, select.POLLIN)
     try:
         # the first look comes at once: a short command is to be measured as well
-        look = start
+        look = now()
         while not has_ended(tree.pid):
-            time = now()
-            if time >= deadline:
+            time = patience.look()
+            if time >= patience.end:
                 return "timeout"
             if time >= look:
-                if tree.look():
-                    return "memory"
+                if death := tree.look():
+                    return death
                 log.check()
                 look = now() + tree.interval
-            poller.poll(pause(min(deadline, look) - now(), pidfd >= 0))
+            patience.sleep(poller, min(patience.end, look), pidfd >= 0)
         return ""
     finally:
         if pidfd >= 0:

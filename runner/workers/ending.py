@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import time
 
@@ -11,6 +12,8 @@ import psutil
 # one bug (a bad write) shows as any of these, depending on what lies where: they are one failure
 MEMORY_SIGNALS = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT})
 _SLICE_SECONDS = 0.01
+# a look that comes so much later than it should: this process did not run
+_MISSED_SECONDS = 0.25
 
 
 def death_of(returncode: int) -> str | None:
@@ -51,6 +54,40 @@ def pause(seconds: float, has_pidfd: bool) -> float:
     """Return how many milliseconds to poll: short slices where the end of a process wakes nobody."""
     bound = seconds if has_pidfd else min(seconds, _SLICE_SECONDS)
     return max(0.0, min(bound, 3600.0)) * 1000.0
+
+
+class Patience:
+    """How long a wait may last: ``seconds`` from ``start`` on (None: for ever).
+
+    A process that is stopped (SIGSTOP, a frozen container) does not see what happened meanwhile, and what it waits for
+    may have been stopped as well. So the end moves by what was missed: what passed between two looks beyond the sleep
+    between them.
+    """
+
+    def __init__(self, start: float, seconds: float | None) -> None:
+        self.end = float("inf") if seconds is None else start + seconds
+        self._start, self._missed = start, 0.0
+        self._looked, self._slept = start, 0.0
+
+    def look(self) -> float:
+        """Return the time."""
+        time = now()
+        beyond = time - self._looked - self._slept
+        if beyond > _MISSED_SECONDS:
+            self._missed += beyond
+            self.end += beyond
+        self._looked, self._slept = time, 0.0
+        return time
+
+    def spent(self) -> float:
+        """Return the seconds since the start, without what was missed."""
+        return now() - self._start - self._missed
+
+    def sleep(self, poller: select.poll, until: float, has_pidfd: bool) -> None:
+        """Wait until then, or until the poller has something."""
+        milliseconds = pause(until - now(), has_pidfd)
+        self._slept = milliseconds / 1000.0
+        poller.poll(milliseconds)
 
 
 def now() -> float:

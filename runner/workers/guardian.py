@@ -1,9 +1,10 @@
 """Kills what a job leaves behind, even when the job itself was killed.
 
 The job tells a tiny process of its own which process groups it has started (``+pgid`` and ``-pgid`` lines on a pipe).
-When the pipe closes, or the job is gone, that process kills the groups that are left. Between the start of a command
-and the line that tells of it there is a moment; so each command also carries a mark in its environment, and where the
-job went without saying goodbye everything that bears it is killed.
+When the pipe closes, or the job is gone, that process kills the groups that are left. A process can leave its group,
+and between the start of a command and the line that tells of it there is a moment; so each command also carries a mark
+of its own in its environment, which all that it starts inherits. Whatever bears it is killed when the command has ended
+(`kill_marked`), and the guardian does the same for all marks of the job when that is gone.
 
 This file is both: the job's side (``Guardian``) and the script that is started by path, which needs the standard
 library only.
@@ -12,6 +13,7 @@ library only.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import secrets
 import select
@@ -23,8 +25,13 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 
 _LOOK_SECONDS = 1.0
-_MARK = "WINNOW_JOB"
-_GOODBYE = b"bye"
+_LONG_SECONDS = 1.0
+MARK = "WINNOW_JOB"
+# what is being started while it is looked for is found the next time; in rounds, so that nothing outruns them for ever
+_ROUNDS = 50
+# nothing that Winnow starts sends anything to anybody, unless the user's own environment says that it may: ONNX
+# Runtime, Hugging Face's libraries, and whoever heeds https://consoledonottrack.com
+_QUIET = {"ORT_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1"}
 
 
 def kill_group(pgid: int, whole_session: bool = True) -> None:
@@ -61,31 +68,66 @@ def _session(leader: int) -> list[int]:
     return members
 
 
-def bearing(name: str, matches: Callable[[bytes], bool]) -> list[int]:
+def bearing(name: str, matches: Callable[[bytes], bool], first: int = 0) -> list[int]:
     """Return the living processes that were started with a variable ``name`` whose value ``matches``.
 
-    That is: Linux; elsewhere none are found.
+    ``first``: among those whose number was given after this one, which costs next to nothing. That is: Linux; elsewhere
+    none are found.
     """
     wanted = f"{name}=".encode()
     found = []
     try:
-        names = os.listdir("/proc")  # noqa: PTH208 - as above
+        pids = [int(pid) for pid in os.listdir("/proc") if pid.isdigit()]  # noqa: PTH208 - as above
     except OSError:
         return []
-    for pid in names:
+    last = _last_number() if first else 0
+    for pid in pids:
+        if pid == os.getpid() or not given_after(pid, first, last):
+            continue
         with contextlib.suppress(OSError):
-            if pid.isdigit() and int(pid) != os.getpid():
-                with open(f"/proc/{pid}/environ", "rb") as environ:  # noqa: PTH123
-                    entries = environ.read().split(b"\0")
-                if any(entry.startswith(wanted) and matches(entry[len(wanted) :]) for entry in entries):
-                    found.append(int(pid))
+            with open(f"/proc/{pid}/environ", "rb") as environ:  # noqa: PTH123
+                entries = environ.read().split(b"\0")
+            if any(entry.startswith(wanted) and matches(entry[len(wanted) :]) for entry in entries):
+                found.append(pid)
     return found
+
+
+def given_after(pid: int, first: int, last: int) -> bool:
+    """Whether a process's number was given from ``first`` on, if ``last`` was given last (0: not known). They go round.
+
+    So among the numbers that are greater than the last one there are old processes only.
+    """
+    if not last:
+        return True
+    return first <= pid <= last if first <= last else pid >= first or pid <= last
+
+
+def _last_number() -> int:
+    """Return the number of the process that was started last; 0: not known."""
+    try:
+        with open("/proc/loadavg", "rb") as loads:  # noqa: PTH123
+            return int(loads.read().split()[-1])
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def kill_marked(matches: Callable[[bytes], bool], first: int = 0) -> None:
+    """Kill all processes that bear a mark that ``matches``, wherever they have gone; ``first``: as in `bearing`."""
+    killed: set[int] = set()
+    for _ in range(_ROUNDS):
+        left = [pid for pid in bearing(MARK, matches, first) if pid not in killed]
+        if not left:
+            return
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        killed.update(left)
 
 
 class Guardian:
     """The job's side. Thread-safe; a context manager; starts its process before the first command.
 
-    ``mark``: what commands of this job carry in their environment, see ``marked``. ``kills``: how often ``kill`` was
+    ``mark``: what the marks of all commands of this job begin with, see ``marked``. ``kills``: how often ``kill`` was
     called, for those who wait to start something.
     """
 
@@ -96,6 +138,7 @@ class Guardian:
         self._closed = False
         self.kills = 0
         self.mark = f"{os.getpid()}-{secrets.token_hex(8)}"
+        self._commands = itertools.count(1)
 
     def __enter__(self) -> Guardian:
         return self
@@ -106,11 +149,24 @@ class Guardian:
         self.close()
 
     def marked(self, env: Mapping[str, str]) -> dict[str, str]:
-        """Return the environment for a command that is about to be started; from now on the guardian is there."""
+        """Return the environment for a command that is about to be started, with a mark of its own (``MARK``).
+
+        From now on the guardian is there.
+        """
         with self._lock:
             if self._process is None and not self._closed:
                 self._start()
-        return {**env, _MARK: self.mark}
+            number = next(self._commands)
+        return {**_QUIET, **env, MARK: f"{self.mark}.{number}"}
+
+    @staticmethod
+    def sweep(mark: str, pid: int, seconds: float) -> None:
+        """Kill what a command that has ended has left: all that bears its ``mark``.
+
+        ``pid``: the command's, not reaped yet; ``seconds``: how long it ran.
+        """
+        # in a longer time the numbers may have gone round; a look at all processes costs little of it
+        kill_marked(mark.encode().__eq__, 0 if seconds > _LONG_SECONDS else pid)
 
     def add(self, pgid: int) -> None:
         """Watch a process group."""
@@ -140,7 +196,6 @@ class Guardian:
         if process is None or process.stdin is None:
             return
         with contextlib.suppress(OSError):
-            process.stdin.write(_GOODBYE + b"\n")
             process.stdin.close()
         try:
             process.wait(timeout=10)
@@ -173,7 +228,7 @@ class Guardian:
             stderr=subprocess.DEVNULL,
             cwd="/",
             # a job inside a job: this process outlives the outer one, to end what the inner one has started
-            env={name: value for name, value in os.environ.items() if name != _MARK},
+            env={name: value for name, value in os.environ.items() if name != MARK},
             bufsize=0,
             start_new_session=True,
         )
@@ -188,7 +243,6 @@ class Guardian:
 def watch(fd: int, job: int, mark: str) -> None:
     """Read lines from ``fd`` until it closes or ``job`` is no longer the parent; then kill what is left."""
     groups: set[int] = set()
-    goodbye = False
     rest = b""
     while True:
         readable, _, _ = select.select([fd], [], [], _LOOK_SECONDS)
@@ -198,18 +252,12 @@ def watch(fd: int, job: int, mark: str) -> None:
                 break
             *lines, rest = (rest + chunk).split(b"\n")
             for line in lines:
-                if line == _GOODBYE:
-                    goodbye = True
-                    continue
                 (groups.add if line[:1] == b"+" else groups.discard)(int(line[1:]))
         elif os.getppid() != job:
             break
     for pgid in groups:
         kill_group(pgid)
-    for _ in range(0 if goodbye else 2):  # twice, for what was being started meanwhile
-        for pid in bearing(_MARK, mark.encode().__eq__):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+    kill_marked(lambda found: found.startswith(mark.encode() + b"."))
 
 
 if __name__ == "__main__":

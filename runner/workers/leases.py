@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Literal
 
+from runner import machine
 from runner.errors import CannotJudge, UsageError
 from runner.schema.run import LeaseMode, WorkerSettings
 from runner.workers import holders
@@ -140,7 +141,7 @@ class Leases:
             return usable(installed(), os.environ, settings.gpus)
 
         folder = Path(settings.leases).expanduser() if settings.leases else None
-        return cls(gpus, settings.cpu_slots or usable_cpus(), folder, settings.lease, run_folder)
+        return cls(gpus, settings.cpu_slots or machine.cpus(), folder, settings.lease, run_folder)
 
     @property
     def gpus(self) -> Gpus:
@@ -246,12 +247,6 @@ class Wait:
     def close(self) -> None:
         """Say that nobody waits here any more."""
         os.close(self._wanted)
-
-
-def usable_cpus() -> int:
-    """Return how many CPUs this process may use."""
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count() or 1
 
 
 def _place(kind: Kind, name: str) -> str:

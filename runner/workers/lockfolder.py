@@ -48,7 +48,7 @@ class LockFolder:
                 return None
             except OSError as error:
                 os.close(fd)
-                raise self._unusable(f"its file system has no locks ({error.strerror})") from error
+                raise self._without_locks(error) from error
             except BaseException:
                 os.close(fd)
                 raise
@@ -58,7 +58,11 @@ class LockFolder:
     def share(self, name: str) -> int:
         """Return a descriptor that holds ``name`` together with others."""
         fd = self._open(name)
-        fcntl.flock(fd, fcntl.LOCK_SH)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH)
+        except OSError as error:
+            os.close(fd)
+            raise self._without_locks(error) from error
         return fd
 
     def is_file_of(self, fd: int, name: str) -> bool:
@@ -148,6 +152,9 @@ class LockFolder:
                 raise self._unusable("anybody may take other users' files away there: chmod +t")
         except OSError as error:
             raise self._unusable(str(error.strerror)) from error
+
+    def _without_locks(self, error: OSError) -> UsageError:
+        return self._unusable(f"its file system has no locks ({error.strerror})")
 
     def _unusable(self, why: str) -> UsageError:
         return UsageError(

@@ -6,16 +6,19 @@ import math
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from runner import machine
 from runner.schema.run import LeaseMode
 from runner.workers.ending import now
 from runner.workers.guardian import Guardian
+from runner.workers.interpreter import find_python
 from runner.workers.leases import Kind, Lease, Leases, Stopped, Wait
-from runner.workers.reply import Failure, Reply
-from runner.workers.worker import PREPARE_SECONDS, Worker, find_python
+from runner.workers.reply import KILLED, OUT_OF_MEMORY, UNREADY, Failure, Reply, WorkerKilledError
+from runner.workers.worker import PREPARE_SECONDS, Worker
 
 # a worker that has grown beyond this is not kept for the next call
 _KEPT_MB = 2048.0
@@ -29,7 +32,9 @@ class Pool:
     """Runs operations in worker processes. Thread-safe; a context manager; ``folder`` takes logs of calls that failed.
 
     A worker that served before is a suspect: if it dies, runs out of time or memory, the call is made again in a fresh
-    one, and only that answer counts.
+    one, and only that answer counts. So it is with an error under a GPU lease, after which no worker is used again: an
+    error of CUDA's sticks to the process, and every later call would fail with it. A SIGKILL is a suspect whomever it
+    hits, since the kernel may have meant a neighbour: one is always made sure of.
 
     ``leases``: hands out GPUs and CPU slots; None: calls that ask for a lease get none. A worker that has one keeps it
     to its end. Who waits for a lease keeps none: idle workers of this pool are ended for it, so that neither two
@@ -92,22 +97,29 @@ class Pool:
 
         ``python``: the interpreter (a path, a program on PATH, a virtual environment's folder); None is this one.
         ``timeout``: seconds, not counting the interpreter's start and its imports. ``memory_mb``: resident MiB of the
-        worker and its children. ``fresh``: use a new process. ``keep_log``: keep what was printed even if the call went
-        well. ``confirm=False``: the first answer counts, even that of a worker that served before. ``lease``: what the
+        worker and its children; None: a share of what the machine has, and beyond it the death is `OUT_OF_MEMORY`.
+        ``fresh``: use a new process. ``keep_log``: keep what was printed even if the call went well.
+        ``confirm=False``: the first answer counts, even that of a worker that served before. ``lease``: what the
         worker holds from its start to its end, a GPU of its own (it sees no other) or a CPU slot; waiting for it counts
-        in no time-out. Raises WorkerStartError if the interpreter cannot be started, NoGpuError where there is none,
-        Stopped if a wait for a lease is given up, OutOfTime if the deadline ends it, and never for what the operation
-        does.
+        in no time-out. Raises WorkerStartError if the interpreter cannot be started (WorkerKilledError: it is killed
+        each time), NoGpuError where there is none, Stopped if a wait for a lease is given up, OutOfTime if the deadline
+        ends it, and never for what the operation does.
         """
         interpreter = find_python(python)
         kind = self._leases.needed(lease) if self._leases else None
-        worker = self._take(interpreter, fresh, kind)
-        warm = worker.served > 0
-        reply = self._serve(worker, op, dict(args), timeout, memory_mb, keep_log)
-        if warm and confirm and reply.death is not None:
-            worker = self._take(interpreter, True, kind)
+        kills, shortages = self._guardian.kills, -1  # how often the kernel had killed before the second try; -1: none
+        while True:
+            worker = self._take(interpreter, fresh, kind)
+            warm = worker.served > 0
             reply = self._serve(worker, op, dict(args), timeout, memory_mb, keep_log)
-        return reply
+            suspect = reply.death is not None or reply.unready or (kind == "gpu" and reply.erred)
+            killed = reply.death == KILLED and self._guardian.kills == kills and not self._closed  # and not by us
+            if killed and shortages >= 0:
+                return replace(reply, death=OUT_OF_MEMORY) if machine.oom_kills() > shortages else reply
+            if not killed and not (warm and confirm and suspect):
+                return reply
+            fresh = True
+            shortages = machine.oom_kills() if killed else shortages
 
     def versions(self, python: str | None = None) -> dict[str, str]:
         """Return what is installed under an interpreter, with its own version as "python". Raises WorkerStartError."""
@@ -167,10 +179,19 @@ class Pool:
             self._guardian.close()
 
     def _take(self, python: str, fresh: bool, kind: Kind | None) -> Worker:
+        killed, kills = False, self._guardian.kills
         while True:
             found = self._await(python, fresh, kind)
             if not isinstance(found, Worker):
-                worker = Worker(python, self._folder, self._guardian, found)
+                try:
+                    worker = Worker(python, self._folder, self._guardian, found)
+                except WorkerKilledError:
+                    if self._guardian.kills != kills:
+                        raise Stopped("all checks were killed while this one's worker started") from None
+                    if killed:
+                        raise
+                    killed = True
+                    continue
             elif found.alive:
                 worker = found
             else:
@@ -283,16 +304,22 @@ class Pool:
         keep = False
         try:
             worker.log.reset()
-            exchange = worker.prepare(op, args, memory_mb) or worker.ask(op, args, timeout, memory_mb)
+            unready = worker.prepare(op, args, memory_mb)
+            exchange = unready or worker.ask(op, args, timeout, memory_mb)
             worker.served += 1
-            answer = exchange.answer or {}
+            answer, death = exchange.answer or {}, exchange.death
             error = answer.get("error")
             failure = Failure(error["stage"], error["type"], error["message"]) if error else None
-            log = self._keep_log(worker) if keep_log or failure or exchange.death else None
-            keep = exchange.answer is not None and answer.get("rss_mb", 0.0) < _KEPT_MB
+            log = self._keep_log(worker) if keep_log or failure or death else None
+            if unready and death and death not in (KILLED, "memory", OUT_OF_MEMORY):
+                told = f"; what it printed lies in {log}" if log else ""
+                failure, death = Failure("setup", UNREADY, f"importing what runs it ended with {death}{told}"), None
             with self._lock:
                 self._peak_mb = max(self._peak_mb, exchange.peak_mb)
-            return Reply(answer.get("value"), failure, exchange.death, exchange.seconds, exchange.peak_mb, log)
+            reply = Reply(answer.get("value"), failure, death, exchange.seconds, exchange.peak_mb, log)
+            keep = exchange.answer is not None and answer.get("rss_mb", 0.0) < _KEPT_MB
+            keep = keep and not (worker.kind == "gpu" and reply.erred)
+            return reply
         finally:
             self._give_back(worker, keep)
 

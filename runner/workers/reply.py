@@ -6,11 +6,33 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner.errors import UsageError
+from runner import machine
+from runner.errors import UsageError, WinnowError
+
+OUT_OF_MEMORY = "out of memory"
+"""The death of what took the machine's memory, where the user gave no limit: it says nothing about a model."""
+KILLED = "death KILL"
+"""The death by SIGKILL, which may have been meant for somebody else."""
+
+
+UNREADY = "NotReady"
+"""The type of the failure of a process that ended while what it needs was imported."""
+
+
+def shortage(key: str = "checker.memory_mb") -> str:
+    """Say what `OUT_OF_MEMORY` means; ``key``: of the limit that the user can give."""
+    return (
+        f"it took more memory than one process may take here ({machine.share_mb()} MiB, {machine.SHARE:.0%} of what "
+        f"there is, or all of it): that is no answer. {key}=MIB sets another limit, and makes it a failure"
+    )
 
 
 class WorkerStartError(UsageError):
     """An interpreter that was asked for does not start, is too old or is no Python."""
+
+
+class WorkerKilledError(WinnowError):
+    """A worker was killed while it started, and a second one as well."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +54,9 @@ class Reply:
     """The end of one call: exactly one of ``value``, ``failure`` and ``death`` is set.
 
     ``death``: ``death MEMORY`` (SEGV, BUS and ABRT are one), ``death FPE``, ``death KILL`` ..., ``timeout``, ``memory``
-    or ``exit N``. ``seconds``: wall time of the call, without the start of the interpreter and its imports.
-    ``peak_rss_mb``: resident MiB. ``log``: what the call printed, kept when it failed or when that was asked for; None
-    if it printed nothing.
+    (more than the limit that was given), `OUT_OF_MEMORY` or ``exit N``. ``seconds``: wall time of the call, without the
+    start of the interpreter and its imports. ``peak_rss_mb``: resident MiB. ``log``: what the call printed, kept when
+    it failed or when that was asked for; None if it printed nothing.
     """
 
     value: dict[str, Any] | None
@@ -43,3 +65,13 @@ class Reply:
     seconds: float
     peak_rss_mb: float
     log: Path | None = None
+
+    @property
+    def erred(self) -> bool:
+        """Whether the call ended in an error, of Winnow's own operations or of a user's function."""
+        return self.failure is not None or "raised" in (self.value or {})
+
+    @property
+    def unready(self) -> bool:
+        """Whether the process ended before it could begin, which is no news about a model."""
+        return self.failure is not None and self.failure.type == UNREADY

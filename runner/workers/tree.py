@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import time
+from pathlib import Path
 
 import psutil
 
+from runner import machine
 from runner.workers.guardian import kill_group
+from runner.workers.reply import OUT_OF_MEMORY
 
 _MIB = 1024.0 * 1024.0
 _LIMITED_SECONDS = 0.02
@@ -15,10 +18,14 @@ _UNLIMITED_SECONDS = 0.25
 # a look lists all processes of the machine: on a crowded one looks become rarer, so that they never cost more than this
 # share
 _SHARE = 0.1
+# what is taken of the machine is not asked for the sake of less than this
+_SMALL_MB = 256.0
 
 
 class ProcessTree:
     """The process ``pid``, which leads a session of its own, and every descendant that was ever seen of it.
+
+    Where memory runs out, the kernel is to kill them before the job.
 
     Memory is watched by polling and not by a limit of the address space, since CUDA reserves far more of that than it
     uses.
@@ -38,8 +45,12 @@ class ProcessTree:
         longest = _LIMITED_SECONDS if self.memory_mb is not None else _UNLIMITED_SECONDS
         return max(min(_LIMITED_SECONDS * (1 + self._looks), longest), self._cost / _SHARE)
 
-    def look(self) -> bool:
-        """Measure the tree's resident memory (pages shared after a fork count for each); return if it is too much."""
+    def look(self) -> str:
+        """Measure the tree's resident memory; return "" or the death that it is to die.
+
+        Pages that are shared after a fork count for each process, against a limit that the user gave. Against the one
+        that holds by default they count once, and files that are mapped into memory do not.
+        """
         start = time.perf_counter()
         total = 0.0
         self._looks += 1
@@ -47,21 +58,44 @@ class ProcessTree:
             root = psutil.Process(self.pid)
             members = [root, *root.children(recursive=True)]
         except psutil.Error:
-            return False
+            return ""
         for process in members:
             with contextlib.suppress(psutil.Error):
                 total += process.memory_info().rss / _MIB
-                self._seen.setdefault(process.pid, process)
+                if process.pid not in self._seen:
+                    self._seen[process.pid] = process
+                    machine.expend(process.pid)
         self.peak_mb = max(self.peak_mb, total)
+        death = "memory" if self.memory_mb is not None and total > self.memory_mb else ""
+        if self.memory_mb is None and total > _SMALL_MB and total > (share := machine.share_mb()):
+            death = OUT_OF_MEMORY if sum(map(_own_mb, members)) > share else ""
         self._cost = time.perf_counter() - start
-        return self.memory_mb is not None and total > self.memory_mb
+        return death
 
     def kill(self) -> None:
         """Kill the tree: its group, its session, and descendants that left both. The root stays to be reaped."""
         self.look()
         kill_group(self.pid)
+        self.kill_seen()
+
+    def kill_seen(self) -> None:
+        """Kill the descendants that were seen, wherever they have gone."""
         for process in self._seen.values():
             # psutil makes sure that the number still is this process
             with contextlib.suppress(psutil.Error):
                 if process.pid != self.pid:
                     process.kill()
+
+
+def _own_mb(process: psutil.Process) -> float:
+    """Return MiB that would be free without this process: a share of what it shares, and no pages of files."""
+    try:
+        lines = Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()
+    except OSError:
+        with contextlib.suppress(psutil.Error):
+            return process.memory_info().rss / _MIB
+        return 0.0
+    sizes = {line.partition(":")[0]: int(line.split()[1]) for line in lines[1:]}
+    if "Pss_Anon" in sizes:
+        return (sizes["Pss_Anon"] + sizes.get("Pss_Shmem", 0)) / 1024.0
+    return min(sizes.get("Pss", 0), sizes.get("Anonymous", 0)) / 1024.0

@@ -6,20 +6,19 @@ import contextlib
 import json
 import os
 import select
-import shutil
 import struct
 import subprocess
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner.workers.ending import death_of, has_ended, now, open_pidfd, pause
-from runner.workers.guardian import Guardian, kill_group
+from runner.workers.ending import Patience, death_of, has_ended, now, open_pidfd, pause
+from runner.workers.guardian import MARK, Guardian, kill_group
+from runner.workers.interpreter import environment_for
 from runner.workers.leases import Kind, Lease
 from runner.workers.log import BoundedLog
-from runner.workers.reply import WorkerStartError
+from runner.workers.reply import KILLED, WorkerKilledError, WorkerStartError
 from runner.workers.tree import ProcessTree
 
 _CHILD = Path(__file__).with_name("child.py")
@@ -27,6 +26,8 @@ _START_SECONDS = 120.0
 # imports of a runtime on a cold disk take their time, which is not the call's
 PREPARE_SECONDS = 300.0
 _CLOSE_SECONDS = 2.0
+# a shell that waits for a process which died by signal N ends with 128 + N
+_SHELL_DEATH = 128
 _MOST_BYTES = 1 << 29
 OLDEST_PYTHON = (3, 8)
 
@@ -39,25 +40,6 @@ class Exchange:
     death: str | None
     seconds: float
     peak_mb: float
-
-
-def find_python(python: str | None) -> str:
-    """Return the interpreter of this name: a path, a program on PATH, a virtual environment's folder; None is this one.
-
-    Raises WorkerStartError if there is none.
-    """
-    if python is None:
-        return sys.executable
-    path = Path(python).expanduser()
-    if path.is_dir():
-        path = path / "bin" / "python"
-    found = shutil.which(str(path)) if "/" in str(path) or python.startswith("~") else shutil.which(python)
-    if found is None:
-        message = (
-            f"there is no interpreter python={python}: give a path, a program on PATH or a virtual environment's folder"
-        )
-        raise WorkerStartError(message)
-    return found if Path(found).is_absolute() else str(Path.cwd() / found)
 
 
 class Worker:
@@ -76,6 +58,8 @@ class Worker:
         self._guardian = guardian
         self._returncode: int | None = None
         self._buffer = bytearray()
+        self._behind = False
+        self._started = now()
         # nameless: it goes with the process, even if the job is killed
         handle, name = tempfile.mkstemp(prefix=".worker-", suffix=".log", dir=folder)
         os.close(handle)
@@ -86,14 +70,16 @@ class Worker:
         reader, self._requests = os.pipe()
         self._answers, writer = os.pipe()
         leased = [str(lease.fds[0]), lease.name] if lease else []
+        environment = guardian.marked(environment_for(python) | (lease.environment if lease else {}))
+        self._mark = environment[MARK]
         try:
             self._process = subprocess.Popen(
-                [python, str(_CHILD), str(os.getpid()), str(reader), str(writer), *leased],
+                [python, str(_CHILD), str(reader), str(writer), *leased],
                 stdin=subprocess.DEVNULL,
                 stdout=fd,
                 stderr=fd,
                 pass_fds=(reader, writer, *(lease.fds if lease else ())),
-                env=guardian.marked(_environment(python) | (lease.environment if lease else {})),
+                env=environment,
                 start_new_session=True,
             )
         except OSError as error:
@@ -123,7 +109,8 @@ class Worker:
 
     def prepare(self, op: str, args: dict[str, Any], memory_mb: int | None) -> Exchange | None:
         """Import what the operation needs, once; return an exchange only if that failed."""
-        need = f"{op} {(args.get('backend') or {}).get('name', '')}"
+        backend = args.get("backend") or {}
+        need = f"{op} {backend.get('name', '')} {backend.get('flavour', '')}"
         if need in self._prepared:
             return None
         exchange = self.ask("prepare", {"op": op, "args": args}, PREPARE_SECONDS, memory_mb)
@@ -135,9 +122,10 @@ class Worker:
     def ask(self, op: str, args: dict[str, Any], timeout: float | None, memory_mb: int | None) -> Exchange:
         """Send one request and wait for its answer, at most ``timeout`` seconds and within ``memory_mb`` resident MiB.
 
-        A worker that dies or is stopped is gone with its whole process group when this returns.
+        None is a share of what the machine has, see `run_command`. A worker that dies or is stopped is gone with all
+        that it has started when this returns.
         """
-        start = now()
+        patience = Patience(now(), timeout)
         tree = ProcessTree(self._process.pid, memory_mb)
         body = json.dumps({"op": op, "args": args}, default=os.fspath).encode()
         answer: dict[str, Any] | None = None
@@ -147,7 +135,7 @@ class Worker:
             with contextlib.suppress(BrokenPipeError):
                 while view:
                     view = view[os.write(self._requests, view) :]
-            answer, stopped = self._await(tree, start if timeout is None else start + timeout, timeout is None)
+            answer, stopped = self._await(tree, patience)
         finally:
             if answer is None:
                 tree.kill()
@@ -158,7 +146,7 @@ class Worker:
             self.kill()
             answer, stopped = None, "memory"
         death = None if answer is not None else stopped or self._death()
-        return Exchange(answer, death, now() - start, peak)
+        return Exchange(answer, death, patience.spent(), peak)
 
     def close(self) -> None:
         """Let it end, then kill what is left."""
@@ -169,10 +157,11 @@ class Worker:
         self.kill()
 
     def kill(self) -> None:
-        """Kill its process group and reap it. Can be called again."""
+        """Kill its process group and all else that it has started, and reap it. Can be called again."""
         if self._returncode is not None:
             return
         kill_group(self._process.pid, whole_session=False)
+        self._guardian.sweep(self._mark, self._process.pid, now() - self._started)
         self._guardian.remove(self._process.pid)
         self._returncode = self._process.wait()
         for fd in (self._requests, self._answers, self._pidfd):
@@ -195,15 +184,22 @@ class Worker:
 
     def _death(self) -> str:
         code = self._returncode or 0
+        if self._behind and code > _SHELL_DEATH:
+            code = _SHELL_DEATH - code
         return death_of(code) or f"exit {code}"
 
     def _greet(self) -> None:
         tree = ProcessTree(self._process.pid, None)
-        answer, stopped = self._await(tree, now() + _START_SECONDS, False)
+        answer, stopped = self._await(tree, Patience(now(), _START_SECONDS))
         version = answer.get("hello") if answer else None
+        # ``python`` may be a script that starts the interpreter and waits for it
+        self._behind = (answer or {}).get("pid") != self._process.pid
         if version and tuple(version) >= OLDEST_PYTHON:
             return
         self.kill()
+        if not version and not stopped and self._death() == KILLED:
+            os.close(self.log.fd)
+            raise WorkerKilledError(f"{self.python} was killed (SIGKILL) at its start, and so was another one")
         if version:
             why = f"is Python {'.'.join(map(str, version))}, workers need {'.'.join(map(str, OLDEST_PYTHON))} or newer"
         elif stopped:
@@ -222,7 +218,7 @@ class Worker:
         while not has_ended(self._process.pid) and now() < deadline:
             poller.poll(pause(deadline - now(), self._pidfd >= 0))
 
-    def _await(self, tree: ProcessTree, deadline: float, endless: bool) -> tuple[dict[str, Any] | None, str]:
+    def _await(self, tree: ProcessTree, patience: Patience) -> tuple[dict[str, Any] | None, str]:
         """Wait for a frame. Return it, or None and why the worker has to be stopped ("" if it ended by itself)."""
         poller = select.poll()
         poller.register(self._answers, select.POLLIN)
@@ -239,16 +235,15 @@ class Worker:
                 return frame, ""
             if ended or not valid:
                 return None, "" if ended else "broken frame"
-            time = now()
-            if not endless and time >= deadline:
+            time = patience.look()
+            if time >= patience.end:
                 return None, "timeout"
             if time >= look:
-                if tree.look():
-                    return None, "memory"
+                if death := tree.look():
+                    return None, death
                 self.log.check()
                 look = now() + tree.interval
-            until = look if endless else min(look, deadline)
-            poller.poll(pause(until - now(), self._pidfd >= 0))
+            patience.sleep(poller, min(look, patience.end), self._pidfd >= 0)
 
     def _fill(self) -> bool:
         """Read what is there; return whether there may be more."""
@@ -275,12 +270,3 @@ class Worker:
         except ValueError:
             return None, False
         return (frame, True) if isinstance(frame, dict) else (None, False)
-
-
-def _environment(python: str) -> dict[str, str]:
-    """Return the job's environment; another interpreter must not find this one's modules through it."""
-    environment = dict(os.environ)
-    if python != sys.executable:
-        for name in ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "__PYVENV_LAUNCHER__"):
-            environment.pop(name, None)
-    return environment

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import sys
@@ -10,12 +11,14 @@ import onnx
 import pytest
 from onnx import helper
 
+from runner import machine
 from runner.checkers.checker import Tools
 from runner.checkers.command import CommandCheck
 from runner.checkers.template import Template
 from runner.errors import CannotJudge, UsageError
 from runner.model import storage
 from runner.schema.checker import CommandChecker, ShowOutput
+from runner.verdict import Verdict
 from strategies.outcome import Outcome
 from tests.checkers.conftest import MakeCandidate
 from tests.checkers.models import model
@@ -72,7 +75,7 @@ def test_values_as_npz_and_as_data_sets(tools: Tools, candidate: MakeCandidate, 
         "for i in (0, 1):\n"
         "    files = sorted(os.listdir(os.path.join(sys.argv[3], f'test_data_set_{i}')))\n"
         "    assert files == ['input_0.pb', 'output_0.pb'], files\n"
-        "sys.exit(0 if (x == y).all() else 1)\n",
+        "sys.exit(0 if (x == y).all() else 'different')\n",
     )
     check = build(tools, name, "{inputs}", "{references}", "{data}")
     assert check.wants_feeds
@@ -233,6 +236,16 @@ def test_a_users_file_is_never_overwritten(tools: Tools, candidate: MakeCandidat
     assert mine.read_text() == (tools.cwd / "late.onnx").read_text() == "precious"
 
 
+@pytest.mark.parametrize("key", ["place", "iteration_info"])
+@pytest.mark.parametrize("path", ["/proc/fixed.onnx", "taken/fixed.onnx", "x" * 300])
+def test_a_fixed_path_that_cannot_be_written(
+    tools: Tools, candidate: MakeCandidate, relu: Path, key: str, path: str
+) -> None:
+    (tools.cwd / "taken").write_text("a file")
+    with pytest.raises(UsageError, match=rf"checker\.{key}=.*choose another path"):
+        build(tools, "-c", "pass", **{key: path}).check(candidate(relu))
+
+
 def test_a_large_candidate_is_placed_with_its_weights(tools: Tools, candidate: MakeCandidate, tmp_path: Path) -> None:
     store = tmp_path / "store"
     store.mkdir()
@@ -348,3 +361,58 @@ def test_whose_output_is_shown(
     with caplog.at_level(logging.INFO):
         check.check(candidate())
     assert ("spoken" in caplog.text) is shown
+
+
+KILLED = """
+import os, pathlib, signal, sys
+with open("calls", "a") as file:
+    file.write("x")
+if sys.argv[1] == "always" or len(open("calls").read()) == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("shell", [False, True])
+def test_a_kill_is_made_sure_of(
+    tools: Tools, candidate: MakeCandidate, relu: Path, monkeypatch: pytest.MonkeyPatch, shell: bool
+) -> None:
+    """The kernel may have meant a neighbour: of the command itself, or of what a shell waits for (exit 137)."""
+    name = script(tools, KILLED)
+    calls = tools.cwd / "calls"
+
+    def check(word: str, **settings: object) -> tuple[Verdict, int]:
+        calls.unlink(missing_ok=True)
+        words = ["sh", "-c", f"{sys.executable} {name} {word}; exit $?"] if shell else [sys.executable, name, word]
+        verdict = CommandCheck(CommandChecker(command=words, **settings), tools).check(candidate(relu))  # type: ignore[arg-type]
+        return verdict, len(calls.read_text())
+
+    assert [check("once")[0].outcome, check("once")[1]] == [Outcome.PASS, 2]
+    verdict, times = check("always")
+    assert verdict.signature and (verdict.outcome, verdict.signature.kind, times) == (Outcome.FAIL, "death KILL", 2)
+    # and if the kernel says that memory had run out: no answer, unless the user takes the code for one
+    kills = itertools.count()
+    monkeypatch.setattr(machine, "oom_kills", lambda: next(kills))
+    verdict, times = check("always")
+    assert (verdict.outcome, times) == (Outcome.UNRESOLVED, 2) and "checker.memory_mb=MIB" in verdict.reason
+    code = 137 if shell else -9
+    assert check("always", fail_codes=[code])[0].outcome is Outcome.FAIL
+
+
+def test_what_takes_the_machines_memory_is_not_judged(
+    tools: Tools, candidate: MakeCandidate, relu: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "share_mb", lambda: 300)
+    check = build(tools, "-c", "import time; data = b'x' * (400 << 20); time.sleep(60)")
+    verdict = check.check(candidate(relu))
+    assert verdict.outcome is Outcome.UNRESOLVED
+    assert "300 MiB, 80% of what there is" in verdict.reason
+
+
+def test_nothing_that_is_started_sends_anything(
+    tools: Tools, candidate: MakeCandidate, relu: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ORT_DISABLE_TELEMETRY", raising=False)
+    name = script(tools, "import os; print(os.environ['ORT_DISABLE_TELEMETRY'], os.environ['DO_NOT_TRACK'])")
+    for given, told in (({}, "1 1"), ({"ORT_DISABLE_TELEMETRY": "0"}, "0 1")):
+        verdict = build(tools, name, env=given).check(candidate(relu))
+        assert verdict.log and (tools.run_folder / verdict.log).read_text().strip() == told

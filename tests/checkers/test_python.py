@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from runner import machine
 from runner.checkers.checker import Tools
 from runner.checkers.python import PythonCheck
 from runner.errors import UsageError
@@ -97,6 +98,16 @@ def test_deaths_and_time(tools: Tools, candidate: MakeCandidate) -> None:
     assert str(verdict.signature) == "check: death MEMORY" and verdict.outcome is Outcome.FAIL
     verdict = build(tools, "import time; time.sleep(60)", timeout=0.5).check(candidate(None, X))
     assert str(verdict.signature) == "check: timeout"
+
+
+def test_what_takes_the_machines_memory_is_not_judged(
+    tools: Tools, candidate: MakeCandidate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "share_mb", lambda: 300)
+    eats = "import time; data = b'x' * (400 << 20); time.sleep(60)"
+    verdict = build(tools, eats).check(candidate(None, X))
+    assert verdict.outcome is Outcome.UNRESOLVED and "300 MiB" in verdict.reason
+    assert build(tools, eats, memory_mb=300).check(candidate(None, X)).outcome is Outcome.FAIL
 
 
 def test_files_and_functions_that_do_not_exist(tools: Tools, candidate: MakeCandidate) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from runner import machine
 from runner.checkers.checker import Checker, Tools
 from runner.checkers.registry import BUILDERS, build
 from runner.errors import UsageError
@@ -359,3 +360,22 @@ def test_an_unknown_checker_lists_the_known_ones(tools: Tools) -> None:
     with pytest.raises(UsageError, match=r"checker=no.*auto, builds, command"):
         make(tools, CheckerSettings(name="no"))
     assert sorted(BUILDERS) == ["auto", "builds", "command", "compare", "finite", "interactive", "python", "runs"]
+
+
+def test_what_takes_the_machines_memory_is_not_judged(
+    tools: Tools, candidate: MakeCandidate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tensor of 800 MB, where a check may take 400 MB; with a limit of the user's it fails."""
+    monkeypatch.setattr(machine, "share_mb", lambda: 400)
+    one = helper.make_tensor("value", TensorProto.FLOAT, [1], [1.0])
+    nodes = [helper.make_node("ConstantOfShape", ["size"], ["big"], value=one)]
+    # several rounds, so that somebody looks
+    nodes += [helper.make_node("Exp", ["big" if n == 0 else f"e{n - 1}"], [f"e{n}"]) for n in range(3)]
+    nodes += [helper.make_node("ReduceMax", ["e2"], ["m"], keepdims=0), helper.make_node("Add", ["x", "m"], ["y"])]
+    path = model(nodes, tmp_path / "big.onnx", weights={"size": np.array([200 << 20], np.int64)})
+    feed = {"x": np.zeros(4, np.float32)}
+    plain = OnnxRuntimeBackend(optimization=Optimization.none)
+    verdict = make(tools, RunsChecker(), target=plain).check(candidate(path, feed))
+    assert verdict.outcome is Outcome.UNRESOLVED and "400 MiB" in verdict.reason, verdict
+    verdict = make(tools, RunsChecker(memory_mb=400), target=plain).check(candidate(path, feed))
+    assert verdict.outcome is Outcome.FAIL and verdict.signature and verdict.signature.kind == "memory"

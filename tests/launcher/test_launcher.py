@@ -163,11 +163,12 @@ def test_jobs_are_composed_as_by_hydras_own_launcher(tmp_path: Path, launcher: s
     (tmp_path / "my bug.yaml").write_text(
         "model: a.onnx\nstrategy: reduce_bisect\nchecker: {name: python, file: check.py}\ntarget: onnx_reference\n"
         "plan: true\nresult: {path: 'r-${now:%f}.onnx'}\n"
-        "hydra: {job: {env_set: {SECONDS: '55', NOTE: 'a b'}}, sweep: {subdir: 'job-${hydra:job.num}'}}\n"
+        "hydra: {sweep: {subdir: 'job-${hydra:job.num}'}}\n"
     )
     done = sweep(
         tmp_path, "my bug.yaml", "--config-dir", "mine", "+experiment=ours", "budget.checks=1,2", "+recorded.x=off",
         "hydra.sweep.dir=out/${now:%Y}", f"hydra/launcher={launcher}", "verbosity=warning",
+        "+hydra.job.env_set.SECONDS='55'", "+hydra.job.env_set.NOTE='a b'",
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     folder = next((tmp_path / "out").iterdir())

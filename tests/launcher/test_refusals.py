@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from runner import marker
 from runner.cli.explain import explain
+from runner.marker import Marker
 from tests.harness import ROOT
 from tests.launcher.test_launcher import ASKED, chain, environment, prepared, states, sweep, table, until
 
@@ -99,6 +101,8 @@ def test_a_folder_that_cannot_be_written_costs_its_job_only_and_a_table_is_shown
     choices = prepared(tmp_path, ["a", "b"])
     (tmp_path / "out" / "0" / "winnow.log").mkdir(parents=True)  # also root cannot open it
     (tmp_path / "out" / "sweep.json").mkdir()
+    for folder in (tmp_path / "out", tmp_path / "out" / "0"):
+        marker.write(folder, Marker(running=True))
     done = sweep(tmp_path, choices, *ASKED, "hydra.sweep.dir=out")
     assert done.returncode == 7 and "Traceback" not in done.stderr, done.stderr
     said = next(line for line in done.stderr.splitlines() if line.startswith("#0 winnow: "))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from pathlib import Path
 
 import onnx
@@ -217,15 +218,31 @@ def test_the_run_itself_is_never_moved(run: Run, caplog: pytest.LogCaptureFixtur
 
 
 def test_a_link_is_moved_as_what_it_points_to(run: Run) -> None:
+    artifacts = run.artifacts(keep=Keep.none, paths=["link.txt", "broken"])
     (run.cwd / "real.txt").write_text("text")
     (run.cwd / "link.txt").symlink_to("real.txt")
     (run.cwd / "broken").symlink_to("nowhere")
-    artifacts = run.artifacts(keep=Keep.none, paths=["link.txt", "broken"])
     run.sort(artifacts, Outcome.PASS, 1)
     (name,) = run.kept()
     assert (artifacts.folder / name).read_text() == "text"
     assert (run.cwd / "real.txt").exists()
     assert not (run.cwd / "link.txt").exists()
+
+
+def test_what_was_there_before_and_no_check_has_touched_is_not_moved(run: Run) -> None:
+    (run.cwd / "data" / "deep").mkdir(parents=True)
+    for name in ("mine.log", "log.txt", "data/deep/x"):
+        (run.cwd / name).write_text("before")
+    os.mkfifo(run.cwd / "pipe")
+    artifacts = run.artifacts(keep=Keep.none, paths=["mine.log", "log.txt", "data", "pipe"])
+    (run.cwd / "log.txt").write_text("by the check")
+    run.sort(artifacts, Outcome.PASS, 1)
+    assert [name.partition("__")[2] for name in run.kept()] == ["log.txt"]
+    (run.cwd / "data" / "deep" / "x").write_text("by the check")
+    (run.cwd / "pipe").unlink()
+    os.mkfifo(run.cwd / "pipe")
+    run.sort(artifacts, Outcome.PASS, 1)
+    assert sorted(path.name for path in run.cwd.iterdir()) == ["mine.log", "pipe"]
 
 
 def test_a_folder_of_the_users_choice(run: Run) -> None:
@@ -253,7 +270,7 @@ def test_a_large_candidate_is_pointed_at_or_materialised(run: Run, tmp_path: Pat
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1 << 12])],
         [weights],
     )
-    store = tmp_path / "store"
+    store = run.folder / "store"
     store.mkdir()
     # what a store beside a large model looks like: the structure refers to weights.bin
     large = store / "1.onnx"
@@ -283,7 +300,25 @@ def test_the_name_of_the_users_folder_is_no_pattern(tmp_path: Path) -> None:
     base = tmp_path / "a[1]*"
     base.mkdir()
     run = Run(base)
+    artifacts = run.artifacts(paths=["*.log"])
     (run.cwd / "one.log").touch()
-    run.sort(run.artifacts(paths=["*.log"]), Outcome.FAIL, 3)
+    run.sort(artifacts, Outcome.FAIL, 3)
     assert not (run.cwd / "one.log").exists()
     assert len(list((run.folder / "artifacts" / "bad").glob("*one.log"))) == 1
+
+
+@pytest.mark.parametrize("listed", ["/{outside}", "../../{name}", "good/../../../{name}", "good/x.onnx.txt"])
+@pytest.mark.parametrize("broken", ["", "[" * 9999])
+def test_an_index_from_elsewhere_removes_nothing_of_a_users(run: Run, tmp_path: Path, listed: str, broken: str) -> None:
+    """The index and the pointers in a run folder may name any path; what is better than they say replaces only ours."""
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "kept.net.onnx").touch()
+    folder = run.folder / "artifacts"
+    (folder / "good").mkdir(parents=True)
+    (folder / "good" / "x.onnx.txt").write_text(f"model: {mine / 'kept.net.onnx'}\n")
+    model = listed.format(outside=str(mine).lstrip("/"), name=mine.name)
+    rows = [{"outcome": "pass", "elements": 1, "model": model}, {"outcome": "pass", "elements": [], "model": 7}]
+    (folder / "index.jsonl").write_text("\n".join([*map(json.dumps, rows), broken]) + "\n")
+    run.sort(run.artifacts(keep=Keep.best), Outcome.PASS, 5)
+    assert (mine / "kept.net.onnx").exists()

@@ -14,6 +14,7 @@ from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
 from benchmarks.trt_networks import CULPRIT, FAILURES, Failure, Network, resnet
+from tests.bundles import unpacked
 from tests.harness import Run, winnow
 
 QUICK = [name for name in FAILURES if name != "gru"]
@@ -161,8 +162,7 @@ def test_cuts_in_front_of_a_reshape_and_of_a_resize_build(
 
 def test_what_is_found_builds_nowhere_else_either(tmp_path: Path, rtx_python: str) -> None:
     run = builds(resnet(17, FAILURES["mat_mul"].plant), tmp_path, rtx_python, "checker.keep=[engine, log, layers]")
-    repro = [str(run.folder / "repro.py")]
-    assert subprocess.run([rtx_python, *repro], capture_output=True, check=False, cwd="/").returncode == 1
+    assert unpacked(run.folder, tmp_path / "unpacked", rtx_python).code == 1
     good = sorted(path.suffix for path in (run.folder / "artifacts" / "good").iterdir())
     assert good == [".engine", ".json", ".log", ".onnx"]
 

@@ -151,7 +151,7 @@ def test_rows_of_a_sweep(tmp_path: Path) -> None:
     table = rows(tmp_path, [("a|b", "x=1"), ("c", "x=1"), ("d", "x=1"), ("e", "x=1")])
     assert [(row.job, row.status) for row in table] == [("0", "found"), ("1", "died"), ("2", "not run"), ("3", "died")]
     text = markdown(table)
-    assert "| a\\|b |" in text and "job 2: " in text and "All jobs: `x=1`" in text
+    assert "| a&#124;b |" in text and "job 2: " in text and "All jobs: `x=1`" in text
     assert [row.overrides for row in rows(tmp_path, [])] == [("model=0.onnx",), ("model=1.onnx",), ("model=3.onnx",)]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from runner.doubt import Doubt
 from runner.errors import CannotJudge
-from runner.inquiry import Budget
+from runner.inquiry import SEARCHING, Budget
 from runner.journal import Journal
 from runner.recheck import HANDED_OVER
 from runner.schema.checker import Flaky
@@ -124,16 +124,59 @@ def about_files(one):
     return [entry for entry in one.judge.journal.entries() if entry.attempt >= HANDED_OVER]
 
 
+def bought(one):
+    """What the budget pays for: what a search asks, and what is repeated since the check is flaky."""
+    return sum(one.judge.tally.paid[purpose] for purpose in SEARCHING)
+
+
 @pytest.mark.parametrize("workers", [1, 3])
-@pytest.mark.parametrize("checks", [0, 3, 10])
-def test_repeats_of_a_search_are_part_of_its_budget(tmp_path, checks, workers):
+@pytest.mark.parametrize("checks", [45, 60, 90])
+def test_repeats_are_part_of_the_budget(tmp_path, checks, workers):
     given = {"doubt": Doubt(Flaky.always, 0.01), "workers": workers, "budget": Budget(checks)}
     one = session(tmp_path, flaky(0.5, 0.0, 7, 20, seed=5), **given)
     assert one.preflight() is None
     ending = one.reduce()
     # what was under way when the budget was spent is paid for as well
-    assert checks <= one.judge.tally.paid["search"] <= checks + workers - 1
-    assert "the budget was reached before the search ended" in ending.message
+    assert checks <= bought(one) <= checks + workers - 1
+    assert "the budget was reached before" in ending.message
+
+
+@pytest.mark.parametrize("checks", [0, 10, 25])
+def test_a_budget_that_no_rates_can_be_measured_with(tmp_path, checks):
+    one = session(tmp_path, flaky(0.3, 0.1, 7, seed=5), doubt=Doubt(Flaky.always, 0.01), budget=Budget(checks))
+    with pytest.raises(CannotJudge, match="the budget was reached while that was measured: it takes 20 to 60 checks"):
+        one.preflight()
+    assert bought(one) == checks
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_rate_between_the_two_does_not_overdraw_a_budget(tmp_path, seed):
+    """What fails neither as often as the whole model nor as rarely as the control takes hundreds of repeats."""
+    draw = random.Random(seed)
+
+    def rule(candidate):
+        held = len(candidate.trial.elements & {7, 20})
+        return FAIL if draw.random() < (0.02, 0.32, 0.64)[held] else PASS
+
+    one = session(tmp_path, rule, doubt=Doubt(Flaky.always, 0.01), budget=Budget(150))
+    assert one.preflight() is None
+    ending = one.reduce()
+    assert bought(one) <= 150
+    assert ending.status in ("found", "could_not_judge")
+    assert bought(one) < 150 or "the budget was reached before" in ending.message
+
+
+def test_an_answer_that_no_budget_is_left_to_repeat_is_said_to_be_so(tmp_path):
+    """A reliable check: the search ends within its time, and the repeats would not."""
+    one = session(tmp_path, needs(7, 20), doubt=Doubt(Flaky.auto, 0.01), budget=Budget(seconds=1e9))
+    one.preflight()
+    one.doubt.spent = lambda: True
+    ending = one.reduce()
+    assert ending.trial == Trial.of([7, 20])
+    assert ending.message.endswith(
+        "the budget was reached before the answer was repeated as often as it takes to be sure"
+    )
+    assert one.judge.tally.paid["trust"] == 3 + 1 + 1  # the whole model, reduced, min_good
 
 
 def test_what_is_reused_is_counted_once_and_all_of_it(tmp_path):

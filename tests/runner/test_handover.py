@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 from onnx import numpy_helper
 
+from runner.errors import UsageError
 from runner.handover import MIN_GOOD, REDUCED, HandOver
 from runner.model.cut import whole
 from runner.model.graph import Graph
@@ -53,3 +56,12 @@ def test_what_did_not_stand_the_test_goes_with_its_weights(tmp_path):
     assert set(tmp_path.iterdir()) > before
     hand_over.withdraw(MIN_GOOD)
     assert set(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("key", ["path", "min_good"])
+def test_what_is_no_file_is_not_replaced(tmp_path, key):
+    """A device, a pipe, a folder; not /dev/null itself, in case this test fails."""
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("pipe", "."):
+        with pytest.raises(UsageError, match=f"result.{key}="):
+            hands(tmp_path, **{key: name})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
@@ -11,11 +12,14 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from runner.errors import UsageError
 from runner.journal import Journal, context_digest
+from runner.journals import Journals
 from runner.records import read_context
 from runner.verdict import Signature, Verdict
 from strategies.outcome import Outcome
@@ -311,3 +315,58 @@ def test_kill_at_random_moments_loses_no_finished_record(tmp_path: Path) -> None
         assert isinstance(json.loads(line), dict)
     for ranges, entry in entries.items():
         assert ranges == "999999999" or len(entry.verdict.reason) == int(ranges) * 37 % 9000
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        *(("verdict.seconds", "x"), ("verdict.seconds", float("inf")), ("verdict.seconds", -1), ("verdict.reason", 7)),
+        *(("verdict.metrics", []), ("verdict.metrics.left_out", "y"), ("verdict.metrics.reference", [])),
+        *(("verdict.metrics.fused", [{"nodes": 1}]), ("verdict.metrics.caught", ["check"]), ("verdict.log", [])),
+        *(
+            ("verdict.signature", ["a", "b", "c", [1, 2]]),
+            ("verdict.signature", ["a", 1, "c"]),
+            ("verdict.returncode", "x"),
+        ),
+        *(("ranges", "0-99999999999"), ("ranges", "x"), ("ranges", 3), ("key", "0" * 24), ("attempt", float("inf"))),
+    ],
+)
+def test_a_record_that_no_run_writes_is_skipped(tmp_path: Path, part: str, value: object) -> None:
+    path = tmp_path / "journal.jsonl"
+    put(Journal(path, CONTEXT), [0, 1], FAIL)
+    put(Journal(path, CONTEXT), [2], FAIL)
+    lines = path.read_text().splitlines()
+    record = json.loads(lines[1])
+    *parents, last = part.split(".")
+    inner = record
+    for name in parents:
+        inner = inner[name]
+    inner[last] = value
+    if part == "ranges" and isinstance(value, str):  # a forged trial with the key that goes with it
+        record["key"] = hashlib.sha256(value.encode()).hexdigest()[:24]
+    path.write_text("\n".join([lines[0], json.dumps(record), *lines[2:]]) + "\n")
+    (entry,) = Journal(path, CONTEXT).entries()
+    assert entry.trial == Trial.of([2])
+
+
+def test_bad_lines_are_named_a_few_times_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "journal.jsonl"
+    put(Journal(path, CONTEXT), [2], FAIL)
+    with path.open("a") as file:
+        file.writelines(["{}\n"] * 500 + ['{"key": 1, "attempt": 1e999}\n', "[" * 20_000 + "\n"])
+    assert len(Journal(path, CONTEXT).entries()) == 1
+    assert 0 < caplog.text.count("is no record and is skipped") < 20
+
+
+def test_what_the_command_creates_does_not_bar_going_on(tmp_path: Path) -> None:
+    settings: Any = SimpleNamespace(
+        strategy=SimpleNamespace(subject=None), journal=SimpleNamespace(share=False, reuse=[])
+    )
+    journals = Journals(settings, tmp_path, Path)
+    put(journals.main({**CONTEXT, "check.file check.py": "1"}), [1])
+    later = {**CONTEXT, "check.file check.py": "1", "check.file out.log": "2"}
+    again = journals.main(later)
+    assert again.get(Trial.of([1])) == PASS
+    assert again.context == {**CONTEXT, "check.file check.py": "1"}
+    with pytest.raises(UsageError, match=r"check.file check.py changed"):
+        journals.main({**later, "check.file check.py": "3"})

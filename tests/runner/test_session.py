@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -123,11 +124,30 @@ def test_every_number_comes_from_a_recorded_verdict(tmp_path, workers):
     assert tally.outcomes["fail"] == sum(entry.verdict.outcome is Outcome.FAIL for entry in entries)
 
 
+def test_nobody_waits_for_the_files_of_another_check(tmp_path, monkeypatch):
+    """Models are copied when a check is over; the next one can begin meanwhile."""
+    judge = session(tmp_path, needs(9)).judge
+    copying, copied = threading.Event(), threading.Event()
+
+    def sort(candidate, verdict):
+        copying.set()
+        assert copied.wait(30)
+
+    monkeypatch.setattr(judge.artifacts, "sort", sort)
+    with ThreadPoolExecutor(2) as threads:
+        check = threads.submit(judge.verdict, Trial.of([9]), "search", "one", "search")
+        assert copying.wait(30)
+        number, _ = threads.submit(judge.folder_for).result(10)
+        copied.set()
+        assert number == 2 and check.result(30).outcome is Outcome.FAIL
+
+
 def test_nobody_waits_for_checks_that_are_not_needed_any_more(tmp_path):
     """The passing checks last until their processes are killed; the answer needs only those of a chain of failures."""
     killed = threading.Event()
 
     def rule(candidate):
+        (candidate.folder / "said").touch()
         if candidate.phase == "one at a time" and 9 not in candidate.trial:
             killed.wait(30)
             return FAIL  # what a killed check says is worth nothing

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from runner import stale
+from runner import marker, stale
+from runner.marker import Marker
 from runner.model.cut import whole
 from runner.model.graph import Graph
 from runner.model.store import Store
@@ -21,6 +22,8 @@ def test_what_an_earlier_run_handed_over_goes(tmp_path: Path) -> None:
     check = by_command(check_script(tmp_path, "sys.exit(1 if {'Cos_4', 'Abs_1'} & nodes else 0)"))
     first = winnow(*plain(tmp_path), *check, "strategy.find=all", folder=tmp_path / "run")
     assert {"answers", "min_good.onnx", "reduced.onnx"} <= {path.name for path in first.folder.iterdir()}
+    known = {*marker.named(first.folder, marker.OF_A_RUN), marker.NAME}
+    assert {path.name for path in first.folder.iterdir()} == known
     refused = winnow(*plain(tmp_path), *check, "strategy.find=all", "strategy.reduce_inputs=false", folder=first.folder)
     assert refused.code == 2
     assert "result.json" not in refused.output
@@ -37,26 +40,47 @@ def test_weights_go_with_their_model_and_nothing_else_does(tmp_path: Path) -> No
     store = Store(tmp_path / "store")
     for name in ("reduced", "min_good"):
         store.standalone(cut.model, tmp_path / f"{name}.onnx", external_data=f"{name}.bin")
+    listed = {"reduced.onnx", "reduced.bin", "min_good.onnx", "min_good.bin", "answers", "test_data_set_1"}
+    marker.write(tmp_path, Marker(running=False, wrote=frozenset(listed)))
     (tmp_path / "mine.bin").touch()
     (tmp_path / "answers" / "notes").mkdir(parents=True)
     (tmp_path / "answers" / "2").mkdir()
     (tmp_path / "test_data_set_1").mkdir()
     shutil.rmtree(store.folder, ignore_errors=True)
     stale.drop(tmp_path, [tmp_path / "reduced.onnx"])
-    assert {path.name for path in tmp_path.iterdir()} == {"reduced.onnx", "reduced.bin", "mine.bin", "answers"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *("reduced.onnx", "reduced.bin", "mine.bin", "answers", marker.NAME)
+    }
     assert [path.name for path in (tmp_path / "answers").iterdir()] == ["notes"]
 
 
 def test_inputs_of_this_run_stay(tmp_path: Path) -> None:
+    marker.write(tmp_path, Marker(running=True))
     for name in ("test_data_set_0", "test_data_set_1"):
         (tmp_path / name).mkdir()
     stale.drop(tmp_path, [tmp_path / "test_data_set_1" / "input_0.pb"])
-    assert [path.name for path in tmp_path.iterdir()] == ["test_data_set_1"]
+    assert {path.name for path in tmp_path.iterdir()} == {"test_data_set_1", marker.NAME}
     stale.drop(tmp_path, [tmp_path])
-    assert [path.name for path in tmp_path.iterdir()] == ["test_data_set_1"]
+    assert {path.name for path in tmp_path.iterdir()} == {"test_data_set_1", marker.NAME}
 
 
 def test_a_file_that_only_looks_like_a_model(tmp_path: Path) -> None:
+    marker.write(tmp_path, Marker(running=True))
     (tmp_path / "min_good.onnx").write_text("no model")
     stale.drop(tmp_path, [])
-    assert not list(tmp_path.iterdir())
+    assert [path.name for path in tmp_path.iterdir()] == [marker.NAME]
+
+
+def test_what_no_run_has_listed_stays(tmp_path: Path) -> None:
+    """A model of the run's that names files of the user's as its weights, and files of the user's by a run's names."""
+    add = onnx.helper.make_node("Add", ["x", "w"], ["y"])
+    cut = whole(Graph.of(model_of([add], ["x"], ["y"], [tensor("w", np.ones((600, 3), np.float32))])))
+    Store(tmp_path / "store").standalone(cut.model, tmp_path / "reduced.onnx", external_data="mine.bin")
+    (tmp_path / "answers" / "1").mkdir(parents=True)
+    (tmp_path / "layers.json").touch()
+    before = {path.name for path in tmp_path.iterdir()}
+    stale.drop(tmp_path, [])
+    assert {path.name for path in tmp_path.iterdir()} == before
+    marker.write(tmp_path, Marker(running=False, wrote=frozenset({"reduced.onnx"})))
+    stale.drop(tmp_path, [])
+    assert {path.name for path in tmp_path.iterdir()} == before - {"reduced.onnx"} | {marker.NAME}

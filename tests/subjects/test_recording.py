@@ -16,12 +16,15 @@ from runner.model import values
 from runner.model.graph import Graph
 from runner.model.store import Store
 from runner.model.values import TensorFile
+from runner.room import NoRoom
 from runner.schema.checker import CompareChecker
 from runner.schema.inputs import CutPolicy
 from runner.subjects.recording import Recorded, Recorder, recorded_types
 from runner.subjects.subgraph import Subgraph
 from runner.workers.pool import Pool
+from runner.workers.reply import Failure, Reply
 from strategies.trial import Trial
+from tests.runner.test_room import disk_with
 
 ORT = {"name": "onnxruntime", "optimization": "none", "providers": ["CPUExecutionProvider"]}
 
@@ -73,6 +76,27 @@ def test_a_node_that_hangs_is_found_and_the_others_are_recorded(tmp_path, pool):
     assert recorded.reason == "timeout"
     assert recorded.values[0].keys() == {"x", "a", "z"}
     assert not recorded.out_of_time
+
+
+def test_a_full_disk_is_no_fault_of_a_node(tmp_path, pool, monkeypatch):
+    """At the seam: the system says that nothing is free any more when the first piece has failed."""
+    one = recorder(tmp_path, pool)
+
+    def no_more(*_, **__):
+        monkeypatch.setattr("runner.room.os.statvfs", lambda _: disk_with(0))
+        return Reply(None, Failure("infer", "OSError", "No space left on device"), None, 0.0, 0.0)
+
+    monkeypatch.setattr(one.pool, "call", no_more)
+    with pytest.raises(NoRoom, match="make room"):
+        one.record([sample(tmp_path)])
+
+
+def test_room_is_looked_at_before_anything_is_recorded(tmp_path, pool, monkeypatch):
+    one = recorder(tmp_path, pool)
+    monkeypatch.setattr(one.pool, "call", lambda *_, **__: pytest.fail("it was run"))
+    one.types = {"a": helper.make_tensor_type_proto(TensorProto.FLOAT, [1 << 20, 1 << 20])}
+    with pytest.raises(NoRoom, match=r"recording the values of all tensors takes at least [48]\d{6} MiB"):
+        one.record([sample(tmp_path)])
 
 
 def test_out_of_time_is_said_and_nothing_is_blamed(tmp_path, pool):

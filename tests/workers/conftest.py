@@ -32,6 +32,21 @@ def segv(model, inputs, expected):
 def kill_by(model, inputs, expected):
     os.kill(os.getpid(), int(model))
 
+def oom_score(model, inputs, expected):
+    with open("/proc/self/oom_score_adj") as file:
+        return {"outcome": True, "score": int(file.read())}
+
+def killed_once(model, inputs, expected):
+    """Kill the process, unless that was done before."""
+    if not os.path.exists(model):
+        killed(model, inputs, expected)
+    return True
+
+def killed(model, inputs, expected):
+    with open(model, "a") as file:
+        file.write("killed ")
+    os.kill(os.getpid(), signal.SIGKILL)
+
 def leaves(model, inputs, expected):
     os._exit(int(model))
 

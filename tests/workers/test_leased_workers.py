@@ -48,11 +48,11 @@ def test_only_the_worker_holds_the_lock(house: Make, tmp_path: Path, checks: Pat
         return any(link.stat().st_ino == inode for link in folder.iterdir() if link.exists())
 
     assert holds(pid) and not holds(os.getpid())
-    reply = here.ask("child", str(tmp_path / "sleeper"))
-    assert reply.death == "exit 0"
+    assert here.ask("child", str(tmp_path / "sleeper")).value
     sleeper = int((tmp_path / "sleeper").read_text())
     assert psutil.pid_exists(sleeper) and not holds(sleeper)
-    os.kill(sleeper, signal.SIGKILL)
+    here.pool.close()
+    assert gone(sleeper)
     assert soon(lambda: free(tmp_path, ONE))
 
 
@@ -62,6 +62,34 @@ def test_fresh_and_confirmed_calls_on_one_gpu(house: Make) -> None:
     assert len(set(pids)) == 3 and gone(pids[0]) and gone(pids[1]) and not gone(pids[2], 0.1)
     reply = here.ask("first")
     assert reply.value is not None and reply.death is None  # its death in a warm worker is confirmed in a fresh one
+
+
+def test_an_error_under_a_gpu_lease_spoils_no_other_call(house: Make, tmp_path: Path) -> None:
+    here = house(ONE)
+    good, bad = str(tmp_path / "good"), str(tmp_path / "bad")
+    assert "result" in here.ask("poisoned", good).value
+    assert "raised" in here.ask("poisoned", bad).value
+    assert "result" in here.ask("poisoned", good).value
+    # the error of a worker that had served before is made sure of; that of a fresh one counts
+    assert (tmp_path / "calls").read_text() == "good bad bad good "
+    assert "raised" in here.ask("poisoned", bad, fresh=True).value
+    assert "result" in here.ask("poisoned", good).value
+    assert (tmp_path / "calls").read_text() == "good bad bad good bad good "
+    # where no GPU is used, an error costs nothing
+    assert "raised" in here.ask("raises", lease=None).value
+    pid = here.pid(lease=None)
+    assert "raised" in here.ask("raises", lease=None).value
+    assert here.pid(lease=None) == pid
+
+
+def test_a_failure_of_the_runtime_under_a_gpu_lease_ends_the_worker(house: Make, tmp_path: Path) -> None:
+    here = house(ONE)
+    pid = here.pid()
+    backend = {"name": "onnxruntime", "providers": ["CPUExecutionProvider"], "optimization": "none"}
+    arguments = {"backend": backend, "model": str(tmp_path / "none.onnx"), "samples": [], "out": None}
+    reply = here.pool.call("run", arguments, lease="gpu")
+    assert reply.failure is not None
+    assert here.pid() != pid
 
 
 def test_crash_and_timeout_free_the_gpu(house: Make, tmp_path: Path) -> None:

@@ -13,8 +13,10 @@ from typing import Any
 
 import psutil
 import pytest
+from onnx import TensorProto, helper
 
-from runner.workers import Pool, WorkerStartError
+from runner.workers import Guardian, Pool, WorkerStartError
+from runner.workers.reply import WorkerKilledError
 
 Ask = Callable[..., Any]
 
@@ -127,6 +129,43 @@ def test_death_of_a_warm_worker_is_confirmed_in_a_fresh_one(ask: Ask) -> None:
     assert second.death is None and second.value["result"]["pid"] != first
 
 
+def test_a_kill_is_made_sure_of(ask: Ask, tmp_path: Path) -> None:
+    """The kernel may have meant a neighbour; that of a fresh worker as well, and whatever was asked for."""
+    for number, more in enumerate(({}, {"fresh": True}, {"confirm": False, "fresh": True})):
+        assert ask("killed_once", str(tmp_path / f"calls{number}"), **more).value == {"result": True}
+    calls = tmp_path / "calls"
+    calls.write_text("no marker")
+    assert ask("killed", str(calls), fresh=True).death == "death KILL"
+    assert calls.read_text().count("killed") == 2
+
+
+def test_a_worker_that_is_killed_at_its_start(ask: Ask, tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(
+        f'#!/bin/sh\nif mkdir "{tmp_path}/once" 2>/dev/null; then kill -9 $$; fi\nexec "{sys.executable}" "$@"\n'
+    )
+    python.chmod(0o755)
+    assert ask("passes", python=str(python)).value == {"result": True}
+    python.write_text("#!/bin/sh\nkill -9 $$\n")
+    with pytest.raises(WorkerKilledError, match="was killed") as raised:
+        ask("passes", python=str(python), fresh=True)
+    assert raised.value.exit_code == 1
+
+
+def test_a_kill_of_our_own_is_not(tmp_path: Path, checks: Path) -> None:
+    with Guardian() as guardian, Pool(tmp_path / "workers", guardian) as pool:
+        marker = tmp_path / "pids"
+        arguments = {"file": str(checks), "function": "hangs", "model": str(marker), "samples": []}
+        with ThreadPoolExecutor(1) as thread:
+            reply = thread.submit(pool.call, "user_check", arguments)
+            while not marker.exists():
+                time.sleep(0.02)
+            marker.unlink()
+            guardian.kill()
+            assert reply.result(20).death == "death KILL"
+        assert not marker.exists()
+
+
 def test_fresh(ask: Ask) -> None:
     pids = {ask("pid", fresh=True).value["result"]["pid"] for _ in range(3)}
     assert len(pids) == 3
@@ -225,3 +264,44 @@ def test_kill_of_the_job_leaves_no_orphan(tmp_path: Path, checks: Path, function
     for pid in map(int, marker.read_text().split()):  # a child in a session of its own is nobody's any more
         if not gone(pid, 0.1):
             os.kill(pid, signal.SIGKILL)
+
+
+def test_a_runtime_writes_nothing_down_about_its_user(
+    pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ONNX Runtime keeps events about the machine and the model in a file, and sends them when it can."""
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("ORT_DISABLE_TELEMETRY", raising=False)
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [0])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [0])],
+    )
+    path, feed = tmp_path / "relu.onnx", tmp_path / "x.pb"
+    path.write_bytes(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    )
+    feed.write_bytes(helper.make_tensor("x", TensorProto.FLOAT, [0], []).SerializeToString())
+    backend = {"name": "onnxruntime", "providers": ["CPUExecutionProvider"], "optimization": "none"}
+    samples = [{"x": str(feed)}]
+    reply = pool.call("run", {"backend": backend, "model": str(path), "samples": samples, "out": None}, fresh=True)
+    assert reply.value is not None, reply
+    pool.close()
+    assert not list(home.rglob("*"))
+
+
+def test_an_import_that_ends_the_process_counts_against_no_model(
+    pool: Pool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "onnxruntime.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "broken"))
+    reply = pool.call("run", {"backend": {"name": "onnxruntime"}, "model": "m.onnx", "samples": [], "out": None})
+    assert reply.death is None and reply.failure is not None
+    assert reply.failure.stage == "setup"
+    assert reply.failure.message.startswith("importing what runs it ended with death MEMORY; what it printed lies in ")
+    assert pool.call("user_check", {"file": "none.py", "function": "f"}).failure is not None

@@ -22,6 +22,7 @@ from runner.backends.errors import StageError
 from runner.backends.tactics import Tactics
 from runner.backends.trt import errors, options, profiles, timing
 from runner.backends.trt.library import Library, has_gpu, load
+from runner.backends.trt.outputs import extents
 from runner.backends.trt.said import Said, logger
 
 _METADATA = re.compile(r"^\w+ (?P<layer>.*?) metadata: (?P<nodes>\[ONNX Layer: .*)$", re.DOTALL)
@@ -46,8 +47,21 @@ class Built:
 
 
 def prepare(args: Dict[str, Any]) -> None:
-    """Load the library, so that the time of the first build does not hold it."""
-    logger(load(args["backend"].get("flavour", "auto")))
+    """Load the library and start its builder, and with it CUDA, so that no build's time holds that."""
+    made(load(args["backend"].get("flavour", "auto")), "Builder")
+
+
+def made(library: Library, what: str) -> Any:
+    """Return a Builder, or a Runtime. Raises StageError (setup) where there is none to be had."""
+    speaker, why = logger(library), ""
+    try:
+        found = getattr(library.api, what)(speaker)
+    except (TypeError, RuntimeError) as error:  # the bindings' way to say that there is none
+        found, why = None, str(error)
+    if found is None:
+        why = " ".join(" ".join([*speaker.said.errors, why]).split())[:300]
+        raise StageError("setup", f"No{what}", f"{library} gives no {what.lower()}: {why}")
+    return found
 
 
 def build(args: Dict[str, Any]) -> Dict[str, Any]:
@@ -97,10 +111,8 @@ def engine(args: Mapping[str, Any], log: str | None) -> Built:
 def _engine(library: Library, settings: Mapping[str, Any], args: Mapping[str, Any], speaker: Any) -> Built:
     api, said = library.api, speaker.said
     start = time.perf_counter()
-    builder = api.Builder(speaker)
-    if builder is None:
-        raise StageError("setup", "NoBuilder", f"{library} gives no builder: {' '.join(said.errors)[:300]}")
-    options.plugins(settings, library, builder, said)
+    builder = made(library, "Builder")
+    options.plugins(settings, builder, said)
     network = builder.create_network(options.network_flags(library, settings))
     config = builder.create_builder_config()
     options.configure(library, settings, config)
@@ -155,11 +167,11 @@ def _outputs(network: Any) -> Dict[str, Dict[str, Any]]:
     found = {}
     for number in range(network.num_outputs):
         tensor = network.get_output(number)
-        try:
-            shape: Any = [int(size) for size in tensor.shape]
-        except (TypeError, ValueError):  # a shape that could not be computed has no length
-            shape = None
-        found[tensor.name] = {"shape": shape, "dtype": str(getattr(tensor.dtype, "name", tensor.dtype)).lower()}
+        shape = extents(tensor.shape)
+        found[tensor.name] = {
+            "shape": None if shape is None else list(shape),
+            "dtype": str(getattr(tensor.dtype, "name", tensor.dtype)).lower(),
+        }
     return found
 
 

@@ -19,6 +19,7 @@ _NOISE = re.compile(
     r"cudaError ?\d+|CUDA driver version is insufficient|CUDA initialization failure|no CUDA-capable device"
     r"|catchCudaError|^\s*-+ (Begin|End) node|While parsing node number"
 )
+_UNUSABLE = re.compile(r"driver version is insufficient|initialization failure|no CUDA-capable device")
 _RULES: Tuple[Tuple[re.Pattern[str], str], ...] = (
     # who says it: IBuilder::buildSerializedNetwork:, [pass.cpp:337: check_turing_op_compatibility]
     (re.compile(r"\[[^\[\]]*\.(?:cpp|cc|h|cu):[^\[\]]*\]|\b[\w/]+\.(?:cpp|cc|h|cu)(?::\d+)?:?"), " "),
@@ -67,7 +68,10 @@ def building(errors: Sequence[str], printed: Sequence[str], names: Iterable[str]
     wanted = next((line for line in [*lines, *printed] if not gpu and _CUDA_CALL.search(line)), None)
     lines = lines or _telling(printed, names)
     if not lines and any("udaError" in text or "CUDA" in text for text in errors):
-        wanted = errors[0]
+        if not gpu or any(_UNUSABLE.search(text) for text in errors):
+            wanted = errors[0]
+        # on a GPU an error of CUDA is what happened
+        lines = [line for text in errors for line in text.splitlines()]
     if wanted:
         message = (
             f"this build needs a GPU, and none is usable here ({wanted.strip()[:200]}). TensorRT for RTX builds "
@@ -78,6 +82,17 @@ def building(errors: Sequence[str], printed: Sequence[str], names: Iterable[str]
     if not lines:
         return StageError("build", "Unexplained", "TensorRT built nothing and did not say why")
     return StageError("build", _joined(*_code_and_words(lines, names)), "\n".join(lines))
+
+
+def executing(what: str, said: Sequence[str], printed: Sequence[str], names: Iterable[str]) -> StageError:
+    """Return the failure (stage infer) of an engine that cannot be read or does not run; ``what``: in our words.
+
+    On a GPU an error of CUDA is what happened, not noise.
+    """
+    names = list(names)
+    lines = _telling(said, names) or [line for text in said for line in text.splitlines()] or _telling(printed, names)
+    kind = _joined(*_code_and_words(lines, names)) if lines else "Unexplained"
+    return StageError("infer", kind, "\n".join([what, *(lines or ["TensorRT did not say why"])]))
 
 
 def _telling(texts: Iterable[str], names: Sequence[str]) -> List[str]:

@@ -90,6 +90,10 @@ def _load(flavour: str) -> Library:
                 if module.endswith("_bindings"):
                     _preload()
                 api = importlib.import_module(module)
+                # a model, and an engine that was built before, may hold any of TensorRT's own plugins
+                register = getattr(api, "init_libnvinfer_plugins", None)
+                if register is not None and not register(None, ""):
+                    raise OSError("its own plugins cannot be registered")
                 return Library(api, name, str(api.__version__))
             except Exception as error:  # noqa: BLE001 - a broken installation may raise anything
                 said.append(f"{module}: {type(error).__name__}: {error}")

@@ -17,6 +17,17 @@ from runner.backends.trt.said import Said
 
 _UNITS = {"": 1, "B": 1, "K": 2**10, "KIB": 2**10, "M": 2**20, "MIB": 2**20, "G": 2**30, "GIB": 2**30}
 _STRONG = "STRONGLY_TYPED"
+# members of BuilderFlag that let TensorRT 10 choose precisions
+_WEAK = (
+    "FP16",
+    "BF16",
+    "INT8",
+    "FP8",
+    "INT4",
+    "FP4",
+    "OBEY_PRECISION_CONSTRAINTS",
+    "PREFER_PRECISION_CONSTRAINTS",
+)
 
 
 def network_flags(library: Library, settings: Mapping[str, Any]) -> int:
@@ -48,7 +59,7 @@ def parser_flags(library: Library, settings: Mapping[str, Any], parser: Any) -> 
             parser.set_flag(flag)
 
 
-def plugins(settings: Mapping[str, Any], library: Library, builder: Any, said: Said) -> None:
+def plugins(settings: Mapping[str, Any], builder: Any, said: Said) -> None:
     """Load plugin libraries. Raises StageError (setup) for one that is not there or cannot be loaded."""
     for path in settings.get("plugins") or []:
         place = os.path.abspath(os.path.expanduser(str(path)))
@@ -67,8 +78,6 @@ def plugins(settings: Mapping[str, Any], library: Library, builder: Any, said: S
                 ctypes.CDLL(place)
         except Exception as error:
             raise StageError("setup", "BadLibrary", f"plugins={path}: {' '.join(str(error).split())[:300]}") from error
-    if settings.get("plugins") and hasattr(library.api, "init_libnvinfer_plugins"):
-        library.api.init_libnvinfer_plugins(None, "")
 
 
 def configure(library: Library, settings: Mapping[str, Any], config: Any) -> None:
@@ -77,6 +86,7 @@ def configure(library: Library, settings: Mapping[str, Any], config: Any) -> Non
         # the layers' metadata name the ONNX nodes they were made from
         config.profiling_verbosity = library.members("ProfilingVerbosity")["DETAILED"]
     for name in settings.get("flags") or []:
+        _typing(library, settings, str(name))
         flag = library.member("BuilderFlag", "flags", str(name))
         with _naming(library, f"flags={name}"):
             config.set_flag(flag)
@@ -102,6 +112,24 @@ def configure(library: Library, settings: Mapping[str, Any], config: Any) -> Non
             if not config.set_tactic_sources(bits):
                 raise ValueError("these together are refused")
     _capabilities(library, settings.get("compute_capabilities") or [], config)
+
+
+def _typing(library: Library, settings: Mapping[str, Any], name: str) -> None:
+    """Refuse a flag of weak typing for a network that is strongly typed: no build with it says anything of the model.
+
+    Raises StageError (setup).
+    """
+    known, flags = library.members("NetworkDefinitionCreationFlag"), library.members("BuilderFlag")
+    weak = _STRONG in known and not network_flags(library, settings) & 1 << int(known[_STRONG])
+    if name.upper() not in _WEAK or ("FP16" in flags and weak):
+        return
+    message = "networks are strongly typed, so that the model says what runs in which precision. What can run in a "
+    message += "lower one is found by strategy=precision"
+    if "FP16" in flags:
+        message = f"flags={name}: {message}; for the weak typing of {library}: strongly_typed=false"
+    else:
+        message = f"flags={name} is not in {library}: {message}"
+    raise StageError("setup", "BadSetting", message)
 
 
 def _attribute(library: Library, config: Any, name: str, value: Any) -> None:
@@ -150,7 +178,8 @@ def _capabilities(library: Library, wanted: List[Any], config: Any) -> None:
     with _naming(library, f"compute_capabilities={wanted}"):
         config.num_compute_capabilities = len(chosen)
         for number, capability in enumerate(chosen):
-            config.set_compute_capability(capability, number)
+            if not config.set_compute_capability(capability, number):
+                raise ValueError(f"{wanted[number]} is refused")
 
 
 def _capability(text: str) -> str:

@@ -25,7 +25,8 @@ def add(
 ) -> None:
     """Add a profile to ``config`` if an input needs one; ``parts``: builder, network, config.
 
-    Raises StageError (setup): MissingFeed for an input of which no sample tells, BadSetting for ranges that are none.
+    Raises StageError: setup (MissingFeed) for an input of which no sample tells, setup (BadSetting) for ranges that are
+    none, untried for those of the samples that TensorRT refuses.
     """
     builder, network, config = parts
     profile, needed = builder.create_optimization_profile(), False
@@ -38,22 +39,31 @@ def add(
             if any(size < 0 for one in chosen for size in one):
                 raise _bad(f"profiles.{name}", list(chosen))
             _fits(f"profiles.{name}", chosen, declared)
-            _set(library, profile.set_shape, name, chosen)
+            _set(library, profile.set_shape, f"profiles.{name}", chosen, shapes)
             needed = True
         if tensor.is_shape_tensor:
             chosen = _given(f"shape_values.{name}", values[name]) if name in values else _values(name, samples)
             _counted(f"shape_values.{name}", chosen, declared)
-            _set(library, profile.set_shape_input, name, chosen)
+            _set(library, profile.set_shape_input, f"shape_values.{name}", chosen, values)
             needed = True
-    if needed:
-        config.add_optimization_profile(profile)
+    if needed and config.add_optimization_profile(profile) < 0:
+        names = ", ".join(inputs)
+        raise _refused(f"the profile of the inputs {names} is refused by {library}", given=bool(shapes or values))
 
 
-def _set(library: Library, setter: Any, name: str, chosen: Range) -> None:
+def _set(library: Library, setter: Any, key: str, chosen: Range, ranges: Mapping[str, Any]) -> None:
+    name = key.partition(".")[2]
     try:
-        setter(name, *chosen)
+        taken = setter(name, *chosen)
     except Exception as error:
-        raise StageError("setup", "BadSetting", f"profiles.{name}={list(chosen)}: {library}: {error}") from error
+        raise _refused(f"{key}={list(chosen)}: {library}: {error}", given=name in ranges) from error
+    if taken is False:  # the bindings return nothing where it is taken
+        raise _refused(f"{key}={list(chosen)} is refused by {library}", given=name in ranges)
+
+
+def _refused(message: str, *, given: bool) -> StageError:
+    """Return the error for ranges that TensorRT does not take: the user's, or those of the samples."""
+    return StageError("setup" if given else "untried", "BadSetting" if given else "Refused", message)
 
 
 def _given(key: str, ranges: Any) -> Range:

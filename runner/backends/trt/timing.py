@@ -16,7 +16,10 @@ from runner.backends.trt.library import Library
 
 
 def attach(library: Library, args: Mapping[str, Any], config: Any) -> Any:
-    """Give ``config`` the cache of ``args["timing_cache"]["load"]``, or an empty one; None where there is none."""
+    """Give ``config`` the cache of ``args["timing_cache"]["load"]``, or an empty one; None where there is none.
+
+    Raises StageError (setup) for a file of the user's that is refused.
+    """
     wanted = args.get("timing_cache")
     if own := args["backend"].get("timing_cache"):
         _usable(library, str((wanted or {}).get("load") or own))
@@ -27,9 +30,16 @@ def attach(library: Library, args: Mapping[str, Any], config: Any) -> Any:
     if path and os.path.isfile(path):
         with open(path, "rb") as file:
             data = file.read()
-    cache = config.create_timing_cache(data)
-    config.set_timing_cache(cache, ignore_mismatch=False)
-    return cache
+    # what another kind of GPU has measured for this run is no use: begin anew
+    for content in (data, b""):
+        cache = config.create_timing_cache(content)
+        if cache is not None and config.set_timing_cache(cache, ignore_mismatch=False):
+            return cache
+        if own:
+            break
+    told = f"timing_cache={path}" if own else "an empty timing cache"
+    message = f"{told}: {library} refuses it: it belongs to another GPU, version or configuration; leave it out"
+    raise StageError("setup", "TimingCache", message)
 
 
 def _usable(library: Library, path: str) -> None:
@@ -51,7 +61,10 @@ def save(cache: Any, args: Mapping[str, Any], config: Any) -> None:
     path = wanted.get("save")
     if cache is None or not path:
         return
+    held = config.get_timing_cache()
+    if held is None:
+        return
     part = f"{path}.{os.getpid()}.part"
     with open(part, "wb") as file:
-        file.write(memoryview(config.get_timing_cache().serialize()))
+        file.write(memoryview(held.serialize()))
     os.replace(part, path)

@@ -104,6 +104,8 @@ def test_a_failing_build_leaves_the_worker_fit_for_the_next(pool: Pool, rtx_pyth
         ({"config": {"builder_optimization_level": "high"}}, "a whole number"),
         ({"config": {"runtime_platform": "BEOS"}}, "SAME_AS_BUILD"),
         ({"compute_capabilities": ["SM10"]}, "SM86"),
+        ({"compute_capabilities": ["SM86", "NONE"]}, "NONE is refused"),
+        ({"flags": ["fp16"]}, "strategy=precision"),
         ({"memory_pools": {"WORKSPACE": "1XB"}}, "512M"),
         ({"memory_pools": {"ATTIC": 1}}, "WORKSPACE"),
         ({"tactic_sources": ["CUBLAS_OLD"]}, "tactic_sources=CUBLAS_OLD"),

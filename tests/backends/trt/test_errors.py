@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.backends.trt.errors import building, essence, parsing
+from runner.backends.trt.errors import building, essence, executing, parsing
 
 BUILDER = "IBuilder::buildSerializedNetwork: "
 MYELIN = (
@@ -91,6 +91,16 @@ def test_a_missing_gpu_is_nobodys_model() -> None:
     failure = building([NOISE], [], [])
     assert (failure.stage, failure.kind) == ("setup", "NoGpu")
     assert "compute_capabilities" in str(failure)
+
+
+def test_an_error_of_cuda_s_on_a_gpu_is_a_failure() -> None:
+    said = NOISE.replace("35: CUDA driver version is insufficient for CUDA runtime", "700: an illegal memory access")
+    failure = building([said], [], [], gpu=True)
+    assert (failure.stage, failure.kind) == ("build", "1: cudaError #: an illegal memory access")
+    assert building([said], [], [], gpu=False).kind == "NoGpu"
+    failure = executing("the engine did not run", [said], [], [])
+    assert (failure.stage, failure.kind) == ("infer", "1: cudaError #: an illegal memory access")
+    assert executing("the engine did not run", [], [], []).kind == "Unexplained"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,309 @@
+"""The faults of the matrix: each is done to a run, and says how; some may end a run with nothing but a clear word."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from benchmarks.fault_scene import End, Scene
+
+WORKER, GUARDIAN, CHECK = "workers/child.py", "guardian.py", "check.py"
+_AS_ROOT = os.geteuid() == 0
+#: rights by which root writes where nobody may
+_CAPABILITIES = "-dac_override,-dac_read_search,-fowner"
+#: MiB of each neighbour that eats memory: less than a job has
+_SMALL = 20
+REAL, INJECTED = "real", "injected"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """``act`` disturbs a run from its start to its end, and returns how each of its processes ended.
+
+    ``twice``: checks that may be paid for again besides what a run hands over. ``clear``: a clear end is enough.
+    ``usage``: the exit code of a mistake of the user's is right.
+    ``full``: how often it is tried in the whole matrix. ``light``: it is tried once in the small one. ``needs``: what
+    is not there to try it with.
+    """
+
+    name: str
+    how: str
+    act: Callable[[Path, random.Random, float], tuple[Scene, list[End]]]
+    twice: int = 1
+    clear: bool = False
+    usage: bool = False
+    full: int = 10
+    light: bool = False
+    needs: str = ""
+
+
+def _sent(
+    scene: Scene, when: Callable[[Scene], bool] | float, send: Callable[[Scene, int], None]
+) -> tuple[Scene, list[End]]:
+    """Start a run, wait for a moment or for something to be so, and do something to it; go on until it has answered."""
+    process = scene.start()
+    _strike(scene, process, when, send)
+    ends = [scene.end(process)]
+    return scene, ends if ends[0].code == 0 else [*ends, scene.resume()]
+
+
+def _strike(
+    scene: Scene,
+    process: subprocess.Popen[bytes],
+    when: Callable[[Scene], bool] | float,
+    send: Callable[[Scene, int], None],
+) -> None:
+    if isinstance(when, float):
+        time.sleep(when)
+    if isinstance(when, float) or scene.until(process, lambda: when(scene)):
+        send(scene, process.pid)
+
+
+def _signal(*numbers: int, sweep: bool = False, at_random: bool = False) -> Callable[..., tuple[Scene, list[End]]]:
+    """Send the job a signal at the n-th line of the journal, or at some moment; what is resumed gets the next one."""
+
+    def act(place: Path, draw: random.Random, share: float) -> tuple[Scene, list[End]]:
+        scene = Scene(place, sweep=sweep)
+        ends: list[End] = []
+        for number in numbers:
+            process = scene.start(*scene.onward) if ends else scene.start()
+            if at_random and share < 0.25:
+                _strike(scene, process, 6 * share * (1 + sweep), lambda _, job, number=number: os.kill(job, number))
+            else:
+                pause = draw.random() / 10 if at_random else 0.0
+                span = 22 if sweep else 14 if len(numbers) == 1 else 4  # those that come in turn all find it at work
+                line = max(1, int(share * span)) + len(ends) * 2
+
+                def send(_: Scene, job: int, number: int = number, pause: float = pause) -> None:
+                    time.sleep(pause)
+                    os.kill(job, number)
+
+                _strike(scene, process, lambda scene, line=line: scene.lines() >= line, send)
+            ends.append(scene.end(process))
+        return scene, ends if ends[-1].code == 0 else [*ends, scene.resume()]
+
+    return act
+
+
+def _kill_of(*scripts: str) -> Callable[..., tuple[Scene, list[End]]]:
+    """Kill processes below the job, one after the other, as soon as such a one runs after so many lines."""
+
+    def act(place: Path, draw: random.Random, share: float) -> tuple[Scene, list[End]]:
+        # long enough to be found; what it says when asked again is about another process
+        slow = "import time; time.sleep(0.05)" if "check.py" in scripts else ""
+        scene = Scene(place, misbehave=slow, retried=len(scripts))
+        process = scene.start()
+        for number, script in enumerate(scripts):
+            line = -1 if script == WORKER else int(share * 12) + number
+
+            def send(scene: Scene, job: int, script: str = script) -> None:
+                deadline = time.monotonic() + 5
+                while (found := scene.process_of(job, script)) is None and time.monotonic() < deadline:
+                    if process.poll() is not None:
+                        return
+                    time.sleep(0.01)
+                time.sleep(share * 0.5 if script == WORKER else 0.0)
+                if found is not None:
+                    with suppress(psutil.Error):
+                        found.kill()
+
+            _strike(scene, process, lambda scene, line=line: scene.lines() >= line, send)
+        ends = [scene.end(process)]
+        return scene, ends if ends[0].code == 0 else [*ends, scene.resume()]
+
+    return act
+
+
+def _stopped(place: Path, draw: random.Random, share: float) -> tuple[Scene, list[End]]:
+    """Stop the run and all that it has started for longer than a check may take, and let it go on."""
+
+    def send(scene: Scene, job: int) -> None:
+        found = scene.processes()
+        for number in (signal.SIGSTOP, signal.SIGCONT):
+            for pid in found:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, number)
+            if number == signal.SIGSTOP:
+                time.sleep(2.5)
+
+    scene = Scene(place, misbehave="import time; time.sleep(0.1)", overrides=("checker.timeout=1.5",))
+    return _sent(scene, lambda scene: scene.lines() >= 1 + int(share * 12), send)
+
+
+def _full(place: Path, draw: random.Random, share: float) -> tuple[Scene, list[End]]:
+    """A disk of so many kilobytes; there is room once the run has ended."""
+    disk = place / "disk"
+    disk.mkdir(parents=True)
+    _mount("-t", "tmpfs", "-o", f"size={8 + int(share * 50) * 4}k", "none", str(disk))
+    try:
+        scene = Scene(place, folder=disk / "out", environment={"TMPDIR": str(disk)})
+        ends = [scene.end(scene.start())]
+        if ends[0].code:
+            _mount("-o", "remount,size=64m", str(disk))
+            ends.append(scene.resume())
+        shutil.copytree(disk / "out", place / "out", dirs_exist_ok=True)
+        left = scene.left()
+    finally:
+        _unmount(disk)
+    scene.folder = place / "out"
+    scene.found_before = left
+    return scene, ends
+
+
+def _limited(place: Path, draw: random.Random, share: float) -> tuple[Scene, list[End]]:
+    """No file may be larger than so many bytes, as on a disk that is full for those that grow."""
+    size = 512 + int(share * 6000)
+    limited = Scene(place, before=("bash", "-c", f'trap "" XFSZ; ulimit -f {max(1, size // 1024)}; exec "$@"', "-"))
+    ends = [limited.end(limited.start())]
+    scene = Scene(place)
+    return scene, ends if ends[0].code == 0 else [*ends, scene.resume()]
+
+
+def _read_only(place: Path, draw: random.Random, share: float) -> tuple[Scene, list[End]]:
+    """Nothing may be written any more into the run's folder, from the start or from some line on."""
+    line = int(share * 14)
+    before = ("setpriv", f"--bounding-set={_CAPABILITIES}", f"--inh-caps={_CAPABILITIES}") if _AS_ROOT else ()
+    scene = Scene(place, before=before)
+    scene.folder.mkdir()
+
+    def chmod(scene: Scene, mode: int) -> None:
+        for path in [scene.folder, *scene.folder.rglob("*")]:
+            if path.is_dir() and not path.is_symlink():
+                path.chmod(mode)
+
+    if not line:
+        chmod(scene, 0o555)
+    process = scene.start()
+    if scene.until(process, lambda: scene.lines() >= line > 0):
+        chmod(scene, 0o555)
+    ends = [scene.end(process)]
+    chmod(scene, 0o755)
+    return scene, ends if ends[0].code == 0 else [*ends, scene.resume() if line else scene.end(scene.start())]
+
+
+def _no_tmp(place: Path, draw: random.Random, share: float) -> tuple[Scene, list[End]]:
+    """No folder for temporary files can be written to: what is in this one is seen elsewhere meanwhile."""
+    script = (
+        'set -e; mount --bind "$0" /mnt; for place in /tmp /var/tmp /usr/tmp; do '
+        '[ ! -d $place ] || [ -L $place ] || mount -t tmpfs -o ro,size=4k none $place; done; cd /mnt; exec "$@"'
+    )
+    place.mkdir(parents=True, exist_ok=True)
+    scene = Scene(place, before=("unshare", "-m", "bash", "-c", script, str(place)), seen_at=Path("/mnt"))
+    scene.environment = {"TMPDIR": ""}
+    return scene, [scene.end(scene.start())]
+
+
+def _memory(place: Path, draw: random.Random, share: float) -> tuple[Scene, list[End]]:
+    """Neighbours in the same group, each smaller than the job, eat the memory up: the kernel chooses whom it kills."""
+    group = Path("/sys/fs/cgroup/memory") / f"winnow-fault-{os.getpid()}"
+    group.mkdir()
+    neighbours = (
+        "import os, time\n"
+        f"time.sleep({share})\n"
+        "for _ in range(14):\n"
+        "    if not os.fork():\n"
+        f"        held = b'x' * ({_SMALL} << 20); time.sleep(30); os._exit(0)\n"
+        "    time.sleep(0.05)\n"
+    )
+    try:
+        (group / "memory.limit_in_bytes").write_text(str(14 * _SMALL + 20 << 20))
+        script = f'echo $$ > {group}/cgroup.procs; python3 -c "$NEIGHBOURS" & exec "$@"'
+        scene = Scene(place, before=("bash", "-c", script, "-"), environment={"NEIGHBOURS": neighbours})
+        ends = [scene.end(scene.start())]
+        for pid in (group / "cgroup.procs").read_text().split():
+            os.kill(int(pid), signal.SIGKILL)
+        time.sleep(0.2)
+    finally:
+        group.rmdir()
+    undisturbed = Scene(place)
+    return undisturbed, ends if ends[0].code == 0 else [*ends, undisturbed.resume()]
+
+
+def _clock(place: Path, draw: random.Random, share: float) -> tuple[Scene, list[End]]:
+    """The clock on the wall goes back by a day in mid-run."""
+    folder = place / "clock"
+    folder.mkdir(parents=True)
+    (folder / "sitecustomize.py").write_text(
+        "import time\nreal, calls = time.time, [0]\n"
+        "def back():\n    calls[0] += 1\n"
+        f"    return real() - 86400 * (calls[0] > {int(share * 200)})\ntime.time = back\n"
+    )
+    scene = Scene(place)
+    scene.environment = {"PYTHONPATH": f"{folder}{os.pathsep}{Path(__file__).parents[1]}"}
+    return scene, [scene.end(scene.start())]
+
+
+def _misbehaving(what: str) -> Callable[..., tuple[Scene, list[End]]]:
+    def act(place: Path, draw: random.Random, share: float) -> tuple[Scene, list[End]]:
+        scene = Scene(place, misbehave=what)
+        return scene, [scene.end(scene.start())]
+
+    return act
+
+
+def _mount(*words: str) -> None:
+    subprocess.run(["mount", *words], check=True)
+
+
+def _unmount(place: Path) -> None:
+    subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+_ROOT = "" if _AS_ROOT else "needs root"
+_FORKS = "if not os.fork():\n    os.execvp('sleep', ['sleep', '300'])"
+_DAEMON = "if not os.fork():\n    os.setsid()\n    os.execvp('sleep', ['sleep', '300'])"
+_REWRITES = "open(path, 'wb').write(b'no model')"
+_DELETES = "os.unlink(path)"
+_EITHER = f"if zlib.crc32(data) % 2:\n    {_DELETES}\nelse:\n    {_REWRITES}"
+_FLOODS = "for _ in range(100):\n    print('x' * 100000)"
+
+FAULTS: Sequence[Fault] = (
+    Fault("kill -9 of the job, at a line", REAL, _signal(signal.SIGKILL), full=60),
+    Fault("kill -9 of the job, at random", REAL, _signal(signal.SIGKILL, at_random=True), full=80),
+    Fault("kill -9 of a sweep, at random", REAL, _signal(signal.SIGKILL, at_random=True, sweep=True), full=20),
+    Fault("kill -9 of a worker", REAL, _kill_of(WORKER), full=20),
+    Fault("kill -9 of the guardian", REAL, _kill_of(GUARDIAN), full=20),
+    Fault("kill -9 of a check", REAL, _kill_of(CHECK), full=20),
+    Fault("kill -9 of worker, guardian, check", REAL, _kill_of(WORKER, GUARDIAN, CHECK), full=3, light=True),
+    Fault("SIGTERM", REAL, _signal(signal.SIGTERM, at_random=True), full=20),
+    Fault("SIGINT", REAL, _signal(signal.SIGINT, at_random=True), full=20),
+    Fault("SIGHUP", REAL, _signal(signal.SIGHUP, at_random=True), full=20),
+    Fault("SIGHUP of a sweep", REAL, _signal(signal.SIGHUP, at_random=True, sweep=True), full=10),
+    Fault(
+        "kill -9, SIGINT, SIGTERM, SIGHUP in turn",
+        REAL,
+        _signal(signal.SIGKILL, signal.SIGINT, signal.SIGTERM, signal.SIGHUP),
+        full=5,
+        light=True,
+    ),
+    Fault("SIGSTOP, SIGCONT", REAL, _stopped, light=True),
+    Fault("disk full", f"{REAL}, a small tmpfs", _full, full=20, light=_AS_ROOT, needs=_ROOT),
+    Fault("files that cannot grow", f"{REAL}, RLIMIT_FSIZE", _limited, light=not _AS_ROOT),
+    Fault("read-only folder", REAL, _read_only, usage=True, light=True),
+    Fault("no /tmp", f"{REAL}, a mount namespace", _no_tmp, full=2, light=True, needs=_ROOT),
+    Fault(
+        "memory eaten by a neighbour",
+        f"{REAL}, a control group",
+        _memory,
+        light=True,
+        needs=_ROOT or ("" if Path("/sys/fs/cgroup/memory").is_dir() else "needs control groups, version 1"),
+    ),
+    Fault("clock set back", f"{INJECTED}: time.time", _clock, full=5, light=True),
+    Fault("check leaves a child", REAL, _misbehaving(_FORKS), full=3),
+    Fault("check leaves a daemon", REAL, _misbehaving(_DAEMON), full=3),
+    Fault("check floods its output", REAL, _misbehaving(_FLOODS), full=3),
+    Fault("check forks, daemonises, floods", REAL, _misbehaving(f"{_FORKS}\n{_DAEMON}\n{_FLOODS}"), full=3, light=True),
+    Fault("check deletes the candidate", REAL, _misbehaving(_DELETES), full=3, clear=True),
+    Fault("check rewrites the candidate", REAL, _misbehaving(_REWRITES), full=3, clear=True),
+    Fault("check deletes or rewrites it", REAL, _misbehaving(_EITHER), full=3, clear=True, light=True),
+)

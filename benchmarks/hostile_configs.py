@@ -1,0 +1,387 @@
+"""Hand over hostile configurations, replay files and run folders: no code runs, one clear line each.
+
+    python -m benchmarks.hostile_configs [--seed 1 --seed 2] [--configurations 400] [--replays 100] [--lists 200]
+
+Each configuration is read by a process of its own (a fork, so that a thousand take minutes), with an audit hook that
+sees what is imported, started, unpickled, connected and opened outside the case's folder. Prints a table by seed and
+kind, then each problem. Seed 1 is the one the reader was mended by, seed 2 was held back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import pickle
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any, NoReturn
+
+from benchmarks.hostile_settings import CANARY, MODULE, Hostile, configurations, damaged, damaged_line
+from runner import marker
+from runner.artifacts import Artifacts
+from runner.checkers.placement import Placement
+from runner.cli.app import run
+from runner.cli.table import markdown, rows
+from runner.errors import UsageError
+from runner.journal import Journal
+from runner.launcher import earlier
+from runner.report.replay import escaped
+from runner.schema.run import ArtifactSettings
+from runner.verdict import Raised, Signature, Verdict
+from strategies.outcome import Outcome
+from strategies.trial import Trial
+
+_PATIENCE = 60  # seconds; none comes near
+_LONGEST = 2000  # characters of an error beyond which nobody reads it
+_MEMORY_MB = 1000
+_REFUSED = frozenset({2, 7})  # a usage error; a sweep of jobs that end with it
+OUTSIDE = "outside"
+_CONTEXT = {"model": "ab" * 32, "check.argv": "python check.py"}
+_PROBLEMS = ("code ran", "opened outside", "traceback", "internal error", "unclear")
+
+
+@dataclass
+class Row:
+    """What became of one case. ``problems``: by kind, as in the table's head."""
+
+    kind: str
+    name: str
+    code: int | None = None
+    said: str = ""
+    seconds: float = 0.0
+    peak_mb: float = 0.0
+    problems: list[tuple[str, str]] = field(default_factory=list)
+
+
+class _Bomb:
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (Path(self.path),)
+
+
+def prepare(root: Path) -> Path:
+    """Make what lies outside all cases' folders; return the file that appears where code ran."""
+    outside = root / OUTSIDE
+    outside.mkdir(parents=True, exist_ok=True)
+    (outside / "secret.yaml").write_text("model: secret.onnx\n")
+    return outside / CANARY
+
+
+def attempt(case: Hostile, folder: Path, canary: Path) -> Row:
+    """Hand the case to Winnow in a process of its own; say what is wrong with how that ends."""
+    folder.mkdir(parents=True)
+    touch = f"open({str(canary)!r}, 'w').close()\n"
+    (folder / f"{MODULE}.py").write_text(f"{touch}\ndef run(*_, **__):\n    {touch}\n\nclass Handler:\n    pass\n")
+    (folder / "evil.pkl").write_bytes(pickle.dumps(_Bomb(str(canary))))
+    for name, content in case.files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content if isinstance(content, bytes) else content.encode(errors="surrogatepass"))
+    out, seen = folder / "out.txt", folder / "seen.txt"
+    started = time.monotonic()
+    pid = os.fork()
+    if pid == 0:
+        _child(case, folder, out, seen)
+    _, status, used = os.wait4(pid, 0)
+    row = Row(case.kind, case.name, os.waitstatus_to_exitcode(status), out.read_text(errors="replace"))
+    row.seconds, row.peak_mb = time.monotonic() - started, used.ru_maxrss / 1024
+    row.problems = _judged(row, seen, canary)
+    canary.unlink(missing_ok=True)
+    return row
+
+
+def _child(case: Hostile, folder: Path, out: Path, seen: Path) -> NoReturn:
+    code = 70
+    try:
+        os.chdir(folder)
+        sys.path.insert(0, str(folder))  # every module that a file could name is there
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        target = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        os.dup2(target, 1)
+        os.dup2(target, 2)
+        sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
+        resource.setrlimit(resource.RLIMIT_CPU, (_PATIENCE, _PATIENCE))
+        signal.alarm(_PATIENCE)
+        log = os.open(seen, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        sys.addaudithook(lambda event, values: _note(log, event, values, str(folder)))
+        code = run("runner", ["bug.yaml", *case.options])
+    except BaseException:  # noqa: BLE001 - it is what we look for
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _note(log: int, event: str, values: tuple[Any, ...], folder: str) -> None:
+    what = ""
+    if event == "open" and isinstance(values[0], str):
+        path = os.path.abspath(values[0])  # noqa: PTH100 - nothing may be opened here
+        writes = isinstance(values[2], int) and values[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+        away = not path.startswith((folder, "/dev/", "/proc/"))
+        if (writes and away) or f"/{OUTSIDE}/" in path:
+            what = f"opened outside: {path}"
+    elif event in ("os.system", "subprocess.Popen", "os.exec", "os.posix_spawn"):
+        if CANARY in repr(values) or MODULE in repr(values):
+            what = f"code ran: {event} {values[0]!r}"
+    elif (event == "import" and values[0] == MODULE) or event == "pickle.find_class":
+        what = f"code ran: {event} {values[0]!r}"
+    elif event == "socket.connect":
+        what = f"code ran: {event}"
+    if what:
+        os.write(log, f"{what}\n".encode(errors="replace"))
+
+
+def _judged(row: Row, seen: Path, canary: Path) -> list[tuple[str, str]]:
+    found = []
+    noted = seen.read_text(errors="replace").splitlines() if seen.exists() else []
+    found += [("code ran", line) for line in noted if line.startswith("code ran")]
+    found += [("opened outside", line) for line in noted if line.startswith("opened outside")]
+    if canary.exists():
+        found.append(("code ran", f"{CANARY} is there"))
+    if "Traceback (most recent call last)" in row.said:
+        found.append(("traceback", row.said[-300:]))
+    if row.code not in _REFUSED or "This is a bug" in row.said or "internal error" in row.said:
+        found.append(("internal error", f"exit code {row.code}: {row.said.strip()[-300:]}"))
+    lines = row.said.strip().splitlines()
+    if row.code == 2 and (len(lines) != 1 or len(lines[0]) > _LONGEST or not lines[0].isprintable()):
+        found.append(("unclear", f"{len(lines)} lines: {row.said.strip()[:300]!r}"))
+    if row.peak_mb > _MEMORY_MB or row.seconds > _PATIENCE / 2:
+        found.append(("unclear", f"{row.peak_mb:.0f} MB, {row.seconds:.0f} s"))
+    return found
+
+
+def replays(seed: int, count: int, replay: dict[str, Any]) -> list[Hostile]:
+    """Return ``count`` replay files with something wrong in each."""
+    import yaml  # noqa: PLC0415
+
+    random = Random(seed)
+    found = []
+    for number in range(count):
+        content = damaged(replay, random)
+        if isinstance(content, dict) and content.get("model") == replay["model"]:
+            content["model"] = "nowhere.onnx"
+        text = yaml.safe_dump(
+            content if random.random() < 0.3 else escaped(content), sort_keys=False, allow_unicode=False
+        )
+        found.append(Hostile("a replay", str(number), {"bug.yaml": text}))
+    return found
+
+
+def lists(seed: int, count: int, root: Path) -> list[Row]:
+    """Damage journals and the other lists of a run folder, and read them as a run or a sweep that goes on does."""
+    random = Random(seed)
+    found = []
+    logging.getLogger("runner").setLevel(logging.CRITICAL)
+    for number in range(count):
+        folder = root / f"lists{seed}-{number}"
+        journal = number % 2 == 0
+        row = Row("a journal" if journal else "a list of a run's", str(number))
+        (_journal if journal else _sweep)(folder)
+        files = [path for path in sorted(folder.rglob("*")) if path.suffix in (".json", ".jsonl", ".yaml")]
+        for path in files:
+            if journal or random.random() < 0.5:
+                _damage(path, random)
+        started = time.monotonic()
+        try:
+            (_read_journal if journal else _read_sweep)(folder)
+        except UsageError as error:
+            row.said = str(error)
+            if "\n" in row.said or len(row.said) > _LONGEST:
+                row.problems.append(("unclear", row.said[:300]))
+        except BaseException as error:  # noqa: BLE001 - it is what we look for
+            told = traceback.format_exc().splitlines()[-3:]
+            row.problems.append(("traceback", f"{type(error).__name__}: {' | '.join(told)[:300]}"))
+        row.seconds = time.monotonic() - started
+        if row.seconds > _PATIENCE / 6:
+            row.problems.append(("unclear", f"{row.seconds:.0f} s"))
+        if not (root / OUTSIDE / "secret.yaml").exists():
+            row.problems.append(("opened outside", "a file outside was removed"))
+            prepare(root)
+        found.append(row)
+        shutil.rmtree(folder)
+    return found
+
+
+def _damage(path: Path, random: Random) -> None:
+    lines = path.read_text().splitlines()
+    changed: list[bytes] = [line.encode() for line in lines]
+    for _ in range(random.randint(1, 3)):
+        at = random.randrange(len(lines))
+        whole = path.suffix == ".yaml"
+        changed[at] = bytes(random.randrange(256) for _ in range(20)) if whole else damaged_line(lines[at], random)
+    path.write_bytes(b"\n".join(changed) + random.choice([b"\n", b""]))
+
+
+def _journal(folder: Path) -> None:
+    folder.mkdir(parents=True)
+    journal = Journal(folder / "journal.jsonl", _CONTEXT)
+    raised = Raised(("ValueError at check.py:3",), "check")
+    for number in range(6):
+        failed = Signature("check", "exit 1", "detail", raised if number % 2 else None)
+        verdict = Verdict(
+            *(
+                Outcome.FAIL,
+                failed,
+                "why",
+                {"error": 1.0, "left_out": ["y"], "fused": [{"nodes": ["a"]}], "caught": None},
+            ),
+            *(0.5, "checks/1/check.log", 1, 20.0),
+        )
+        journal.put(Trial.of(range(number + 1)), 0, verdict, "search", "prefix", number)
+
+
+def _read_journal(folder: Path) -> None:
+    for _ in range(2):
+        journal = Journal(folder / "journal.jsonl", _CONTEXT)
+        total = 0.0
+        for entry in journal.entries():
+            signature = entry.verdict.signature
+            told = [entry.verdict.said, entry.verdict.log or "", f"{entry.verdict.seconds:.3f}", entry.trial.ranges]
+            if signature:
+                told += [signature.name, signature.family, str(signature.about_values), str(signature.raised)]
+            total += entry.verdict.seconds + entry.verdict.peak_rss_mb + len(entry.trial) + len("".join(told))
+            if caught := entry.verdict.metrics.get("caught"):
+                Raised.from_json(caught)
+            frozenset(entry.verdict.metrics.get("left_out") or ())
+            [set(layer["nodes"]) for layer in entry.verdict.metrics.get("fused") or ()]
+        journal.put(Trial.of([7, 8]), 0, Verdict(Outcome.PASS), "search", "x", 9)
+        assert journal.get(Trial.of([7, 8])) is not None
+
+
+def _sweep(folder: Path) -> None:
+    run_folder = folder / "0"
+    (run_folder / ".hydra").mkdir(parents=True)
+    (run_folder / "artifacts" / "good").mkdir(parents=True)
+    (run_folder / ".hydra" / "hydra.yaml").write_text("hydra:\n  job:\n    num: 0\n")
+    (run_folder / ".hydra" / "overrides.yaml").write_text("- model=a.onnx\n- x=1\n")
+    result = {
+        "status": "found", "exit_code": 0, "strategy": "reduce", "message": "m", "nodes": {"before": 5, "after": 1},
+        "culprits": ["a"], "checks": {"search": 3}, "seconds": {"total": 1.5},
+    }  # fmt: skip
+    (run_folder / "result.json").write_text(json.dumps(result))
+    ended = {"exit_code": 0, "overrides": ["model=a.onnx"], "settings": "ab", "inputs": {"a": "b"}}
+    (run_folder / "ended.json").write_text(json.dumps(ended))
+    (run_folder / "placed.json").write_text(json.dumps([str(folder / "model.onnx")]))
+    (run_folder / marker.NAME).write_text(
+        json.dumps({"winnow": 1, "running": False, "wrote": ["result.json", "artifacts"]})
+    )
+    best = {"iteration": 1, "outcome": "pass", "elements": 3, "model": "good/a.onnx", "failure": ""}
+    (run_folder / "artifacts" / "index.jsonl").write_text(json.dumps(best) + "\n" + json.dumps(best) + "\n")
+    entries = [
+        {"job": 0, "state": "queued", "overrides": []},
+        {"job": 0, "state": "died", "signal": "SIGKILL", "message": "x"},
+    ]
+    (folder / "jobs.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+
+
+def _read_sweep(folder: Path) -> None:
+    table = rows(folder, [])
+    markdown(table)
+    markdown(rows(folder, [("model=a.onnx",), ("model=b.onnx",)]))
+    [row.ended_well for row in table]
+    run_folder = folder / "0"
+    earlier.overrides_of(run_folder)
+    earlier.number_of(run_folder)
+    earlier.confirm(run_folder, ["x"])
+    marker.own(run_folder)
+    Artifacts(ArtifactSettings(), run_folder, folder)
+    Placement(folder / "model.onnx", run_folder, keep=False)
+
+
+def genuine_replay(root: Path) -> dict[str, Any]:
+    """Return the content of a replay file that a run wrote."""
+    import yaml  # noqa: PLC0415
+    from hydra import compose, initialize_config_dir  # noqa: PLC0415
+
+    from runner.cli.app import CONF  # noqa: PLC0415
+    from runner.cli.compose import to_settings  # noqa: PLC0415
+    from runner.report.bundle import _configuration  # noqa: PLC0415
+    from runner.report.replay import write_replay  # noqa: PLC0415
+    from runner.schema.register import register  # noqa: PLC0415
+
+    register()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        settings = to_settings(
+            compose("config", overrides=["model=nowhere.onnx", "checker=command", "checker.command=[x]"])
+        )
+    recorded = {"context": {"model": "ab", "target": '{"name": "onnxruntime"}'}, "versions": {"onnx": "1.20"}}
+    write_replay(root / "replay.yaml", *_configuration(settings, root), recorded=recorded)
+    content = yaml.safe_load((root / "replay.yaml").read_text())
+    assert isinstance(content, dict)
+    return content
+
+
+def tried(seed: int, counts: tuple[int, int, int], root: Path, progress: Callable[[Row], None]) -> list[Row]:
+    """Try all cases of a seed: configurations, replays, lists."""
+    canary = prepare(root)
+    cases = [*configurations(seed, counts[0], canary), *replays(seed, counts[1], genuine_replay(root))]
+    found = []
+    for number, case in enumerate(cases):
+        folder = root / f"case{seed}-{number}"
+        found.append(attempt(case, folder, canary))
+        progress(found[-1])
+        shutil.rmtree(folder, ignore_errors=True)
+    return found + lists(seed, counts[2], root)
+
+
+def table(found: Sequence[Row], title: str) -> None:
+    """Print the table of one seed."""
+    print(f"\n| {title} | tried | {' | '.join(_PROBLEMS)} | exit codes | slowest (s) | peak MB |")
+    print("|---" * (5 + len(_PROBLEMS)) + "|")
+    kinds = list(dict.fromkeys(row.kind for row in found))
+    for kind in [*kinds, "all"]:
+        group = [row for row in found if kind in (row.kind, "all")]
+        codes = Counter(row.code for row in group if row.code is not None)
+        cells = [
+            *(kind, len(group)),
+            *(sum(any(what == problem for what, _ in row.problems) for row in group) for problem in _PROBLEMS),
+            ", ".join(f"{code}: {count}" for code, count in sorted(codes.items())),
+            *(f"{max(row.seconds for row in group):.1f}", f"{max(row.peak_mb for row in group):.0f}"),
+        ]
+        print("| " + " | ".join(map(str, cells)) + " |")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seed", type=int, action="append")
+    parser.add_argument("--configurations", type=int, default=400)
+    parser.add_argument("--replays", type=int, default=100)
+    parser.add_argument("--lists", type=int, default=200)
+    parser.add_argument("--show", action="store_true", help="print what each case ended with")
+    given = parser.parse_args()
+    wrong = 0
+
+    def progress(row: Row) -> None:
+        if given.show:
+            print(f"{row.kind}, {row.name}: {row.code} {row.said.strip()[:300]}")
+
+    for seed in given.seed or [1, 2]:
+        with tempfile.TemporaryDirectory() as scratch:
+            found = tried(seed, (given.configurations, given.replays, given.lists), Path(scratch).resolve(), progress)
+        table(found, f"seed {seed}")
+        bad = [row for row in found if row.problems]
+        for row in bad:
+            print(f"\n{row.kind}, {row.name} (exit {row.code})")
+            for what, told in row.problems:
+                print(f"    {what}: {told}")
+        wrong += len(bad)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

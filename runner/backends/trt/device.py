@@ -1,0 +1,128 @@
+"""CUDA, as far as an engine needs it: whether the GPU can be used, memory there and here, and copies between the two.
+
+Needs a GPU and the package cuda-python. Not yet run on one: unverified.
+"""
+
+# runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
+# ruff: noqa: UP006, UP035, PLC0415
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, List, Type
+
+import numpy as np
+
+from runner.backends.errors import StageError
+
+# what a pointer that TensorRT is given must be a multiple of
+_ALIGNMENT = 256
+# of a machine without a GPU; any other error is one of its state
+_NO_GPU = ("cudaErrorNoDevice", "cudaErrorInsufficientDriver", "cudaErrorStubLibrary")
+_ASKED_WRONGLY = ("cudaErrorInvalidValue", "cudaErrorInvalidMemcpyDirection")
+
+
+def runtime() -> Any:
+    """Return the module of CUDA's runtime. Raises StageError (setup) where it is not installed."""
+    try:
+        from cuda.bindings import runtime  # type: ignore[import-not-found,unused-ignore]
+    except ImportError as error:
+        message = (
+            f"running an engine needs the package cuda-python under this interpreter ({error}): "
+            "pip install cuda-python. Without a GPU: checker=builds"
+        )
+        raise StageError("setup", "NotInstalled", message) from error
+    return runtime
+
+
+def ready(cuda: Any) -> None:
+    """Start CUDA, with a first allocation, if that is not done; see that the GPU answers.
+
+    An error that some kernel left behind stays in a process: all later calls repeat it, whatever they are about. So it
+    must not count against the model that comes next.
+
+    Raises StageError: setup where there is no GPU, untried for a GPU that fails before the model was touched.
+    """
+    error, count = cuda.cudaGetDeviceCount()
+    name = name_of(cuda, error)
+    if name in _NO_GPU or (int(error) == 0 and not count):
+        message = f"running an engine needs a GPU, and none is usable here ({name}). Without one: checker=builds"
+        raise StageError("setup", "NoGpu", message)
+    pointer = 0
+    if int(error) == 0:
+        # what is freed is nothing: this starts CUDA, and tells of an error that is left
+        (error,) = cuda.cudaFree(0)
+    if int(error) == 0:
+        error, pointer = cuda.cudaMalloc(_ALIGNMENT)
+    if int(error) == 0:
+        (error,) = cuda.cudaFree(pointer)
+    if int(error) != 0:
+        message = f"the GPU cannot be used: {name_of(cuda, error)}, before the model was touched"
+        raise StageError("untried", "GpuNotReady", message)
+
+
+def name_of(cuda: Any, error: Any) -> str:
+    """Return CUDA's own name of an error."""
+    name = cuda.cudaGetErrorName(error)[1]
+    return name.decode(errors="replace") if isinstance(name, bytes) else str(name)
+
+
+def done(cuda: Any, result: Any) -> Any:
+    """Return the value of a CUDA call.
+
+    Raises StageError if it failed: infer, since the GPU's state is part of the trial; untried where we asked wrongly.
+    """
+    error, *values = result if isinstance(result, tuple) else (result,)
+    if int(error) != 0:
+        name = name_of(cuda, error)
+        raise StageError("untried" if name in _ASKED_WRONGLY else "infer", name, f"CUDA: {name}")
+    return values[0] if values else None
+
+
+class Memory:
+    """What one execution takes, on the GPU and on the host; freed when its ``with`` ends.
+
+    Sizes are bytes. Pointers are multiples of 256. Raises StageError as `done` does.
+    """
+
+    def __init__(self, cuda: Any) -> None:
+        self._cuda = cuda
+        self._taken: List[int] = []
+        self._kept: List[Any] = []
+
+    def __enter__(self) -> Memory:
+        return self
+
+    def __exit__(
+        self, kind: Type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for pointer in self._taken:
+            # an error that is left is seen before the next execution
+            self._cuda.cudaFree(pointer)
+
+    def device(self, size: int, alignment: int = _ALIGNMENT) -> int:
+        """Return a pointer to memory on the GPU; no output is without memory, however empty it is."""
+        more = alignment if alignment > _ALIGNMENT else 0
+        pointer = int(done(self._cuda, self._cuda.cudaMalloc(max(size, 1) + more)))
+        self._taken.append(pointer)
+        return -(-pointer // alignment) * alignment if more else pointer
+
+    def host(self, size: int) -> Any:
+        """Return memory on the host: an array of bytes, which lasts as long as this object."""
+        room = np.zeros(max(size, 1) + _ALIGNMENT, np.uint8)
+        self._kept.append(room)
+        start = -room.ctypes.data % _ALIGNMENT
+        return room[start : start + size]
+
+    def upload(self, raw: Any) -> int:
+        """Return a pointer to a copy on the GPU of an array of bytes."""
+        pointer = self.device(raw.nbytes)
+        to = self._cuda.cudaMemcpyKind.cudaMemcpyHostToDevice
+        done(self._cuda, self._cuda.cudaMemcpy(pointer, raw.ctypes.data, raw.nbytes, to))
+        return pointer
+
+    def download(self, pointer: int, size: int) -> Any:
+        """Return a copy on the host, an array of bytes."""
+        raw = np.empty(size, np.uint8)
+        to = self._cuda.cudaMemcpyKind.cudaMemcpyDeviceToHost
+        done(self._cuda, self._cuda.cudaMemcpy(raw.ctypes.data, pointer, size, to))
+        return raw

@@ -1,0 +1,85 @@
+"""CPUs and memory as control groups limit them, in both layouts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+import pytest
+
+from runner import machine
+
+TWO = "0::/pod/ours\n"
+ONE = "9:name=systemd:/\n4:memory:/pod/ours\n2:cpu,cpuacct:/pod/ours\n0::/\n"
+MANY = 64
+
+
+@pytest.fixture
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(machine, "_PROC", tmp_path / "proc")
+    monkeypatch.setattr(machine, "_CGROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(MANY)), raising=False)
+    return tmp_path
+
+
+def write(folder: Path, groups: str, **files: str) -> None:
+    """Write /proc/self/cgroup, and files of groups whose paths have __ for / and _DOT_ for a dot."""
+    (folder / "proc" / "self").mkdir(parents=True)
+    (folder / "proc" / "self" / "cgroup").write_text(groups)
+    for name, text in files.items():
+        path = folder / "cgroup" / name.replace("__", "/").replace("_DOT_", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "cpus"),
+    [
+        (TWO, {"pod__ours__cpu_DOT_max": "200000 100000\n"}, 2),
+        (TWO, {"pod__ours__cpu_DOT_max": "max 100000\n", "pod__cpu_DOT_max": "350000 100000\n"}, 4),
+        (TWO, {"pod__ours__cpu_DOT_max": "10000 100000\n"}, 1),
+        (TWO, {"pod__ours__cpu_DOT_max": "nonsense\n"}, MANY),
+        ("0::/\n", {"cpu_DOT_max": "250000 100000\n"}, 3),  # a container's own group is the root of what it sees
+        ("0::/../else\n", {"cpu_DOT_max": "250000 100000\n"}, 3),
+        (
+            ONE,
+            {"cpu,cpuacct__cpu_DOT_cfs_quota_us": "200000\n", "cpu,cpuacct__cpu_DOT_cfs_period_us": "100000\n"},
+            2,  # the host's path is not there
+        ),
+        (ONE, {"cpu__cpu_DOT_cfs_quota_us": "-1\n", "cpu__cpu_DOT_cfs_period_us": "100000\n"}, MANY),
+        ("", {}, MANY),
+    ],
+)
+def test_cpus(written: Path, groups: str, files: dict[str, str], cpus: int) -> None:
+    write(written, groups, **files)
+    assert machine.cpus() == cpus
+
+
+@pytest.mark.parametrize(
+    ("groups", "files", "mb"),
+    [
+        (TWO, {"pod__ours__memory_DOT_max": "max\n", "pod__memory_DOT_max": f"{64 << 20}\n"}, 64),
+        (ONE, {"memory__pod__ours__memory_DOT_limit_in_bytes": f"{64 << 20}\n"}, 64),
+        (ONE, {"memory__pod__ours__memory_DOT_limit_in_bytes": "9223372036854771712\n"}, None),
+        ("", {}, None),
+    ],
+)
+def test_memory(written: Path, groups: str, files: dict[str, str], mb: int | None) -> None:
+    write(written, groups, **files)
+    assert machine.memory_mb() == (mb or psutil.virtual_memory().total / 2**20)
+    assert machine.share_mb() == int(machine.memory_mb() * machine.SHARE)
+
+
+def test_kills_for_want_of_memory(written: Path) -> None:
+    assert machine.oom_kills() == 0
+    events = "low 0\nhigh 0\nmax 3\noom 2\noom_kill 2\noom_group_kill 0\n"
+    write(written, TWO, pod__ours__memory_DOT_events=events, pod__memory_DOT_events=events.replace("2", "9"))
+    (written / "proc" / "vmstat").write_text("nr_free_pages 1\noom_kill 7\n")
+    assert machine.oom_kills() == 2
+    (written / "proc" / "self" / "cgroup").write_text("0::/\n")  # the root of all has no count of its own
+    assert machine.oom_kills() == 7
+    (written / "proc" / "self" / "cgroup").write_text(ONE)
+    control = written / "cgroup" / "memory" / "pod" / "ours" / "memory.oom_control"
+    control.parent.mkdir(parents=True)
+    control.write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 5\n")
+    assert machine.oom_kills() == 5

@@ -1,0 +1,91 @@
+"""Thousands of elements: what a search remembers of each question is small, and nothing grows with its square."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+from itertools import combinations
+
+from strategies import beyond
+from strategies.minimal import minimal
+from strategies.outcome import Answer
+from strategies.search import Search
+from strategies.space import Space
+from strategies.trial import Trial
+
+
+def chain(count: int) -> Space:
+    return Space(tuple(range(count)), tuple((i - 1,) if i else () for i in range(count)))
+
+
+def test_memory_does_not_grow_with_elements_times_questions() -> None:
+    space = chain(3000)
+    needed = frozenset(range(0, 3000, 60))
+    search = Search(space, minimal(space))
+    tracemalloc.start()
+    try:
+        for asked in range(1, 201):
+            (ask,) = search.ask()
+            assert ask.trial.key
+            search.tell(ask.trial, Answer.YES if needed <= ask.trial.elements else Answer.NO)
+            if asked == 100:
+                before = tracemalloc.get_traced_memory()[0]
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert grown < 100 * 8000  # bytes; a set of 3,000 elements takes 130,000
+
+
+def test_a_trial_that_was_written_down_is_the_same() -> None:
+    rng = random.Random(1)
+    for _ in range(200):
+        elements = frozenset(rng.sample(range(300), rng.randrange(60)))
+        trial, other = Trial(elements), Trial(elements)
+        before = (len(trial), list(trial), hash(trial))
+        assert Trial.parse(trial.ranges) == trial == other
+        assert (len(trial), list(trial), hash(trial)) == before
+        assert trial.elements == elements
+        assert trial in {other}
+        assert trial != Trial(elements ^ {7})
+
+
+def test_what_may_be_removed_is_looked_at_in_the_same_order_whatever_the_size() -> None:
+    """Linked pairs first, then the nearest; as if all pairs had been made and sorted."""
+    rng = random.Random(2)
+    for _ in range(50):
+        count = rng.randrange(3, 14)
+        parents = tuple(tuple(sorted(rng.sample(range(i), min(i, rng.randrange(3))))) for i in range(count))
+        space = Space(tuple(range(count)), parents)
+        elements = sorted(rng.sample(range(count), rng.randrange(3, count + 1)))
+        place = {element: at for at, element in enumerate(elements)}
+        linked = {(p, e) for e in elements for p in parents[e] if p in place}
+        expected = sorted(
+            combinations(elements, 2),
+            key=lambda pair: (pair not in linked, place[pair[1]] - place[pair[0]], -place[pair[1]]),
+        )
+        made = list(beyond._near_sets(space, elements))
+        assert made[: len(expected)] == [frozenset(pair) for pair in expected]
+
+
+def test_an_answer_of_thousands_of_elements_has_no_millions_of_pairs_in_memory() -> None:
+    space = chain(4000)
+    tracemalloc.start()
+    try:
+        removals = beyond._removals(space, space.whole, beyond.AUTO)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(removals) == beyond.AUTO
+    assert peak < 20 << 20
+
+
+def test_monotone_answers() -> None:
+    rng = random.Random(3)
+    for _ in range(300):
+        line = [
+            (Trial(frozenset(rng.sample(range(6), rng.randrange(5)))), rng.choice([Answer.YES, Answer.NO]))
+            for _ in range(6)
+        ]
+        having = [trial.elements for trial, answer in line if answer is Answer.YES]
+        lacking = [trial.elements for trial, answer in line if answer is Answer.NO and trial]
+        assert beyond.monotone(line) is not any(inner < outer for inner in having for outer in lacking)

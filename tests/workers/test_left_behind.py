@@ -1,0 +1,148 @@
+"""What a check has started and left behind is killed when it ends, wherever that has gone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from runner.workers import Guardian, Pool
+from runner.workers import guardian as guardians
+from tests.workers.test_command import Runner, guardian, run
+from tests.workers.test_pool import gone
+
+__all__ = ["guardian", "run"]
+
+DAEMONS = """
+import os, sys
+count = int(sys.argv[1])
+for _ in range(count):
+    ready, told = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork():
+            os._exit(0)
+        os.write(told, b"%d\\n" % os.getpid())
+        os.execvp("sleep", ["sleep", "60"])
+    os.wait()
+    sys.stdout.write(os.read(ready, 20).decode())
+    os.close(ready), os.close(told)
+"""
+
+
+@pytest.mark.parametrize("count", [1, 50])
+def test_daemons_of_a_check_that_ended_well(run: Runner, count: int) -> None:
+    assert run.python(DAEMONS.replace("sys.argv[1]", str(count))).returncode == 0
+    pids = [int(line) for line in run.log.read_text().split()]
+    assert len(pids) == count and all(gone(pid) for pid in pids)
+
+
+def test_one_that_starts_others_again_and_again(run: Runner) -> None:
+    script = "setsid sh -c 'echo $$; for i in $(seq 500); do sleep 60 & sleep 0.01; done' & sleep 0.3"
+    assert run("sh", "-c", script).returncode == 0
+    assert gone(int(run.log.read_text()))
+    assert not guardians.bearing(guardians.MARK, lambda mark: mark.startswith(run.guardian.mark.encode()))
+
+
+def test_what_another_check_has_started_lives_on(run: Runner, guardian: Guardian) -> None:
+    other = subprocess.Popen(["sleep", "60"], env=guardian.marked(os.environ), start_new_session=True)
+    assert run("true").returncode == 0
+    assert run("sh", "-c", "setsid sleep 60 & sleep 1.2").returncode == 0  # long enough for a look at all processes
+    assert other.poll() is None
+    other.kill()
+    other.wait()
+
+
+def test_the_job_leaves_nothing_at_a_normal_end() -> None:
+    with Guardian() as guardian:
+        left = subprocess.Popen(["sleep", "60"], env=guardian.marked(os.environ), start_new_session=True)
+    assert left.wait(10) < 0
+
+
+def test_what_a_worker_has_started_ends_with_it(tmp_path: Path) -> None:
+    file = tmp_path / "checks.py"
+    file.write_text(
+        "import subprocess\ndef check(model, inputs, expected):\n"
+        "    return {'pid': subprocess.Popen(['sleep', '60'], start_new_session=True).pid}\n"
+    )
+    arguments = {"file": str(file), "function": "check", "model": "", "samples": [], "expected": []}
+    with Pool(tmp_path / "workers") as pool:
+        reply = pool.call("user_check", arguments)
+        assert reply.value
+        pid = reply.value["result"]["pid"]
+        assert not gone(pid, 0.1)  # the next call may need it
+    assert gone(pid)
+
+
+@pytest.mark.parametrize(
+    ("pid", "first", "last", "seen"),
+    [
+        (7, 7, 9, True),
+        (9, 7, 9, True),
+        (6, 7, 9, False),
+        (10, 7, 9, False),
+        (32000, 31000, 20, True),  # the numbers have gone round
+        (12, 31000, 20, True),
+        (21, 31000, 20, False),
+        (30999, 31000, 20, False),
+        (5, 7, 0, True),
+    ],
+)
+def test_numbers_go_round(pid: int, first: int, last: int, seen: bool) -> None:
+    assert guardians.given_after(pid, first, last) is seen
+
+
+def test_no_guardian_and_no_job_leave_no_worker(tmp_path: Path) -> None:
+    """A worker sees by itself that its job is gone, also behind a script that waits for it."""
+    file = tmp_path / "checks.py"
+    file.write_text(
+        "import os, time\ndef check(model, inputs, expected):\n"
+        "    with open(model + '.part', 'w') as told:\n        told.write(str(os.getpid()))\n"
+        "    os.rename(model + '.part', model)\n    time.sleep(600)\n"
+    )
+    job = subprocess.Popen([sys.executable, "-c", _JOB, str(tmp_path), str(file), str(behind(tmp_path))])
+    while not (tmp_path / "pid").exists():
+        assert job.poll() is None
+        time.sleep(0.02)
+    for child in psutil.Process(job.pid).children():
+        if "guardian.py" in " ".join(child.cmdline()):
+            child.kill()
+    job.kill()
+    job.wait()
+    assert gone(int((tmp_path / "pid").read_text()))
+
+
+_JOB = """
+import sys
+from pathlib import Path
+from runner.workers import Pool
+pool = Pool(Path(sys.argv[1]) / "workers")
+arguments = {"file": sys.argv[2], "function": "check", "model": sys.argv[1] + "/pid", "samples": []}
+pool.call("user_check", arguments, python=sys.argv[3])
+"""
+
+
+def behind(folder: Path) -> Path:
+    """Return a script that sets something up, starts Python and waits for it, as people write them."""
+    script = folder / "python.sh"
+    script.write_text(f'#!/bin/sh\nLD_LIBRARY_PATH=/opt/here\nexport LD_LIBRARY_PATH\n"{sys.executable}" "$@"\n')
+    script.chmod(0o755)
+    return script
+
+
+def test_an_interpreter_behind_a_script(tmp_path: Path, ask: Callable[..., Any]) -> None:
+    python = str(behind(tmp_path))
+    assert ask("passes", python=python).value == {"result": True}
+    assert ask("segv", python=python).death == "death MEMORY"
+    assert ask("kill_by", "8", python=python).death == "death FPE"
+    assert ask("leaves", "7", python=python).death == "exit 7"
+    reply = ask("hangs", str(tmp_path / "pids"), timeout=1.5, python=python)
+    assert reply.death == "timeout"
+    assert all(gone(int(pid)) for pid in (tmp_path / "pids").read_text().split())

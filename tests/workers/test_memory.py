@@ -1,0 +1,119 @@
+"""Memory: whom the kernel kills first, and what is a failure only where the user has said so."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner import machine
+from runner.workers.reply import OUT_OF_MEMORY
+from tests.workers.test_command import Runner, guardian, run
+
+__all__ = ["guardian", "run"]
+
+Ask = Callable[..., Any]
+EATS = "import time; data = b'x' * (400 << 20); time.sleep(600)"
+
+
+def test_workers_and_checks_go_before_the_job(run: Runner, ask: Ask) -> None:
+    own = int(Path("/proc/self/oom_score_adj").read_text())
+    wanted = own + (1000 - own) // 2
+    # a shell and its child, as soon as somebody has looked at them
+    wait = f"until grep -qx {wanted} /proc/$$/oom_score_adj; do sleep 0.01; done"
+    assert run("sh", "-c", f"sh -c '{wait}'; {wait}", timeout=30.0).returncode == 0
+    assert ask("oom_score").value["result"] == {"outcome": True, "score": wanted}
+
+
+def test_beyond_a_share_of_what_there_is_nothing_is_judged(
+    run: Runner, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "share_mb", lambda: 300)
+    end = run.python(EATS)
+    assert end.death == OUT_OF_MEMORY and end.returncode is None
+    assert ask("eats_in_a_child").death == OUT_OF_MEMORY
+    assert run.python(EATS, memory_mb=200).death == "memory"  # the user has said so
+
+
+def test_files_in_memory_and_pages_that_are_shared_do_not_count_against_a_share(
+    run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large model's weights are mapped, and a loader's processes share their parent's pages."""
+    monkeypatch.setattr(machine, "share_mb", lambda: 300)
+    weights = tmp_path / "weights"
+    with weights.open("wb") as file:
+        file.truncate(400 << 20)
+    mapped = (
+        "import mmap, sys, time\n"
+        f"with open({str(weights)!r}, 'rb') as file:\n"
+        "    data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)\n"
+        f"sum(data[at] for at in range(0, len(data), {mmap.PAGESIZE}))\n"
+        "time.sleep(0.3)\n"
+    )
+    assert run.python(mapped).returncode == 0
+    forked = "import os, time\ndata = b'x' * (150 << 20)\nfor _ in range(2): os.fork()\ntime.sleep(0.5)\n"
+    end = run.python(forked)
+    assert end.returncode == 0 and end.peak_rss_mb > 400
+
+
+def test_a_kill_for_want_of_memory_is_no_answer(ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kills = count()
+    monkeypatch.setattr(machine, "oom_kills", lambda: next(kills))
+    assert ask("killed", str(tmp_path / "calls"), fresh=True).death == OUT_OF_MEMORY
+    assert ask("killed", str(tmp_path / "calls")).death == OUT_OF_MEMORY
+
+
+@pytest.fixture
+def small() -> Iterator[Path]:
+    """A control group with little memory, where this process may make one."""
+    for root in (Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")):
+        folder = root / f"winnow-test-{os.getpid()}"
+        limit = folder / ("memory.limit_in_bytes" if root.name == "memory" else "memory.max")
+        try:
+            folder.mkdir()
+        except OSError:
+            continue
+        try:
+            limit.write_text(str(600 << 20))
+        except OSError:
+            folder.rmdir()
+            continue
+        yield folder
+        folder.rmdir()
+        return
+    pytest.skip("no control group with a limit of memory can be made here")
+
+
+_JOB = """
+import os, sys
+from pathlib import Path
+sys.path[:0] = [sys.argv[2]]
+(Path(sys.argv[1]) / "cgroup.procs").write_text(str(os.getpid()))
+from runner import machine
+machine.share_mb, share = (lambda: 1 << 20), machine.share_mb()  # so that the kernel comes first
+from runner.workers import Guardian, run_command
+before = machine.oom_kills()
+with Guardian() as guardian:
+    eats = "data = [bytearray(b'x' * (1 << 20)) for _ in range(1000)]"
+    end = run_command([sys.executable, "-c", eats], cwd=Path("/"), env=dict(os.environ), timeout=60, memory_mb=None,
+                      log=Path(sys.argv[3]), guardian=guardian)
+print(share, end.death, machine.oom_kills() > before)
+"""
+
+
+def test_the_kernel_takes_the_check_and_says_so(small: Path, tmp_path: Path) -> None:
+    root = str(Path(machine.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", _JOB, str(small), root, str(tmp_path / "log")],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["480", "death", "KILL", "True"]

@@ -1,0 +1,59 @@
+"""What was stopped with its job has not used up its time."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from runner.workers import ending
+from runner.workers.ending import Patience
+
+_JOB = """
+import os, sys
+from pathlib import Path
+from runner.workers import Guardian, run_command
+folder = Path(sys.argv[1])
+with Guardian() as guardian:
+    script = "touch started; for i in 1 2 3 4 5 6 7 8; do sleep 0.1; done"
+    end = run_command(["sh", "-c", script], cwd=folder, env=dict(os.environ), timeout=2.0, memory_mb=None,
+                      log=folder / "log", guardian=guardian)
+print(end.death, end.seconds < 2.0)
+"""
+
+
+def test_a_job_that_is_stopped_with_all_its_processes(tmp_path: Path) -> None:
+    job = subprocess.Popen([sys.executable, "-c", _JOB, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    while not (tmp_path / "started").exists():
+        assert job.poll() is None
+        time.sleep(0.01)
+    tree = [psutil.Process(job.pid), *psutil.Process(job.pid).children(recursive=True)]
+    for number in (signal.SIGSTOP, signal.SIGCONT):
+        for process in tree:
+            if process.is_running():
+                os.kill(process.pid, number)
+        if number == signal.SIGSTOP:
+            time.sleep(2.5)
+    told, _ = job.communicate(timeout=60)
+    assert told.split() == ["None", "True"]
+
+
+def test_the_end_moves_by_what_was_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(ending, "now", lambda: clock[0])
+    poller = select.poll()
+    patience = Patience(100.0, 10.0)
+    for passed, end in [(0.001, 110.0), (0.2, 110.0), (3600.0, 3710.0), (0.01, 3710.0)]:
+        patience.sleep(poller, clock[0] + 0.001, True)
+        clock[0] += passed
+        assert patience.look() == clock[0]
+        assert patience.end == pytest.approx(end, abs=0.01)
+    assert patience.spent() == pytest.approx(0.21, abs=0.01)
+    assert Patience(0.0, None).end == float("inf")
