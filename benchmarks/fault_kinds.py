@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.fault_scene import End, Scene
+from runner.room import RESERVE
 
 WORKER, GUARDIAN, CHECK = "workers/child.py", "guardian.py", "check.py"
 _AS_ROOT = os.geteuid() == 0
@@ -140,16 +141,36 @@ def _stopped(place: Path, draw: random.Random, share: float) -> tuple[Scene, lis
     return _sent(scene, lambda scene: scene.lines() >= 1 + int(share * 12), send)
 
 
+def _small(place: Path, draw: random.Random, share: float) -> tuple[Scene, list[End]]:
+    """A disk with so many kilobytes beyond what a run keeps free; there is room once the run has ended."""
+    return _on_disk(place, f"{RESERVE // 1024 - 40 + int(share * 60) * 4}k", lambda scene: scene.start())
+
+
 def _full(place: Path, draw: random.Random, share: float) -> tuple[Scene, list[End]]:
-    """A disk of so many kilobytes; there is room once the run has ended."""
+    """A disk that others fill while the run is at work, all but some kilobytes, until the run has ended."""
+
+    def fill(scene: Scene) -> subprocess.Popen[bytes]:
+        process = scene.start()
+        if scene.until(process, lambda: scene.lines() >= 1 + int(share * 12)):
+            free = os.statvfs(place / "disk")
+            with (place / "disk" / "others").open("wb") as file, suppress(OSError):
+                file.write(bytes(max(0, free.f_bfree * free.f_frsize - draw.randrange(64 << 10))))
+        return process
+
+    return _on_disk(place, f"{RESERVE * 3 // 2048}k", fill)
+
+
+def _on_disk(place: Path, size: str, begin: Callable[[Scene], subprocess.Popen[bytes]]) -> tuple[Scene, list[End]]:
+    """A run, and another that goes on once there is room, in a file system of their own."""
     disk = place / "disk"
     disk.mkdir(parents=True)
-    _mount("-t", "tmpfs", "-o", f"size={8 + int(share * 50) * 4}k", "none", str(disk))
+    _mount("-t", "tmpfs", "-o", f"size={size}", "none", str(disk))
     try:
         scene = Scene(place, folder=disk / "out", environment={"TMPDIR": str(disk)})
-        ends = [scene.end(scene.start())]
+        ends = [scene.end(begin(scene))]
         if ends[0].code:
-            _mount("-o", "remount,size=64m", str(disk))
+            (disk / "others").unlink(missing_ok=True)
+            _mount("-o", f"remount,size={RESERVE * 2 // 1024}k", str(disk))
             ends.append(scene.resume())
         shutil.copytree(disk / "out", place / "out", dirs_exist_ok=True)
         left = scene.left()
@@ -287,7 +308,8 @@ FAULTS: Sequence[Fault] = (
         light=True,
     ),
     Fault("SIGSTOP, SIGCONT", REAL, _stopped, light=True),
-    Fault("disk full", f"{REAL}, a small tmpfs", _full, full=20, light=_AS_ROOT, needs=_ROOT),
+    Fault("disk too small", f"{REAL}, a tmpfs of 20 sizes", _small, full=20, needs=_ROOT),
+    Fault("disk filled by others", f"{REAL}, a tmpfs", _full, full=20, light=_AS_ROOT, needs=_ROOT),
     Fault("files that cannot grow", f"{REAL}, RLIMIT_FSIZE", _limited, light=not _AS_ROOT),
     Fault("read-only folder", REAL, _read_only, usage=True, light=True),
     Fault("no /tmp", f"{REAL}, a mount namespace", _no_tmp, full=2, light=True, needs=_ROOT),
