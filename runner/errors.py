@@ -26,6 +26,10 @@ class CannotJudge(WinnowError):  # noqa: N818 - the name is the message
     status = "could_not_judge"
 
 
+class NotTried(CannotJudge):
+    """The machine did not let a check be made (no memory was left, a GPU that fails by itself): another day it may."""
+
+
 class NotApplicable(WinnowError):  # noqa: N818 - the name is the message
     """The question makes no sense here (exit 6)."""
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from runner.artifacts import Artifacts, failure_of
 from runner.candidate import Candidate, Invalid
 from runner.checkers.checker import Checker
+from runner.errors import NotTried
 from runner.journal import Journal
 from runner.room import Room
 from runner.schema.checker import SameFailure
@@ -181,11 +182,16 @@ class Judge:
         ``record=False``: the verdict is not about the trial. ``own=False``: its files are not ours to sort or to
         remove. ``given_up``: once set, the processes of checks are being killed, and what they say is worth nothing.
         Raises NoRoom where a disk is full, Tampered where the check has changed the files that it was given: then
-        nothing is recorded.
+        nothing is recorded. Of a check that the machine did not let be made only the reason is: it is no verdict.
         """
         self.room.confirm()
         seal = Seal.of(candidate)
-        raw = self.checker.check(candidate)
+        untried = ""
+        try:
+            raw = self.checker.check(candidate)
+        except NotTried as error:
+            untried = str(error)
+            raw = Verdict(Outcome.UNRESOLVED, reason=untried)
         if given_up and given_up.is_set():
             self.subject.discard(candidate)
             shutil.rmtree(candidate.folder, ignore_errors=True)
@@ -193,8 +199,11 @@ class Judge:
         seal.confirm()
         self.room.confirm()
         self.room.judge(raw)
-        if record:
-            raw = self.journal.put(candidate.trial, attempt, raw, candidate.phase, candidate.label, candidate.iteration)
+        told = candidate.phase, candidate.label, candidate.iteration
+        if untried:
+            self.journal.note(candidate.trial, attempt, untried, *told)
+        elif record:
+            raw = self.journal.put(candidate.trial, attempt, raw, *told)
         verdict = self._relative(raw)
         with self._lock:
             self.tally.seen.add((self.journal.path, candidate.trial.key, attempt))

@@ -33,7 +33,8 @@ class Checker(Protocol):
 
         Raises nothing for what a model or a user's check does. ``UsageError`` where the configuration cannot be
         followed (it would write over a user's file), ``CannotJudge`` where the check itself has changed since the run
-        began, ``KeyboardInterrupt`` where a person stops answering.
+        began, ``NotTried`` where the machine did not let it be made, ``KeyboardInterrupt`` where a person stops
+        answering.
         """
 
     def settle(self, verdict: Verdict) -> None:

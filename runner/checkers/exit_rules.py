@@ -9,7 +9,7 @@ from itertools import combinations
 
 from runner.checkers.normalise import last_line, normalise
 from runner.checkers.uncaught import uncaught
-from runner.errors import UsageError
+from runner.errors import NotTried, UsageError
 from runner.schema.checker import CommandChecker
 from runner.verdict import Raised, Signature
 from runner.workers.reply import OUT_OF_MEMORY, shortage
@@ -69,8 +69,7 @@ class Judgement:
 class ExitRules:
     """The rules, in this order.
 
-    1. cannot start, or exit 126 / 127 or an interpreter's or option parser's refusal that no list names, or out of
-    memory where the user gave no limit: UNRESOLVED;
+    1. cannot start, or exit 126 / 127 or an interpreter's or option parser's refusal that no list names: UNRESOLVED;
     2. time-out, memory: FAIL with that signature; 3. ``invalid_codes``: UNRESOLVED; 4. ``different_codes``: DIFFERENT;
     5. ``pass_codes``: PASS; 6. death by a signal that neither ``fail_codes`` nor a regular expression claims: FAIL with
     that signature; 7. ``fail_codes`` given: FAIL if the code is one of them and (if there are any) a regular
@@ -109,13 +108,16 @@ class ExitRules:
         self._regexes = [_compiled(regex) for regex in settings.fail_regex]
 
     def judge(self, ending: Ending, command: str) -> Judgement:
-        """Judge one run of ``command`` (its words, for messages)."""
+        """Judge one run of ``command`` (its words, for messages).
+
+        Raises NotTried where memory ran out, the user gave no limit, and no list names the code.
+        """
         code, output = ending.returncode, ending.output
         listed = code is not None and code in self._listed
         if why := self._never_ran(ending, listed=listed):
             return Judgement(Outcome.UNRESOLVED, None, f"the command could not run: {why}. Command: {command}")
         if ending.death == OUT_OF_MEMORY and not listed:
-            return Judgement(Outcome.UNRESOLVED, None, shortage())
+            raise NotTried(f"{command}: {shortage()}")
         died = uncaught(output)
         detail = normalise(died.said if died else output)
         if ending.death in {"timeout", "memory"}:

@@ -13,7 +13,7 @@ from runner.checkers.normalise import last_line, normalise
 from runner.checkers.threshold import VALUE, Threshold
 from runner.checkers.uncaught import BY_LINE, uncaught
 from runner.checkers.watched import Watched
-from runner.errors import UsageError
+from runner.errors import NotTried, UsageError
 from runner.schema.checker import PythonChecker
 from runner.verdict import MEASURE, Signature, Verdict
 from runner.workers.reply import OUT_OF_MEMORY, Reply, shortage
@@ -128,11 +128,13 @@ class PythonCheck:
     def _read(self, reply: Reply) -> tuple[Outcome, Signature | None, str, Mapping[str, Any]]:
         if reply.failure is not None:
             failure = reply.failure
+            if reply.unready and self._loaded:
+                raise NotTried(f"{self.describe()}: {failure.message}")
             if failure.stage == "setup" and not self._loaded:
                 raise UsageError(f"checker=python: {failure.message}")
             return Outcome.UNRESOLVED, None, f"{self.describe()} raised {failure.type}: {failure.message}", {}
         if reply.death == OUT_OF_MEMORY:
-            return Outcome.UNRESOLVED, None, shortage(), {}
+            raise NotTried(f"{self.describe()}: {shortage()}")
         if reply.death is not None or reply.value is None:
             kind = reply.death or "exit"
             return Outcome.FAIL, Signature("check", kind), f"{self.describe()} ended with {kind}", {}

@@ -187,6 +187,8 @@ class RuntimeCheck:
         why = reference.invalid or reference.message
         if not reference.invalid and reference.signature is None:
             return dataclasses.replace(failed, metrics={"reference": "ran", **failed.metrics})
+        if reference.invalid and self._reference.builds:
+            return Verdict(Outcome.UNRESOLVED, reason=f"the reference was not tried: {_line(why)}")
         if self._known is None and self._reference.builds:
             return Verdict(Outcome.PASS, reason=f"the reference cannot build it either: {_line(why)}")
         if self._known is None:

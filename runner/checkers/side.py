@@ -11,12 +11,15 @@ from typing import Any
 from runner.checkers.checker import Tools
 from runner.checkers.normalise import normalise
 from runner.checkers.template import digest
-from runner.errors import UsageError
+from runner.errors import NotTried, UsageError
 from runner.leasing import lease_of
 from runner.model.values import TensorFile
 from runner.schema.backend import BackendSettings, TensorRtBackend
 from runner.verdict import Signature
 from runner.workers.reply import OUT_OF_MEMORY, Reply, shortage
+
+#: the type of the failure of a GPU that fails before a model was touched (`runner.backends.trt.device`)
+NOT_READY = "GpuNotReady"
 
 
 @dataclass(frozen=True)
@@ -25,8 +28,7 @@ class Ran:
 
     ``outputs``: for each sample, its outputs by name (none if it failed). ``signature``: of the failure, None if it
     ran. ``message``: the failure in the backend's words. ``invalid``: why it could not even be tried (a value for an
-    input is missing), or was not judged (no memory was left).
-    ``skipped``: outputs of which no value can be had, and why. Of a build, which has no outputs:
+    input is missing). ``skipped``: outputs of which no value can be had, and why. Of a build, which has no outputs:
     ``shapes`` of the engine's outputs (-1: dynamic; None: not known), ``layers`` with the nodes that went into each,
     ``seconds`` for parsing and building, ``tactics`` where they were asked for.
     """
@@ -140,6 +142,8 @@ class Side:
     def _ran(self, reply: Reply) -> Ran:
         if reply.failure is not None:
             failure = reply.failure
+            if failure.type == NOT_READY:
+                raise NotTried(f"{self}: {failure.message}")
             # an error of the worker's own code says nothing about the model either
             if failure.type == "MissingFeed" or failure.stage in ("untried", "internal"):
                 return Ran(invalid=failure.message, peak_rss_mb=reply.peak_rss_mb, log=reply.log)
@@ -149,7 +153,7 @@ class Side:
             signature = Signature(stage, f"error {failure.type}", normalise(failure.message))
             return Ran((), signature, failure.message, peak_rss_mb=reply.peak_rss_mb, log=reply.log)
         if reply.death == OUT_OF_MEMORY:
-            return Ran(invalid=shortage(), peak_rss_mb=reply.peak_rss_mb, log=reply.log)
+            raise NotTried(f"{self}: {shortage()}")
         if reply.death is not None or reply.value is None:
             kind = reply.death or "exit"
             message = f"the process ended: {kind}"

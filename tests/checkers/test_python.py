@@ -6,7 +6,7 @@ import pytest
 from runner import machine
 from runner.checkers.checker import Tools
 from runner.checkers.python import PythonCheck
-from runner.errors import UsageError
+from runner.errors import NotTried, UsageError
 from runner.schema.checker import PythonChecker
 from runner.verdict import Raised
 from strategies.outcome import Outcome
@@ -105,8 +105,8 @@ def test_what_takes_the_machines_memory_is_not_judged(
 ) -> None:
     monkeypatch.setattr(machine, "share_mb", lambda: 300)
     eats = "import time; data = b'x' * (400 << 20); time.sleep(60)"
-    verdict = build(tools, eats).check(candidate(None, X))
-    assert verdict.outcome is Outcome.UNRESOLVED and "300 MiB" in verdict.reason
+    with pytest.raises(NotTried, match="300 MiB"):
+        build(tools, eats).check(candidate(None, X))
     assert build(tools, eats, memory_mb=300).check(candidate(None, X)).outcome is Outcome.FAIL
 
 

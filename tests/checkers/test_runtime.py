@@ -9,10 +9,20 @@ from onnx import TensorProto, helper
 from runner import machine
 from runner.checkers.checker import Checker, Tools
 from runner.checkers.registry import BUILDERS, build
-from runner.errors import UsageError
-from runner.schema.backend import BackendSettings, OnnxReferenceBackend, OnnxRuntimeBackend, Optimization
+from runner.checkers.runtime import RuntimeCheck
+from runner.checkers.side import NOT_READY, Ran
+from runner.errors import NotTried, UsageError
+from runner.schema.backend import (
+    BackendSettings,
+    OnnxReferenceBackend,
+    OnnxRuntimeBackend,
+    Optimization,
+    TensorRtBackend,
+    TensorRtReference,
+)
 from runner.schema.checker import (
     AutoChecker,
+    BuildsChecker,
     CheckerSettings,
     CompareChecker,
     FiniteChecker,
@@ -23,6 +33,8 @@ from runner.schema.checker import (
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
 from runner.schema.strategy import StrategySettings, SubjectKind
+from runner.verdict import Signature, Verdict
+from runner.workers.reply import OUT_OF_MEMORY, Failure, Reply
 from strategies.outcome import Outcome
 from tests.checkers.conftest import MakeCandidate
 from tests.checkers.models import model
@@ -375,7 +387,38 @@ def test_what_takes_the_machines_memory_is_not_judged(
     path = model(nodes, tmp_path / "big.onnx", weights={"size": np.array([200 << 20], np.int64)})
     feed = {"x": np.zeros(4, np.float32)}
     plain = OnnxRuntimeBackend(optimization=Optimization.none)
-    verdict = make(tools, RunsChecker(), target=plain).check(candidate(path, feed))
-    assert verdict.outcome is Outcome.UNRESOLVED and "400 MiB" in verdict.reason, verdict
+    with pytest.raises(NotTried, match="400 MiB"):
+        make(tools, RunsChecker(), target=plain).check(candidate(path, feed))
     verdict = make(tools, RunsChecker(memory_mb=400), target=plain).check(candidate(path, feed))
     assert verdict.outcome is Outcome.FAIL and verdict.signature and verdict.signature.kind == "memory"
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        (Reply(None, None, OUT_OF_MEMORY, 1.0, 1.0), NotTried),
+        (Reply(None, Failure("untried", NOT_READY, "the GPU cannot be used"), None, 1.0, 1.0), NotTried),
+        (Reply(None, Failure("untried", "Refused", "an address"), None, 1.0, 1.0), None),
+    ],
+)
+def test_a_reference_that_was_not_tried_is_no_witness(
+    tools: Tools, reply: Reply, error: type[Exception] | None
+) -> None:
+    """Neither for the target (it fails only here) nor against it (it fails everywhere)."""
+    builds = BuildsChecker()
+    check = make(tools, builds, TensorRtBackend(), TensorRtReference())
+    assert isinstance(check, RuntimeCheck)
+    failed = Verdict(Outcome.FAIL, Signature("build", "error ERROR"))
+
+    class Case:
+        may_run_reference = True
+
+        @property
+        def reference(self) -> Ran:
+            return check._reference._ran(reply)
+
+    if error:
+        with pytest.raises(error):
+            check._against_reference(Case(), failed)  # type: ignore[arg-type]
+    else:
+        assert check._against_reference(Case(), failed).outcome is Outcome.UNRESOLVED  # type: ignore[arg-type]

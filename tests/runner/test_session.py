@@ -13,7 +13,7 @@ import pytest
 from runner.artifacts import Artifacts
 from runner.candidate import Candidate
 from runner.doubt import Doubt
-from runner.errors import CannotJudge
+from runner.errors import CannotJudge, NotTried
 from runner.handover import HandOver
 from runner.inquiry import Budget, Means
 from runner.journal import Journal
@@ -109,6 +109,23 @@ def session(
 
 def needs(*culprits: int) -> Rule:
     return lambda candidate: FAIL if candidate.trial.elements.issuperset(culprits) else PASS
+
+
+def test_what_the_machine_did_not_let_be_checked_is_tried_anew_in_another_run(tmp_path):
+    """Memory runs out on one day; what is said then would be an answer for ever."""
+
+    def crowded(candidate):
+        if len(candidate.trial) == 5:
+            raise NotTried("it took more memory than one process may take here")
+        return needs(7)(candidate)
+
+    five = Trial.of(range(5, 10))
+    for rule, wanted in ((crowded, Outcome.UNRESOLVED), (needs(7), Outcome.FAIL), (crowded, Outcome.FAIL)):
+        judge = session(tmp_path, rule).judge
+        verdict = judge.verdict(five, "search", "five", "search")
+        assert verdict.outcome is wanted
+    lines = (tmp_path / "journal.jsonl").read_text().splitlines()
+    assert [("more memory" in line, '"fail"' in line) for line in lines[1:]] == [(True, False), (False, True)]
 
 
 @pytest.mark.parametrize("workers", [1, 4])
