@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from runner.checkers.template import Template
 from runner.journal import JOURNAL_NAME, Journal, context_digest
-from runner.records import read_context
+from runner.records import Records, read_context
 from runner.schema.root import Settings
 from runner.schema.strategy import SubjectKind
 from runner.subjects.subject import Subject
+from strategies.outcome import Outcome
 from strategies.trial import Trial
 
+_LOG = logging.getLogger(__name__)
 #: a part of a context: the digest of a file that a command names
 _NAMED = "check.file "
 
@@ -28,12 +32,13 @@ class Journals:
     def main(self, context: Mapping[str, str]) -> Journal:
         """Open the journal of the run. Raises UsageError where it, or one to reuse, is of another context.
 
-        A file that the command names and that was not there when the journal was begun is what the command writes.
+        A file that the command names and that was not there when the journal was begun is what the command writes; but
+        not a program, nor while nothing was answered: then it may be what was missing.
         """
         path = self.folder / JOURNAL_NAME
         if path.is_file() and path.stat().st_size:
-            begun = read_context(path)
-            context = {key: value for key, value in context.items() if key in begun or not key.startswith(_NAMED)}
+            written = self._written_since(path, context)
+            context = {key: value for key, value in context.items() if key not in written}
         return self._open(context, JOURNAL_NAME, needed=True)
 
     def stage(self, outer: Journal, name: str, subject: Subject) -> Journal:
@@ -50,6 +55,25 @@ class Journals:
         """Open the journal of the search for another failure, without the elements of the answers before."""
         context = {**main.context, "further": excluded.ranges}
         return self._open(context, f"journal-{context_digest(context)}.jsonl", needed=False)
+
+    def _written_since(self, path: Path, context: Mapping[str, str]) -> frozenset[str]:
+        """Return the parts of a context that stand for files which the command has written since."""
+        begun = read_context(path)
+        words = [key.removeprefix(_NAMED) for key in context if key.startswith(_NAMED) and key not in begun]
+        data = Template.data({word: self.at(word) for word in words})
+        if not data:
+            return frozenset()
+        records = Records(path, begun)
+        records.read()
+        if all(entry.verdict.outcome is Outcome.UNRESOLVED for entry in records.standing.values()):
+            return frozenset()
+        for word in sorted(data):
+            _LOG.warning(
+                "%s was not there when this run began: it is taken for what the check writes. If the check reads it, "
+                "start a new run",
+                word,
+            )
+        return frozenset(f"{_NAMED}{word}" for word in data)
 
     def _open(self, context: Mapping[str, str], name: str, *, needed: bool) -> Journal:
         shared = self._shared(context)

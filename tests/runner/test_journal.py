@@ -362,7 +362,7 @@ def test_what_the_command_creates_does_not_bar_going_on(tmp_path: Path) -> None:
     settings: Any = SimpleNamespace(
         strategy=SimpleNamespace(subject=None), journal=SimpleNamespace(share=False, reuse=[])
     )
-    journals = Journals(settings, tmp_path, Path)
+    journals = Journals(settings, tmp_path, tmp_path.joinpath)
     put(journals.main({**CONTEXT, "check.file check.py": "1"}), [1])
     later = {**CONTEXT, "check.file check.py": "1", "check.file out.log": "2"}
     again = journals.main(later)
@@ -370,3 +370,16 @@ def test_what_the_command_creates_does_not_bar_going_on(tmp_path: Path) -> None:
     assert again.context == {**CONTEXT, "check.file check.py": "1"}
     with pytest.raises(UsageError, match=r"check.file check.py changed"):
         journals.main({**later, "check.file check.py": "3"})
+    with pytest.raises(UsageError, match=r"check\.file more\.sh"):  # a program is not what a check writes
+        journals.main({**later, "check.file more.sh": "1"})
+
+
+def test_a_file_that_was_missing_bars_going_on(tmp_path: Path) -> None:
+    settings: Any = SimpleNamespace(
+        strategy=SimpleNamespace(subject=None), journal=SimpleNamespace(share=False, reuse=[])
+    )
+    journals = Journals(settings, tmp_path, tmp_path.joinpath)
+    missing = Verdict(Outcome.UNRESOLVED, reason="no limits.json")
+    journals.main(CONTEXT).put(Trial.of([1]), 0, missing, "pre-flight", "", 1)
+    with pytest.raises(UsageError, match=r"check\.file limits\.json"):
+        journals.main({**CONTEXT, "check.file limits.json": "1"})
