@@ -131,7 +131,7 @@ class Judge:
     def _verdict(
         self, trial: Trial, phase: str, label: str, purpose: str, attempt: int, given_up: threading.Event | None
     ) -> Verdict | None:
-        known = self.recall(trial, attempt, phase, label)
+        known = None if self._unsettled(trial, attempt, phase) else self.recall(trial, attempt, phase, label)
         if known:
             return known
         iteration, folder = self._next()
@@ -145,6 +145,19 @@ class Judge:
             self._tell(iteration, phase, label, trial, verdict)
             return verdict
         return self.check(made, purpose, attempt, given_up=given_up)
+
+    def _unsettled(self, trial: Trial, attempt: int, phase: str) -> bool:
+        """Whether another run could not judge the whole model, or the control; if so, its verdict is forgotten.
+
+        Nothing can be asked as long as these are not known, and what was missing then may be there now.
+        """
+        self.journal.refresh()
+        known = self.journal.get(trial, attempt)
+        ours = (self.journal.path, trial.key, attempt) in self.tally.seen
+        if phase not in TRUST_PHASES[:2] or ours or known is None or known.outcome is not Outcome.UNRESOLVED:
+            return False
+        self.journal.forget(trial, attempt)
+        return True
 
     def recall(self, trial: Trial, attempt: int, phase: str, label: str) -> Verdict | None:
         """Return a recorded verdict; None: there is none."""

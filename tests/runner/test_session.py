@@ -128,6 +128,17 @@ def test_what_the_machine_did_not_let_be_checked_is_tried_anew_in_another_run(tm
     assert [("more memory" in line, '"fail"' in line) for line in lines[1:]] == [(True, False), (False, True)]
 
 
+def test_what_could_not_judge_the_whole_model_is_asked_anew(tmp_path):
+    """Once a package is installed, or a program is found, going on has to help."""
+    missing = Verdict(Outcome.UNRESOLVED, reason="the command could not run: exit 127")
+    for _ in range(2):
+        judging = session(tmp_path, lambda candidate: missing)
+        with pytest.raises(CannotJudge, match="exit 127"):
+            judging.preflight()
+        assert judging.judge.tally.paid["trust"] == 1
+    assert session(tmp_path, needs(7)).preflight() is None
+
+
 @pytest.mark.parametrize("workers", [1, 4])
 def test_every_number_comes_from_a_recorded_verdict(tmp_path, workers):
     one = session(tmp_path, needs(7, 20), workers=workers)
