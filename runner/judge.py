@@ -186,14 +186,13 @@ class Judge:
         purpose: str,
         attempt: int = 0,
         *,
-        record: bool = True,
         own: bool = True,
         given_up: threading.Event | None = None,
     ) -> Verdict | None:
         """Have a candidate checked, whatever the journal knows; None if it was given up meanwhile.
 
-        ``record=False``: the verdict is not about the trial. ``own=False``: its files are not ours to sort or to
-        remove. ``given_up``: once set, the processes of checks are being killed, and what they say is worth nothing.
+        ``own=False``: its files are not ours to sort or to remove. ``given_up``: once set, the processes of checks are
+        being killed, and what they say is worth nothing.
         Raises NoRoom where a disk is full, Tampered where the check has changed the files that it was given: then
         nothing is recorded. Of a check that the machine did not let be made only the reason is: it is no verdict.
         """
@@ -215,7 +214,7 @@ class Judge:
         told = candidate.phase, candidate.label, candidate.iteration
         if untried:
             self.journal.note(candidate.trial, attempt, untried, *told)
-        elif record:
+        else:
             raw = self.journal.put(candidate.trial, attempt, raw, *told)
         verdict = self._relative(raw)
         with self._lock:

@@ -16,7 +16,7 @@ from onnx import ModelProto
 
 from runner.candidate import Candidate
 from runner.errors import CannotJudge
-from runner.model import scopes, storage
+from runner.model.external import locations
 from runner.model.ingest import STRUCTURE
 from runner.model.weights import WEIGHTS
 from runner.plainfile import read_plain
@@ -78,9 +78,7 @@ def _weights(model: Path) -> list[Path]:
     if _LOCATION not in content or len(content) > DIGESTED:
         return []
     try:
-        proto = ModelProto.FromString(content)
-        every = (*scopes.initializers(proto), *scopes.inline_tensors(proto))
-        named = {storage.reference(tensor)[0] for tensor in every if storage.is_external(tensor)}
+        named = locations(ModelProto.FromString(content))
     except (DecodeError, ValueError, RecursionError):
         return []  # a file that no runtime reads either
     return sorted(model.parent / name for name in named)

@@ -10,7 +10,7 @@ import onnx
 
 from runner.handover import MIN_GOOD, MIXED, REDUCED
 from runner.marker import own
-from runner.model import scopes, storage
+from runner.model.external import locations
 
 _NUMBERED = ("answers/*", "test_data_set_*")
 _FILES = ("repro.py", "rounded.onnx", "layers.json", "layers.svg", "curve.svg")
@@ -50,17 +50,9 @@ def drop(folder: Path, used: Collection[Path]) -> None:
 def _weights(path: Path) -> set[Path]:
     """The files beside a model that it refers to."""
     try:
-        model = onnx.load(str(path), load_external_data=False)
+        names = locations(onnx.load(str(path), load_external_data=False))
     except Exception:  # noqa: BLE001 - whatever lies there under this name
         return set()
-    names = {
-        entry.value
-        for graph in scopes.graphs_below(model.graph)
-        for tensor in graph.initializer
-        if storage.is_external(tensor)
-        for entry in tensor.external_data
-        if entry.key == "location"
-    }
     return {path.parent / name for name in names if Path(name).name == name and (path.parent / name).is_file()}
 
 

@@ -159,12 +159,10 @@ def weights_of(path: Path) -> Iterator[Path]:
         return
     import onnx  # noqa: PLC0415 - few models need it, and every start of the program would wait for it
 
-    from runner.model import scopes, storage  # noqa: PLC0415
+    from runner.model.external import locations  # noqa: PLC0415
 
     try:
-        model = onnx.load(str(path), load_external_data=False)
-        tensors = [*scopes.initializers(model), *scopes.inline_tensors(model)]
-        names = {storage.reference(tensor)[0] for tensor in tensors if storage.is_external(tensor)}
+        names = locations(onnx.load(str(path), load_external_data=False))
     except Exception:  # noqa: BLE001 - whatever lies there: the job says what is wrong with it
         return
     for name in sorted(names):

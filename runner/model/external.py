@@ -12,12 +12,18 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from onnx import TensorProto
+from onnx import ModelProto, TensorProto
 
-from runner.model import storage
+from runner.model import scopes, storage
 from runner.model.errors import ModelError
 
 _CHUNK = 4 << 20
+
+
+def locations(model: ModelProto) -> set[str]:
+    """Return the names of the files in which a model's weights lie. Raises ValueError for a reference that is none."""
+    every = (*scopes.initializers(model), *scopes.inline_tensors(model))
+    return {storage.reference(tensor)[0] for tensor in every if storage.is_external(tensor)}
 
 
 class ExternalFiles:

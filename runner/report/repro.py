@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from onnx import GraphProto, TensorProto
+from onnx import TensorProto
 
 from runner.checkers.rules import rules_of
+from runner.model.external import locations
 from runner.report.atomic import write_text
 from runner.report.facts import Facts, Runtime, threshold_of
 from runner.report.script import compose
@@ -60,7 +61,7 @@ def write_repro(folder: Path, summary: Summary, facts: Facts) -> Path:
     judge, sides = _judge(facts, stage, kind)
     flags = {judge, *_judging(judge, facts, summary.evidence), *_running(judge, sides, stage)}
     model = onnx.load(str(folder / facts.model), load_external_data=False)
-    weights = sorted(_external(model.graph))
+    weights = sorted(locations(model))
     values = [*model.graph.input, *model.graph.output]
     flags |= {"containers"} if any(value.type.WhichOneof("value") != "tensor_type" for value in values) else set()
     types = {value.name: value.type.tensor_type.elem_type for value in values}
@@ -230,11 +231,3 @@ def _command(facts: Facts, raised: str) -> dict[str, Any]:
 def _few(names: tuple[str, ...]) -> list[str]:
     more = len(names) - _MOST_NODES
     return [*names[:_MOST_NODES], *([f"and {more} more"] if more > 0 else [])]
-
-
-def _external(graph: GraphProto) -> set[str]:
-    """Return the names of the files in which a model's weights lie, if not in it."""
-    outside = [tensor for tensor in graph.initializer if tensor.data_location == TensorProto.EXTERNAL]
-    names = {entry.value for tensor in outside for entry in tensor.external_data if entry.key == "location"}
-    nested = [attribute.g for node in graph.node for attribute in node.attribute if attribute.HasField("g")]
-    return names.union(*map(_external, nested))
