@@ -88,7 +88,7 @@ class Room:
         try:
             found = os.statvfs(_there(place))
         except OSError:
-            return  # whoever writes there will hear why
+            return  # the next write there says why
         blocks = found.f_bfree if os.geteuid() == 0 else found.f_bavail
         free = blocks * found.f_frsize
         if found.f_blocks and free < least:  # some file systems do not say how large they are

@@ -69,7 +69,7 @@ class Judgement:
 class ExitRules:
     """The rules, in this order.
 
-    1. exit 126 / 127 or an interpreter's or option parser's refusal that no list names: UNRESOLVED;
+    1. cannot start, or exit 126 / 127 or an interpreter's or option parser's refusal that no list names: UNRESOLVED;
     2. time-out, memory: FAIL with that signature; 3. ``invalid_codes``: UNRESOLVED; 4. ``different_codes``: DIFFERENT;
     5. ``pass_codes``: PASS; 6. death by a signal that neither ``fail_codes`` nor a regular expression claims: FAIL with
     that signature; 7. ``fail_codes`` given: FAIL if the code is one of them and (if there are any) a regular
@@ -110,13 +110,10 @@ class ExitRules:
     def judge(self, ending: Ending, command: str) -> Judgement:
         """Judge one run of ``command`` (its words, for messages).
 
-        Raises NotTried where it could not be started, or where memory ran out, the user gave no limit, and no list
-        names the code.
+        Raises NotTried where memory ran out, the user gave no limit, and no list names the code.
         """
         code, output = ending.returncode, ending.output
         listed = code is not None and code in self._listed
-        if ending.cannot_start:
-            raise NotTried(f"the command could not run: {ending.cannot_start}. Command: {command}")
         if why := self._never_ran(ending, listed=listed):
             return Judgement(Outcome.UNRESOLVED, None, f"the command could not run: {why}. Command: {command}")
         if ending.death == OUT_OF_MEMORY and not listed:
@@ -157,6 +154,8 @@ class ExitRules:
         return f"exit {code}" if code else None
 
     def _never_ran(self, ending: Ending, *, listed: bool) -> str:
+        if ending.cannot_start:
+            return ending.cannot_start
         if missing := _NO_SCRIPT.search(ending.output):
             return f"exit {ending.returncode}; {missing[0].strip()}"
         if listed or ending.death:

@@ -77,6 +77,7 @@ def check_weights_name(name: str | None, foreign: Collection[str] = ()) -> None:
 
 def spare_inputs(settings: Settings, files: Iterable[str]) -> None:
     """What a run reads must not be what it writes or moves away; where it writes must be a place for files."""
+    _check_places(settings)
     named = list(_read(settings))
     read = {Path(path).resolve(): path for path in files}
     read |= {Path(path).resolve(): f"{key}={path}" for key, path in named}
@@ -97,7 +98,6 @@ def spare_inputs(settings: Settings, files: Iterable[str]) -> None:
             raise UsageError(
                 f"{key}={place}: this is a device or a pipe, which a model would take the place of. Give a file."
             )
-    _check_places(settings)
     # a log that the command names is what it leaves; a program is not
     written_by_check = {
         path.resolve() for word, path in _named(settings).items() if word in Template.data({word: path})
@@ -107,9 +107,16 @@ def spare_inputs(settings: Settings, files: Iterable[str]) -> None:
 
 def _check_places(settings: Settings) -> None:
     for key, place in ((key, place) for key, place in path_values(settings) if key in _PLACES):
-        nearest = next(parent for parent in Path(place).absolute().parents if parent.exists())
+        nearest = next(parent for parent in Path(place).absolute().parents if _is_there(parent))
         if not _writable(nearest):
             raise UsageError(f"{key}={place}: nothing can be written in {nearest}. Give a path in a folder of yours.")
+
+
+def _is_there(folder: Path) -> bool:
+    try:
+        return folder.exists()
+    except OSError:  # in a folder that nobody but its owner may look into
+        return True
 
 
 def _check_leftovers(settings: Settings, read: Mapping[Path, str]) -> None:

@@ -16,6 +16,7 @@ from runner.cli.app import CONF
 from runner.cli.compose import to_settings
 from runner.cli.given import check_given
 from runner.cli.paths import rooted
+from runner.cli.spared import spare_inputs
 from runner.errors import UsageError
 from runner.schema.checker import CommandChecker
 from runner.schema.register import register
@@ -169,6 +170,18 @@ def test_paths_that_nothing_can_have(here: Path, key: str, path: str) -> None:
     with pytest.raises(UsageError, match=f"{key}=") as caught:
         check_given(given)
     assert len(str(caught.value)) < 400
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else for a while")
+@pytest.mark.parametrize("key", ["result.path", "checker.place"])
+def test_a_place_in_a_folder_that_only_its_owner_sees(key: str) -> None:
+    given = settings("checker=command", "checker.command=x", f"{key}=/root/x/y")
+    os.seteuid(65534)
+    try:
+        with pytest.raises(UsageError, match=f"{key}=/root/x/y: nothing can be written in /root"):
+            spare_inputs(given, ())
+    finally:
+        os.seteuid(0)
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="a file system in which nobody can write")

@@ -129,11 +129,11 @@ def test_what_the_machine_did_not_let_be_checked_is_tried_anew_in_another_run(tm
 
 
 def test_what_could_not_judge_the_whole_model_is_asked_anew(tmp_path):
-    """Once a package is installed, or a program is found, going on has to help."""
-    missing = Verdict(Outcome.UNRESOLVED, reason="the command could not run: exit 127")
+    """Once what was missing is there, going on has to help."""
+    missing = Verdict(Outcome.UNRESOLVED, reason="FileNotFoundError: limits.json")
     for _ in range(2):
         judging = session(tmp_path, lambda candidate: missing)
-        with pytest.raises(CannotJudge, match="exit 127"):
+        with pytest.raises(CannotJudge, match=r"limits\.json"):
             judging.preflight()
         assert judging.judge.tally.paid["trust"] == 1
     assert session(tmp_path, needs(7)).preflight() is None
