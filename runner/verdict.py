@@ -24,6 +24,8 @@ MODEL, CHECK, FEEDS = "model", "check", "feeds"
 MISFIT = "the check does not fit the candidate"
 OWN_EXCEPTION = "the check ended in an exception of its own"
 """Why a check has not judged."""
+NO_IMPORT, NOT_RUN = "the check could not import what it needs", "the command could not run"
+"""Why a check has said nothing: what it needs was not there."""
 UNFIT = (MISFIT, OWN_EXCEPTION)
 
 
@@ -190,6 +192,11 @@ class Verdict:
     def said(self) -> str:
         """Outcome and reason in one line."""
         return f"{self.outcome.value}: {self.reason}" if self.reason else self.outcome.value
+
+    @property
+    def never_ran(self) -> bool:
+        """Whether what the check needs was not there: that is nothing about the candidate, and may be there later."""
+        return self.outcome is Outcome.UNRESOLVED and self.reason.startswith((NO_IMPORT, NOT_RUN))
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types; ``from_json`` reads them back."""

@@ -11,7 +11,7 @@ from runner.checkers.normalise import last_line, normalise
 from runner.checkers.uncaught import uncaught
 from runner.errors import NotTried, UsageError
 from runner.schema.checker import CommandChecker
-from runner.verdict import Raised, Signature
+from runner.verdict import NO_IMPORT, NOT_RUN, Raised, Signature
 from runner.workers.reply import OUT_OF_MEMORY, shortage
 from strategies.outcome import Outcome
 
@@ -115,7 +115,7 @@ class ExitRules:
         code, output = ending.returncode, ending.output
         listed = code is not None and code in self._listed
         if why := self._never_ran(ending, listed=listed):
-            return Judgement(Outcome.UNRESOLVED, None, f"the command could not run: {why}. Command: {command}")
+            return Judgement(Outcome.UNRESOLVED, None, f"{NOT_RUN}: {why}. Command: {command}")
         if ending.death == OUT_OF_MEMORY and not listed:
             raise NotTried(f"{command}: {shortage()}")
         died = uncaught(output)
@@ -133,7 +133,7 @@ class ExitRules:
             return self._fails(death, normalise(output), output)
         kind = self._kind(code, hit)
         if died and died.imports and died.last and not self._hit(died.rest) and code:
-            return Judgement(Outcome.UNRESOLVED, None, f"the check could not import what it needs: {died.said}")
+            return Judgement(Outcome.UNRESOLVED, None, f"{NO_IMPORT}: {died.said}")
         if kind is None:
             # a pipeline's last command may end well after the check itself did not
             if died and died.raised.feeds and (code or (died.raised.where and died.last)):

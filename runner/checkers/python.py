@@ -15,7 +15,7 @@ from runner.checkers.uncaught import BY_LINE, uncaught
 from runner.checkers.watched import Watched
 from runner.errors import NotTried, UsageError
 from runner.schema.checker import PythonChecker
-from runner.verdict import MEASURE, Signature, Verdict
+from runner.verdict import MEASURE, NO_IMPORT, Signature, Verdict
 from runner.workers.reply import OUT_OF_MEMORY, Reply, shortage
 from strategies.outcome import Outcome
 
@@ -147,7 +147,7 @@ class PythonCheck:
         if died is None:  # an exception that cannot be shown
             return Outcome.UNRESOLVED, None, f"{self.describe()} raised {last_line(trace)}"
         if died.imports:
-            return Outcome.UNRESOLVED, None, f"the check could not import what it needs: {died.said}"
+            return Outcome.UNRESOLVED, None, f"{NO_IMPORT}: {died.said}"
         return Outcome.FAIL, Signature("check", "raised", normalise(died.said), died.raised), died.said[:300]
 
     def _outcome(self, result: object) -> tuple[Outcome, Signature | None, str, Mapping[str, Any]]:
