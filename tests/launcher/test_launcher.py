@@ -36,7 +36,7 @@ def check(model, inputs, expected):
     if kind == "waits":
         (place / "waiting").touch()
         time.sleep(120)
-    if kind == "swaps":
+    if kind == "swaps" and len(graph.graph.node) < 12:  # not while that very file is judged
         (place / "swaps.onnx").write_bytes((place / "a.onnx").read_bytes())
     if {CULPRIT!r} not in [node.name for node in graph.graph.node]:
         return True
