@@ -7,7 +7,7 @@ job's process died, and what a job returns does not reach the caller from anothe
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -168,15 +168,21 @@ def _cells(row: Row, shared: tuple[str, ...]) -> tuple[str, ...]:
 def markdown(table: Sequence[Row]) -> str:
     """Return the table in Markdown; below it what all jobs share, and the messages of those that have no answer."""
     shared = _shared(table)
+    return "\n".join([*_lines(table, _escape), *_below(table, shared, code, text)]) + "\n"
+
+
+def _lines(table: Sequence[Row], cell: Callable[[str], str]) -> list[str]:
+    shared = _shared(table)
     lines = ["| " + " | ".join(_HEAD) + " |", "|" + "---|" * len(_HEAD)]
-    lines += ["| " + " | ".join(_escape(cell) for cell in _cells(row, shared)) + " |" for row in table]
-    return "\n".join([*lines, *_below(table, shared)]) + "\n"
+    return [*lines, *("| " + " | ".join(map(cell, _cells(row, shared))) + " |" for row in table)]
 
 
-def _below(table: Sequence[Row], shared: tuple[str, ...]) -> list[str]:
-    lines = ["", f"All jobs: {code(cut(' '.join(shared), _LONGEST_CELL))}"] if shared else []
+def _below(
+    table: Sequence[Row], shared: tuple[str, ...], words: Callable[[str], str], message: Callable[[str], str]
+) -> list[str]:
+    lines = ["", f"All jobs: {words(cut(' '.join(shared), _LONGEST_CELL))}"] if shared else []
     troubled = [
-        f"- job {row.job}: {text(cut(row.message, _LONGEST_MESSAGE))}"
+        f"- job {row.job}: {message(cut(row.message, _LONGEST_MESSAGE))}"
         for row in table
         if not row.ended_well and row.message
     ]
@@ -189,19 +195,25 @@ def _escape(cell: str) -> str:
     return cell if text(cell) == cell else code(cell)
 
 
+def _plain(value: str) -> str:
+    """Return a text as a person types it, on one line: what is shown on a screen is no Markdown."""
+    return " ".join(value.split())
+
+
 def _one_line(name: str) -> str:
     return name.replace("\n", "\\n")
 
 
 def show(table: Sequence[Row]) -> None:
-    """Print the table: in colour on a terminal, else in Markdown."""
+    """Print the table, in colour on a terminal. All words are as a person types them; sweep.md has them escaped."""
     console = rich.get_console()
-    if not console.is_terminal:
-        say(markdown(table))
-        return
     shared = _shared(table)
+    below = "\n".join(_below(table, shared, _plain, _plain))
+    if not console.is_terminal:
+        say("\n".join(_lines(table, lambda cell: _plain(cut(cell, _LONGEST_CELL)))) + f"\n{below}\n")
+        return
     shown = Table(*(Column(name, overflow="fold") for name in _HEAD))
     for row in table:
         shown.add_row(*(Text(cell) for cell in _cells(row, shared)))
     console.print(shown)
-    say("\n".join(_below(table, shared)))
+    say(below)

@@ -12,7 +12,7 @@ import pytest
 from runner.cli import logs
 from runner.cli.given import check_given
 from runner.cli.paths import PATH_KEYS, expand_home
-from runner.cli.table import Row, markdown, rows
+from runner.cli.table import Row, markdown, rows, show
 from runner.cli.userfile import read_user_file, with_defaults
 from runner.errors import UsageError
 from runner.schema.backend import OnnxRuntimeBackend
@@ -177,3 +177,12 @@ def test_a_result_of_an_earlier_sweep_is_none_of_this_one(tmp_path: Path) -> Non
 def test_a_message_of_several_lines_stays_one_item_of_the_list() -> None:
     table = markdown([Row("0", (), "could_not_judge", 3, message="it cannot judge.\ncheck: python check.py")])
     assert table.splitlines()[-1] == "- job 0: it cannot judge. check: python check.py"
+
+
+def test_what_a_person_may_type_again_is_shown_as_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("checker.command='python c.py {model}'", "inputs.shapes={x: [1]}")
+    table = [Row(str(number), words, "died", message="[Errno 2] resume=~/a_b_[1]") for number in range(2)]
+    show(table)
+    shown = capsys.readouterr().out
+    assert f"All jobs: {' '.join(words)}\n" in shown and "- job 1: [Errno 2] resume=~/a_b_[1]\n" in shown
+    assert "&#" not in shown and "&#123;model&#125;" in markdown(table)
