@@ -47,8 +47,8 @@ class Journal:
     """The verdicts of one context in one file.
 
     Of two records of the same trial and attempt the first in the file counts, for every process alike, until it is
-    voided by ``forget``. That a check could not run in an earlier run of the same ``writer`` is voided when the journal
-    is opened: a person mends that and goes on. Safe for threads and for processes.
+    voided by ``forget``. That a check could not run is voided when the journal is opened again (one that is ``shared``:
+    by the same ``writer``): a person mends that and goes on. Safe for threads and for processes.
 
     Raises UsageError where the file exists and is not a journal, or is one of another context, and OSError where it
     cannot be written.
@@ -71,8 +71,9 @@ class Journal:
             self._own.read()  # refuses another context's journal before anything in it is touched
             self._repair(descriptor)
         self._own.read()
-        for entry in [entry for entry in self.entries() if entry.writer == writer and entry.verdict.never_ran]:
-            self.forget(entry.trial, entry.attempt)
+        for entry in self.entries():
+            if entry.verdict.never_ran and (entry.writer == writer or not shared):
+                self.forget(entry.trial, entry.attempt)
 
     def get(self, trial: Trial, attempt: int = 0) -> Verdict | None:
         """Return the verdict of this trial and attempt, from this journal or a reused one, or None."""

@@ -40,7 +40,13 @@ ALLOWED = (
     "hydra.launcher",
     "hydra.sweeper.max_batch_size",
     "hydra.sweeper.params",
+    "hydra.verbose",
+    "hydra.job.config.override_dirname.exclude_keys",
+    "hydra.job.config.override_dirname.item_sep",
+    "hydra.job.config.override_dirname.kv_sep",
 )
+#: those of which a value may be a list, of plain texts
+_LISTS = frozenset({"hydra.verbose", "hydra.job.config.override_dirname.exclude_keys"})
 #: a parameter of a sweep, as the override that it will be, that sets something of Hydra's own
 _OF_HYDRA = re.compile(r"[+~]*(hydra([./@:=]|$)|[^=]*[@:]_?(hydra|global_)?([.=]|$)|[^=]*@[^=]*hydra)")
 
@@ -142,7 +148,8 @@ def _refused(value: Any, key: str, file: str) -> Iterator[str]:
     elif key == "hydra.sweeper.params":
         _check_parameters(value, file)
     elif key in ALLOWED:
-        if isinstance(value, (dict, list)):
+        texts = key in _LISTS and isinstance(value, list) and all(isinstance(one, str) for one in value)
+        if isinstance(value, (dict, list)) and not texts:
             yield key
     elif isinstance(value, dict) and any(allowed.startswith(f"{key}.") for allowed in ALLOWED):
         for name, inner in value.items():

@@ -53,11 +53,13 @@ def test_the_watcher_sees_code_that_runs(tmp_path: Path) -> None:
     [
         ("callbacks: {x: {_target_: a.b}}", "hydra.callbacks"),
         ("job_logging: {handlers: {x: {class: a.b}}}", "hydra.job_logging"),
-        ("job: {env_set: {LD_PRELOAD: x.so}}", "hydra.job"),
+        ("job: {env_set: {LD_PRELOAD: x.so}}", "hydra.job.env_set"),
         ("searchpath: ['pkg://a']", "hydra.searchpath"),
         ("launcher: {x: [{_target_: a.b}]}", r"hydra.launcher.x.0._target_"),
         ("sweeper: {params: {+hydra.callbacks.x: y}}", r"hydra.sweeper.params: \+hydra.callbacks.x"),
         ("run: {dir: [x]}", "hydra.run.dir"),
+        ("verbose: [{_target_: a.b}]", "hydra.verbose"),
+        ("job: {name: ../x}", "hydra.job.name"),
     ],
 )
 def test_the_line_names_the_file_the_key_and_what_is_allowed(tmp_path: Path, text: str, key: str) -> None:
@@ -73,6 +75,8 @@ def test_what_files_may_set_of_hydras(tmp_path: Path) -> None:
         "sweep": {"dir": "${oc.env:HOME}/x", "subdir": "${hydra.job.num}"},
         "launcher": {"n_jobs": "${oc.decode:'1'}"},
         "sweeper": {"params": {"model": "a.onnx,b.onnx"}, "max_batch_size": 1},
+        "verbose": ["some.module"],
+        "job": {"config": {"override_dirname": {"exclude_keys": ["model"], "kv_sep": ":", "item_sep": "+"}}},
     }
     content["sweep"] = {"dir": "out"}
     files: dict[str, str | bytes] = {"bug.yaml": yaml.safe_dump({"hydra": content})}

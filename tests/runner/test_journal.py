@@ -394,17 +394,18 @@ def test_a_file_that_was_missing_bars_going_on(tmp_path: Path) -> None:
 def test_that_a_check_could_not_run_is_no_verdict_for_the_next_run(tmp_path: Path, reason: str) -> None:
     path = tmp_path / "journal.jsonl"
     broken, unknown = Verdict(Outcome.UNRESOLVED, reason=reason), Verdict(Outcome.UNRESOLVED, reason="exit 3")
-    journal, neighbour = (Journal(path, CONTEXT, writer=name) for name in ("a", "b"))
+    journal, neighbour = (Journal(path, CONTEXT, writer=name, shared=True) for name in ("a", "b"))
     put(journal, [1], broken)
     put(journal, [2], unknown)
     put(neighbour, [3], broken)
     assert journal.get(Trial.of([1])) == broken, "in the run that was told so it stands"
-    again = Journal(path, CONTEXT, writer="a")
+    again = Journal(path, CONTEXT, writer="a", shared=True)
     assert again.get(Trial.of([1])) is None
     assert again.get(Trial.of([2])) == unknown
     assert again.get(Trial.of([3])) == broken, "another job's, which may be at work"
     put(again, [1], PASS)
-    assert Journal(path, CONTEXT, writer="a").get(Trial.of([1])) == PASS
+    assert Journal(path, CONTEXT, writer="a", shared=True).get(Trial.of([1])) == PASS
     other = Journal(tmp_path / "new" / "journal.jsonl", CONTEXT)
     assert other.reuse([path]) == 2
     assert other.get(Trial.of([3])) is None
+    assert Journal(path, CONTEXT, writer="moved").get(Trial.of([3])) is None, "a folder's own"
