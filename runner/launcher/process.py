@@ -31,6 +31,11 @@ _NOT_FOR_JOBS = ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "HYDRA_FULL
 Listener = Callable[[str, bool], None]
 
 
+def _without_name() -> IO[bytes]:
+    """Return a file for an order: in memory where that is possible, since not every container has another place."""
+    return os.fdopen(os.memfd_create("order"), "w+b") if sys.platform == "linux" else tempfile.TemporaryFile()
+
+
 class JobProcess:
     """A fresh interpreter in a session of its own, so that signals reach it through the launcher only and once.
 
@@ -48,7 +53,7 @@ class JobProcess:
         )
         environment.pop("HYDRA_FULL_ERROR", None)
         streams = subprocess.PIPE if listener is not None else None
-        with tempfile.TemporaryFile() as file:
+        with _without_name() as file:
             file.write(order.to_json().encode())
             file.seek(0)
             # a signal waits until the job can answer it: threads have masks of their own, and processes inherit them

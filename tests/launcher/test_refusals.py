@@ -147,3 +147,20 @@ def test_a_log_takes_any_text(tmp_path: Path) -> None:
     conf, log = ROOT / "conf" / "hydra" / "job_logging" / "winnow.yaml", tmp_path / "log"
     done = subprocess.run([sys.executable, "-c", script, conf, log], capture_output=True, text=True, check=True)
     assert "half of a pair: \\ud83d" in log.read_text() and not done.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="files in memory are Linux's")
+def test_jobs_need_no_place_for_temporary_files(tmp_path: Path) -> None:
+    nowhere = "import sys, tempfile; tempfile.tempdir = '/nowhere'; from runner.__main__ import main; main()"
+    argv = [sys.executable, "-c", nowhere, "-m", "model=a.onnx", "hydra.sweep.dir=out"]
+    done = subprocess.run(
+        argv,
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 7, done.stderr
+    assert "could not be started" not in done.stdout and "model=a.onnx: no such file" in done.stdout

@@ -385,8 +385,6 @@ def test_a_file_that_was_missing_bars_going_on(tmp_path: Path) -> None:
         journals.main({**CONTEXT, "check.file limits.json": "1"})
 
 
-
-
 @pytest.mark.parametrize(
     "reason",
     ["the check could not import what it needs: No module named 'torch'", "the command could not run: exit 127"],
