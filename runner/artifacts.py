@@ -11,7 +11,7 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,9 @@ class Artifacts:
             self._shelf = Shelf(self.folder, settings.disk_budget_mb)
         except OSError as error:
             raise UsageError(f"artifacts.folder={self.folder} cannot be made ({error}); name another folder") from error
+        listed = self.folder / INDEX_NAME
+        if settings.folder and listed.is_file() and listed.stat().st_size and not any(map(_is_ours, _rows(listed))):
+            raise UsageError(f"artifacts.folder={self.folder} has an {INDEX_NAME} that is no run's; name another")
         self._store = run_folder / "store"
         self._leftovers = Leftovers(settings.paths, self._shelf, run_folder, cwd)
         self._best = self._known_best()
@@ -177,7 +180,7 @@ class Artifacts:
                 continue
             known = best.get(class_)
             better = known is None or (elements < known.elements) == (outcome is not Outcome.PASS)
-            if inside(place, self.folder) and place.exists() and better:
+            if inside(place, self._shelf.of(outcome)) and place.exists() and better:
                 best[class_] = _Best(elements, place)
         return best
 
@@ -229,6 +232,10 @@ def _name(candidate: Candidate, verdict: Verdict) -> str:
     if verdict.returncode is not None:
         parts.append(f"rc{verdict.returncode}")
     return "_".join(part for part in parts if part)
+
+
+def _is_ours(row: Mapping[str, Any]) -> bool:
+    return "iteration" in row and "outcome" in row
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import threading
 from collections import Counter
@@ -30,6 +31,8 @@ Report = Callable[[int, str, str, Trial, Verdict, "int | None"], None]
 """Told of every check: iteration (0: known already), phase, label, trial, verdict, an estimate of what is to come."""
 TRUST_PHASES = ("pre-flight", "control", "doubt", "stability", "held out", "re-check")
 """Checks that are no part of a search."""
+# folders of iterations; a check, or whoever handed the folder over, may have put others beside them
+_NUMBER = re.compile("[0-9]{1,9}")
 
 
 @dataclass
@@ -286,5 +289,5 @@ class Judge:
 
     def _last_iteration(self) -> int:
         """The last number of an interrupted run in the same folder; its unfinished files are left alone."""
-        numbers = [int(path.name) for path in self.folder.glob("[0-9]*") if path.name.isdigit()]
+        numbers = [int(path.name) for path in self.folder.glob("[0-9]*") if _NUMBER.fullmatch(path.name)]
         return max([*numbers, *(entry.iteration for entry in self.journal.entries())], default=0)

@@ -19,7 +19,7 @@ _LOG = logging.getLogger(__name__)
 class Leftovers:
     """Files, folders or globs. They start at ``cwd``; ``{dir}`` is the iteration's own folder.
 
-    What holds ``run_folder`` or the shelf is never moved, nor what is neither file nor folder (a device), nor what was
+    What holds ``run_folder`` or the shelf is never moved, nor what is or holds a device, nor a pipe, nor what was
     there before the run and has not changed since: no check has left it.
     """
 
@@ -71,6 +71,10 @@ class Leftovers:
         if self._holds_run(source):
             _LOG.error("artifacts: %s holds the run itself and is not moved", source)
             return None
+        device = next((path for path in (real.rglob("*") if real.is_dir() else ()) if _is_device(path)), None)
+        if device is not None:  # where it cannot be renamed it would be copied, without end, and then removed
+            _LOG.error("artifacts: %s holds a device (%s) and is not moved", source, device)
+            return None
         if not self._shelf.afford(size_of(real), str(source)):
             return None
         place = reserve(folder, f"{name}__{safe(source.name, 120)}", folder_wanted=real.is_dir())
@@ -90,6 +94,10 @@ class Leftovers:
         else:
             source.unlink()
         return place
+
+
+def _is_device(path: Path) -> bool:
+    return not path.is_symlink() and (path.is_char_device() or path.is_block_device())
 
 
 def _stamp(path: Path) -> tuple[int, ...] | None:

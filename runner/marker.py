@@ -32,8 +32,9 @@ OF_A_RUN = (
 OF_A_SWEEP = ("multirun.yaml", "sweep.json", "sweep.md", "jobs.jsonl", "journal", ".submitit")
 #: what is written before a run has its folder, and after it has given it back
 _AROUND = frozenset({".hydra", "winnow.log", "result.json", "ended.json"})
-#: files that are written into, below the top
-_WITHIN = ("artifacts/index.jsonl", ".hydra/config.yaml", ".hydra/hydra.yaml", ".hydra/overrides.yaml")
+#: what is written into below the top, as patterns
+_IN_A_RUN = ("artifacts/index.jsonl", "artifacts/[bdgu]*", ".hydra/*.yaml", "workers/call-*", "caches/*")
+_IN_A_SWEEP = ("journal/*",)
 
 
 @dataclass(frozen=True)
@@ -85,9 +86,16 @@ def own(folder: Path) -> frozenset[str]:
     return marker.wrote.union(more).intersection(present(folder))
 
 
-def strange(folder: Path) -> list[str]:
-    """Return what is neither file nor folder where a run writes: a link leads elsewhere, a pipe would be waited for."""
-    places = ((name, folder / name) for name in (*named(folder, OF_A_RUN), *_WITHIN))
+def strange(folder: Path, *, sweep: bool = False) -> list[str]:
+    """Return what is neither file nor folder where a run (a sweep) writes: a link, or a pipe that would be waited for.
+
+    A folder that was handed over may hold them, and a link leads elsewhere.
+    """
+    tops = (folder / name for name in named(folder, OF_A_SWEEP if sweep else OF_A_RUN))
+    within = (path for pattern in (_IN_A_SWEEP if sweep else _IN_A_RUN) for path in folder.glob(pattern))
+    places = (*tops, *within)
     return [
-        name for name, path in places if path.is_symlink() or (path.exists() and not (path.is_file() or path.is_dir()))
+        path.relative_to(folder).as_posix()
+        for path in places
+        if path.is_symlink() or (path.exists() and not (path.is_file() or path.is_dir()))
     ]

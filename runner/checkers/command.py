@@ -23,7 +23,7 @@ from runner.checkers.uncaught import BY_LINE
 from runner.checkers.watched import Watched
 from runner.errors import UsageError
 from runner.model import values
-from runner.plainfile import read_plain
+from runner.plainfile import json_of, read_plain
 from runner.schema.checker import CommandChecker, ShowOutput
 from runner.verdict import CAUGHT, MEASURE, Verdict
 from runner.workers.command import CommandEnd, run_command
@@ -35,6 +35,8 @@ log = logging.getLogger(__name__)
 # lines of a command's output that are repeated in the log; the file has all of them
 _SHOWN_LINES = 100
 _SHOWN_LETTERS = 2000
+# what a file of information holds; one that holds anything else is the user's
+_TOLD = frozenset({"iteration", "phase", "label", "nodes"})
 
 
 class CommandCheck:
@@ -286,11 +288,8 @@ def _refuse_foreign(path: Path) -> None:
             return
     except OSError as error:
         raise unwritable("checker.iteration_info", path, error) from error
-    try:
-        ours = "iteration" in json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, TypeError):
-        ours = False
-    if not ours:
+    found = json_of(path)
+    if not (isinstance(found, dict) and found.keys() == _TOLD):
         raise UsageError(f"checker.iteration_info: {path} exists and holds something else; choose another path")
 
 

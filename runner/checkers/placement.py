@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import stat
 import threading
 import weakref
 from collections.abc import Iterator
@@ -28,9 +29,10 @@ class Placement:
     """Puts candidates, one at a time, at ``path``; it never touches a file that it did not put there.
 
     A note in ``run_folder`` remembers what was placed, so that a run which was killed knows its own file when it goes
-    on. All files of weights that a candidate refers to (a large one, or the user's own model) are copied beside it
-    under the names by which it refers to them, once: a copy is used again as long as neither it nor what it is a copy
-    of has changed. Raises UsageError if a file of the user's is in the way.
+    on: by its inode, for the note may be anybody's, and so may be what lies there by now. All files of weights that a
+    candidate refers to (a large one, or the user's own model) are copied beside it under the names by which it refers
+    to them, once: a copy is used again as long as neither it nor what it is a copy of has changed. Raises UsageError if
+    a file of the user's is in the way.
     """
 
     def __init__(self, path: Path, run_folder: Path, *, keep: bool) -> None:
@@ -38,6 +40,7 @@ class Placement:
         self._keep = keep
         self._note = run_folder / "placed.json"
         self._lock = threading.Lock()
+        # the files that are ours, with their inodes
         self._ours = self._read_note()
         # of each file of weights that this process has placed, what it was copied from and what it was then
         self._copied: dict[Path, tuple[object, object]] = {}
@@ -90,12 +93,21 @@ class Placement:
     def _copy(self, source: Path, target: Path) -> None:
         self._refuse_foreign(target)
         if target not in self._ours:
-            # noted before it is there: a run that is killed in between must know the file
-            self._ours.add(target)
-            self._note.parent.mkdir(parents=True, exist_ok=True)
-            self._note.write_text(json.dumps(sorted(map(str, self._ours))), encoding="utf-8")
+            # noted before it is there: a run that is killed in between must know the file, which is empty then
+            self._remember(target, None)
         target.unlink(missing_ok=True)
+        with target.open("xb") as file:
+            inode = os.fstat(file.fileno()).st_ino
+        if self._ours.get(target) != inode:
+            self._remember(target, inode)
         shutil.copyfile(source, target)
+
+    def _remember(self, target: Path, inode: int | None) -> None:
+        self._ours[target] = inode
+        self._note.parent.mkdir(parents=True, exist_ok=True)
+        partial = self._note.with_name(f"{self._note.name}.partial")
+        partial.write_text(json.dumps({str(path): inode for path, inode in self._ours.items()}), encoding="utf-8")
+        partial.replace(self._note)
 
     def _refuse_foreign(self, path: Path) -> None:
         if os.path.lexists(path) and path not in self._ours:
@@ -104,9 +116,19 @@ class Placement:
                 "Remove it, or choose another path with checker.place=PATH"
             )
 
-    def _read_note(self) -> set[Path]:
+    def _read_note(self) -> dict[Path, int | None]:
         noted = json_of(self._note)
-        return {Path(path) for path in noted if isinstance(path, str)} if isinstance(noted, list) else set()
+        found = noted.items() if isinstance(noted, dict) else ()
+        return {Path(path): inode for path, inode in found if _is(Path(path), inode)}
+
+
+def _is(path: Path, inode: object) -> bool:
+    """Return whether the file of this number lies there, or an empty one; also where there is none."""
+    try:
+        found = path.lstat()
+    except (OSError, ValueError):
+        return True
+    return stat.S_ISREG(found.st_mode) and (found.st_ino == inode or not found.st_size)
 
 
 def unwritable(key: str, path: Path, error: OSError) -> Exception:

@@ -30,14 +30,26 @@ def claim(folder: Path, *, key: str) -> None:
 
     Raises FolderTakenError if it holds files that are no run's and that a run would write over.
     """
-    if "${" in str(folder):  # Hydra would take it for an interpolation
-        raise FolderTakenError(
-            f"{folder}: there must be no ${{ in the name of a run's folder. Give another: {key}=FOLDER"
-        )
+    _refuse_name(folder, key, "run")
     _refuse_foreign(folder, key, frozenset())
     if marker.read(folder) is None:
         folder.mkdir(parents=True, exist_ok=True)
         marker.write(folder, Marker(running=False))
+
+
+def _refuse_name(folder: Path, key: str, whose: str) -> None:
+    name = str(folder.absolute())
+    if "${" in str(folder):  # Hydra would take it for an interpolation
+        raise FolderTakenError(
+            f"{folder}: there must be no ${{ in the name of a {whose}'s folder. Give another: {key}=FOLDER"
+        )
+    try:
+        name.encode()
+    except UnicodeEncodeError:  # runtimes take no other names, and would fail for every model
+        raise FolderTakenError(
+            f"{name!a}: the name of a {whose}'s folder must be UTF-8, and Python must read it so (not with LC_ALL=C "
+            f"and PYTHONUTF8=0). Give another: {key}=FOLDER"
+        ) from None
 
 
 @contextmanager
@@ -85,23 +97,27 @@ def _refuse_foreign(folder: Path, key: str, hydras: frozenset[str]) -> None:
             f"{', '.join(found[:_SHOWN])}{' ...' if len(found) > _SHOWN else ''}. "
             f"Give it a folder of its own: {key}=FOLDER"
         )
-    strange = marker.strange(folder)
+    _refuse_strange(folder, key)
+
+
+def _refuse_strange(folder: Path, key: str, *, sweep: bool = False) -> None:
+    strange = [folder / name for name in marker.strange(folder, sweep=sweep)]
+    if key == KEYS[True] and not sweep and folder.is_symlink():  # a sweep makes the folders of its jobs itself
+        strange.append(folder)
     if strange:
         raise FolderTakenError(
-            f"{folder / strange[0]} is a link or a pipe, and a run writes and removes in its own folder only. "
-            f"Remove it, or give the run another folder: {key}=FOLDER"
+            f"{strange[0]} is a link or a pipe, and a run writes and removes in its own folder only. Remove "
+            f"it, or give the run another folder: {key}=FOLDER"
         )
 
 
 def claim_sweep(folder: Path) -> None:
     """Make ``folder`` a sweep's. Raises FolderTakenError if it holds files that a sweep would write over."""
     key = KEYS[True]
-    if "${" in str(folder):
-        raise FolderTakenError(
-            f"{folder}: there must be no ${{ in the name of a sweep's folder. Give another: {key}=FOLDER"
-        )
+    _refuse_name(folder, key, "sweep")
     found = marker.named(folder, marker.OF_A_SWEEP)
     if marker.read(folder) is not None:
+        _refuse_strange(folder, key, sweep=True)
         return
     if found:
         raise FolderTakenError(

@@ -77,6 +77,8 @@ def _file(key: str, name: str, pattern: str) -> None:
         return
     if path.is_dir():
         raise UsageError(f"{key}={name}: this is a folder. Give a file.{_beside(path, '', pattern)}")
+    if path.exists():
+        raise UsageError(f"{key}={name}: this is a device or a pipe. Give a file.")
     raise UsageError(f"{key}={name}: no such file (looked in {Path.cwd()}).{_beside(path.parent, path.name, pattern)}")
 
 

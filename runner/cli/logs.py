@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -156,6 +157,8 @@ def _second_file(name: str, chosen: Levels) -> logging.Handler:
     path = Path(name).expanduser()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_fifo():  # it would be waited for; where somebody reads it, this one is opened at once
+            os.close(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
         handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise UsageError(

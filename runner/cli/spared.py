@@ -26,6 +26,10 @@ _NOT_READ = _WRITTEN | {
     *("checker.place", "checker.iteration_info", "artifacts.folder", "artifacts.paths", "workers.leases"),
     *("cwd", "resume", "journal.reuse", "target.timing_cache", "reference.timing_cache"),
 }
+#: what libraries open by the path that the user gave
+_OF_RUNTIMES = frozenset({"model"}) | {
+    f"{side}.{name}" for side in ("target", "reference") for name in ("model", "custom_ops", "plugins")
+}
 #: what a file system takes, in bytes, and what a message shows of it
 _LONGEST_PATH, _LONGEST_NAME, _LONGEST_SHOWN = 4095, 255, 200
 
@@ -49,11 +53,24 @@ def _possible(key: str, path: str) -> None:
         raise UsageError(
             f"{key}={shown}: a path has at most {_LONGEST_PATH} bytes and a name in it {_LONGEST_NAME}. Name another."
         )
+    if key in _OF_RUNTIMES and not _utf8(path):
+        raise UsageError(
+            f"{key}={path!a}: runtimes take only paths in UTF-8, and Python must read them so (not with LC_ALL=C and "
+            "PYTHONUTF8=0). Copy it elsewhere, or name another."
+        )
     if path.startswith("~") and not Path(path).exists():
         try:
             Path(path).expanduser()
         except RuntimeError:
             raise UsageError(f"{key}={shown}: there is no such user, nor such a file. Write the whole path.") from None
+
+
+def _utf8(path: str) -> bool:
+    try:
+        os.path.abspath(path).encode()  # noqa: PTH100 - a path that is none is refused elsewhere
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def check_weights_name(name: str | None, foreign: Collection[str] = ()) -> None:

@@ -33,6 +33,8 @@ from runner.schema.root import Settings
 
 _log = logging.getLogger("winnow")
 _MOST_NAMES = 20
+# limits of a process or a machine that are reached: files, processes, memory
+_SPENT = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
 
 
 @dataclass(frozen=True)
@@ -127,6 +129,10 @@ def _failed(error: BaseException, config: DictConfig, folder: Path) -> Summary:
     if isinstance(error, OSError) and error.errno in FULL:
         full = Room(folder).none(f"{error.strerror}: {error.filename or folder}")
         return Summary(status=full.status, exit_code=full.exit_code, strategy=strategy, message=str(full))
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _SPENT):
+        told = f"{getattr(error, 'strerror', None) or 'out of memory'}: this process is allowed no more"
+        told += f" (ulimit -a shows what it is). Raise the limit, then go on: resume={folder}"
+        return Summary(status="internal_error", exit_code=1, strategy=strategy, message=told)
     if isinstance(error, OSError) and error.errno in {errno.EACCES, errno.EPERM, errno.EROFS} and error.filename:
         told = f"{error.strerror}: {error.filename}. Let it be written, or name another, then go on: resume={folder}"
         return Summary(status="internal_error", exit_code=1, strategy=strategy, message=told)

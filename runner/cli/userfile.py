@@ -92,7 +92,8 @@ def with_defaults(content: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
             defaults.append({f"override {group}": NAME})
             options[group] = {"defaults": [value.get("name"), "_self_"], **value}
             del body[group]
-    hydra = dict(body.get("hydra") or {})
+    given = body.get("hydra")
+    hydra = dict(given) if isinstance(given, Mapping) else {}
     for group in ("launcher", "sweeper"):
         if isinstance(hydra.get(group), str):
             defaults.append({f"override hydra/{group}": hydra.pop(group)})

@@ -3,6 +3,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import os
 import sys
 from pathlib import Path
 
@@ -234,6 +235,41 @@ def test_a_users_file_is_never_overwritten(tools: Tools, candidate: MakeCandidat
     with pytest.raises(UsageError, match=r"late\.onnx exists"):
         late.check(candidate(relu))
     assert mine.read_text() == (tools.cwd / "late.onnx").read_text() == "precious"
+
+
+@pytest.mark.parametrize("note", ["[{path}]", "{{{path}: null}}", "{{{path}: 7}}", '{{"/x": [], {path}: {{}}}}'])
+def test_a_note_from_elsewhere_makes_no_file_of_a_users_a_runs(tools: Tools, note: str) -> None:
+    mine = tools.cwd / "mine.onnx"
+    mine.write_text("precious")
+    tools.run_folder.mkdir(exist_ok=True)
+    (tools.run_folder / "placed.json").write_text(note.format(path=json.dumps(str(mine))))
+    with pytest.raises(UsageError, match=r"mine\.onnx exists"):
+        build(tools, "-c", "pass", place="mine.onnx")
+    assert mine.read_text() == "precious"
+
+
+def test_a_killed_run_knows_what_it_placed_but_not_what_lies_there_by_now(
+    tools: Tools, candidate: MakeCandidate, relu: Path
+) -> None:
+    build(tools, "-c", "pass", place="fixed.onnx", keep_placed=True).check(candidate(relu))
+    again = build(tools, "-c", "pass", place="fixed.onnx", keep_placed=True)
+    again.check(candidate(relu))
+    (tools.cwd / "new").write_text("precious")
+    (tools.cwd / "new").replace(tools.cwd / "fixed.onnx")
+    with pytest.raises(UsageError, match=r"fixed\.onnx exists"):
+        build(tools, "-c", "pass", place="fixed.onnx")
+
+
+@pytest.mark.parametrize("text", ['{"iteration": 5, "weights": "precious"}', '["iteration"]', '"iteration"', None])
+def test_information_takes_the_place_of_no_other_file(tools: Tools, text: str | None) -> None:
+    mine = tools.cwd / "state.json"
+    if text is None:
+        os.mkfifo(mine)
+    else:
+        mine.write_text(text)
+    with pytest.raises(UsageError, match="holds something else"):
+        build(tools, "-c", "pass", iteration_info="state.json")
+    assert text is None or mine.read_text() == text
 
 
 @pytest.mark.parametrize("key", ["place", "iteration_info"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import stat
 from pathlib import Path
 
 import onnx
@@ -13,6 +14,7 @@ from onnx import TensorProto, helper
 
 from runner.artifacts import Artifacts
 from runner.candidate import Candidate
+from runner.errors import UsageError
 from runner.schema.run import ArtifactSettings, Keep
 from runner.verdict import Signature, Verdict
 from strategies.outcome import Outcome
@@ -217,6 +219,19 @@ def test_the_run_itself_is_never_moved(run: Run, caplog: pytest.LogCaptureFixtur
     assert run.folder.is_dir()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes devices")
+def test_no_device_is_moved_away(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    artifacts = run.artifacts(keep=Keep.none, paths=["null", "devices"])
+    (run.cwd / "devices" / "deep").mkdir(parents=True)
+    for place in (run.cwd / "null", run.cwd / "devices" / "deep" / "null"):
+        os.mknod(place, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    run.sort(artifacts, Outcome.PASS, 1)
+    assert run.kept() == []
+    assert (run.cwd / "null").is_char_device()
+    assert (run.cwd / "devices" / "deep" / "null").is_char_device()
+    assert "devices holds a device" in caplog.text
+
+
 def test_a_link_is_moved_as_what_it_points_to(run: Run) -> None:
     artifacts = run.artifacts(keep=Keep.none, paths=["link.txt", "broken"])
     (run.cwd / "real.txt").write_text("text")
@@ -249,6 +264,17 @@ def test_a_folder_of_the_users_choice(run: Run) -> None:
     artifacts = run.artifacts(keep=Keep.all, folder="mine/sorted")
     run.sort(artifacts, Outcome.PASS, 1)
     assert len(list((run.cwd / "mine" / "sorted" / "good").iterdir())) == 1
+
+
+def test_an_index_of_a_users_is_not_added_to(run: Run) -> None:
+    mine = run.cwd / "data" / "index.jsonl"
+    mine.parent.mkdir()
+    mine.write_text('{"file": "a.png"}\n')
+    with pytest.raises(UsageError, match=r"index\.jsonl that is no run's"):
+        run.artifacts(folder="data")
+    assert mine.read_text() == '{"file": "a.png"}\n'
+    for _ in range(2):
+        run.sort(run.artifacts(folder="mine"), Outcome.PASS, 1)
 
 
 def test_trouble_with_the_disk_does_not_end_a_run(run: Run, caplog: pytest.LogCaptureFixture) -> None:
@@ -307,7 +333,7 @@ def test_the_name_of_the_users_folder_is_no_pattern(tmp_path: Path) -> None:
     assert len(list((run.folder / "artifacts" / "bad").glob("*one.log"))) == 1
 
 
-@pytest.mark.parametrize("listed", ["/{outside}", "../../{name}", "good/../../../{name}", "good/x.onnx.txt"])
+@pytest.mark.parametrize("listed", ["/{outside}", "../../{name}", "good/../../../{name}", "good/x.onnx.txt", "notes"])
 @pytest.mark.parametrize("broken", ["", "[" * 9999])
 def test_an_index_from_elsewhere_removes_nothing_of_a_users(run: Run, tmp_path: Path, listed: str, broken: str) -> None:
     """The index and the pointers in a run folder may name any path; what is better than they say replaces only ours."""
@@ -315,6 +341,7 @@ def test_an_index_from_elsewhere_removes_nothing_of_a_users(run: Run, tmp_path: 
     mine.mkdir()
     (mine / "kept.net.onnx").touch()
     folder = run.folder / "artifacts"
+    (folder / "notes").mkdir(parents=True)
     (folder / "good").mkdir(parents=True)
     (folder / "good" / "x.onnx.txt").write_text(f"model: {mine / 'kept.net.onnx'}\n")
     model = listed.format(outside=str(mine).lstrip("/"), name=mine.name)
@@ -322,3 +349,4 @@ def test_an_index_from_elsewhere_removes_nothing_of_a_users(run: Run, tmp_path: 
     (folder / "index.jsonl").write_text("\n".join([*map(json.dumps, rows), broken]) + "\n")
     run.sort(run.artifacts(keep=Keep.best), Outcome.PASS, 5)
     assert (mine / "kept.net.onnx").exists()
+    assert (folder / "notes").is_dir()

@@ -70,6 +70,16 @@ def test_log_file_and_format(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         logs.configure(LogSettings(format=["colour"]), logs.levels("info"))
 
 
+def test_a_log_waits_for_no_reader_of_a_pipe(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "log")
+    with pytest.raises(UsageError, match=r"log\.file=.*cannot be written"):
+        logs.configure(LogSettings(file=str(tmp_path / "log")), logs.levels("info"))
+
+
+def test_a_section_of_hydras_that_is_none_is_left_to_who_refuses_it() -> None:
+    assert with_defaults({"hydra": [1]})[0]["hydra"] == [1]
+
+
 def test_a_file_without_defaults(tmp_path: Path) -> None:
     path = tmp_path / "bug.yaml"
     path.write_text(

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -100,7 +101,10 @@ def test_a_folder_of_an_earlier_run_is_taken_again_but_not_what_somebody_put_the
         pass
 
 
-@pytest.mark.parametrize("name", ["values", "store", "winnow.log", "artifacts/index.jsonl", ".hydra/config.yaml"])
+LINKS = ["values", "store", "winnow.log", "artifacts/index.jsonl", "artifacts/bad", ".hydra/config.yaml"]
+
+
+@pytest.mark.parametrize("name", [*LINKS, "workers/call-00001.log", "caches/0"])
 def test_a_run_does_not_write_through_links(tmp_path: Path, name: str) -> None:
     marker.write(tmp_path, Marker(running=True))
     place = tmp_path / name
@@ -108,6 +112,32 @@ def test_a_run_does_not_write_through_links(tmp_path: Path, name: str) -> None:
     place.symlink_to(tmp_path.parent)
     with pytest.raises(FolderTakenError, match=f"{name} is a link or a pipe"):
         claim(tmp_path, key="hydra.run.dir")
+
+
+@pytest.mark.parametrize("name", ["multirun.yaml", "jobs.jsonl", "journal", "journal/0.jsonl"])
+def test_a_sweep_does_not_write_through_links(tmp_path: Path, name: str) -> None:
+    marker.write(tmp_path, Marker(running=False))
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).symlink_to(tmp_path.parent)
+    with pytest.raises(FolderTakenError, match=rf"{name} is a link or a pipe.*hydra\.sweep\.dir"):
+        claim_sweep(tmp_path)
+
+
+def test_the_folder_of_a_job_is_no_link(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "0").symlink_to("mine")
+    with pytest.raises(FolderTakenError, match="0 is a link"):
+        claim(tmp_path / "0", key="hydra.sweep.dir")
+    assert content(tmp_path / "mine") == {}
+    claim(tmp_path / "0", key="hydra.run.dir")  # whoever names it means it
+
+
+@pytest.mark.parametrize("make", [lambda folder: claim(folder, key="hydra.run.dir"), claim_sweep])
+def test_a_folder_whose_name_runtimes_do_not_take(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    folder = tmp_path / os.fsdecode(b"\xf6")
+    with pytest.raises(FolderTakenError, match="must be UTF-8"):
+        make(folder)
+    assert not folder.exists()
 
 
 def test_a_run_waits_for_no_pipe(tmp_path: Path) -> None:

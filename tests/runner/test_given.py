@@ -62,6 +62,7 @@ def test_numbers_within_their_limits(here: Path) -> None:
     [
         ("model=''", "which model"),
         ("model=data", "this is a folder"),
+        ("model=/dev/null", "this is a device or a pipe"),
         ("strategy=repeat model=null", "checker=auto runs one"),
         ("cwd=nowhere", "no such folder"),
         ("cwd=''", "no such folder"),
@@ -182,6 +183,17 @@ def test_a_place_in_a_folder_that_only_its_owner_sees(key: str) -> None:
             spare_inputs(given, ())
     finally:
         os.seteuid(0)
+
+
+@pytest.mark.parametrize("key", ["model", "target.model", "target.custom_ops"])
+def test_paths_that_runtimes_do_not_take(here: Path, key: str) -> None:
+    path = os.fsdecode(b"\xf6.onnx")
+    Path(path).write_bytes(b"x")
+    group, _, name = key.rpartition(".")
+    given, value = settings(), [path] if name == "custom_ops" else path
+    given = replace(given, **{group: replace(given.target, **{name: value})} if group else {name: value})
+    with pytest.raises(UsageError, match=rf"{key}=.*only paths in UTF-8"):
+        check_given(given)
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="a file system in which nobody can write")

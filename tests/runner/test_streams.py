@@ -56,3 +56,12 @@ def test_so_do_a_sweep_and_a_mistake(tmp_path: Path, arguments: str, ends: str, 
 )
 def test_what_is_only_printed(tmp_path: Path, ends: str, code: int, said: str) -> None:
     assert shell(tmp_path, "--cfg job", ends) == (code, said)
+
+
+def test_too_few_files_is_no_bug(tmp_path: Path) -> None:
+    models(tmp_path, ["fine"])
+    line = f"ulimit -n 10; exec {sys.executable} -m runner model=fine.onnx hydra.run.dir=few"
+    done = subprocess.run(["bash", "-c", line], cwd=tmp_path, env=environment(), capture_output=True, check=False)
+    message = result(tmp_path / "few")["message"]
+    assert done.returncode == 1
+    assert message.startswith("Too many open files: this process is allowed no more") and "a bug" not in message
