@@ -25,6 +25,7 @@ from runner.model.types import has_no_rank, structure_of, without_shape
 from runner.model.values import TensorFile, seeded
 from runner.schema.inputs import CutPolicy, OutputPolicy
 from runner.subjects.controls import samples_of
+from runner.subjects.lent import lent
 from runner.subjects.recording import Recorded, recorded_types
 from runner.subjects.taint import Taint
 from strategies.space import Closure, Space
@@ -141,7 +142,7 @@ class Subgraph:
         return self.store.write(made.model, folder)
 
     def original(self, folder: Path, iteration: int) -> Candidate:
-        """Return the user's file as it is, with the values of its inputs."""
+        """Return the user's file as it is (a copy, where that is the same model), with the values of its inputs."""
         samples = tuple(
             Sample(
                 {name: sample[name] for name in self.graph.inputs if name in sample},
@@ -151,9 +152,8 @@ class Subgraph:
         )
         everything = self.space.whole
         draws = bool(self._drawing)
-        return Candidate(
-            self.file, folder, iteration, "pre-flight", THE_FILE, everything, samples, draws=draws, ours=False
-        )
+        file = lent(self.file, folder)
+        return Candidate(file, folder, iteration, "pre-flight", THE_FILE, everything, samples, draws=draws, ours=False)
 
     def discard(self, candidate: Candidate) -> None:
         """Remove the candidate's model file, never the user's."""

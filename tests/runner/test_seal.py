@@ -15,6 +15,7 @@ from runner.loading import clean_up
 from runner.model import storage
 from runner.model.ingest import STRUCTURE
 from runner.seal import DIGESTED, Seal, Tampered
+from runner.subjects.lent import lent
 from strategies.trial import Trial
 from tests.harness import ROOT, by_command, check_script, winnow
 
@@ -108,13 +109,28 @@ def test_a_folder_in_place_of_a_large_candidate_is_cleaned_away(tmp_path: Path) 
     ],
 )
 def test_a_check_that_changes_its_model(tmp_path: Path, act: str) -> None:
-    body = f"import os\nif 'checks' in sys.argv[1]: {act}\nsys.exit(1 if {CULPRIT!r} in nodes else 0)"
-    run = winnow(MODEL, *by_command(check_script(tmp_path, body)), folder=tmp_path / "run")
+    body = f"import os\n{act}\nsys.exit(1 if {CULPRIT!r} in nodes else 0)"
+    mine, content = tmp_path / "net.onnx", (ROOT / "examples" / "overflow.onnx").read_bytes()
+    mine.write_bytes(content)
+    run = winnow(f"model={mine}", *by_command(check_script(tmp_path, body)), folder=tmp_path / "run")
+    assert mine.is_file() and mine.read_bytes() == content
     assert (run.code, run.result["status"]) == (3, "could_not_judge"), run.output
     assert "changes the files that it is given" in run.result["message"]
     assert "Traceback" not in run.output
-    verdicts = (run.folder / "journal.jsonl").read_text().splitlines()[1:]
-    assert all('"label": "the file as it is"' in line for line in verdicts)
+    verdicts = [path.read_text().splitlines()[1:] for path in run.folder.glob("journal*.jsonl")]
+    assert not any(verdicts)
+
+
+def test_the_users_model_is_lent_as_a_copy_where_that_is_the_same_model(tmp_path: Path) -> None:
+    model = made(tmp_path).model
+    assert model is not None
+    assert lent(model, tmp_path / "checks" / "1") == model, "its weights lie beside it"
+    alone = tmp_path / "alone.onnx"
+    alone.write_bytes(helper.make_model(helper.make_graph([], "g", [], [])).SerializeToString())
+    copy = lent(alone, tmp_path / "checks" / "1")
+    assert copy == tmp_path / "checks" / "1" / "alone.onnx" and copy.read_bytes() == alone.read_bytes()
+    alone.write_bytes(b"")
+    assert lent(alone, tmp_path) == alone
 
 
 def test_what_is_handed_over_is_what_was_verified(tmp_path: Path) -> None:
