@@ -197,7 +197,7 @@ def test_the_file_is_checked_once_and_its_verdict_is_its_own(tmp_path: Path):
     run = reduced(tmp_path, model_of(CONSTANTS, [value("x")], [value("y")]), check)
     assert run.result["culprits"] == ["culprit"]
     seen = (tmp_path / "seen").read_text().split()
-    assert seen[0] == str(tmp_path / "model.onnx")
+    assert Path(seen[0]) == run.folder / "checks" / "00001" / "model.onnx", "a copy of the user's own"
     assert seen.count(seen[0]) == 1
     again = reduced(tmp_path, model_of(CONSTANTS, [value("x")], [value("y")]), check)
     handed_over = [str(again.folder / name) for name in ("reduced.onnx", "min_good.onnx")]
