@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.harness import ROOT, command
 from tests.runner.test_main import environment, models, result
 
 RUN = "model=fine.onnx hydra.run.dir=out"
@@ -59,9 +61,14 @@ def test_what_is_only_printed(tmp_path: Path, ends: str, code: int, said: str) -
 
 
 def test_too_few_files_is_no_bug(tmp_path: Path) -> None:
-    models(tmp_path, ["fine"])
-    line = f"ulimit -n 10; exec {sys.executable} -m runner model=fine.onnx hydra.run.dir=few"
-    done = subprocess.run(["bash", "-c", line], cwd=tmp_path, env=environment(), capture_output=True, check=False)
+    line = shlex.join(command(f"model={ROOT / 'examples' / 'overflow.onnx'}", folder=tmp_path / "few"))
+    done = subprocess.run(
+        ["bash", "-c", f"ulimit -n 10; exec {line}"],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
     message = result(tmp_path / "few")["message"]
     assert done.returncode == 1
     assert message.startswith("Too many open files: this process is allowed no more") and "a bug" not in message
