@@ -136,6 +136,9 @@ def _failed(error: BaseException, config: DictConfig, folder: Path) -> Summary:
     if isinstance(error, OSError) and error.errno in {errno.EACCES, errno.EPERM, errno.EROFS} and error.filename:
         told = f"{error.strerror}: {error.filename}. Let it be written, or name another, then go on: resume={folder}"
         return Summary(status="internal_error", exit_code=1, strategy=strategy, message=told)
+    if isinstance(error, OSError) and not folder.is_dir():
+        told = f"{folder} is gone: something, perhaps the check, removed the run's folder while the run was at work"
+        return Summary(status="internal_error", exit_code=1, strategy=strategy, message=told)
     where = _write_traceback(error, folder)
     return Summary(
         status="internal_error",

@@ -159,3 +159,11 @@ def test_odd_things_that_a_check_leaves_behind(tmp_path: Path) -> None:
     assert len(run.output) < 200_000
     assert sum(path.stat().st_size for path in run.folder.glob("*.*")) < 2_000_000
     onnx.checker.check_model(str(run.folder / "reduced.onnx"))
+
+
+def test_a_check_that_removes_the_folder_of_the_run(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    check = check_script(tmp_path, f"import shutil\nshutil.rmtree({str(folder)!r}, ignore_errors=True)\nsys.exit(1)")
+    done = winnow(MODEL, *by_command(check), folder=folder)
+    assert done.code == 1
+    assert f"{folder} is gone" in done.output and "Traceback" not in done.output and "bug" not in done.output
