@@ -26,4 +26,4 @@ def lent(file: Path, folder: Path) -> Path:
             if any(content.find(word) >= 0 for word in _BESIDE):
                 return file
     folder.mkdir(parents=True, exist_ok=True)
-    return Path(shutil.copyfile(file, folder / file.name))
+    return Path(shutil.copyfile(file, folder / "model.onnx"))

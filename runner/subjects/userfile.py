@@ -35,4 +35,5 @@ class UserFile:
         return replace(self.base.original(folder, iteration), phase=phase, label=label)
 
     def discard(self, candidate: Candidate) -> None:
-        """Leave the user's file alone."""
+        """Remove the copy that the check was given, never the user's file."""
+        self.base.discard(candidate)

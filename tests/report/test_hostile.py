@@ -45,8 +45,9 @@ def chain(path: Path) -> None:
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """One run in which all nodes are the answer, whose check prints all strings, and whose paths are hostile."""
     folder = tmp_path_factory.mktemp("hostile")
-    place = folder / f"{FOLDER}{SURROGATE[:2]}"
+    place, odd = folder / FOLDER, folder / f"{FOLDER}{SURROGATE[:2]}"  # runtimes take no model from the second
     place.mkdir()
+    odd.mkdir()
     chain(place / f"{FILE}.onnx")
     said = json.dumps([*NAMES, SURROGATE]).encode().hex()
     body = (
@@ -56,8 +57,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         f"sys.exit(int(len(nodes) == {len(NAMES)}))"
     )
     check = check_script(folder, body)
-    shutil.copy(check, place / f"{CHECK}.py")
-    argv = [sys.executable, "-I", "-S", str(place / f"{CHECK}.py"), "{model}"]
+    shutil.copy(check, odd / f"{CHECK}.py")
+    argv = [sys.executable, "-I", "-S", str(odd / f"{CHECK}.py"), "{model}"]
     (folder / "run.yaml").write_text(
         yaml.safe_dump(
             {
@@ -131,6 +132,7 @@ def test_replay_and_names_of_files(run: Run) -> None:
     assert (again.code, again.result["culprits"]) == (0, NAMES), again.output
     for path in run.folder.rglob("*"):
         assert re.fullmatch(r"[\w.=-]+", path.name, re.ASCII), path
+    assert not [*run.folder.glob("checks/*/*.onnx")], "what a check was given is not kept"
 
 
 @pytest.mark.parametrize("text", [*NAMES, SURROGATE], ids=[*STRINGS, "surrogate"])

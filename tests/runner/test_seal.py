@@ -128,7 +128,7 @@ def test_the_users_model_is_lent_as_a_copy_where_that_is_the_same_model(tmp_path
     alone = tmp_path / "alone.onnx"
     alone.write_bytes(helper.make_model(helper.make_graph([], "g", [], [])).SerializeToString())
     copy = lent(alone, tmp_path / "checks" / "1")
-    assert copy == tmp_path / "checks" / "1" / "alone.onnx" and copy.read_bytes() == alone.read_bytes()
+    assert copy == tmp_path / "checks" / "1" / "model.onnx" and copy.read_bytes() == alone.read_bytes()
     alone.write_bytes(b"")
     assert lent(alone, tmp_path) == alone
 
