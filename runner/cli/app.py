@@ -16,7 +16,7 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from runner.cli import argv as arguments
-from runner.cli.explain import explain
+from runner.cli.explain import exit_code_of, explain
 from runner.cli.loader import CONF, loading
 from runner.cli.signals import Phase, Terminated, terminable
 from runner.cli.streams import failure
@@ -76,7 +76,8 @@ def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary])
     except (HydraException, OmegaConfBaseException, OSError, ValueError, RecursionError) as error:
         if full_error:
             traceback.print_exc()
-        return _complain(re.sub(rf"(\w+/)?{NAME}", lambda _: file, explain(error, sweep=sweep.asked)), 2)
+        said = re.sub(rf"(\w+/)?{NAME}", lambda _: file, explain(error, sweep=sweep.asked))
+        return _complain(said, exit_code_of(error))
     except Exception as error:  # noqa: BLE001 - a launcher's error may be of any kind
         if full_error or sweep.folder is None:
             traceback.print_exc()

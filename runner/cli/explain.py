@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass
@@ -14,7 +13,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 from hydra.errors import MissingConfigException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
 
-from runner.errors import WinnowError
+from runner.errors import UsageError, WinnowError
+from runner.room import FULL, NoRoom
 from runner.schema.register import SCHEMAS
 
 #: how much of a path a message shows
@@ -62,11 +62,17 @@ def _folder(error: OSError, *, sweep: bool) -> str:
     name = str(error.filename or "")
     what = f"{name[:_SHOWN]}...: " if len(name) > _SHOWN else f"{name}: " if name else ""
     key = "hydra.sweep.dir" if sweep else "hydra.run.dir"
-    full = error.errno in {errno.ENOSPC, errno.EDQUOT}
+    full = error.errno in FULL
     advice = f"Make room, or give a folder elsewhere: {key}=FOLDER" if full else (
         f"Give a folder that can be written: {key}=FOLDER"
     )  # fmt: skip
     return f"{what}{error.strerror or error}. {advice}"
+
+
+def exit_code_of(error: BaseException) -> int:
+    """Return the exit code: a full disk is no mistake of the user's."""
+    full = any(isinstance(link, OSError) and link.errno in FULL for link in chain_of(error))
+    return NoRoom.exit_code if full else UsageError.exit_code
 
 
 def chain_of(error: BaseException) -> Iterator[BaseException]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from runner import marker
-from runner.cli.explain import explain
+from runner.cli.explain import exit_code_of, explain
 from runner.marker import Marker
 from tests.harness import ROOT
 from tests.launcher.test_launcher import ASKED, chain, environment, prepared, states, sweep, table, until
@@ -133,6 +133,9 @@ def test_a_full_disk_and_a_folder_that_is_closed_say_what_to_do() -> None:
     closed.__cause__ = PermissionError(errno.EACCES, "Permission denied", "out/winnow.log")
     said = "out/winnow.log: Permission denied. Give a folder that can be written: hydra.run.dir=FOLDER"
     assert explain(closed) == said
+    large = OSError(errno.EFBIG, "File too large")
+    assert explain(large) == "File too large. Make room, or give a folder elsewhere: hydra.run.dir=FOLDER"
+    assert [exit_code_of(error) for error in (full, large, closed)] == [1, 1, 2]
 
 
 def test_a_log_takes_any_text(tmp_path: Path) -> None:
