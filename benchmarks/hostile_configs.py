@@ -186,7 +186,6 @@ def lists(seed: int, count: int, root: Path) -> list[Row]:
     """Damage journals and the other lists of a run folder, and read them as a run or a sweep that goes on does."""
     random = Random(seed)
     found = []
-    logging.getLogger("runner").setLevel(logging.CRITICAL)
     for number in range(count):
         folder = root / f"lists{seed}-{number}"
         journal = number % 2 == 0
@@ -364,6 +363,7 @@ def main() -> int:
     parser.add_argument("--lists", type=int, default=200)
     parser.add_argument("--show", action="store_true", help="print what each case ended with")
     given = parser.parse_args()
+    logging.getLogger("runner").setLevel(logging.CRITICAL)
     wrong = 0
 
     def progress(row: Row) -> None:

@@ -54,12 +54,23 @@ def meddled(tmp_path: Path, text: str, number: int, module: str = "") -> dict[st
     return {**variables, "PYTHONPATH": f"{folder}{os.pathsep}{variables['PYTHONPATH']}"}
 
 
+def hearing() -> None:
+    """Hear all signals: what a shell or ``nohup`` starts in the background ignores some, and so do its children."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def on_a_terminal() -> None:
+    """Take standard input for the terminal, and hear its signals."""
+    hearing()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
 def run(folder: Path, variables: dict[str, str], *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "runner", *arguments],
         cwd=folder, env=variables, capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL,
-        # a shell starts what runs in the background deaf to SIGINT, and children inherit that
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=hearing,
     )  # fmt: skip
 
 
@@ -110,7 +121,7 @@ def test_what_was_begun_is_written_down_whatever_comes_then() -> None:
     )
     done = subprocess.run(
         [sys.executable, "-c", script], env=environment(), capture_output=True, text=True, timeout=60, check=False,
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=hearing,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (0, "written\nended\n")
 
@@ -124,7 +135,7 @@ def test_a_closed_terminal_is_an_interruption(tmp_path: Path, sweep: bool) -> No
     process = subprocess.Popen(
         [sys.executable, "-m", "runner", *given, f"model=slow.onnx{',slow.onnx' * sweep}"],
         cwd=tmp_path, env=environment(), stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
-        preexec_fn=partial(fcntl.ioctl, 0, termios.TIOCSCTTY, 0),  # noqa: PLW1509 - no threads here
+        preexec_fn=on_a_terminal,  # noqa: PLW1509 - no threads here
     )  # fmt: skip
     os.close(theirs)
     while not (job / "seen.json").exists() and process.poll() is None:
