@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from runner import machine
 from runner.candidate import Candidate, Sample
 from runner.checkers.checker import Tools
 from runner.checkers.exit_rules import SHELL_KILLED, Ending, ExitRules
@@ -27,6 +26,7 @@ from runner.plainfile import json_of, read_plain
 from runner.schema.checker import CommandChecker, ShowOutput
 from runner.verdict import CAUGHT, MEASURE, Verdict
 from runner.workers.command import CommandEnd, run_command
+from runner.workers.kills import Kills
 from runner.workers.reply import KILLED, OUT_OF_MEMORY
 from strategies.outcome import Outcome
 
@@ -179,8 +179,7 @@ class CommandCheck:
 
     def _ended(self, given: Mapping[str, str], environment: Mapping[str, str], path: Path) -> CommandEnd:
         """Run the command; where it is killed, twice: the kernel may have meant a neighbour."""
-        guardian, seconds, shortages = self._tools.guardian, 0.0, -1
-        kills = guardian.kills
+        kills, seconds = Kills(self._tools.guardian), 0.0
         while True:
             with self._tools.pool.user_lease() as lease:
                 end = run_command(
@@ -190,16 +189,15 @@ class CommandCheck:
                     timeout=self._settings.timeout,
                     memory_mb=self._settings.memory_mb,
                     log=path,
-                    guardian=guardian,
+                    guardian=self._tools.guardian,
                     lease=lease,
                 )
             seconds += end.seconds
             end = dataclasses.replace(end, seconds=seconds)
-            if not (end.death == KILLED or end.returncode == SHELL_KILLED) or guardian.kills != kills:
+            if not (end.death == KILLED or end.returncode == SHELL_KILLED) or not kills.foreign:
                 return end
-            if shortages >= 0:
-                return dataclasses.replace(end, death=OUT_OF_MEMORY) if machine.oom_kills() > shortages else end
-            shortages = machine.oom_kills()
+            if not kills.again():
+                return dataclasses.replace(end, death=OUT_OF_MEMORY) if kills.for_memory else end
 
     def _values(self, candidate: Candidate, number: int, sample: Sample | None) -> dict[str, str]:
         """What the placeholders stand for; npz files and data sets are written only if the command asks for them."""

@@ -11,17 +11,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from runner import machine
 from runner.schema.run import LeaseMode
+from runner.workers.calls import Calls
 from runner.workers.ending import now
 from runner.workers.guardian import Guardian
 from runner.workers.interpreter import find_python
+from runner.workers.kills import Kills
 from runner.workers.leases import Kind, Lease, Leases, Stopped, Wait
-from runner.workers.reply import KILLED, OUT_OF_MEMORY, UNREADY, Failure, Reply, WorkerKilledError
+from runner.workers.reply import KILLED, OUT_OF_MEMORY, Reply, WorkerKilledError
 from runner.workers.worker import PREPARE_SECONDS, Worker
 
-# a worker that has grown beyond this is not kept for the next call
-_KEPT_MB = 2048.0
 # an idle worker gives its lease up after so long, if some other job waits for one
 _LENT_SECONDS = 2.0
 
@@ -63,8 +62,7 @@ class Pool:
         self._idle: dict[_Key, list[Worker]] = {}
         self._busy: set[Worker] = set()
         self._versions: dict[str, dict[str, str]] = {}
-        self._calls = 0
-        self._peak_mb = 0.0
+        self._made = Calls(self._folder)
         self._closed = False
 
     def __enter__(self) -> Pool:
@@ -78,7 +76,7 @@ class Pool:
     @property
     def peak_rss_mb(self) -> float:
         """The most resident MiB that one call used so far."""
-        return self._peak_mb
+        return self._made.peak_mb
 
     def call(  # noqa: PLR0913 - one call's own limits
         self,
@@ -107,19 +105,18 @@ class Pool:
         """
         interpreter = find_python(python)
         kind = self._leases.needed(lease) if self._leases else None
-        kills, shortages = self._guardian.kills, -1  # how often the kernel had killed before the second try; -1: none
+        kills = Kills(self._guardian)
         while True:
             worker = self._take(interpreter, fresh, kind)
             warm = worker.served > 0
-            reply = self._serve(worker, op, dict(args), timeout, memory_mb, keep_log)
+            reply = self._serve(worker, op, args, timeout, memory_mb, keep_log)
             suspect = reply.death is not None or reply.unready or (kind == "gpu" and reply.erred)
-            killed = reply.death == KILLED and self._guardian.kills == kills and not self._closed  # and not by us
-            if killed and shortages >= 0:
-                return replace(reply, death=OUT_OF_MEMORY) if machine.oom_kills() > shortages else reply
+            killed = reply.death == KILLED and kills.foreign and not self._closed
+            if killed and not kills.again():
+                return replace(reply, death=OUT_OF_MEMORY) if kills.for_memory else reply
             if not killed and not (warm and confirm and suspect):
                 return reply
             fresh = True
-            shortages = machine.oom_kills() if killed else shortages
 
     def versions(self, python: str | None = None) -> dict[str, str]:
         """Return what is installed under an interpreter, with its own version as "python". Raises WorkerStartError."""
@@ -296,40 +293,14 @@ class Pool:
         self,
         worker: Worker,
         op: str,
-        args: dict[str, Any],
+        args: Mapping[str, Any],
         timeout: float | None,
         memory_mb: int | None,
         keep_log: bool,
     ) -> Reply:
         keep = False
         try:
-            worker.log.reset()
-            unready = worker.prepare(op, args, memory_mb)
-            exchange = unready or worker.ask(op, args, timeout, memory_mb)
-            worker.served += 1
-            answer, death = exchange.answer or {}, exchange.death
-            error = answer.get("error")
-            failure = Failure(error["stage"], error["type"], error["message"]) if error else None
-            log = self._keep_log(worker) if keep_log or failure or death else None
-            if unready and death and death not in (KILLED, "memory", OUT_OF_MEMORY):
-                told = f"; what it printed lies in {log}" if log else ""
-                failure, death = Failure("setup", UNREADY, f"importing what runs it ended with {death}{told}"), None
-            with self._lock:
-                self._peak_mb = max(self._peak_mb, exchange.peak_mb)
-            reply = Reply(answer.get("value"), failure, death, exchange.seconds, exchange.peak_mb, log)
-            keep = exchange.answer is not None and answer.get("rss_mb", 0.0) < _KEPT_MB
-            keep = keep and not (worker.kind == "gpu" and reply.erred)
+            reply, keep = self._made.make(worker, op, args, timeout, memory_mb, keep_log=keep_log)
             return reply
         finally:
             self._give_back(worker, keep)
-
-    def _keep_log(self, worker: Worker) -> Path | None:
-        text = worker.log.text()
-        if not text:
-            return None
-        with self._lock:
-            self._calls += 1
-            number = self._calls
-        path = self._folder / f"call-{number:05d}.log"
-        path.write_bytes(text)
-        return path

@@ -1,0 +1,31 @@
+"""SIGKILLs that nobody here has sent: the kernel may have meant a neighbour, so one is made sure of by another try."""
+
+from __future__ import annotations
+
+from runner import machine
+from runner.workers.guardian import Guardian
+
+
+class Kills:
+    """The kills of one call or one command, however often it is tried."""
+
+    def __init__(self, guardian: Guardian) -> None:
+        self._guardian, self._ours = guardian, guardian.kills
+        self._before = -1  # how often the kernel had killed for want of memory before the second try; -1: none yet
+
+    @property
+    def foreign(self) -> bool:
+        """Whether nothing was killed by this job itself meanwhile."""
+        return self._guardian.kills == self._ours
+
+    def again(self) -> bool:
+        """Note a kill; return whether to try once more, which is so for the first."""
+        if self._before >= 0:
+            return False
+        self._before = machine.oom_kills()
+        return True
+
+    @property
+    def for_memory(self) -> bool:
+        """Whether the kernel has killed for want of memory since the first kill was noted."""
+        return machine.oom_kills() > self._before
