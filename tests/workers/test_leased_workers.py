@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -44,8 +45,11 @@ def test_only_the_worker_holds_the_lock(house: Make, tmp_path: Path, checks: Pat
     inode = (tmp_path / LOCKS / f"{ONE}.lock").stat().st_ino
 
     def holds(of: int) -> bool:
-        folder = Path(f"/proc/{of}/fd")
-        return any(link.stat().st_ino == inode for link in folder.iterdir() if link.exists())
+        found = []
+        for link in Path(f"/proc/{of}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # closed since it was listed
+                found.append(link.stat().st_ino)
+        return inode in found
 
     assert holds(pid) and not holds(os.getpid())
     assert here.ask("child", str(tmp_path / "sleeper")).value
