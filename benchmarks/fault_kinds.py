@@ -213,10 +213,11 @@ def _read_only(place: Path, draw: random.Random, share: float) -> tuple[Scene, l
 
 
 def _no_tmp(place: Path, draw: random.Random, share: float) -> tuple[Scene, list[End]]:
-    """No folder for temporary files can be written to: what is in this one is seen elsewhere meanwhile."""
+    """No folder for temporary files can be written to; what is in them, Winnow itself perhaps, can still be read."""
     script = (
         'set -e; mount --bind "$0" /mnt; for place in /tmp /var/tmp /usr/tmp; do '
-        '[ ! -d $place ] || [ -L $place ] || mount -t tmpfs -o ro,size=4k none $place; done; cd /mnt; exec "$@"'
+        "[ ! -d $place ] || [ -L $place ] || { mount --rbind $place $place; mount -o remount,ro,bind $place; }; done; "
+        'cd /mnt; exec "$@"'
     )
     place.mkdir(parents=True, exist_ok=True)
     scene = Scene(place, before=("unshare", "-m", "bash", "-c", script, str(place)), seen_at=Path("/mnt"))
