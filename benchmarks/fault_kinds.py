@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 
 from benchmarks.fault_scene import End, Scene
-from runner.room import RESERVE
+from runner.artifacts.disk_space import RESERVE
 
 WORKER, GUARDIAN, CHECK = "workers/child.py", "guardian.py", "check.py"
 _AS_ROOT = os.geteuid() == 0

@@ -29,16 +29,16 @@ from random import Random
 from typing import Any, NoReturn
 
 from benchmarks.hostile_settings import CANARY, MODULE, Hostile, configurations, damaged, damaged_line
-from runner import marker
-from runner.artifacts import Artifacts
-from runner.checkers.placement import Placement
+from runner import run_folder as marker
+from runner.artifacts.sort import Artifacts
+from runner.checkers.command.fixed_path import Placement
 from runner.cli.app import run
-from runner.cli.table import markdown, rows
 from runner.errors import UsageError
-from runner.journal import Journal
-from runner.launcher import earlier
+from runner.journal.journal import Journal
 from runner.report.replay import escaped
 from runner.schema.run import ArtifactSettings
+from runner.sweeps import finished
+from runner.sweeps.table import markdown, rows
 from runner.verdict import Raised, Signature, Verdict
 from strategies.outcome import Outcome
 from strategies.trial import Trial
@@ -294,9 +294,9 @@ def _read_sweep(folder: Path) -> None:
     markdown(rows(folder, [("model=a.onnx",), ("model=b.onnx",)]))
     [row.ended_well for row in table]
     run_folder = folder / "0"
-    earlier.overrides_of(run_folder)
-    earlier.number_of(run_folder)
-    earlier.confirm(run_folder, ["x"])
+    finished.overrides_of(run_folder)
+    finished.number_of(run_folder)
+    finished.confirm(run_folder, ["x"])
     marker.own(run_folder)
     Artifacts(ArtifactSettings(), run_folder, folder)
     Placement(folder / "model.onnx", run_folder, keep=False)
@@ -308,7 +308,7 @@ def genuine_replay(root: Path) -> dict[str, Any]:
     from hydra import compose, initialize_config_dir  # noqa: PLC0415
 
     from runner.cli.app import CONF  # noqa: PLC0415
-    from runner.cli.compose import to_settings  # noqa: PLC0415
+    from runner.cli.config.compose import to_settings  # noqa: PLC0415
     from runner.report.bundle import _configuration  # noqa: PLC0415
     from runner.report.replay import write_replay  # noqa: PLC0415
     from runner.schema.register import register  # noqa: PLC0415

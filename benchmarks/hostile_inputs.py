@@ -29,7 +29,7 @@ from benchmarks.malformed import Watched, unclear
 from runner.errors import UsageError
 from runner.inputs.declared import declared
 from runner.inputs.files import from_files
-from runner.model.graph import Graph
+from runner.model.graph.index import Graph
 from runner.schema.inputs import FilesInputs
 
 SECONDS = 10

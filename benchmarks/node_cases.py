@@ -29,18 +29,18 @@ from onnx.backend.test.case.node import collect_testcases
 
 from benchmarks.planting import Planted, Route, plant, routes
 from runner.candidate import Candidate
-from runner.checkers.recorded import compare
-from runner.checkers.tolerance import EPSILON
-from runner.model import values
-from runner.model.graph import Graph
-from runner.model.ingest import ingest
-from runner.model.shapes import read_types
-from runner.model.store import Store
-from runner.model.types import leaf_dtype, structure_of
-from runner.model.values import TensorFile
+from runner.checkers.compare.auto_tolerance import EPSILON
+from runner.checkers.compare.values import compare
+from runner.jobs.reduce.subgraph import Subgraph
+from runner.model.files.ingest import ingest
+from runner.model.files.store import Store
+from runner.model.graph.index import Graph
+from runner.model.passes.infer_shapes import read_types
+from runner.model.values import recorded as values
+from runner.model.values.recorded import TensorFile
+from runner.model.values.types import leaf_dtype, structure_of
+from runner.reference.recording import Recorder
 from runner.schema.checker import CompareChecker, Metric
-from runner.subjects.recording import Recorder
-from runner.subjects.subgraph import Subgraph
 from runner.workers.pool import Pool
 from strategies.minimal import reduce
 from strategies.outcome import Answer

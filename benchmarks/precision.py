@@ -28,15 +28,15 @@ import onnx
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from benchmarks.precision_rivals import RTOL, beyond_range, close, run
-from runner.casting import cast, samples_of
-from runner.loading import load
-from runner.model.cast.layers import bodies
+from runner.jobs.precision.both_precisions import cast, samples_of
+from runner.jobs.precision.cast.layers import bodies
+from runner.jobs.precision.subject import Precision, parents_of
+from runner.loading.load import load
 from runner.schema.backend import OnnxRuntimeBackend, OnnxRuntimeReference
 from runner.schema.checker import CompareChecker
 from runner.schema.inputs import FilesInputs
 from runner.schema.root import Settings
 from runner.schema.strategy import PrecisionSettings
-from runner.subjects.precision import Precision, parents_of
 from runner.workers.pool import Pool
 from strategies.trial import Trial
 

@@ -19,7 +19,7 @@ from onnx import GraphProto, ModelProto, TensorProto, helper
 
 from benchmarks.precision_networks import Feeds
 from benchmarks.precision_rivals import run
-from runner.backends.rounding import rounded
+from runner.backends.emulation.rounding import rounded
 
 Table = dict[str, Any]
 LEVELS = (0, 1, 2, 99)

@@ -19,7 +19,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from runner.backends.rounding import rounded
+from runner.backends.emulation.rounding import rounded
 
 RTOL = 0.02
 DATA_MAX, INIT_MAX = 512.0, 65504.0

@@ -24,15 +24,15 @@ import onnx
 from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
+from runner.checkers.backend_run import Side
 from runner.checkers.checker import Tools
-from runner.checkers.side import Side
 from runner.errors import UsageError
-from runner.model.values import TensorFile
+from runner.model.values.recorded import TensorFile
 from runner.schema.backend import TensorRtBackend
 from runner.schema.run import LeaseMode
 from runner.workers import Guardian, Pool
-from runner.workers.gpus import Gpus
-from runner.workers.leases import Leases
+from runner.workers.leases.gpus import Gpus
+from runner.workers.leases.leases import Leases
 from tests.fake_tensorrt import RELEASES, Installed, install
 
 PRETENDED = Gpus(("GPU-pretended",))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from runner.model.values import TensorFile
+from runner.model.values.recorded import TensorFile
 from strategies.trial import Trial
 
 

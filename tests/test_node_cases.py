@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from onnx import numpy_helper
 
-from runner.model import values
+from runner.model.values import recorded as values
 from runner.workers.pool import Pool
 
 pytest.importorskip("onnxruntime")

@@ -9,9 +9,9 @@ from typing import Any, Dict, Iterator, List, Tuple
 
 import numpy as np
 
-from runner.backends.arrays import declared_as, from_array, from_python, to_python
 from runner.backends.errors import StageError
-from runner.backends.structure import Structure, Value, of_proto, of_value
+from runner.backends.values.arrays import declared_as, from_array, from_python, to_python
+from runner.backends.values.structure import Structure, Value, of_proto, of_value
 
 
 class OnnxReference:

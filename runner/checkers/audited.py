@@ -19,11 +19,11 @@ import numpy as np
 
 from runner.candidate import Candidate
 from runner.checkers.around import Around
+from runner.checkers.backend_run import Side
 from runner.checkers.checker import Checker, Tools
-from runner.checkers.metrics import EXACT_BYTES
-from runner.checkers.side import Side
-from runner.model import values
-from runner.model.values import TensorFile
+from runner.checkers.compare.metrics import EXACT_BYTES
+from runner.model.values import recorded as values
+from runner.model.values.recorded import TensorFile
 from runner.schema.root import Settings
 from runner.verdict import Verdict
 

@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from runner.candidate import Candidate
 from runner.checkers.checker import Tools
-from runner.checkers.placement import Placement
+from runner.checkers.command.fixed_path import Placement
 from runner.errors import UsageError
 from runner.schema.checker import InteractiveChecker
 from runner.verdict import Signature, Verdict

@@ -8,11 +8,11 @@ from typing import Any
 
 from runner.candidate import Candidate, Sample
 from runner.checkers.checker import Tools
-from runner.checkers.measure import Measure, as_number
-from runner.checkers.normalise import last_line, normalise
-from runner.checkers.threshold import VALUE, Threshold
-from runner.checkers.uncaught import BY_LINE, uncaught
-from runner.checkers.watched import Watched
+from runner.checkers.command.measure import Measure, as_number
+from runner.checkers.command.tracebacks import BY_LINE, uncaught
+from runner.checkers.command.watched_files import Watched
+from runner.checkers.compare.accuracy_drop import VALUE, Threshold
+from runner.checkers.failure_text import last_line, normalise
 from runner.errors import NotTried, UsageError
 from runner.schema.checker import PythonChecker
 from runner.verdict import MEASURE, NO_IMPORT, Signature, Verdict

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from runner.checkers.checker import Checker, Tools
-from runner.checkers.command import CommandCheck
+from runner.checkers.command.command import CommandCheck
 from runner.checkers.interactive import InteractiveCheck
 from runner.checkers.python import PythonCheck
 from runner.checkers.runtime import RuntimeCheck

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 from runner.candidate import Candidate
-from runner.checkers.case import Case
+from runner.checkers.backend_run import Ran, Side
+from runner.checkers.candidate_runs import Case
 from runner.checkers.checker import Tools
-from runner.checkers.comparison import Comparison, non_finite
-from runner.checkers.rules import rules_of
-from runner.checkers.side import Ran, Side
+from runner.checkers.compare.outputs import Comparison, non_finite
+from runner.checkers.compare.tolerances import rules_of
 from runner.errors import UsageError
 from runner.schema.backend import BackendSettings, TensorRtBackend
 from runner.schema.checker import AutoChecker, BuildsChecker, CompareChecker, FiniteChecker, Golden, RunsChecker

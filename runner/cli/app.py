@@ -15,19 +15,19 @@ import hydra
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
-from runner.cli import argv as arguments
+from runner.cli.config import argv as arguments
+from runner.cli.config.loader import CONF, loading
+from runner.cli.config.user_file import NAME, store_user_file
 from runner.cli.explain import exit_code_of, explain
-from runner.cli.loader import CONF, loading
 from runner.cli.signals import Phase, Terminated, terminable
 from runner.cli.streams import failure
-from runner.cli.sweep import Sweep, watching
 from runner.cli.task import Task
 from runner.cli.terminal import say
-from runner.cli.userfile import NAME, store_user_file
 from runner.errors import WinnowError
-from runner.launcher.plugin import register_launcher
 from runner.report.summary import Summary
 from runner.schema.register import register
+from runner.sweeps.callback import Sweep, watching
+from runner.sweeps.launcher import register_launcher
 
 
 def run(program: str, typed: Sequence[str]) -> int:

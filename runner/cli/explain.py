@@ -13,8 +13,8 @@ from typing import Any, get_args, get_origin, get_type_hints
 from hydra.errors import MissingConfigException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
 
+from runner.artifacts.disk_space import FULL, NoRoom
 from runner.errors import UsageError, WinnowError
-from runner.room import FULL, NoRoom
 from runner.schema.register import SCHEMAS
 
 #: how much of a path a message shows

@@ -8,16 +8,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from runner import marker
+from runner import run_folder
 from runner.errors import UsageError
-from runner.marker import Marker
+from runner.run_folder import Marker
 
 #: what names the folder: of a run, of a sweep's job
 KEYS = ("hydra.run.dir", "hydra.sweep.dir")
 
 
 #: what Hydra has written before a job begins
-_OF_HYDRA = frozenset({".hydra", "winnow.log", marker.NAME})
+_OF_HYDRA = frozenset({".hydra", "winnow.log", run_folder.NAME})
 _SHOWN = 8
 
 
@@ -32,9 +32,9 @@ def claim(folder: Path, *, key: str) -> None:
     """
     _refuse_name(folder, key, "run")
     _refuse_foreign(folder, key, frozenset())
-    if marker.read(folder) is None:
+    if run_folder.read(folder) is None:
         folder.mkdir(parents=True, exist_ok=True)
-        marker.write(folder, Marker(running=False))
+        run_folder.write(folder, Marker(running=False))
 
 
 def _refuse_name(folder: Path, key: str, whose: str) -> None:
@@ -63,15 +63,15 @@ def holding(folder: Path, *, sweep: bool = False) -> Iterator[frozenset[str]]:
     try:
         _lock(descriptor, folder, KEYS[sweep])
         _refuse_foreign(folder, KEYS[sweep], _OF_HYDRA)
-        ours = marker.own(folder)
-        foreign = frozenset(marker.present(folder)) - ours - _OF_HYDRA
-        marker.write(folder, Marker(running=True, wrote=ours))
+        ours = run_folder.own(folder)
+        foreign = frozenset(run_folder.present(folder)) - ours - _OF_HYDRA
+        run_folder.write(folder, Marker(running=True, wrote=ours))
         try:
             yield foreign
         finally:
-            left = frozenset(marker.present(folder)) - foreign - {marker.NAME}
+            left = frozenset(run_folder.present(folder)) - foreign - {run_folder.NAME}
             with suppress(OSError):  # a full disk: then all that has a run's name counts as its own
-                marker.write(folder, Marker(running=False, wrote=left))
+                run_folder.write(folder, Marker(running=False, wrote=left))
     finally:
         os.close(descriptor)
 
@@ -89,8 +89,8 @@ def _lock(descriptor: int, folder: Path, key: str) -> None:
 
 def _refuse_foreign(folder: Path, key: str, hydras: frozenset[str]) -> None:
     """``hydra.run.dir=.`` is all it takes to lose data, where somebody keeps it in a folder called inputs."""
-    own = marker.own(folder)
-    found = [name for name in marker.named(folder, marker.OF_A_RUN) if name not in own | hydras]
+    own = run_folder.own(folder)
+    found = [name for name in run_folder.named(folder, run_folder.OF_A_RUN) if name not in own | hydras]
     if found:
         raise FolderTakenError(
             f"{folder} holds files that are no run's of this version and that this run would write over: "
@@ -101,7 +101,7 @@ def _refuse_foreign(folder: Path, key: str, hydras: frozenset[str]) -> None:
 
 
 def _refuse_strange(folder: Path, key: str, *, sweep: bool = False) -> None:
-    strange = [folder / name for name in marker.strange(folder, sweep=sweep)]
+    strange = [folder / name for name in run_folder.strange(folder, sweep=sweep)]
     if key == KEYS[True] and not sweep and folder.is_symlink():  # a sweep makes the folders of its jobs itself
         strange.append(folder)
     if strange:
@@ -115,8 +115,8 @@ def claim_sweep(folder: Path) -> None:
     """Make ``folder`` a sweep's. Raises FolderTakenError if it holds files that a sweep would write over."""
     key = KEYS[True]
     _refuse_name(folder, key, "sweep")
-    found = marker.named(folder, marker.OF_A_SWEEP)
-    if marker.read(folder) is not None:
+    found = run_folder.named(folder, run_folder.OF_A_SWEEP)
+    if run_folder.read(folder) is not None:
         _refuse_strange(folder, key, sweep=True)
         return
     if found:
@@ -124,16 +124,16 @@ def claim_sweep(folder: Path) -> None:
             f"{folder} holds files that are no sweep's and that this one would write over: {', '.join(found)}. "
             f"Give it a folder of its own: {key}=FOLDER"
         )
-    marker.write(folder, Marker(running=False))
+    run_folder.write(folder, Marker(running=False))
 
 
 def check_resumed(resume: str) -> None:
     """Raise UsageError where ``resume`` names no folder of a run or a sweep."""
     folder = Path(resume).expanduser()
-    if folder.is_dir() and marker.read(folder) is None:
+    if folder.is_dir() and run_folder.read(folder) is None:
         raise UsageError(
-            f"resume={resume}: this is no folder of a run: it has no {marker.NAME} (runs of Winnow's earlier versions "
-            f"have none either). To use verdicts that lie there: journal.reuse=[{resume}], in a new run"
+            f"resume={resume}: this is no folder of a run: it has no {run_folder.NAME} (runs of Winnow's earlier "
+            f"versions have none either). To use verdicts that lie there: journal.reuse=[{resume}], in a new run"
         )
 
 

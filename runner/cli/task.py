@@ -15,21 +15,21 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
+from runner.artifacts.disk_space import FULL, Room
 from runner.cli import logs
-from runner.cli.compose import to_settings
+from runner.cli.config.compose import to_settings
+from runner.cli.config.paths import rooted
 from runner.cli.folder import FolderTakenError, holding, standing_in
-from runner.cli.given import check_given
-from runner.cli.paths import rooted
 from runner.cli.signals import Terminated, held, terminable
 from runner.cli.terminal import printable, say
+from runner.cli.validate import check_given
 from runner.errors import UsageError, WinnowError
-from runner.launcher import earlier
-from runner.launcher.inputs import fingerprint
-from runner.listing import listed
 from runner.report.summary import Summary
-from runner.room import FULL, Room
 from runner.schema.register import register
 from runner.schema.root import Settings
+from runner.sweeps import finished
+from runner.sweeps.fingerprint import fingerprint
+from runner.text import listed
 
 _log = logging.getLogger("winnow")
 _MOST_NAMES = 20
@@ -59,14 +59,14 @@ class Task:
                 chosen = logs.levels(settings.verbosity)
                 silent = chosen.silent
                 logs.configure(settings.log, chosen, job)
-                before = earlier.earlier(folder, config) if job is not None and settings.resume else None
+                before = finished.earlier(folder, config) if job is not None and settings.resume else None
                 if before is not None:
-                    earlier.confirm(folder, overrides)
+                    finished.confirm(folder, overrides)
                     self.ended.append(_again(before))
                     if not silent:
                         say(f"#{job} has ended before: {self.ended[-1].status} [{folder}]")
                     return
-                earlier.forget(folder)
+                finished.forget(folder)
                 if job is not None:  # what is there now is what the result holds for, whatever is put in its place
                     inputs = fingerprint(config)
                 with standing_in(settings.cwd):
@@ -85,7 +85,7 @@ class Task:
         if not written:
             ensure_result(summary, folder)
         if job is not None and not taken:
-            earlier.note(folder, config, summary.exit_code, overrides, inputs)
+            finished.note(folder, config, summary.exit_code, overrides, inputs)
         if not silent:
             _say(summary, folder, job, refused=refused)
         if job is not None and summary.status == "interrupted":  # the rest of the sweep must not run
@@ -105,7 +105,7 @@ def _settings(
 
 def _run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     with held():
-        from runner.job import run  # noqa: PLC0415 - a configuration error must not wait for it
+        from runner.jobs.job import run  # noqa: PLC0415 - a configuration error must not wait for it
 
     return run(settings, folder, command)
 

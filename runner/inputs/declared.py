@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from onnx import TensorProto, TensorShapeProto, TypeProto
 
 from runner.errors import NotApplicable, UsageError
-from runner.model.graph import Graph
-from runner.model.types import Structure, leaf_dtype, shown, structure_of
+from runner.model.graph.index import Graph
+from runner.model.values.types import Structure, leaf_dtype, shown, structure_of
 
 _MOST_SIZES = 16  # of a shape that a file claims, in messages
 

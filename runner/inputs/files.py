@@ -15,16 +15,16 @@ from typing import Any
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import MapProto, OptionalProto, SequenceProto, TensorProto
 
+from runner.artifacts.disk_space import FULL
 from runner.errors import UsageError
+from runner.files import is_plain
 from runner.inputs import arrays
 from runner.inputs.declared import Declared, listing, type_name
 from runner.inputs.fit import fitted
-from runner.listing import listed
-from runner.model import containers, storage, values
-from runner.model.values import TensorFile
-from runner.plainfile import is_plain
-from runner.room import FULL
+from runner.model.values import containers, recorded, storage
+from runner.model.values.recorded import TensorFile
 from runner.schema.inputs import FilesInputs
+from runner.text import listed
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ def _read(source: Path, inputs: Mapping[str, Declared], target: Path) -> Iterato
         try:
             value = held[name]()
             if one.structure is None:
-                read = values.write(fitted(value, one, source), name, path)
+                read = recorded.write(fitted(value, one, source), name, path)
             else:
                 read = _contained(value, one, source, path)
         except UsageError:
@@ -133,7 +133,7 @@ def _contained(value: object, one: Declared, source: Path, path: Path) -> Tensor
     for tensor in containers.tensors(value, one.structure):
         if why := one.inside.mismatch(tensor.data_type, tensor.dims):
             raise UsageError(f"{source}: {one.name!r} holds a tensor that {why}")
-    return values.write_container(value, one.structure, one.name, path)
+    return recorded.write_container(value, one.structure, one.name, path)
 
 
 # a value is read only when its turn comes: one tensor in memory at a time

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 
 from runner.errors import UsageError
 from runner.inputs.declared import Declared, type_name
-from runner.model.types import is_integer, limits_of
+from runner.model.values.types import is_integer, limits_of
 
 # the element types that numpy has itself: everything else (bfloat16, float8, int4) travels through files as something
 # else

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from runner.errors import UsageError
 from runner.inputs.declared import Declared, listing
-from runner.model.values import TensorFile
+from runner.model.values.recorded import TensorFile
 from runner.schema.inputs import PythonInputs
 from runner.workers.pool import Pool
 

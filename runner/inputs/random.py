@@ -18,9 +18,9 @@ from onnx import MapProto, OptionalProto, SequenceProto, TensorProto, numpy_help
 from runner.errors import UsageError
 from runner.inputs.declared import Declared, refuse_unknown, type_name
 from runner.inputs.fit import Value, tensor
-from runner.model import values
-from runner.model.types import Structure, is_integer, limits_of
-from runner.model.values import TensorFile
+from runner.model.values import recorded
+from runner.model.values.recorded import TensorFile
+from runner.model.values.types import Structure, is_integer, limits_of
 from runner.schema.inputs import RandomInputs
 
 log = logging.getLogger(__name__)
@@ -59,10 +59,10 @@ def from_random(
             path = folder / f"sample_{number}" / f"input_{position}.pb"
             path.parent.mkdir(parents=True, exist_ok=True)
             if one.structure is None:
-                sample[name] = values.write(draw(one, shapes[name], settings.seed, number, spans[name]), name, path)
+                sample[name] = recorded.write(draw(one, shapes[name], settings.seed, number, spans[name]), name, path)
             else:
                 drawn = _container(one, one.structure, shapes[name], (settings.seed, number, spans[name]), "")
-                sample[name] = values.write_container(drawn, one.structure, name, path)
+                sample[name] = recorded.write_container(drawn, one.structure, name, path)
         result.append(sample)
     return tuple(result)
 

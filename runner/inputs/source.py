@@ -9,8 +9,8 @@ from runner.inputs.declared import concrete, declared
 from runner.inputs.files import from_files
 from runner.inputs.python import from_python
 from runner.inputs.random import from_random
-from runner.model.graph import Graph
-from runner.model.values import TensorFile
+from runner.model.graph.index import Graph
+from runner.model.values.recorded import TensorFile
 from runner.schema.inputs import FilesInputs, InputsSettings, PythonInputs, RandomInputs
 from runner.workers.pool import Pool
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from runner.model import values
-from runner.model.values import TensorFile
+from runner.model.values import recorded
+from runner.model.values.recorded import TensorFile
 
 MOVED = 0.01
 """By which share of itself a number is moved at most."""
@@ -40,7 +40,7 @@ def variants(
 def _moved(tensor: TensorFile, generator: np.random.Generator, path: Path) -> TensorFile | None:
     if tensor.structure is not None:
         return None
-    array = values.read(tensor)
+    array = recorded.read(tensor)
     if str(array.dtype) not in _FLOATS or not array.size:
         return None
     wide = array.astype(np.float64)
@@ -50,7 +50,7 @@ def _moved(tensor: TensorFile, generator: np.random.Generator, path: Path) -> Te
     with np.errstate(invalid="ignore"):
         moved = wide * (1 + generator.uniform(-MOVED, MOVED, wide.shape))
     path.parent.mkdir(parents=True, exist_ok=True)
-    return values.write(
+    return recorded.write(
         np.clip(moved, finite.min(), finite.max(), where=np.isfinite(wide), out=moved).astype(array.dtype),
         tensor.name,
         path,

@@ -15,11 +15,11 @@ from typing import Any
 from onnx import ModelProto
 
 from runner.candidate import Sample
-from runner.model.values import write_test_data_set
-from runner.report.facts import Facts, facts_of
+from runner.model.values.recorded import write_test_data_set
 from runner.report.markdown import REPORT_NAME, write_report
 from runner.report.replay import REPLAY_NAME, write_replay
 from runner.report.repro import REPRO_NAME, write_repro
+from runner.report.repro_facts import Facts, facts_of
 from runner.report.result import write_result
 from runner.report.summary import Summary
 from runner.schema.root import Settings

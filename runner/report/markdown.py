@@ -15,7 +15,7 @@ from typing import Any
 import onnx
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto
 
-from runner.report.atomic import write_text
+from runner.files import write_text
 from runner.report.cause import experiments, sentence
 from runner.report.markup import block, bullets, code, cut, section, table, text
 from runner.report.precision import raised, title

@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from runner.report.atomic import write_text
+from runner.files import write_text
 
 REPLAY_NAME = "replay.yaml"
 _ABSENT = "(none)"

@@ -13,11 +13,11 @@ from typing import Any
 import onnx
 from onnx import TensorProto
 
-from runner.checkers.rules import rules_of
-from runner.model.external import locations
-from runner.report.atomic import write_text
-from runner.report.facts import Facts, Runtime, threshold_of
-from runner.report.script import compose
+from runner.checkers.compare.tolerances import rules_of
+from runner.files import write_text
+from runner.model.files.external_data import locations
+from runner.report.repro_facts import Facts, Runtime, threshold_of
+from runner.report.repro_script import compose
 from runner.report.summary import Summary
 from runner.schema.checker import (
     AutoChecker,

@@ -9,8 +9,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from runner.plainfile import json_of
-from runner.report.atomic import write_text
+from runner.files import json_of, write_text
 from runner.report.summary import Summary
 
 RESULT_NAME = "result.json"

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.workers.ending import Patience, death_of, has_ended, now, open_pidfd
 from runner.workers.guardian import MARK, Guardian, kill_group
-from runner.workers.leases import Lease
-from runner.workers.log import BoundedLog
-from runner.workers.tree import ProcessTree
+from runner.workers.leases.leases import Lease
+from runner.workers.process_end import Patience, death_of, has_ended, now, open_pidfd
+from runner.workers.process_log import BoundedLog
+from runner.workers.process_tree import ProcessTree
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,11 @@ from typing import Any
 
 from runner.schema.run import LeaseMode
 from runner.workers.calls import Calls
-from runner.workers.ending import now
 from runner.workers.guardian import Guardian
 from runner.workers.interpreter import find_python
-from runner.workers.kills import Kills
-from runner.workers.leases import Kind, Lease, Leases, Stopped, Wait
+from runner.workers.leases.leases import Kind, Lease, Leases, Stopped, Wait
+from runner.workers.outside_kills import Kills
+from runner.workers.process_end import now
 from runner.workers.reply import KILLED, OUT_OF_MEMORY, Reply, WorkerKilledError
 from runner.workers.worker import PREPARE_SECONDS, Worker
 

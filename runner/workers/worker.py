@@ -13,15 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner.workers.ending import Patience, death_of, has_ended, now, open_pidfd, pause
 from runner.workers.guardian import MARK, Guardian, kill_group
 from runner.workers.interpreter import environment_for
-from runner.workers.leases import Kind, Lease
-from runner.workers.log import BoundedLog
+from runner.workers.leases.leases import Kind, Lease
+from runner.workers.process_end import Patience, death_of, has_ended, now, open_pidfd, pause
+from runner.workers.process_log import BoundedLog
+from runner.workers.process_tree import ProcessTree
 from runner.workers.reply import KILLED, WorkerKilledError, WorkerStartError
-from runner.workers.tree import ProcessTree
 
-_CHILD = Path(__file__).with_name("child.py")
+_CHILD = Path(__file__).with_name("worker_main.py")
 _START_SECONDS = 120.0
 # imports of a runtime on a cold disk take their time, which is not the call's
 PREPARE_SECONDS = 300.0

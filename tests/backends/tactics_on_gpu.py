@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from runner.backends.tactics_log import parse_file
+from runner.backends.trt.tactics_log import parse_file
 from runner.workers.pool import Pool
 
 

@@ -10,8 +10,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from runner.model import values
-from runner.model.values import TensorFile
+from runner.model.values import recorded
+from runner.model.values.recorded import TensorFile
 from tests.backends.conftest import BACKENDS, Lab
 
 F, INT, S, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.STRING, TensorProto.BOOL
@@ -71,18 +71,18 @@ def test_a_sequence_comes_out_and_goes_in(lab: Lab, backend: str, kind: int, ite
     assert found.elements == tuple(item.shape for item in items)
     finite = all(item.dtype.kind != "f" or np.isfinite(item).all() for item in items)
     assert (found.finite, found.nan) == (finite, any(item.dtype.kind == "f" and np.isnan(item).any() for item in items))
-    same(values.contents(found), items)
+    same(recorded.contents(found), items)
     proto = onnx.SequenceProto.FromString(found.path.read_bytes())
     assert proto.name == "s"
     same([numpy_helper.to_array(item) for item in proto.tensor_values], [i.astype(i.dtype) for i in items])
 
     reader = lab.model([node("SequenceLength", ["s"], ["n"])], {"s": found.type}, {"n": (INT, [])})
-    assert values.read(outputs(lab, backend, reader, {"s": str(found.path)}, out=str(lab.folder / "b"))["n"]) == len(
+    assert recorded.read(outputs(lab, backend, reader, {"s": str(found.path)}, out=str(lab.folder / "b"))["n"]) == len(
         items
     )
     reader = lab.model([node("Identity", ["s"], ["t"])], {"s": found.type}, {"t": None})
     again = outputs(lab, backend, reader, {"s": str(found.path)}, out=str(lab.folder / "c"))["t"]
-    same(values.contents(again), items)
+    same(recorded.contents(again), items)
 
 
 @both
@@ -101,20 +101,20 @@ def test_an_optional_comes_out_and_goes_in(lab: Lab, backend: str, inner: Any, p
     found = outputs(lab, backend, lab.model(nodes, {"x": (F, [3])}, shown), {"x": lab.tensor(x)})["o"]
     assert found.structure == structure
     assert found.elements == (tuple((3,) for _ in wanted) if present else ())
-    content = values.contents(found)
+    content = recorded.contents(found)
     same(content if isinstance(content, list) else [content], wanted) if present else None
     assert present or content is None
 
     reader = lab.model([node("OptionalHasElement", ["o"], ["b"])], {"o": found.type}, {"b": (B, [])}, opset=18)
     has = outputs(lab, backend, reader, {"o": str(found.path)}, out=str(lab.folder / "b"))["b"]
-    assert bool(values.read(has)) is present
+    assert bool(recorded.read(has)) is present
 
 
 def test_an_optional_that_is_not_fed_has_no_value(lab: Lab) -> None:
     reader = lab.model([node("OptionalHasElement", ["o"], ["b"])], {"o": optional(F)}, {"b": (B, [])}, opset=18)
     for backend in BACKENDS:
         has = outputs(lab, backend, reader, {}, out=str(lab.folder / backend))["b"]
-        assert not values.read(has)
+        assert not recorded.read(has)
 
 
 @pytest.mark.parametrize("key", [INT, S])
@@ -132,8 +132,8 @@ def test_maps(lab: Lab, key: int) -> None:
     assert found.structure == ("sequence", ("map", key, ("tensor", F)))
     assert (found.finite, found.nan) == (False, False)
     keys = [7, -8] if key == INT else ["ä", "b"]
-    assert [set(item) for item in values.contents(found)] == [set(keys), set(keys)]
-    np.testing.assert_array_equal([[item[key] for key in keys] for item in values.contents(found)], x)
+    assert [set(item) for item in recorded.contents(found)] == [set(keys), set(keys)]
+    np.testing.assert_array_equal([[item[key] for key in keys] for item in recorded.contents(found)], x)
     assert found.type.sequence_type.elem_type.map_type.key_type == key
 
 
@@ -147,11 +147,11 @@ def test_a_map_is_fed(lab: Lab) -> None:
     )
     path = lab.folder / "map.pb"
     content = numpy_helper.from_dict({0: np.float32(0.5), 1: np.float32(2)}, "m")
-    file = values.write_container(content, ("map", INT, ("tensor", F)), "m", path)
+    file = recorded.write_container(content, ("map", INT, ("tensor", F)), "m", path)
     x = lab.tensor(np.ones(2, np.float32))
     found = outputs(lab, "onnxruntime", reader, {"m": str(file.path), "x": x})
-    np.testing.assert_array_equal(values.read(found["y"]), [[0.5, 2]])
-    np.testing.assert_array_equal(values.read(found["z"]), [-1, -1])
+    np.testing.assert_array_equal(recorded.read(found["y"]), [[0.5, 2]])
+    np.testing.assert_array_equal(recorded.read(found["z"]), [-1, -1])
 
 
 @both

@@ -9,7 +9,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from runner.backends.rounding import rounded
+from runner.backends.emulation.rounding import rounded
 
 HALF = np.float16
 

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper, parser
 
-from runner.backends.overflow import overflow
+from runner.backends.emulation.overflow import overflow
 
 
 def looked_at(folder: Path, body: str, *, rounding: str = "on", high: str = "", **fed: Any) -> list[dict[str, Any]]:

@@ -7,12 +7,12 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from runner.model import values
+from runner.model.values import recorded
 
 
-def tensors(arrays: Mapping[str, np.ndarray], folder: Path) -> dict[str, values.TensorFile]:
+def tensors(arrays: Mapping[str, np.ndarray], folder: Path) -> dict[str, recorded.TensorFile]:
     folder.mkdir(parents=True, exist_ok=True)
-    return {name: values.write(array, name, folder / f"{i}.pb") for i, (name, array) in enumerate(arrays.items())}
+    return {name: recorded.write(array, name, folder / f"{i}.pb") for i, (name, array) in enumerate(arrays.items())}
 
 
 def model(

@@ -14,10 +14,10 @@ from onnx import helper
 
 from runner import machine
 from runner.checkers.checker import Tools
-from runner.checkers.command import CommandCheck
-from runner.checkers.template import Template
+from runner.checkers.command.command import CommandCheck
+from runner.checkers.command.template import Template
 from runner.errors import CannotJudge, NotTried, UsageError
-from runner.model import storage
+from runner.model.values import storage
 from runner.schema.checker import CommandChecker, ShowOutput
 from runner.verdict import Verdict
 from strategies.outcome import Outcome

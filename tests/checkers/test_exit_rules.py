@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.checkers.exit_rules import Ending, ExitRules
+from runner.checkers.command.exit_rules import Ending, ExitRules
 from runner.errors import UsageError
 from runner.schema.checker import CommandChecker
 from runner.verdict import Raised, Signature

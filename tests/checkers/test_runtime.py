@@ -7,10 +7,10 @@ import pytest
 from onnx import TensorProto, helper
 
 from runner import machine
+from runner.checkers.backend_run import NOT_READY, Ran
 from runner.checkers.checker import Checker, Tools
 from runner.checkers.registry import BUILDERS, build
 from runner.checkers.runtime import RuntimeCheck
-from runner.checkers.side import NOT_READY, Ran
 from runner.errors import NotTried, UsageError
 from runner.schema.backend import (
     BackendSettings,

@@ -16,7 +16,7 @@ import pytest
 
 from tests.cluster.one_node import OneNode
 from tests.harness import ROOT
-from tests.launcher.test_launcher import ASKED, chain, prepared, states, until
+from tests.sweeps.test_launcher import ASKED, chain, prepared, states, until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.slow]
 

@@ -14,7 +14,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
 from runner.cli.app import CONF
-from runner.cli.compose import to_settings
+from runner.cli.config.compose import to_settings
 from runner.schema.register import SCHEMAS, register
 from runner.schema.root import Settings
 

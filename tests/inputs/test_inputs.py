@@ -18,8 +18,8 @@ from runner.errors import NotApplicable, UsageError
 from runner.inputs import samples
 from runner.inputs.declared import Declared
 from runner.inputs.fit import fitted
-from runner.model import values
-from runner.model.graph import Graph
+from runner.model.graph.index import Graph
+from runner.model.values import recorded
 from runner.schema.inputs import FilesInputs, InputsSettings, PythonInputs, RandomInputs
 from runner.workers.guardian import Guardian
 from runner.workers.pool import Pool
@@ -45,7 +45,7 @@ def graph(**inputs: tuple[int, list | None]) -> Graph:
 
 def arrays(settings: InputsSettings, one: Graph, pool: Pool, folder: Path) -> list[dict[str, np.ndarray]]:
     return [
-        {name: values.read(file) for name, file in sample.items()} for sample in samples(settings, one, pool, folder)
+        {name: recorded.read(file) for name, file in sample.items()} for sample in samples(settings, one, pool, folder)
     ]
 
 
@@ -67,7 +67,7 @@ class TestRandom:
     def test_every_type(self, pool: Pool, tmp_path: Path, dtype: int) -> None:
         (sample,) = samples(RandomInputs(), graph(x=(dtype, [2, 50])), pool, tmp_path)
         assert (sample["x"].dtype, sample["x"].shape, sample["x"].finite) == (dtype, (2, 50), True)
-        array = values.read(sample["x"])
+        array = recorded.read(sample["x"])
         assert len(set(array.flat)) > 1
         if array.dtype.kind in "iu":
             assert set(array.flat) == {0, 1}
@@ -461,11 +461,11 @@ class TestContainers:
     def test_random(self, pool: Pool, tmp_path: Path) -> None:
         (sample,) = samples(RandomInputs(shapes={"o": [4, 3]}), self.graph("s", "o", "x", "m"), pool, tmp_path)
         assert sample["s"].structure == ("sequence", ("tensor", F)) and sample["s"].elements == ((1, 3), (1, 3))
-        first, second = values.contents(sample["s"])
+        first, second = recorded.contents(sample["s"])
         assert not np.array_equal(first, second)
-        assert values.contents(sample["o"]).shape == (4, 3)
+        assert recorded.contents(sample["o"]).shape == (4, 3)
         assert sample["x"].structure is None
-        assert values.contents(sample["m"]).keys() == {"a", "b"}
+        assert recorded.contents(sample["m"]).keys() == {"a", "b"}
         with pytest.raises(UsageError, match=r"inputs\.shapes\.s"):
             samples(RandomInputs(shapes={"s": [4, 4]}), self.graph("s"), pool, tmp_path)
 
@@ -477,7 +477,7 @@ class TestContainers:
         (folder / "input_0.pb").write_bytes(sequence.SerializeToString())
         (folder / "input_1.pb").write_bytes(numpy_helper.from_array(np.array([1, 2])).SerializeToString())
         (sample,) = samples(FilesInputs(path=str(folder)), one, pool, tmp_path / "a")
-        for found, item in zip(values.contents(sample["s"]), items, strict=True):
+        for found, item in zip(recorded.contents(sample["s"]), items, strict=True):
             np.testing.assert_array_equal(found, item)
         assert (sample["s"].name, sample["x"].name) == ("s", "x")
         wrong = numpy_helper.from_list([np.zeros((2, 4), np.float32)])
@@ -506,8 +506,8 @@ class TestContainers:
         settings = PythonInputs(file=str(tmp_path / "mine.py"), function="inputs")
         first, second = samples(settings, self.graph("s", "o", "x", "m"), pool, tmp_path)
         assert (first["s"].elements, second["s"].elements) == (((2, 3), (1, 3)), ())
-        assert values.contents(first["o"]) is None and values.contents(second["o"]).shape == (2, 3)
-        assert values.contents(first["m"]) == {"a": np.float32(0.5)}
+        assert recorded.contents(first["o"]) is None and recorded.contents(second["o"]).shape == (2, 3)
+        assert recorded.contents(first["m"]) == {"a": np.float32(0.5)}
         for function, why in (("wrong", "no sequence but ndarray"), ("other", "shape")):
             settings = PythonInputs(file=str(tmp_path / "mine.py"), function=function)
             with pytest.raises(UsageError, match=f"'s'.*{why}"):

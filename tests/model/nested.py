@@ -7,9 +7,9 @@ import onnx
 import onnx.parser
 from onnx.reference import ReferenceEvaluator
 
-from runner.model.bodies import bodies
-from runner.model.constants import lower_constants
-from runner.model.graph import Graph
+from runner.model.graph.index import Graph
+from runner.model.nested.bodies import bodies
+from runner.model.passes.lift_constants import lower_constants
 
 HEAD = '<ir_version: 8, opset_import: ["" : {opset}{more}]>\n'
 

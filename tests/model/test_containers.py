@@ -9,8 +9,9 @@ import onnx
 import pytest
 from onnx import OptionalProto, SequenceProto, TensorProto, helper, numpy_helper
 
-from runner.model import containers, types, values
-from runner.model.values import TensorFile
+from runner.model.values import containers, types
+from runner.model.values import recorded as values
+from runner.model.values.recorded import TensorFile
 
 F = TensorProto.FLOAT
 SEQUENCE = ("sequence", ("tensor", F))

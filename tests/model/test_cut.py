@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from runner.model.constants import lower_constants
-from runner.model.cut import CutError, cut, whole
-from runner.model.graph import Graph
+from runner.model.graph.cut import CutError, cut, whole
+from runner.model.graph.index import Graph
+from runner.model.passes.lift_constants import lower_constants
 from tests.model.models import SHAPE, dags, model_of, recorded, tensor, types_of
 
 FLOAT = helper.make_tensor_type_proto(TensorProto.FLOAT, SHAPE)

@@ -12,9 +12,9 @@ from onnx import ModelProto, TensorProto, helper
 from onnx.backend.test.case.node import collect_testcases
 from onnx.reference import ReferenceEvaluator
 
-from runner.model import dependence
-from runner.model.dependence import NOTHING, RANK, SHAPE, VALUE
-from runner.model.graph import Graph
+from runner.model.graph import dependence
+from runner.model.graph.dependence import NOTHING, RANK, SHAPE, VALUE
+from runner.model.graph.index import Graph
 from tests.model.models import SHARED, ingested, model_of, tensor
 
 FLOAT, INT = TensorProto.FLOAT, TensorProto.INT64

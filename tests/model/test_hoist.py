@@ -7,10 +7,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from runner.model.bodies import HoistError, Kind, bodies
-from runner.model.graph import Graph
-from runner.model.hoist import hoist
-from runner.model.unroll import COUNT, limited_loop
+from runner.model.graph.index import Graph
+from runner.model.nested.bodies import HoistError, Kind, bodies
+from runner.model.nested.hoist import hoist
+from runner.model.nested.unroll import COUNT, limited_loop
 from tests.model.nested import (
     CALL,
     DEEP,

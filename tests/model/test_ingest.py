@@ -11,12 +11,13 @@ import pytest
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from runner.model import scopes, storage
-from runner.model.cut import cut, whole
 from runner.model.errors import ModelError
-from runner.model.graph import Graph
-from runner.model.ingest import ingest
-from runner.model.store import Store
+from runner.model.files.ingest import ingest
+from runner.model.files.store import Store
+from runner.model.graph import scopes
+from runner.model.graph.cut import cut, whole
+from runner.model.graph.index import Graph
+from runner.model.values import storage
 from tests.model.models import SHAPE, SHARED, ingested, model_of, tensor
 
 

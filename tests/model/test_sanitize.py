@@ -11,7 +11,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from runner.model.errors import ModelError
-from runner.model.sanitize import SanitizeError, sanitize
+from runner.model.passes.sanitize import SanitizeError, sanitize
 from tests.model.models import dags, model_of, tensor
 
 LIMIT = 16 << 20

@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from runner.model.errors import ModelError
-from runner.model.shapes import infer_shapes, read_types
+from runner.model.passes.infer_shapes import infer_shapes, read_types
 from tests.model.models import model_of, tensor
 
 

@@ -9,10 +9,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
-from runner.model.constants import lower_constants
-from runner.model.cut import CutError, cut
-from runner.model.graph import Graph
-from runner.model.splice import ancestors, depends_on, splice
+from runner.model.graph.cut import CutError, cut
+from runner.model.graph.index import Graph
+from runner.model.graph.splice import ancestors, depends_on, splice
+from runner.model.passes.lift_constants import lower_constants
 from tests.model.models import SHAPE, dags, model_of, recorded, tensor, types_of
 from tests.model.nested import run_ort
 

@@ -10,10 +10,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from runner.model import scopes, storage
-from runner.model.check import check_model
-from runner.model.cut import CutError, cut, whole
-from runner.model.store import Store
+from runner.model.files.onnx_checker import check_model
+from runner.model.files.store import Store
+from runner.model.graph import scopes
+from runner.model.graph.cut import CutError, cut, whole
+from runner.model.values import storage
 from tests.model.models import ingested, model_of, tensor
 
 SIDE = 32

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from runner.model import values
+from runner.model.values import recorded
 
 EVERY = [number for name, number in TensorProto.DataType.items() if name != "UNDEFINED"]
 NATIVE = ["float32", "float64", "float16", "int8", "uint64", "bool", "complex64", "complex128", ">f4", ">i8"]
@@ -17,63 +17,63 @@ NATIVE = ["float32", "float64", "float16", "int8", "uint64", "bool", "complex64"
 
 @pytest.mark.parametrize("dtype", EVERY)
 def test_every_dtype_is_seeded_written_and_read(dtype, tmp_path):
-    first = values.seeded("x", dtype, (3, 5), seed=4, path=tmp_path / "a.pb")
-    again = values.seeded("x", dtype, (3, 5), seed=4, path=tmp_path / "b.pb")
-    other = values.seeded("y", dtype, (3, 5), seed=4, path=tmp_path / "c.pb")
+    first = recorded.seeded("x", dtype, (3, 5), seed=4, path=tmp_path / "a.pb")
+    again = recorded.seeded("x", dtype, (3, 5), seed=4, path=tmp_path / "b.pb")
+    other = recorded.seeded("y", dtype, (3, 5), seed=4, path=tmp_path / "c.pb")
     assert first.path.read_bytes() == again.path.read_bytes()
     if dtype != TensorProto.FLOAT8E8M0:
-        assert not np.array_equal(values.read(first), values.read(other))
+        assert not np.array_equal(recorded.read(first), recorded.read(other))
     assert (first.dtype, first.shape, first.finite, first.nan) == (dtype, (3, 5), True, False)
-    array = values.read(first)
+    array = recorded.read(first)
     assert array.shape == (3, 5)
-    rewritten = values.write(array, "again", tmp_path / "d.pb")
+    rewritten = recorded.write(array, "again", tmp_path / "d.pb")
     assert rewritten.dtype == dtype
-    np.testing.assert_array_equal(values.read(rewritten), array)
-    assert values.describe(first.path) == first
-    assert values.TensorFile.from_json(first.to_json()) == first
+    np.testing.assert_array_equal(recorded.read(rewritten), array)
+    assert recorded.describe(first.path) == first
+    assert recorded.TensorFile.from_json(first.to_json()) == first
 
 
 @pytest.mark.parametrize("dtype", NATIVE)
 @pytest.mark.parametrize("shape", [(), (0,), (2, 3), (2, 0, 3)])
 def test_arrays_are_what_onnx_reads(dtype, shape, tmp_path):
     array = (np.arange(np.prod(shape, dtype=int)) % 3).reshape(shape).astype(dtype)
-    file = values.write(array, "näme", tmp_path / "x.pb")
+    file = recorded.write(array, "näme", tmp_path / "x.pb")
     tensor = onnx.load_tensor(file.path)
     assert tensor.name == "näme"
     np.testing.assert_array_equal(numpy_helper.to_array(tensor), array)
-    np.testing.assert_array_equal(values.read(file), array)
-    assert values.read(file).dtype == np.dtype(dtype).newbyteorder("=")
+    np.testing.assert_array_equal(recorded.read(file), array)
+    assert recorded.read(file).dtype == np.dtype(dtype).newbyteorder("=")
 
 
 def test_views_are_written_as_they_look(tmp_path):
     array = np.arange(24, dtype=np.float32).reshape(4, 6).T[::2]
-    np.testing.assert_array_equal(values.read(values.write(array, "x", tmp_path / "x.pb")), array)
+    np.testing.assert_array_equal(recorded.read(recorded.write(array, "x", tmp_path / "x.pb")), array)
 
 
 @pytest.mark.parametrize("dtype", [1, 10, 11, 14, TensorProto.BFLOAT16, TensorProto.FLOAT8E5M2])
 def test_what_is_not_finite_is_seen(dtype, tmp_path):
     numpy_dtype = helper.tensor_dtype_to_np_dtype(dtype)
     for content, finite, nan in (([1, 2], True, False), ([1, np.inf], False, False), ([np.nan, np.inf], False, True)):
-        file = values.write(np.array(content).astype(numpy_dtype), "x", tmp_path / "x.pb")
+        file = recorded.write(np.array(content).astype(numpy_dtype), "x", tmp_path / "x.pb")
         assert (file.finite, file.nan) == (finite, nan)
-        assert values.describe(file.path) == file
+        assert recorded.describe(file.path) == file
 
 
 def test_a_sum_that_overflows_is_still_finite(tmp_path):
     huge = np.full(4, np.finfo(np.float32).max)
-    assert values.write(huge, "x", tmp_path / "x.pb").finite
-    assert values.finiteness(np.array([np.inf, -np.inf], np.float32)) == (False, False)
+    assert recorded.write(huge, "x", tmp_path / "x.pb").finite
+    assert recorded.finiteness(np.array([np.inf, -np.inf], np.float32)) == (False, False)
 
 
 def test_strings_of_any_kind(tmp_path):
     for array in (np.array([["ä", ""]]), np.array([b"x", b"\xff"]), np.array(["a\0", "b"], dtype=object)):
-        file = values.write(array, "s", tmp_path / "s.pb")
-        got = [item.encode("utf-8", "surrogateescape") for item in values.read(file).ravel()]
+        file = recorded.write(array, "s", tmp_path / "s.pb")
+        got = [item.encode("utf-8", "surrogateescape") for item in recorded.read(file).ravel()]
         assert got == [item if isinstance(item, bytes) else item.encode() for item in array.ravel()]
     with pytest.raises(ValueError, match="dtype"):
-        values.write(np.array([object()]), "s", tmp_path / "s.pb")
+        recorded.write(np.array([object()]), "s", tmp_path / "s.pb")
     with pytest.raises(ValueError, match="dtype"):
-        values.write(np.array(["2020-01-01"], dtype="M8[D]"), "s", tmp_path / "s.pb")
+        recorded.write(np.array(["2020-01-01"], dtype="M8[D]"), "s", tmp_path / "s.pb")
 
 
 @settings(max_examples=50, deadline=None)
@@ -81,39 +81,39 @@ def test_strings_of_any_kind(tmp_path):
 def test_npz_holds_names_as_they_are(names, tmp_path_factory):
     folder = tmp_path_factory.mktemp("npz")
     feeds = {
-        name: values.write(np.full(2, at, np.float32), name, folder / f"{at}.pb")
+        name: recorded.write(np.full(2, at, np.float32), name, folder / f"{at}.pb")
         for at, name in enumerate([*names, "file", "args", "kwds", "arr_0", "../x", "a.npy", "a"])
     }
-    skipped = values.write_npz(feeds, folder / "feeds.npz")
+    skipped = recorded.write_npz(feeds, folder / "feeds.npz")
     assert set(skipped) == {"a.npy", *(name for name in names if "\0" in name)}
     with np.load(folder / "feeds.npz") as loaded:
         assert set(loaded.files) == set(feeds) - set(skipped)
         for name in loaded.files:
-            np.testing.assert_array_equal(loaded[name], values.read(feeds[name]))
+            np.testing.assert_array_equal(loaded[name], recorded.read(feeds[name]))
 
 
 def test_npz_leaves_out_what_numpy_lacks(tmp_path):
-    feeds = {str(dtype): values.seeded("x", dtype, (3,), path=tmp_path / f"{dtype}.pb") for dtype in EVERY}
-    skipped = values.write_npz(feeds, tmp_path / "x.npz")
+    feeds = {str(dtype): recorded.seeded("x", dtype, (3,), path=tmp_path / f"{dtype}.pb") for dtype in EVERY}
+    skipped = recorded.write_npz(feeds, tmp_path / "x.npz")
     assert {int(name) for name in skipped} == {dtype for dtype in EVERY if dtype >= TensorProto.BFLOAT16}
     with np.load(tmp_path / "x.npz", allow_pickle=False) as loaded:
         assert loaded["8"].dtype.kind == "U"
         for name in loaded.files:
-            np.testing.assert_array_equal(loaded[name], values.read(feeds[name]))
+            np.testing.assert_array_equal(loaded[name], recorded.read(feeds[name]))
 
 
 def test_a_test_data_set_goes_out_and_comes_back(tmp_path):
     inputs = {
-        f"in {at}": values.seeded(f"rec {at}", dtype, (2,), path=tmp_path / f"{at}.pb")
+        f"in {at}": recorded.seeded(f"rec {at}", dtype, (2,), path=tmp_path / f"{at}.pb")
         for at, dtype in enumerate(EVERY)
     }
-    outputs = {"out": values.seeded("out", 1, (2,), path=tmp_path / "out.pb")}
-    values.write_test_data_set(inputs, outputs, tmp_path / "set")
-    got_inputs, got_outputs = values.read_test_data_set(tmp_path / "set")
+    outputs = {"out": recorded.seeded("out", 1, (2,), path=tmp_path / "out.pb")}
+    recorded.write_test_data_set(inputs, outputs, tmp_path / "set")
+    got_inputs, got_outputs = recorded.read_test_data_set(tmp_path / "set")
     assert [file.name for file in got_inputs] == list(inputs)
     assert [file.dtype for file in got_inputs] == EVERY
     for file, before in zip(got_inputs, inputs.values(), strict=True):
-        np.testing.assert_array_equal(values.read(file), values.read(before))
+        np.testing.assert_array_equal(recorded.read(file), recorded.read(before))
     assert [file.name for file in got_outputs] == ["out"]
 
 
@@ -121,14 +121,14 @@ def test_files_that_hold_no_tensor(tmp_path):
     for content in (b"", b"junk junk", helper.make_tensor("x", 1, [3], [1, 2, 3]).SerializeToString()[:-5]):
         (tmp_path / "input_0.pb").write_bytes(content)
         with pytest.raises(ValueError, match=r"input_0\.pb"):
-            values.read_test_data_set(tmp_path)
+            recorded.read_test_data_set(tmp_path)
 
 
 def test_ranges_are_kept():
-    floats = values.seeded_array("x", 1, (1000,), -2, 3, 0)
+    floats = recorded.seeded_array("x", 1, (1000,), -2, 3, 0)
     assert floats.min() < -1.5 and floats.max() > 2.5 and floats.max() < 3
-    integers = values.seeded_array("x", 3, (1000,), -200, 3.5, 0)
+    integers = recorded.seeded_array("x", 3, (1000,), -200, 3.5, 0)
     assert (integers.min(), integers.max()) == (-128, 3)
-    assert set(values.seeded_array("x", 9, (100,)).tolist()) == {True, False}
-    assert values.seeded_array("x", 7, (100,)).min() >= 1
-    assert values.seeded_array("x", 7, ()).shape == ()
+    assert set(recorded.seeded_array("x", 9, (100,)).tolist()) == {True, False}
+    assert recorded.seeded_array("x", 7, (100,)).min() >= 1
+    assert recorded.seeded_array("x", 7, ()).shape == ()

@@ -21,9 +21,9 @@ import numpy as np
 import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
-from runner.backends.rounding import write as write_rounded
-from runner.report.facts import facts_of
+from runner.backends.emulation.rounding import write as write_rounded
 from runner.report.repro import write_repro
+from runner.report.repro_facts import facts_of
 from runner.report.summary import Summary
 from runner.schema import checker as checkers
 from runner.schema.backend import (

@@ -14,9 +14,9 @@ import pytest
 import yaml
 from onnx import TensorProto, helper
 
-from runner.cli.quoting import escape_interpolation
-from runner.cli.table import Row, markdown
+from runner.cli.config.quoting import escape_interpolation
 from runner.cli.terminal import LONGEST
+from runner.sweeps.table import Row, markdown
 from tests.bundles import unpacked
 from tests.harness import Run, check_script, winnow
 from tests.report.hostile import STRINGS, SURROGATE

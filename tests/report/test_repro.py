@@ -13,8 +13,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from runner.report.facts import Facts, facts_of
 from runner.report.repro import write_repro
+from runner.report.repro_facts import Facts, facts_of
 from runner.report.summary import Summary
 from runner.schema.backend import (
     BackendSettings,

@@ -19,9 +19,9 @@ import psutil
 import pytest
 
 from runner.schema.run import LeaseMode
-from runner.workers import holders
-from runner.workers.gpus import Gpus
-from runner.workers.leases import Leases
+from runner.workers.leases import lease_log
+from runner.workers.leases.gpus import Gpus
+from runner.workers.leases.leases import Leases
 from tests.harness import ROOT
 
 GPUS = tuple(f"GPU-0000000{number}-0000-0000-0000-000000000000" for number in (1, 2))
@@ -73,7 +73,7 @@ import os, sys
 from pathlib import Path
 from runner.schema.run import WorkerSettings
 from runner.workers import Guardian, Pool
-from runner.workers.leases import Leases
+from runner.workers.leases.leases import Leases
 folder, checks, fate, gpus = Path(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4:]
 function = {"twice": "passes", "job killed": "hangs", "all killed": "stuck"}.get(fate, fate)
 timeout = 0.3 if fate == "hangs" else 120.0
@@ -91,7 +91,7 @@ ANSWERS = {"passes": "pass", "twice": "pass", "crashes": "death MEMORY", "hangs"
 def environment(folder: Path) -> dict[str, str]:
     """A log of holders; and no NVML, so that the names stand also where there are GPUs."""
     path = os.pathsep.join([str(folder / "without"), str(ROOT)])
-    return {**os.environ, "PYTHONPATH": path, "WINNOW_TEST": str(folder), holders.LOG: str(folder / "holders")}
+    return {**os.environ, "PYTHONPATH": path, "WINNOW_TEST": str(folder), lease_log.LOG: str(folder / "holders")}
 
 
 def work(folder: Path, number: int, fate: str) -> str:
@@ -188,7 +188,7 @@ def test_200_jobs_on_two_gpus(tmp_path: Path) -> None:
     for fate, answer in zip(fates, answers, strict=True):
         assert answer == ANSWERS.get(fate, {"job killed": "killed", "all killed": "orphan"}.get(fate)), fate
     # no two holders of one GPU at any moment: whoever got one looked for those before, and none of them was running
-    log = holders.read(str(tmp_path / "holders"))
+    log = lease_log.read(str(tmp_path / "holders"))
     assert [line for line in log if line["beside"]] == []
     assert {line["lease"] for line in log} == set(GPUS)
     assert len({(line["pid"], line["start"]) for line in log}) == len(log) >= 200
@@ -207,15 +207,15 @@ def test_200_jobs_on_two_gpus(tmp_path: Path) -> None:
 
 def test_the_log_tells_of_two_holders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "holders"
-    monkeypatch.setenv(holders.LOG, str(path))
+    monkeypatch.setenv(lease_log.LOG, str(path))
     waiting = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()"]
     ended = subprocess.Popen(waiting, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     # in the middle of its exec a process has no command line, as one that exits has none
     assert ended.stdout and ended.stdout.readline()
-    holders.begin(GPUS[0], ended.pid)
-    holders.begin(GPUS[0], os.getpid())
+    lease_log.begin(GPUS[0], ended.pid)
+    lease_log.begin(GPUS[0], os.getpid())
     ended.communicate()
-    holders.begin(GPUS[0], os.getppid())
-    holders.begin(GPUS[1], os.getppid())
+    lease_log.begin(GPUS[0], os.getppid())
+    lease_log.begin(GPUS[1], os.getppid())
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line["beside"] for line in lines] == [[], [ended.pid], [os.getpid()], []]

@@ -3,7 +3,7 @@
 Arguments: ``backend``: settings; ``model``: path; ``samples``: [{input: path of a TensorProto file}], of which shapes
 are taken; ``out``: a folder for ``model.engine``, ``build.log`` and ``layers.json``, or null; ``keep``: which of
 ``engine``, ``log`` and ``layers`` are written there; ``timing_cache``: {"load": path or null, "save": path or null}, or
-null; ``tactics``: see `runner.backends.tactics`, or null.
+null; ``tactics``: see `runner.backends.trt.tactics`, or null.
 """
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Sequence
 
 from runner.backends.errors import StageError
-from runner.backends.tactics import Tactics
 from runner.backends.trt import errors, options, profiles, timing
 from runner.backends.trt.library import Library, has_gpu, load
+from runner.backends.trt.messages import Said, logger
 from runner.backends.trt.outputs import extents
-from runner.backends.trt.said import Said, logger
+from runner.backends.trt.tactics import Tactics
 
 _METADATA = re.compile(r"^\w+ (?P<layer>.*?) metadata: (?P<nodes>\[ONNX Layer: .*)$", re.DOTALL)
 _NODE = re.compile(r"\[ONNX Layer: (.*?)\](?=\x1e|\[ONNX Layer: |\s*$)", re.DOTALL)

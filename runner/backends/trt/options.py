@@ -13,7 +13,7 @@ from typing import Any, Dict, Iterator, List, Mapping
 
 from runner.backends.errors import StageError
 from runner.backends.trt.library import Library
-from runner.backends.trt.said import Said
+from runner.backends.trt.messages import Said
 
 _UNITS = {"": 1, "B": 1, "K": 2**10, "KIB": 2**10, "M": 2**20, "MIB": 2**20, "G": 2**30, "GIB": 2**30}
 _STRONG = "STRONGLY_TYPED"

@@ -11,9 +11,9 @@ from __future__ import annotations
 import operator
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
-from runner.backends import tensors
 from runner.backends.errors import StageError
 from runner.backends.trt.library import Library
+from runner.backends.values import tensors
 
 Range = Tuple[List[int], List[int], List[int]]
 """The least, the one to optimise for, the largest."""

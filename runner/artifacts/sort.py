@@ -1,0 +1,252 @@
+"""The sorting policy: what of each iteration is kept, in good/, bad/, different/ and unresolved/.
+
+Sorting is a service to a person who looks at the files later. Nothing that goes wrong with it ends a run: a line in the
+log says so and the search goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from runner.artifacts import built
+from runner.artifacts.folder import Shelf, reserve, safe
+from runner.artifacts.user_files import Leftovers
+from runner.candidate import Candidate
+from runner.errors import UsageError
+from runner.files import inside
+from runner.model.files.store import Store
+from runner.schema.run import ArtifactSettings, Keep
+from runner.verdict import Signature, Verdict
+from strategies.outcome import Outcome
+
+_LOG = logging.getLogger(__name__)
+INDEX_NAME = "index.jsonl"
+_WEIGHTS = "weights.bin"
+_POINTER = ".onnx.txt"
+
+
+@dataclass(frozen=True)
+class _Best:
+    """The best candidate of one outcome so far: how many elements it keeps, and where it was put."""
+
+    elements: int
+    place: Path
+
+
+_Class = tuple[Outcome, str]
+"""Of which candidates the best is kept: an outcome, and for another failure its stage and kind."""
+
+
+class Artifacts:
+    """Sorts candidates and the files that checks leave behind. Safe for threads.
+
+    ``cwd``: where the user stands; ``settings.paths`` and ``settings.folder`` start there (``~`` is expanded, ``{dir}``
+    is the iteration's own folder). Names are never reused: nothing is written over. A resumed run goes on in the same
+    folder.
+    Raises UsageError where the folder cannot be made.
+    """
+
+    def __init__(self, settings: ArtifactSettings, run_folder: Path, cwd: Path) -> None:
+        self._settings = settings
+        self.folder = cwd / Path(settings.folder).expanduser() if settings.folder else run_folder / "artifacts"
+        self._lock = threading.Lock()
+        try:
+            self._shelf = Shelf(self.folder, settings.disk_budget_mb)
+        except OSError as error:
+            raise UsageError(f"artifacts.folder={self.folder} cannot be made ({error}); name another folder") from error
+        listed = self.folder / INDEX_NAME
+        if settings.folder and listed.is_file() and listed.stat().st_size and not any(map(_is_ours, _rows(listed))):
+            raise UsageError(f"artifacts.folder={self.folder} has an {INDEX_NAME} that is no run's; name another")
+        self._store = run_folder / "store"
+        self._leftovers = Leftovers(settings.paths, self._shelf, run_folder, cwd)
+        self._best = self._known_best()
+
+    def sort(self, candidate: Candidate, verdict: Verdict) -> None:
+        """Keep of this iteration what the settings say, and add its row to ``index.jsonl``."""
+        with self._lock:
+            name = _name(candidate, verdict)
+            row: dict[str, Any] = {
+                "iteration": candidate.iteration,
+                "phase": candidate.phase,
+                "label": candidate.label,
+                "outcome": verdict.outcome.value,
+                "returncode": verdict.returncode,
+                "signature": str(verdict.signature) if verdict.signature else None,
+                "failure": failure_of(verdict.signature),
+                "reason": verdict.reason,
+                "seconds": round(verdict.seconds, 6),
+                "elements": len(candidate.trial),
+                "trial": candidate.trial.ranges,
+                "log": verdict.log,
+            }
+            row["model"] = self._keep_model(candidate, verdict, name)
+            built.drop(candidate.folder)
+            row["files"], row["missing"] = self._leftovers.move(candidate, verdict.outcome, name)
+            self._append(row)
+
+    # -- candidates ---------------------------------------------------------------------------------------------------
+
+    def others(self) -> dict[str, str]:
+        """Where the smallest candidate of each failure that is not under study was put, by stage and kind."""
+        with self._lock:
+            return {
+                failure: self._shelf.relative(best.place)
+                for (outcome, failure), best in self._best.items()
+                if outcome is Outcome.DIFFERENT
+            }
+
+    def _keep_model(self, candidate: Candidate, verdict: Verdict, name: str) -> str | None:
+        keep, outcome, class_ = self._settings.keep, verdict.outcome, _class_of(verdict.outcome, verdict.signature)
+        if candidate.model is None or not candidate.ours:
+            return None
+        if keep is Keep.none or (keep is Keep.bad and outcome is not Outcome.FAIL):
+            return None
+        if keep is Keep.best and (candidate.phase == "control" or not self._is_better(class_, len(candidate.trial))):
+            return None
+        try:
+            place = self._place_model(candidate.model, self._shelf.of(outcome), name)
+            if place:
+                built.keep(candidate.folder, place, name, self._shelf)
+        except (OSError, ValueError) as error:
+            _LOG.error("artifacts: the candidate of iteration %d was not kept: %s", candidate.iteration, error)
+            return None
+        if place is None:
+            return None
+        if outcome is Outcome.DIFFERENT or keep is Keep.best:
+            previous = self._best.get(class_)
+            if self._is_better(class_, len(candidate.trial)):
+                self._best[class_] = _Best(len(candidate.trial), place)
+            if previous and keep is Keep.best:
+                self._remove(previous.place)
+        return self._shelf.relative(place)
+
+    def _is_better(self, class_: _Class, elements: int) -> bool:
+        """Whether this is the smallest failing (in its way) or the largest passing candidate so far."""
+        best = self._best.get(class_)
+        if class_[0] in (Outcome.FAIL, Outcome.DIFFERENT):
+            return best is None or elements < best.elements
+        return class_[0] is Outcome.PASS and (best is None or elements > best.elements)
+
+    def _place_model(self, model: Path, folder: Path, name: str) -> Path | None:
+        """Copy a model that carries its weights; of a large one write down where it lies, or give it weights."""
+        if not (model.parent / _WEIGHTS).exists():
+            if not self._shelf.afford(model.stat().st_size, model.name):
+                return None
+            place = reserve(folder, f"{name}.onnx")
+            shutil.copyfile(model, place)
+            return place
+        if not self._settings.materialize:
+            if not self._shelf.afford(model.stat().st_size, model.name):
+                return None
+            # a name of its own beside the weights: the candidate's may be gone when its check is over
+            held = reserve(model.parent, f"kept.{name}.onnx")
+            shutil.copyfile(model, held)
+            text = (
+                f"model: {held}\nweights: {model.parent / _WEIGHTS}\n"
+                "This candidate shares its weights with the others of the run, so it lies beside them.\n"
+                "artifacts.materialize=true writes each with weights of its own.\n"
+            )
+            place = reserve(folder, f"{name}{_POINTER}")
+            place.write_text(text, encoding="utf-8", errors="backslashreplace")
+            self._shelf.give_back(-len(text))
+            return place
+        store, structure = Store(model.parent), onnx.load(str(model), load_external_data=False)
+        if not self._shelf.afford(store.kept_bytes(structure) + model.stat().st_size, model.name):
+            return None
+        place = reserve(folder, name, folder_wanted=True)
+        store.standalone(structure, place / "model.onnx")
+        return place
+
+    def _known_best(self) -> dict[_Class, _Best]:
+        """The best candidates that an interrupted run left here."""
+        best: dict[_Class, _Best] = {}
+        if self._settings.keep is not Keep.best:
+            return best
+        for row in _rows(self.folder / INDEX_NAME):
+            try:
+                outcome, elements, place = Outcome(row["outcome"]), int(row["elements"]), self.folder / row["model"]
+                class_ = (outcome, str(row.get("failure") or "") if outcome is Outcome.DIFFERENT else "")
+            except (KeyError, TypeError, ValueError, OverflowError):
+                continue
+            known = best.get(class_)
+            better = known is None or (elements < known.elements) == (outcome is not Outcome.PASS)
+            if inside(place, self._shelf.of(outcome)) and place.exists() and better:
+                best[class_] = _Best(elements, place)
+        return best
+
+    # -- bookkeeping --------------------------------------------------------------------------------------------------
+
+    def _remove(self, place: Path) -> None:
+        try:
+            if place.name.endswith(_POINTER):
+                first = Path(place.read_text(encoding="utf-8").partition("\n")[0].removeprefix("model: "))
+                if inside(first, self._store) and first.name.startswith("kept."):  # the pointer may be anybody's
+                    self._remove(first)
+            self._shelf.remove(place)
+            built.remove(place, self._shelf)
+        except OSError as error:
+            _LOG.error("artifacts: %s was not removed: %s", place, error)
+
+    def _append(self, row: dict[str, Any]) -> None:
+        path = self.folder / INDEX_NAME
+        try:
+            line = json.dumps(row).encode() + b"\n"
+            descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                size = os.fstat(descriptor).st_size
+                # a killed run may have left half a row; it must not swallow this one
+                whole = size == 0 or os.pread(descriptor, 1, size - 1) == b"\n"
+                os.write(descriptor, line if whole else b"\n" + line)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            _LOG.error("artifacts: no row in %s: %s", path, error)
+
+
+def failure_of(signature: Signature | None) -> str:
+    """Return what the class of a failure is named: its stage and kind, and the exceptions of a check."""
+    return signature.name if signature else ""
+
+
+def _class_of(outcome: Outcome, signature: Signature | None) -> _Class:
+    return outcome, failure_of(signature) if outcome is Outcome.DIFFERENT else ""
+
+
+def _name(candidate: Candidate, verdict: Verdict) -> str:
+    parts = [
+        f"{candidate.iteration:05d}",
+        safe(candidate.phase, 24),
+        safe(candidate.label, 48),
+        verdict.outcome.value,
+    ]
+    if verdict.returncode is not None:
+        parts.append(f"rc{verdict.returncode}")
+    return "_".join(part for part in parts if part)
+
+
+def _is_ours(row: Mapping[str, Any]) -> bool:
+    return "iteration" in row and "outcome" in row
+
+
+def _rows(path: Path) -> Iterator[dict[str, Any]]:
+    try:
+        lines = path.read_bytes().splitlines() if path.is_file() else []
+    except OSError:
+        return
+    for line in lines:
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(row, dict):
+            yield row

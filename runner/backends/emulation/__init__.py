@@ -1,0 +1,1 @@
+"""Low precision as a GPU computes it, emulated in the graph."""

@@ -1,0 +1,213 @@
+"""Low precision as a GPU computes it, on a CPU: every tensor of a low type is rounded when it is made.
+
+ONNX Runtime's CPU provider computes most fp16 operators in fp32 and drops the casts between them, so that an overflow
+or a loss of digits never shows. Here a model is rewritten so that all its low-precision tensors are fp32 tensors that
+hold low-precision values: each operator computes in fp32, and a pair of casts rounds what it makes. It is run without
+graph optimisations, which would drop those pairs. An emulation: on a GPU an operator may also accumulate in the low
+type (see `lowering`, for the strict one), and operators that are fused round less often.
+"""
+
+# runs under Python 3.8 (and so without subscripted builtins)
+# ruff: noqa: UP006, UP035, PTH100, PTH120
+from __future__ import annotations
+
+import os
+from typing import Any, Dict, Iterator, List, Set
+
+from runner.backends.emulation.lowering import LOW, Lowering
+
+_FLOAT = 1
+_TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
+
+
+def rounded(model: Any, *, strict: bool = False) -> Any:
+    """Rewrite an ``onnx.ModelProto`` in place and return it; its inputs and outputs keep their types.
+
+    ``strict``: what is inside reductions and norms is rounded too. Raises ValueError for a model with functions: what
+    they compute cannot be seen from outside.
+    """
+    rewritten(model, strict=strict)
+    return model
+
+
+def rewritten(model: Any, *, strict: bool = False) -> List[Dict[str, int]]:
+    """Rewrite a model as `rounded` does; return the element types that are seen in each graph, outer ones first.
+
+    What is made in a low type has the name ``X__raw`` before it is rounded, and ``X__wide`` after.
+    """
+    if model.functions:
+        raise ValueError("a model with functions cannot be rounded operator by operator: inline them first")
+    rounder = _Rounder(model, strict=strict)
+    rounder.rewrite()
+    return rounder.tables
+
+
+def write(args: Dict[str, Any]) -> Dict[str, Any]:
+    """Write the model of ``args["model"]`` as it rounds to ``args["out"]``, beside it: its weights stay in their files.
+
+    ``args["strict"]``: inside reductions and norms too. Raises ValueError for a model with functions.
+    """
+    import onnx  # noqa: PLC0415 - a runtime is imported when it is used
+
+    model = rounded(onnx.load(args["model"], load_external_data=False), strict=bool(args.get("strict")))
+    with open(args["out"], "wb") as file:  # noqa: PTH123 - runs on older interpreters too
+        file.write(model.SerializeToString())
+    return {}
+
+
+def session(path: str, *, strict: bool = False) -> Any:
+    """Return an ``onnxruntime.InferenceSession`` of a model file that rounds after every operator of a low precision.
+
+    ``strict``: inside reductions and norms too. For functions of the user's: ``from runner.backends.rounding import
+    session``. Raises what the runtime raises, and ValueError for a model with functions.
+    """
+    import onnx  # noqa: PLC0415 - a runtime is imported when it is used
+    import onnxruntime  # noqa: PLC0415
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 3
+    folder = os.path.dirname(os.path.abspath(path))
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+    model = rounded(onnx.load(path, load_external_data=False), strict=strict).SerializeToString()
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+class _Rounder:
+    def __init__(self, model: Any, *, strict: bool) -> None:
+        import onnx  # noqa: PLC0415 - a runtime is imported when it is used
+
+        self._onnx = onnx
+        self._model = model
+        self._lowering = Lowering(model) if strict else None
+        self.tables: List[Dict[str, int]] = []
+
+    def rewrite(self) -> None:
+        """Rewrite the top-level graph and all below it."""
+        onnx = self._onnx
+        inferred = onnx.shape_inference.infer_shapes(self._model)
+        for graph, known in zip(graphs(self._model.graph), graphs(inferred.graph)):  # noqa: B905 - see above
+            del graph.value_info[:]
+            graph.value_info.extend(known.value_info)
+        graph = self._model.graph
+        nodes: List[Any] = []
+        constant = {tensor.name for tensor in graph.initializer}
+        # fed in its own type, and wide from here on
+        widened = {v.name: f"{v.name}__wide" for v in graph.input if _low(v) and v.name not in constant}
+        nodes += [onnx.helper.make_node("Cast", [name], [wide], to=_FLOAT) for name, wide in widened.items()]
+        outward = {value.name: value.type.tensor_type.elem_type for value in graph.output}
+        self._graph(graph, {}, nodes, widened, outward)
+
+    def _graph(
+        self, graph: Any, types: Dict[str, int], nodes: List[Any], renamed: Dict[str, str], outward: Dict[str, int]
+    ) -> None:
+        onnx = self._onnx
+        # a name inside may be one outside again, of another type
+        types = {**types, **_types(graph)}
+        known: Dict[str, int] = {}
+        self.tables.append(known)
+        before = self._lowering.enter(graph) if self._lowering else None
+        low: Set[str] = {name for name, dtype in types.items() if dtype in LOW}
+        for tensor in graph.initializer:
+            if tensor.data_type in LOW:
+                low.add(tensor.name)
+                renamed = {**renamed, tensor.name: f"{tensor.name}__wide"}
+                nodes.append(onnx.helper.make_node("Cast", [tensor.name], [f"{tensor.name}__wide"], to=_FLOAT))
+        del graph.value_info[:]
+        for node in graph.node:
+            for part in self._lowering.parts(node, types) if self._lowering else [node]:
+                self._node(part, types, low, nodes, renamed, outward)
+        if self._lowering and before is not None:
+            self._lowering.leave(before)
+        del graph.node[:]
+        graph.node.extend(nodes)
+        for name, dtype in types.items():
+            known.update({f"{name}__raw": _FLOAT, f"{name}__wide": _FLOAT} if dtype in LOW else {name: dtype})
+
+    def _node(
+        self,
+        node: Any,
+        types: Dict[str, int],
+        low: Set[str],
+        nodes: List[Any],
+        renamed: Dict[str, str],
+        outward: Dict[str, int],
+    ) -> None:
+        onnx = self._onnx
+        made = [name for name in node.output if name and types.get(name) in LOW]
+        node.input[:] = [renamed.get(name, name) for name in node.input]
+        for attribute in node.attribute:
+            for body in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
+                self._body(body, types, renamed)
+        if made:
+            _widen(node)
+        rounding = []
+        for place, name in enumerate(node.output):
+            if name not in made:
+                continue
+            dtype = types[name]
+            raw = f"{name}__raw"
+            node.output[place] = raw
+            handed = name in outward
+            narrow = name if handed else f"{name}__narrow"
+            rounding.append(onnx.helper.make_node("Cast", [raw], [narrow], to=dtype))
+            wide = f"{name}__wide"
+            rounding.append(onnx.helper.make_node("Cast", [narrow], [wide], to=_FLOAT))
+            renamed[name] = wide
+        nodes.append(node)
+        nodes.extend(rounding)
+
+    def _body(self, body: Any, types: Dict[str, int], renamed: Dict[str, str]) -> None:
+        """Rewrite a nested graph: what goes in and comes out of it is wide."""
+        inner = dict(renamed)
+        for value in body.input:
+            inner.pop(value.name, None)
+        names = [value.name for value in body.output]
+        for value in body.input:
+            if _low(value):
+                value.type.tensor_type.elem_type = _FLOAT
+        self._graph(body, types, [], inner, {})
+        # what the body defines was renamed in its own table
+        for value, name in zip(body.output, names):  # noqa: B905 - equally long; runs on older interpreters too
+            value.name = self._last(body, name, inner)
+            if _low(value):
+                value.type.tensor_type.elem_type = _FLOAT
+
+    @staticmethod
+    def _last(body: Any, name: str, renamed: Dict[str, str]) -> str:
+        made = {output for node in body.node for output in node.output}
+        wide = f"{name}__wide"
+        return wide if wide in made else renamed.get(name, name)
+
+
+def _low(value: Any) -> bool:
+    return value.type.tensor_type.elem_type in LOW
+
+
+def _types(graph: Any) -> Dict[str, int]:
+    return {
+        value.name: value.type.tensor_type.elem_type
+        for value in [*graph.value_info, *graph.output, *graph.input]
+        if value.type.HasField("tensor_type")
+    }
+
+
+def graphs(graph: Any) -> Iterator[Any]:
+    """Yield a graph and those below it, in reading order."""
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            for body in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
+                yield from graphs(body)
+
+
+def _widen(node: Any) -> None:
+    """Make attributes that say that a low type comes out say fp32."""
+    from onnx import numpy_helper  # noqa: PLC0415 - a runtime is imported when it is used
+
+    for attribute in node.attribute:
+        if attribute.name in _TYPE_ATTRIBUTES and attribute.i in LOW:
+            attribute.i = _FLOAT
+        elif attribute.name == "value" and attribute.t.data_type in LOW:
+            array = numpy_helper.to_array(attribute.t).astype("float32")
+            attribute.t.CopyFrom(numpy_helper.from_array(array, attribute.t.name))

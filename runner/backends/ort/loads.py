@@ -1,0 +1,90 @@
+"""Whether a plain ONNX Runtime loads a model: at each level of its graph optimisations, on its CPU provider."""
+
+# runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
+# ruff: noqa: UP006, UP035, PLC0415, PTH123
+from __future__ import annotations
+
+import re
+from typing import Any, Dict
+
+from runner.backends.ort.onnxruntime import register
+
+# how a level is called -> its name in GraphOptimizationLevel; "layout" is younger than the others
+_LEVELS = {
+    "disable": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "layout": "ORT_ENABLE_LAYOUT",
+    "all": "ORT_ENABLE_ALL",
+}
+_NAME = re.compile(
+    rb"\0((?:Fuse|Eliminate)[A-Z]\w{2,40}|"
+    rb"[A-Z]\w{2,60}?(?:Fusion|Elimination|Transformer|Optimizer|Folding|Sharing|ToInitializer)\w{0,8})(?=\0)"
+)
+
+# those that compilers hide: short ones inside instructions, others at the end of a longer one
+_HIDDEN = (
+    "AttentionFusion",
+    "ConcatSliceElimination",
+    "ConvActivationFusion",
+    "DoubleQDQPairsRemover",
+    "EnsureUniqueDQForNodeUnit",
+    "GatherSliceToSplitFusion",
+    "GeluFusion",
+    "LayerNormFusion",
+    "MatMulAddFusion",
+    "MatMulNBitsFusion",
+    "PropagateCastOps",
+    "ShapeToInitializer",
+    "SkipLayerNormFusion",
+    "TransposeOptimizer",
+)
+
+
+def prepare(args: Dict[str, Any]) -> None:
+    """Import the runtime, so that the time of the first call does not hold it."""
+    import onnxruntime  # noqa: F401
+
+
+def loads(args: Dict[str, Any]) -> Dict[str, Any]:
+    """Load the model at ``args["model"]``; return ``levels``: {level: why it was refused, empty where it loads}.
+
+    ``args["levels"]``: those that are wanted (all without it); ``args["disabled"]``: optimizers that are disabled;
+    ``args["custom_ops"]``: libraries of the user's own operators.
+    """
+    import onnxruntime
+
+    wanted = args.get("levels") or list(_LEVELS)
+    disabled = list(args.get("disabled") or ()) or None
+    found: Dict[str, str] = {}
+    for name in wanted:
+        level = getattr(onnxruntime.GraphOptimizationLevel, _LEVELS[name], None)
+        if level is None:
+            continue
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = level
+        options.log_severity_level = 4
+        options.intra_op_num_threads = 1
+        try:
+            for library in args.get("custom_ops") or ():
+                register(options, str(library))
+            onnxruntime.InferenceSession(
+                args["model"], options, providers=["CPUExecutionProvider"], disabled_optimizers=disabled
+            )
+        except Exception as error:  # noqa: BLE001 - whatever native code raises
+            found[name] = str(error).strip() or type(error).__name__
+        else:
+            found[name] = ""
+    return {"levels": found, "version": str(onnxruntime.__version__)}
+
+
+def optimizers(args: Dict[str, Any]) -> Dict[str, Any]:
+    """Return ``names`` of what may be an optimizer that can be disabled: the runtime lists none, its library has them.
+
+    Some of the names are none: disabling those does nothing.
+    """
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    with open(state.__file__, "rb") as file:
+        names = {match.decode() for match in _NAME.findall(file.read())}
+    return {"names": sorted(names | set(_HIDDEN))}

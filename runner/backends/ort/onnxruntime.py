@@ -1,0 +1,237 @@
+"""ONNX Runtime, with any installed provider."""
+
+# runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
+# ruff: noqa: UP006, UP035, PLC0415, PTH100, PTH111, PTH113, PTH120
+from __future__ import annotations
+
+import os
+import re
+from typing import Any, Dict, Iterator, List, Tuple
+
+from runner.backends.emulation.rounding import rounded
+from runner.backends.errors import StageError, choose
+from runner.backends.ort.plugins import devices
+from runner.backends.ort.values import from_python, made, taken
+from runner.backends.values.structure import Value, parse
+
+_STATUS = re.compile(r"^\s*\[ONNXRuntimeError\] : \d+ : (\w+)(?: : (.*))?$", re.DOTALL)
+_LEVELS = {
+    "none": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "layout": "ORT_ENABLE_LAYOUT",
+    "all": "ORT_ENABLE_ALL",
+}
+
+
+def _failed(stage: str, error: Exception) -> StageError:
+    """Return the error with the status that ONNX Runtime gives in its message, else with the exception's class."""
+    text = str(error) or repr(error)
+    match = _STATUS.match(text)
+    if match:
+        return StageError(stage, match.group(1), (match.group(2) or text).strip())
+    return StageError(stage, type(error).__name__, text)
+
+
+class OnnxRuntime:
+    """One session.
+
+    ``inputs``: all that can be fed; ``structures``: of these; ``required``: those without a default; ``outputs``:
+    names in the model's order.
+    """
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+        types = {value.name: value.type for value in session.get_inputs()}
+        self.required = [name for name, text in types.items() if not text.startswith("optional(")]
+        types.update({value.name: value.type for value in session.get_overridable_initializers()})
+        self.inputs = frozenset(types)
+        self.structures = {name: parse(text) for name, text in types.items()}
+        self._outputs = {value.name: parse(value.type) for value in session.get_outputs()}
+        self.outputs = list(self._outputs)
+        self.providers = session.get_providers()
+
+    @staticmethod
+    def prepare(_settings: Any = None) -> None:
+        """Import the runtime. Raises StageError (setup) if it is not installed or cannot be loaded."""
+        try:
+            import onnxruntime
+        except Exception as error:
+            message = f"backend=onnxruntime needs the package onnxruntime under this interpreter: {error}"
+            raise StageError("setup", "NotInstalled", message) from error
+        # errors come back as exceptions; warnings about every candidate would bury the rest of a log
+        onnxruntime.set_default_logger_severity(3)
+
+    @classmethod
+    def load(cls, path: str, settings: Dict[str, Any]) -> OnnxRuntime:
+        """Create a session with the settings of the backend group.
+
+        Raises StageError: setup for a setting that this installation does not have, load for what it says about the
+        model.
+        """
+        import onnxruntime
+
+        providers = settings.get("providers") or ["CPUExecutionProvider"]
+        libraries = settings.get("provider_libraries") or {}
+        available = [*onnxruntime.get_available_providers(), *libraries]
+        for provider in providers:
+            if _provider_name(provider) not in available:
+                raise choose("providers", _provider_name(provider), available)
+        options = _options(settings)
+        named = {_provider_name(provider) for provider in providers}
+        plugged = devices({name: str(library) for name, library in libraries.items() if name in named})
+        for provider in providers:
+            if _provider_name(provider) in plugged:
+                _, given = (provider, {}) if isinstance(provider, str) else _provider(provider)
+                options.add_provider_for_devices(plugged[_provider_name(provider)], given)
+        built_in = [_provider(provider) for provider in providers if _provider_name(provider) not in plugged]
+        try:
+            # providers that are named here would replace those of devices
+            chosen = {} if plugged else {"providers": built_in}
+            rounding = settings.get("rounding")
+            model = _rounded(path, options, rounding) if rounding in ("on", "strict") else path
+            session = onnxruntime.InferenceSession(model, sess_options=options, **chosen)
+        except StageError:
+            raise
+        except Exception as error:
+            raise _failed("load", error) from error
+        # without this a session that fails on a device silently goes on without that device
+        session.disable_fallback()
+        for provider in providers:
+            if _provider_name(provider) not in session.get_providers():
+                running = ", ".join(session.get_providers())
+                message = f"providers={_provider_name(provider)} is installed but did not start; running: {running}"
+                raise StageError("setup", "ProviderDidNotStart", message)
+        return cls(session)
+
+    def run(self, outputs: List[str], feeds: Dict[str, Value]) -> Iterator[Tuple[str, Any]]:
+        """Run on ``feeds`` and yield (name, tensor), (name, (value, structure)) for what is none, or (name, why not).
+
+        Raises StageError (setup, infer).
+        """
+        # an optional without a value is not fed at all
+        values = {name: made(value, self.structures.get(name)) for name, value in feeds.items() if value is not None}
+        # only one way in takes maps, and everything comes out of it as Python's own
+        plain = any(isinstance(value, dict) for value in values.values())
+        try:
+            if plain:
+                results = self._session.run(outputs, values)
+            else:
+                results = self._session.run_with_ort_values(outputs, values)
+        except Exception as error:
+            raise _failed("infer", error) from error
+        return self._values(outputs, results, values, plain)
+
+    def _values(
+        self, outputs: List[str], results: List[Any], fed: Dict[str, Any], plain: bool
+    ) -> Iterator[Tuple[str, Any]]:
+        """Yield what ``run`` says; ``fed`` has to live as long: a sequence may share the memory of its tensors."""
+        results = list(results)
+        for name in outputs:
+            # let go of each as soon as it is written: the caller is done with one when it asks for the next
+            value = results.pop(0)
+            yield name, (from_python if plain else taken)(value, self._outputs[name])
+
+
+def _rounded(path: str, options: Any, rounding: str) -> bytes:
+    """Return a model that rounds after each operator of a low precision; its weights stay in their files.
+
+    ``rounding``: on, or strict, which rounds inside operators too.
+    """
+    try:
+        import onnx
+    except ImportError as error:
+        message = f"rounding={rounding} needs the package onnx under this interpreter: {error}"
+        raise StageError("setup", "NotInstalled", message) from error
+    import onnxruntime
+
+    model = onnx.load(path, load_external_data=False)
+    try:
+        rounded(model, strict=rounding == "strict")
+    except ValueError as error:
+        raise StageError("setup", "CannotRound", f"rounding={rounding}: {error}") from error
+    # optimisations would drop the pairs of casts that round
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    folder = os.path.dirname(os.path.abspath(path))
+    options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+    return bytes(model.SerializeToString())
+
+
+def _provider_name(provider: Any) -> str:
+    return str(provider) if isinstance(provider, str) else str(next(iter(provider)))
+
+
+def _provider(provider: Any) -> Any:
+    """Return what ONNX Runtime takes: a name, or (name, options) for ``{name: {..}}`` or ``[name, {..}]``."""
+    if isinstance(provider, dict):
+        name, options = next(iter(provider.items()))
+        return name, dict(options or {})
+    return provider if isinstance(provider, str) else (provider[0], dict(provider[1]))
+
+
+def _options(settings: Dict[str, Any]) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads = int(settings.get("threads", 1))
+    level = settings.get("optimization", "all")
+    levels = onnxruntime.GraphOptimizationLevel
+    known = {name: getattr(levels, attribute) for name, attribute in _LEVELS.items() if hasattr(levels, attribute)}
+    if level not in known:
+        raise choose("optimization", str(level), known)
+    options.graph_optimization_level = known[level]
+    for name, text in (settings.get("session_options") or {}).items():
+        _set_option(options, name, text)
+    # any key is taken: ONNX Runtime itself does not know which exist
+    for key, text in (settings.get("config_entries") or {}).items():
+        options.add_session_config_entry(str(key), str(text))
+    for library in settings.get("custom_ops") or []:
+        register(options, str(library))
+    return options
+
+
+def _set_option(options: Any, name: str, text: Any) -> None:
+    valid = [key for key in dir(options) if not key.startswith("_") and not callable(getattr(options, key))]
+    if name not in valid:
+        raise choose("session_options", name, valid)
+    now = getattr(options, name)
+    members = getattr(type(now), "__members__", None)
+    word = str(text)
+    if members is not None:
+        if word not in members:
+            raise choose(f"session_options.{name}", word, members)
+        value = members[word]
+    elif isinstance(now, bool):
+        if word.lower() not in ("true", "false", "1", "0"):
+            raise choose(f"session_options.{name}", word, ("true", "false"))
+        value = word.lower() in ("true", "1")
+    else:
+        value = text
+        if isinstance(now, int):
+            try:
+                value = int(word)
+            except ValueError:
+                raise choose(f"session_options.{name}", word, ("a whole number",)) from None
+    try:
+        setattr(options, name, value)
+    except Exception as error:
+        raise StageError("setup", "BadSessionOption", f"session_options.{name}={text}: {error}") from error
+
+
+def register(options: Any, library: str) -> None:
+    """Register a library of custom operators, a path or ``onnxruntime_extensions``. Raises StageError (setup)."""
+    if library == "onnxruntime_extensions":
+        try:
+            from onnxruntime_extensions import get_library_path  # type: ignore[import-not-found,unused-ignore]
+        except ImportError as error:
+            raise StageError("setup", "NotInstalled", f"custom_ops={library}: {error}") from error
+        library = get_library_path()
+    library = os.path.expanduser(library)
+    if not os.path.isfile(library):
+        message = f"custom_ops={library}: there is no such file; give the path of a shared library"
+        raise StageError("setup", "NoSuchLibrary", message)
+    try:
+        options.register_custom_ops_library(os.path.abspath(library))
+    except Exception as error:
+        raise StageError("setup", "BadLibrary", f"custom_ops={library}: {error}") from error

@@ -1,0 +1,125 @@
+"""The operation ``run``: load a model once, run it on each sample, write what comes out.
+
+Arguments: ``backend``: {"name": .., settings}; ``model``: path; ``samples``: [{input name: path}], each the path of a
+TensorProto file, or of a SequenceProto, OptionalProto or MapProto where the model declares one; ``out``: a folder for
+the outputs, or null to look at them only (``path`` is then ""); ``outputs``: names, or null for all of the model's;
+``inline``: also return small tensors as base64 under "data". A backend is a class with ``load`` and ``run``; its errors
+are StageError.
+"""
+
+# runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
+# ruff: noqa: UP006, UP035, PTH103, PTH118
+from __future__ import annotations
+
+import base64
+import importlib
+import os
+import time
+from typing import Any, Dict, Iterator, Tuple
+
+from runner.backends.errors import StageError, choose
+from runner.backends.values import containers, tensors
+from runner.backends.values.structure import Value
+from runner.backends.values.tensors import Tensor
+
+# name -> (module, class)
+BACKENDS = {
+    "onnxruntime": ("runner.backends.ort.onnxruntime", "OnnxRuntime"),
+    "tensorrt": ("runner.backends.trt.engine_runner", "TensorRt"),
+    "onnx_reference": ("runner.backends.onnx_reference", "OnnxReference"),
+}
+_INLINE_BYTES = 1 << 16
+
+
+def _backend(settings: Dict[str, Any]) -> Any:
+    name = settings.get("name", "")
+    if name not in BACKENDS:
+        raise choose("backend", name, BACKENDS)
+    module, attribute = BACKENDS[name]
+    return getattr(importlib.import_module(module), attribute)
+
+
+def prepare(args: Dict[str, Any]) -> None:
+    """Import the runtime, so that the time of the first call does not hold it."""
+    _backend(args["backend"]).prepare(args["backend"])
+
+
+def run(args: Dict[str, Any]) -> Dict[str, Any]:
+    """Run a model on each sample; see the module's text. Raises StageError: setup, load or infer."""
+    start = time.perf_counter()
+    backend = _backend(args["backend"])
+    backend.prepare(args["backend"])
+    # what an engine is built for: shapes of the samples, timings of an earlier build
+    asked = {"samples": args["samples"], "caching": args.get("timing_cache")}
+    model = backend.load(args["model"], {**args["backend"], **asked})
+    loaded = time.perf_counter()
+    wanted = args.get("outputs")
+    if wanted is not None:
+        unknown = [name for name in wanted if name not in model.outputs]
+        if unknown:
+            raise choose("outputs", unknown[0], model.outputs)
+    else:
+        wanted = list(model.outputs)
+    skipped: Dict[str, str] = {}
+    samples, seconds = [], []
+    out = args.get("out")
+    if out is not None:
+        os.makedirs(out, exist_ok=True)
+    for number, paths in enumerate(args["samples"]):
+        feeds = _feeds(model, paths)
+        begin = time.perf_counter()
+        results = model.run(wanted, feeds)
+        seconds.append(time.perf_counter() - begin)
+        samples.append(_save(results, number, out, bool(args.get("inline")), skipped))
+    return {
+        "samples": samples,
+        "skipped": skipped,
+        "load_seconds": loaded - start,
+        "run_seconds": seconds,
+        "providers": list(model.providers),
+    }
+
+
+def _feeds(model: Any, paths: Dict[str, str]) -> Dict[str, Value]:
+    missing = [name for name in model.required if name not in paths]
+    if missing:
+        given = ", ".join(sorted(paths)) or "none"
+        message = f"no value for the model's input {', '.join(map(repr, missing))}; values were given for: {given}"
+        raise StageError("setup", "MissingFeed", message)
+    return {name: _read(path, model.structures.get(name)) for name, path in paths.items() if name in model.inputs}
+
+
+def _read(path: str, structure: Any) -> Value:
+    if structure is None or structure[0] == "tensor":
+        return tensors.read(path)
+    return containers.read(path, structure)
+
+
+def _save(
+    results: Iterator[Tuple[str, Any]],
+    number: int,
+    out: str | None,
+    inline: bool,
+    skipped: Dict[str, str],
+) -> Dict[str, Any]:
+    saved = {}
+    for index, (name, result) in enumerate(results):
+        if isinstance(result, str):
+            skipped[name] = result
+            continue
+        # never the tensor's name: it may hold any character
+        entry = _entry(result, name, None if out is None else os.path.join(out, f"{number}_{index}.pb"))
+        if inline and isinstance(result, Tensor) and result.raw is not None and result.raw.size <= _INLINE_BYTES:
+            entry["data"] = base64.b64encode(result.raw.tobytes()).decode()
+        saved[name] = entry
+    return saved
+
+
+def _entry(result: Any, name: str, path: str | None) -> Dict[str, Any]:
+    """Write a result, if there is a path for it, and describe it."""
+    if isinstance(result, Tensor):
+        return tensors.describe(result, name, "") if path is None else tensors.write(result, name, path)
+    value, structure = result
+    if path is None:
+        return containers.describe(value, structure, name, "")
+    return containers.write(value, structure, name, path)

@@ -1,0 +1,217 @@
+"""Running an engine, for ``compare`` and ``finite``: built from the ONNX file, then executed on a GPU.
+
+What TensorRT or CUDA fails at is a failure of stage ``infer``. What they refuse to be given (a shape, an address), or
+what does not fit the engine, is ``untried``: nothing was run, so that no model is at fault.
+
+Needs a GPU and the package cuda-python. Not yet run on one: unverified.
+"""
+
+# runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
+# ruff: noqa: UP006, UP035, PTH123
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Tuple
+
+import numpy as np
+
+from runner.backends.errors import StageError
+from runner.backends.trt import build, errors, outputs
+from runner.backends.trt.device import Memory, done, ready, runtime
+from runner.backends.trt.library import load as load_library
+from runner.backends.trt.messages import logger
+from runner.backends.values.dtypes import BY_NUMBER, ElementType
+from runner.backends.values.structure import Structure, Value
+from runner.backends.values.tensors import Tensor
+
+# TensorRT's element types by name -> the ONNX element type's number
+_ONNX = {
+    "FLOAT": 1,
+    "UINT8": 2,
+    "INT8": 3,
+    "INT32": 6,
+    "INT64": 7,
+    "BOOL": 9,
+    "HALF": 10,
+    "BF16": 16,
+    "FP8": 17,
+    "INT4": 22,
+    "FP4": 23,
+    "E8M0": 24,
+}
+_FLOAT, _DOUBLE = BY_NUMBER[1], BY_NUMBER[11]
+# gives an output's shape and bytes once the engine has run
+_Fetch = Callable[[], Tuple[Tuple[int, ...], Any]]
+
+
+class TensorRt:
+    """An engine with its context.
+
+    ``inputs``: all that can be fed; ``structures``: of those that are no tensors (none); ``required``: those without a
+    default (all); ``outputs``: names in the engine's order.
+    """
+
+    providers = ("tensorrt",)
+    structures: Mapping[str, Structure] = {}
+
+    def __init__(self, context: Any, engine: Any, reader: Any, built: build.Built, runs: int) -> None:
+        # each lasts as long as what was made of it, and goes after it
+        self._context, self._engine, self._reader = context, engine, reader
+        self._library, self._runs = built.library, runs
+        api = built.library.api
+        names = [engine.get_tensor_name(number) for number in range(engine.num_io_tensors)]
+        fed = [name for name in names if engine.get_tensor_mode(name) == api.TensorIOMode.INPUT]
+        self.inputs = frozenset(fed)
+        self.required = fed
+        self.outputs = [name for name in names if name not in self.inputs]
+        self._kinds = {name: _kind(name, engine.get_tensor_dtype(name)) for name in names}
+        # values that shapes are computed of, and shapes that are outputs, lie there
+        self._on_host = {name for name in names if engine.get_tensor_location(name) == api.TensorLocation.HOST}
+        self._allocator: Any = None
+
+    @staticmethod
+    def prepare(settings: Mapping[str, Any]) -> None:
+        """Load the library and start CUDA, so that no model's time holds that. Raises StageError (setup, untried)."""
+        library = load_library(settings.get("flavour", "auto"))
+        ready(runtime())
+        for what in ("Builder", "Runtime"):
+            build.made(library, what)
+
+    @classmethod
+    def load(cls, path: str, settings: Dict[str, Any]) -> TensorRt:
+        """Build the engine (or take ``settings["engine"]``, a file) and make it ready.
+
+        Raises StageError: setup, load (the parser), build, infer, or untried.
+        """
+        library = load_library(settings.get("flavour", "auto"))
+        ready(runtime())
+        args = {"backend": settings, "model": path, "samples": settings.get("samples") or []}
+        stored = settings.get("engine")
+        if stored:
+            with open(stored, "rb") as file:
+                built = build.Built(library, memoryview(file.read()), {}, [], {})
+        else:
+            built = build.engine({**args, "timing_cache": settings.get("caching")}, None)
+        speaker = logger(library)
+        speaker.said.start(None)
+        reader = build.made(library, "Runtime")
+        engine = reader.deserialize_cuda_engine(built.plan)
+        if engine is None:
+            raise errors.executing("the engine cannot be read", speaker.said.errors, speaker.said.printed(), ())
+        context = engine.create_execution_context()
+        if context is None:
+            raise errors.executing("the engine gives no context", speaker.said.errors, speaker.said.printed(), ())
+        return cls(context, engine, reader, built, int(settings.get("runs", 1)))
+
+    def run(self, outputs: List[str], feeds: Dict[str, Value]) -> Iterator[Tuple[str, Any]]:
+        """Execute on ``feeds`` and yield (name, tensor).
+
+        Raises StageError: infer, also where two executions differ; untried for what does not fit the engine.
+        """
+        results = self._execute(feeds)
+        for number in range(1, self._runs):
+            again = self._execute(feeds)
+            moved = [name for name, tensor in results.items() if not _alike(tensor, again[name])]
+            if moved:
+                message = f"the same engine gives another {moved[0]} when it is executed again (execution {number + 1})"
+                raise StageError("infer", "UnstableExecution", message)
+        for name in outputs:
+            yield name, results[name]
+
+    def _execute(self, feeds: Mapping[str, Value]) -> Dict[str, Tensor]:
+        logger(self._library).said.start(None)
+        cuda = runtime()
+        with Memory(cuda) as memory:
+            for name, value in feeds.items():
+                if name in self.inputs and isinstance(value, Tensor):
+                    self._feed(memory, name, value)
+            self._infer_shapes()
+            places = {name: self._place(memory, name) for name in self.outputs}
+            if any(name in self._on_host for name in self.outputs):
+                # shapes that are outputs are written here, now that their place is known
+                self._infer_shapes()
+            if not self._context.execute_async_v3(0):
+                if self._allocator is not None and self._allocator.error is not None:
+                    raise self._allocator.error
+                raise self._failed("the engine did not run")
+            done(cuda, cuda.cudaStreamSynchronize(0))
+            return {name: Tensor(self._kinds[name], *fetch()) for name, fetch in places.items()}
+
+    def _feed(self, memory: Memory, name: str, value: Tensor) -> None:
+        kind = self._kinds[name]
+        if (value.kind, kind) == (_DOUBLE, _FLOAT):
+            # TensorRT has no double: its parser makes float of it
+            value = Tensor(kind, value.shape, value.raw.view("<f8").astype("<f4").view(np.uint8))
+        if value.kind != kind:
+            message = f"the input {name!r} takes {kind.name}, and was given {value.kind.name}"
+            raise StageError("untried", "WrongType", message)
+        self._accepted(self._context.set_input_shape(name, value.shape), f"the shape {list(value.shape)} of {name!r}")
+        if name in self._on_host:
+            copy = memory.host(value.raw.nbytes)
+            copy[:] = value.raw
+            pointer = copy.ctypes.data
+        else:
+            pointer = memory.upload(np.ascontiguousarray(value.raw))
+        self._address(name, pointer)
+
+    def _infer_shapes(self) -> None:
+        try:
+            unset = self._context.infer_shapes()
+        except RuntimeError as error:
+            raise self._failed(f"the shapes of the outputs cannot be told: {error}") from error
+        if unset:
+            raise StageError("setup", "MissingFeed", f"no value for the model's input {', '.join(map(repr, unset))}")
+
+    def _place(self, memory: Memory, name: str) -> _Fetch:
+        """Give an output a place; return what gets it from there."""
+        shape = outputs.extents(self._context.get_tensor_shape(name))
+        if shape is None or (-1 in shape and name in self._on_host):
+            raise StageError("untried", "UnknownShape", f"{self._library} tells no shape of the output {name!r}")
+        kind = self._kinds[name]
+        if -1 in shape:
+            return self._asked_for(memory, name, kind)
+        known, size = shape, kind.bytes(outputs.count(shape))
+        if name in self._on_host:
+            room = memory.host(size)
+            self._address(name, room.ctypes.data)
+            return lambda: (known, room.copy())
+        pointer = memory.device(size)
+        self._address(name, pointer)
+        return lambda: (known, memory.download(pointer, size))
+
+    def _asked_for(self, memory: Memory, name: str, kind: ElementType) -> _Fetch:
+        if self._allocator is None:
+            self._allocator = outputs.allocator(self._library.api)
+        asked = self._allocator
+        asked.start(memory)
+        self._accepted(self._context.set_output_allocator(name, asked), f"an allocator for the output {name!r}")
+
+        def fetch() -> Tuple[Tuple[int, ...], Any]:
+            shape, pointer = asked.taken(name, kind.bits)
+            return shape, memory.download(pointer, kind.bytes(outputs.count(shape)))
+
+        return fetch
+
+    def _address(self, name: str, pointer: int) -> None:
+        self._accepted(self._context.set_tensor_address(name, pointer), f"an address for {name!r}")
+
+    def _accepted(self, answer: Any, what: str) -> None:
+        """Raise StageError (untried) where TensorRT answered no."""
+        if not answer:
+            why = " ".join(" ".join(logger(self._library).said.errors).split())[:300] or "it did not say why"
+            raise StageError("untried", "Refused", f"{self._library} refuses {what}: {why}")
+
+    def _failed(self, what: str) -> StageError:
+        said = logger(self._library).said
+        return errors.executing(what, said.errors, said.printed(), self._kinds)
+
+
+def _alike(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and np.array_equal(one.raw, other.raw)
+
+
+def _kind(name: str, dtype: Any) -> ElementType:
+    """Return the type of a tensor. Raises StageError (untried) for one that is not known here."""
+    called = str(getattr(dtype, "name", dtype)).upper()
+    if called not in _ONNX:
+        raise StageError("untried", "UnknownType", f"{name!r} has the type {called}, which is not known here")
+    return BY_NUMBER[_ONNX[called]]

@@ -1,0 +1,106 @@
+"""Tactics of a build: what is recorded of them, and how they are pinned. Between ``build`` and the editable cache.
+
+A request has the keys ``load`` (files of serialised caches; empty: start with none), ``save`` (where the cache goes
+after the build, or null), ``pins`` ({key: hash}) and ``error_on_miss`` (nothing may be timed).
+"""
+
+# runs under Python 3.8 (and so without subscripted builtins)
+# ruff: noqa: UP006, UP035, PTH105, PTH123
+from __future__ import annotations
+
+import os
+from typing import Any, Dict, List, Mapping
+
+from runner.backends.errors import StageError
+from runner.backends.trt.library import Library, load
+from runner.backends.trt.tactics_log import Record, TacticsLog
+from runner.backends.trt.timing_cache import Choice, TimingCache, lacking, mismatches, switch_on
+
+
+def tactics_support(args: Dict[str, Any]) -> Dict[str, Any]:
+    """Say whether tactics can be recorded and pinned here: ``flavour``, ``version``, ``why_not`` (null: they can).
+
+    Arguments: ``backend``: settings. No GPU is needed. Raises StageError (setup) where TensorRT is not installed.
+    """
+    library = load(args["backend"].get("flavour", "auto"))
+    return {"flavour": library.flavour, "version": library.version, "why_not": why_not(library)}
+
+
+def why_not(library: Library) -> str | None:
+    """Return why this TensorRT has no tactics to record; None where it has."""
+    if library.flavour == "tensorrt_rtx":
+        return f"{library} times no tactics when it builds: there are none to record or to pin"
+    missing = lacking(library.api)
+    if missing:
+        return f"{library} has no editable timing cache (TensorRT 10.8 was the first): it lacks {', '.join(missing)}"
+    return None
+
+
+class Tactics:
+    """The tactics of one build. Unverified (needs a GPU).
+
+    ``log`` hears what TensorRT says. Raises StageError (setup) where they cannot be controlled.
+    """
+
+    def __init__(self, library: Library, request: Mapping[str, Any], config: Any) -> None:
+        reason = why_not(library)
+        if reason:
+            raise StageError("setup", "NoTactics", reason)
+        if getattr(config, "builder_optimization_level", None) == 0:
+            message = "config.builder_optimization_level=0: TensorRT ignores the timing cache there; choose 1 to 5"
+            raise StageError("setup", "BadSetting", message)
+        self.log = TacticsLog()
+        self._request = request
+        self._pins = {str(key): str(tactic) for key, tactic in (request.get("pins") or {}).items()}
+        switch_on(library.api, config, error_on_miss=bool(request.get("error_on_miss")))
+        self._cache = TimingCache(library.api, config, [_read(path) for path in request.get("load") or []])
+        refused = self._cache.pin(self._pins)
+        if refused:
+            raise StageError("build", "PinRefused", f"the timing cache has no such key: {', '.join(refused[:5])}")
+        self._cache.attach()
+
+    def finish(self) -> Dict[str, Any]:
+        """Return what the build used (see `account`), and save the cache."""
+        path = self._request.get("save")
+        if path:
+            part = f"{path}.{os.getpid()}.part"
+            with open(part, "wb") as file:
+                file.write(self._cache.serialized())
+            os.replace(part, path)
+        return account(self._cache.choices(), self.log.records, self._pins)
+
+
+def account(cache: Mapping[str, Choice], records: List[Record], pins: Mapping[str, str]) -> Dict[str, Any]:
+    """Return ``choices`` (a list of mappings), and how the ``pins`` were honoured.
+
+    The cache says what was chosen, the log which operator that is. ``mismatches``: pins that were not honoured;
+    ``timed``: keys of operators that were timed (with pins: none should be).
+    """
+    told = {record.key: record for record in records}
+    keys = [*cache, *(key for key, record in told.items() if key not in cache and record.selected)]
+    choices = [_choice(key, cache.get(key), told.get(key)) for key in keys]
+    found = {choice["key"]: choice["tactic"] for choice in choices}
+    return {
+        "choices": choices,
+        "mismatches": [[one.key, one.asked, one.found] for one in mismatches(pins, found)],
+        "timed": [record.key for record in records if record.rows],
+    }
+
+
+def _choice(key: str, held: Choice | None, record: Record | None) -> Dict[str, Any]:
+    tactic = held.tactic if held else record.selected if record else ""
+    rows = record.rows if record else ()
+    return {
+        "layer": record.op if record else "",
+        "key": key,
+        "tactic": tactic,
+        "kernel": next((row.kernel for row in rows if row.tactic == tactic), ""),
+        "ms": held.ms if held else record.ms if record else None,
+        "nodes": list(record.nodes) if record else [],
+        "timed": len(rows),
+    }
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()

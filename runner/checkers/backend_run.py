@@ -1,0 +1,179 @@
+"""One side of a comparison: a backend with its settings, which runs models in workers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from runner.checkers.checker import Tools
+from runner.checkers.command.template import digest
+from runner.checkers.failure_text import normalise
+from runner.errors import NotTried, UsageError
+from runner.model.values.recorded import TensorFile
+from runner.schema.backend import BackendSettings, TensorRtBackend
+from runner.verdict import Signature
+from runner.workers.leases.required_lease import lease_of
+from runner.workers.reply import OUT_OF_MEMORY, Reply, shortage
+
+#: the type of the failure of a GPU that fails before a model was touched (`runner.backends.trt.device`)
+NOT_READY = "GpuNotReady"
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What came of running one model on all samples.
+
+    ``outputs``: for each sample, its outputs by name (none if it failed). ``signature``: of the failure, None if it
+    ran. ``message``: the failure in the backend's words. ``invalid``: why it could not even be tried (a value for an
+    input is missing). ``skipped``: outputs of which no value can be had, and why. Of a build, which has no outputs:
+    ``shapes`` of the engine's outputs (-1: dynamic; None: not known), ``layers`` with the nodes that went into each,
+    ``seconds`` for parsing and building, ``tactics`` where they were asked for.
+    """
+
+    outputs: tuple[Mapping[str, TensorFile], ...] = ()
+    signature: Signature | None = None
+    message: str = ""
+    invalid: str = ""
+    skipped: Mapping[str, str] = field(default_factory=dict)
+    shapes: Mapping[str, Sequence[int] | None] | None = None
+    layers: Sequence[Mapping[str, Any]] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    tactics: Mapping[str, Any] | None = None
+    peak_rss_mb: float = 0.0
+    log: Path | None = None
+
+
+class Side:
+    """``key``: `target` or `reference`, as in the configuration.
+
+    ``timeout`` (seconds) and ``memory_mb`` (MiB) hold for each run. ``keep``: not None where models are only built, not
+    run: what of each build is kept.
+    """
+
+    def __init__(
+        self,
+        key: str,
+        settings: BackendSettings,
+        tools: Tools,
+        timeout: float | None,
+        memory_mb: int | None,
+        keep: Sequence[str] | None = None,
+    ) -> None:
+        self._key = key
+        self._settings = settings
+        self._tools = tools
+        self._timeout = timeout
+        self._memory_mb = memory_mb
+        self._keep = keep
+
+    @property
+    def builds(self) -> bool:
+        """Whether models are only built, not run."""
+        return self._keep is not None
+
+    def run(
+        self,
+        model: Path,
+        samples: Sequence[Mapping[str, TensorFile]],
+        out: Path,
+        *,
+        tactics: Mapping[str, Any] | None = None,
+        engine: Path | None = None,
+        fresh: bool = False,
+    ) -> Ran:
+        """Run ``model`` on each sample, or build it for them; outputs are written into the folder ``out``.
+
+        ``tactics``: what a build is asked about them. ``engine``: one that was built of ``model`` before, to be run.
+        ``fresh``: in a new process.
+
+        Raises UsageError if the settings or the installation are at fault, WorkerStartError if the interpreter is;
+        never for what the model does.
+        """
+        out.mkdir(parents=True, exist_ok=True)
+        settings = self._settings.to_json()
+        arguments = {
+            "backend": settings | ({"engine": str(engine)} if engine else {}),
+            "model": str(model),
+            "tactics": tactics,
+            "samples": [{name: str(feed.path) for name, feed in sample.items()} for sample in samples],
+            "out": str(out),
+        }
+        if isinstance(self._settings, TensorRtBackend):
+            arguments["timing_cache"] = self._timing_cache()
+        more = {"keep": list(self._keep or ())} if self.builds else {"outputs": None, "inline": False}
+        reply = self._tools.pool.call(
+            "build" if self.builds else "run",
+            {**arguments, **more},
+            python=self._settings.python,
+            timeout=self._timeout,
+            memory_mb=self._memory_mb,
+            fresh=fresh and not self.builds,
+            lease=lease_of(settings, self._tools.pool, self._settings.python, builds=self.builds),
+        )
+        return self._ran(reply)
+
+    def _timing_cache(self) -> dict[str, str | None]:
+        """Where timings come from: the user's file; else what the first build of this run measured."""
+        own = getattr(self._settings, "timing_cache", None)
+        if own:
+            return {"load": str(self._tools.at(own)), "save": None}
+        first = self._tools.run_folder / f"{self._key}.timing_cache"
+        return {"load": str(first), "save": None if first.exists() else str(first)}
+
+    def identity(self) -> dict[str, str]:
+        """The settings, and digests of the files they name: custom-op libraries, a model of its own."""
+        settings = self._settings.to_json() | {"python": self._settings.python, "model": self._settings.model}
+        libraries = [*(settings.get("custom_ops") or []), *(settings.get("plugins") or [])]
+        libraries += [settings["timing_cache"]] if settings.get("timing_cache") else []
+        named = [*libraries, *([self._settings.model] if self._settings.model else [])]
+        files = {f"{self._key} {path}": digest(self._tools.at(path)) for path in named}
+        return {self._key: json.dumps(settings, sort_keys=True), **files}
+
+    def __str__(self) -> str:
+        settings = self._settings.to_json()
+        level = f" optimization={settings['optimization']}" if "optimization" in settings else ""
+        python = f" python={self._settings.python}" if self._settings.python else ""
+        model = f" model={self._settings.model}" if self._settings.model else ""
+        return f"{self._key}={self._settings.name}{level}{python}{model}"
+
+    def _ran(self, reply: Reply) -> Ran:
+        if reply.failure is not None:
+            failure = reply.failure
+            if failure.type == NOT_READY:
+                raise NotTried(f"{self}: {failure.message}")
+            # an error of the worker's own code says nothing about the model either
+            if failure.type == "MissingFeed" or failure.stage in ("untried", "internal"):
+                return Ran(invalid=failure.message, peak_rss_mb=reply.peak_rss_mb, log=reply.log)
+            if failure.stage == "setup":
+                raise UsageError(f"{self}: {failure.message}")
+            stage = failure.stage if failure.stage in ("load", "build") else "infer"
+            signature = Signature(stage, f"error {failure.type}", normalise(failure.message))
+            return Ran((), signature, failure.message, peak_rss_mb=reply.peak_rss_mb, log=reply.log)
+        if reply.death == OUT_OF_MEMORY:
+            raise NotTried(f"{self}: {shortage()}")
+        if reply.death is not None or reply.value is None:
+            kind = reply.death or "exit"
+            message = f"the process ended: {kind}"
+            stage = "build" if self.builds else "infer"
+            return Ran((), Signature(stage, kind), message, peak_rss_mb=reply.peak_rss_mb, log=reply.log)
+        if self.builds:
+            return _built(reply.value, reply)
+        outputs = tuple(
+            {name: TensorFile.from_json(tensor) for name, tensor in sample.items()} for sample in reply.value["samples"]
+        )
+        skipped = reply.value.get("skipped") or {}
+        return Ran(outputs, skipped=skipped, peak_rss_mb=reply.peak_rss_mb, log=reply.log)
+
+
+def _built(value: Mapping[str, Any], reply: Reply) -> Ran:
+    return Ran(
+        shapes={name: output["shape"] for name, output in value["outputs"].items()},
+        layers=value["layers"],
+        seconds=value["seconds"],
+        tactics=value.get("tactics"),
+        peak_rss_mb=reply.peak_rss_mb,
+        log=reply.log,
+    )

@@ -1,0 +1,80 @@
+"""One candidate while it is being judged: what has been run on it so far, at most once a side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from runner.candidate import Candidate, Sample
+from runner.checkers.backend_run import Ran, Side
+from runner.checkers.compare.auto_tolerance import nudged
+from runner.model.values.recorded import TensorFile
+
+
+@dataclass
+class Case:
+    """A candidate and its runs.
+
+    ``work``: an empty folder for values, which goes away after the check. ``may_run_reference``: false where the
+    reference cannot help (it could not run the whole model, or has a model of its own that is no candidate).
+    ``reference_model``: what it runs instead of the candidate's, where models are taken whole.
+    """
+
+    candidate: Candidate
+    model: Path
+    target_side: Side
+    reference_side: Side
+    work: Path
+    may_run_reference: bool = True
+    reference_model: Path | None = None
+    runs: list[Ran] = field(default_factory=list)
+
+    @cached_property
+    def samples(self) -> tuple[Sample, ...]:
+        """The candidate's samples; a model without inputs is run once."""
+        return self.candidate.samples or (Sample({}),)
+
+    @cached_property
+    def target(self) -> Ran:
+        """The run of the target."""
+        return self._run(self.target_side, "target", self._feeds)
+
+    @cached_property
+    def reference(self) -> Ran:
+        """The run of the reference on the same feeds."""
+        return self._run(self.reference_side, "reference", self._feeds)
+
+    @cached_property
+    def noisy(self) -> Ran:
+        """The run of the reference on feeds that are one unit in the last place off."""
+        folder = self.work / "nudged"
+        moved = []
+        for number, feeds in enumerate(self._feeds):
+            (folder / str(number)).mkdir(parents=True)
+            moved.append(nudged(feeds, folder / str(number)))
+        return self._run(self.reference_side, "noisy", moved)
+
+    @property
+    def has_reference(self) -> bool:
+        """Whether the reference has been run."""
+        return "reference" in self.__dict__
+
+    @property
+    def peak_rss_mb(self) -> float:
+        """Of all runs so far."""
+        return max((ran.peak_rss_mb for ran in self.runs), default=0.0)
+
+    @property
+    def _feeds(self) -> list[Mapping[str, TensorFile]]:
+        return [sample.feeds for sample in self.samples]
+
+    def _run(self, side: Side, name: str, feeds: Sequence[Mapping[str, TensorFile]]) -> Ran:
+        own = self.reference_model if side is self.reference_side else None
+        # what a build of the target leaves may be kept
+        out = self.candidate.folder if side.builds and side is self.target_side else self.work / name
+        engine = self.candidate.engine if side is self.target_side else None
+        ran = side.run(own or self.model, feeds, out, engine=engine, fresh=self.candidate.draws)
+        self.runs.append(ran)
+        return ran

@@ -1,0 +1,1 @@
+"""A command of the user judges."""

@@ -1,0 +1,304 @@
+"""A command of the user's judges: its exit code and what it prints."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+import shutil
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from runner.candidate import Candidate, Sample
+from runner.checkers.checker import Tools
+from runner.checkers.command.exit_rules import SHELL_KILLED, Ending, ExitRules
+from runner.checkers.command.fixed_path import Placement, unwritable
+from runner.checkers.command.measure import Measure
+from runner.checkers.command.template import VALUES, Template, variable
+from runner.checkers.command.tracebacks import BY_LINE
+from runner.checkers.command.watched_files import Watched
+from runner.errors import UsageError
+from runner.files import json_of, read_plain
+from runner.model.values import recorded
+from runner.schema.checker import CommandChecker, ShowOutput
+from runner.verdict import CAUGHT, MEASURE, Verdict
+from runner.workers.command import CommandEnd, run_command
+from runner.workers.outside_kills import Kills
+from runner.workers.reply import KILLED, OUT_OF_MEMORY
+from strategies.outcome import Outcome
+
+log = logging.getLogger(__name__)
+
+# lines of a command's output that are repeated in the log; the file has all of them
+_SHOWN_LINES = 100
+_SHOWN_LETTERS = 2000
+# what a file of information holds; one that holds anything else is the user's
+_TOLD = frozenset({"iteration", "phase", "label", "nodes"})
+
+
+class CommandCheck:
+    """``checker=command``: see `ExitRules` for the verdict and `Template` for the placeholders.
+
+    A command that asks for {inputs} or {references} runs once for each sample, until one does not pass; {data} is one
+    folder with all samples.
+    """
+
+    name = "command"
+
+    def __init__(self, settings: CommandChecker, tools: Tools) -> None:
+        self._settings = settings
+        self._tools = tools
+        self._template = Template(settings.command, tools.cwd, settings.env)
+        self._rules = ExitRules(settings)
+        self._measure = Measure(settings.measure)
+        files = {word: path for word, path in self._template.files().items() if path not in self._ours()}
+        self._watched = Watched(files, tools.run_folder, self._template.data(files))
+        self._placement = (
+            Placement(tools.at(settings.place), tools.run_folder, keep=settings.keep_placed) if settings.place else None
+        )
+        self._information = tools.at(settings.iteration_info) if settings.iteration_info else None
+        if self._information:
+            _refuse_foreign(self._information)
+        # a check that reads files at fixed paths can only run once at a time
+        self._alone = threading.Lock()
+        self._warned: set[str] = set()
+
+    def _ours(self) -> set[Path]:
+        """The files at fixed paths that are written before each check."""
+        settings = self._settings
+        return {self._tools.at(name) for name in (settings.place, settings.iteration_info) if name}
+
+    @property
+    def wants_feeds(self) -> bool:
+        """Whether the command asks for values (by placeholder or by environment variable)."""
+        return any(name in self._template.mentions for name in VALUES)
+
+    @property
+    def slip(self) -> str:
+        """An obvious mistake in the command, in words; empty where there is none."""
+        return "" if self._placement or self._information else self._template.slip
+
+    def check(self, candidate: Candidate) -> Verdict:
+        """Run the command on one candidate, once or once for each sample.
+
+        Raises CannotJudge where a file that the command names has changed since the run began.
+        """
+        missing = [
+            name for name in ("model", "engine") if name in self._template.mentions and not _has(candidate, name)
+        ]
+        if missing:
+            named = " and ".join(f"{{{name}}}" for name in missing)
+            return Verdict(
+                Outcome.UNRESOLVED, reason=f"the command asks for {named}, which this strategy does not make"
+            )
+        candidate.folder.mkdir(parents=True, exist_ok=True)
+        self._watched.confirm()
+        with self._fixed_paths(candidate):
+            verdict = self._each_sample(candidate)
+        self._watched.confirm(verdict.outcome)
+        return verdict
+
+    def settle(self, verdict: Verdict) -> None:
+        """Nothing to learn: the user's rules say what a failure is."""
+
+    def reset(self) -> bool:
+        """Nothing to forget."""
+        return False
+
+    def identity(self) -> dict[str, str]:
+        """The argv with digests of the files it names, the rules and the limits."""
+        settings = self._settings
+        rules = {
+            field.name: getattr(settings, field.name)
+            for field in dataclasses.fields(settings)
+            if field.name.endswith(("_codes", "_regex"))
+            or field.name in {"env", "timeout", "memory_mb", "place", "measure"}
+        }
+        files = {f"file {word}": digest for word, digest in sorted(self._watched.digests.items())}
+        return {
+            "checker": self.name,
+            "command": json.dumps(list(self._template.words)),
+            "rules": json.dumps(rules, sort_keys=True, default=str),
+            "exceptions": BY_LINE,
+            **files,
+        }
+
+    def describe(self) -> str:
+        """The command, quoted as for a shell."""
+        return str(self._template)
+
+    def _each_sample(self, candidate: Candidate) -> Verdict:
+        once = not {"inputs", "references"} & self._template.mentions
+        samples: tuple[Sample | None, ...] = (None,) if once else candidate.samples or (Sample({}),)
+        seconds, peak, verdict = 0.0, 0.0, Verdict(Outcome.PASS)
+        for number, sample in enumerate(samples):
+            verdict = self._run(candidate, number, sample)
+            seconds, peak = seconds + verdict.seconds, max(peak, verdict.peak_rss_mb)
+            if verdict.outcome is not Outcome.PASS:
+                break
+        if len(samples) > 1:
+            counted = {"sample": number, "samples": len(samples)}
+            verdict = dataclasses.replace(verdict, metrics={**verdict.metrics, **counted})
+        verdict = dataclasses.replace(verdict, seconds=seconds, peak_rss_mb=peak)
+        self._show(candidate, verdict)
+        return verdict
+
+    def _run(self, candidate: Candidate, number: int, sample: Sample | None) -> Verdict:
+        given = self._values(candidate, number, sample)
+        # what a check prints and what it raises come in the order in which they happened
+        environment = {
+            "PYTHONUNBUFFERED": "1",
+            **os.environ,
+            **self._settings.env,
+            **{variable(name): text for name, text in given.items()},
+        }
+        path = candidate.folder / ("check.log" if number == 0 else f"check_{number}.log")
+        end = self._ended(given, environment, path)
+        ending = Ending(end.returncode, end.death, end.cannot_start, _read(path))
+        if not ending.output:  # nothing to look at later; a run may have thousands of these
+            with suppress(OSError):
+                path.unlink()
+        judgement = self._rules.judge(ending, self.describe())
+        measure = self._measure.of(ending.output)
+        return Verdict(
+            judgement.outcome,
+            judgement.signature,
+            judgement.reason,
+            {
+                **({} if measure is None else {MEASURE: measure}),
+                **({CAUGHT: judgement.caught.to_json()} if judgement.caught else {}),
+            },
+            seconds=end.seconds,
+            log=self._tools.relative(path) if ending.output else None,
+            returncode=end.returncode,
+            peak_rss_mb=end.peak_rss_mb,
+        )
+
+    def _ended(self, given: Mapping[str, str], environment: Mapping[str, str], path: Path) -> CommandEnd:
+        """Run the command; where it is killed, twice: the kernel may have meant a neighbour."""
+        kills, seconds = Kills(self._tools.guardian), 0.0
+        while True:
+            with self._tools.pool.user_lease() as lease:
+                end = run_command(
+                    self._template.fill(given),
+                    cwd=self._tools.cwd,
+                    env=environment,
+                    timeout=self._settings.timeout,
+                    memory_mb=self._settings.memory_mb,
+                    log=path,
+                    guardian=self._tools.guardian,
+                    lease=lease,
+                )
+            seconds += end.seconds
+            end = dataclasses.replace(end, seconds=seconds)
+            if not (end.death == KILLED or end.returncode == SHELL_KILLED) or not kills.foreign:
+                return end
+            if not kills.again():
+                return dataclasses.replace(end, death=OUT_OF_MEMORY) if kills.for_memory else end
+
+    def _values(self, candidate: Candidate, number: int, sample: Sample | None) -> dict[str, str]:
+        """What the placeholders stand for; npz files and data sets are written only if the command asks for them."""
+        given = {"dir": str(candidate.folder), "iteration": str(candidate.iteration)}
+        if candidate.model:
+            given["model"] = str(candidate.model)
+        if candidate.engine:
+            given["engine"] = str(candidate.engine)
+        suffix = "" if len(candidate.samples) < 2 else f"_{number}"
+        if sample is not None and "inputs" in self._template.mentions:
+            given["inputs"] = self._npz(sample.feeds, candidate.folder / f"inputs{suffix}.npz")
+        if sample is not None and "references" in self._template.mentions:
+            given["references"] = self._npz(sample.expected, candidate.folder / f"references{suffix}.npz")
+        if "data" in self._template.mentions:
+            given["data"] = str(_data_sets(candidate))
+        return given
+
+    def _npz(self, tensors: Mapping[str, recorded.TensorFile], path: Path) -> str:
+        left_out = recorded.write_npz(tensors, path)
+        for name in left_out:
+            if name not in self._warned:
+                self._warned.add(name)
+                log.warning(
+                    "%s: numpy has no type for %s, so it is not in the npz; {data} has every type", path.name, name
+                )
+        return str(path)
+
+    @contextmanager
+    def _fixed_paths(self, candidate: Candidate) -> Iterator[None]:
+        if not self._placement and not self._information:
+            yield
+            return
+        with self._alone:
+            if self._information:
+                try:
+                    _write_information(candidate, self._information)
+                except OSError as error:
+                    raise unwritable("checker.iteration_info", self._information, error) from error
+            if self._placement:
+                with self._placement.of(candidate.model):
+                    yield
+            else:
+                yield
+
+    def _show(self, candidate: Candidate, verdict: Verdict) -> None:
+        show = self._settings.show_output
+        failing = verdict.outcome is not Outcome.PASS
+        if show is ShowOutput.none or (show is ShowOutput.failing and not failing) or verdict.log is None:
+            return
+        lines = _read(self._tools.run_folder / verdict.log).splitlines()
+        if lines:
+            cut = (
+                [f"... ({len(lines) - _SHOWN_LINES} lines more in {verdict.log})"] if len(lines) > _SHOWN_LINES else []
+            )
+            shown = (line if len(line) <= _SHOWN_LETTERS else f"{line[:_SHOWN_LETTERS]}..." for line in lines)
+            text = "\n".join([*cut, *list(shown)[-_SHOWN_LINES:]])
+            log.info("iteration %d, output of the check (%s):\n%s", candidate.iteration, verdict.outcome.value, text)
+
+
+def _has(candidate: Candidate, name: str) -> bool:
+    return getattr(candidate, name) is not None
+
+
+def _read(path: Path) -> str:
+    # a check may have put anything in its place
+    return read_plain(path).decode("utf-8", "replace")
+
+
+def _data_sets(candidate: Candidate) -> Path:
+    folder = candidate.folder / "data"
+    if not folder.exists():
+        # a half-written folder of a run that was killed must not look like a whole one
+        partial = candidate.folder / "data.partial"
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        for number, sample in enumerate(candidate.samples or (Sample({}),)):
+            recorded.write_test_data_set(sample.feeds, sample.expected, partial / f"test_data_set_{number}")
+        partial.rename(folder)
+    return folder
+
+
+def _refuse_foreign(path: Path) -> None:
+    """A file that is not an earlier iteration's information is the user's."""
+    try:
+        if not path.exists():
+            return
+    except OSError as error:
+        raise unwritable("checker.iteration_info", path, error) from error
+    found = json_of(path)
+    if not (isinstance(found, dict) and found.keys() == _TOLD):
+        raise UsageError(f"checker.iteration_info: {path} exists and holds something else; choose another path")
+
+
+def _write_information(candidate: Candidate, path: Path) -> None:
+    information = {
+        "iteration": candidate.iteration,
+        "phase": candidate.phase,
+        "label": candidate.label,
+        "nodes": list(candidate.nodes),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(json.dumps(information), encoding="utf-8")
+    partial.replace(path)

@@ -1,0 +1,1 @@
+"""Outputs are compared with what they should be."""

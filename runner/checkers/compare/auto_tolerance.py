@@ -1,0 +1,78 @@
+"""`checker.tolerance=auto`: a tolerance between the noise of good runs and the error of the failing model.
+
+Noise: the reference runs a candidate twice, the second time with every floating-point feed moved by one unit in its
+last place, up or down by a seeded coin; what that does to an output is its noise, at least a few units in the last
+place of its type. The error of the failing model is that of its worst output. The limit for an output of a candidate
+is the geometric mean of its noise and that error: in the middle between the two on a logarithmic scale, since both
+spread over decades.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto
+
+from runner.model.values import recorded
+from runner.model.values.recorded import TensorFile
+
+# below this many times the noise an error cannot be told from it
+CLEAR = 10.0
+
+# distance from 1 to the next number; integers have none
+EPSILON: Mapping[int, float] = {
+    int(TensorProto.FLOAT): 2.0**-23,
+    int(TensorProto.DOUBLE): 2.0**-52,
+    int(TensorProto.FLOAT16): 2.0**-10,
+    int(TensorProto.BFLOAT16): 2.0**-7,
+    int(TensorProto.COMPLEX64): 2.0**-23,
+    int(TensorProto.COMPLEX128): 2.0**-52,
+    int(TensorProto.FLOAT8E4M3FN): 2.0**-3,
+    int(TensorProto.FLOAT8E4M3FNUZ): 2.0**-3,
+    int(TensorProto.FLOAT8E5M2): 2.0**-2,
+    int(TensorProto.FLOAT8E5M2FNUZ): 2.0**-2,
+}
+# types whose neighbouring numbers have neighbouring bit patterns (sign and magnitude)
+_NUDGED = frozenset(EPSILON) - {int(TensorProto.COMPLEX64), int(TensorProto.COMPLEX128)}
+
+
+def limit(noise: float, failing: float) -> float:
+    """The limit for an output with this noise (not 0), given the failing model's error, in the same unit."""
+    return math.sqrt(noise * failing)
+
+
+def nudged(feeds: Mapping[str, TensorFile], folder: Path) -> dict[str, TensorFile]:
+    """The same feeds with each finite, non-zero floating-point number moved to a neighbour; the name seeds the coin.
+
+    Files are written into ``folder``, which exists. Feeds of other types stay the files that they are.
+    """
+    moved = {}
+    for position, (name, feed) in enumerate(feeds.items()):
+        if feed.dtype not in _NUDGED:
+            moved[name] = feed
+            continue
+        array = recorded.read(feed)
+        seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:16], "little")
+        generator = np.random.Generator(np.random.PCG64(seed))
+        moved[name] = recorded.write(nudge(array, generator), name, folder / f"nudged_{position}.pb")
+    return moved
+
+
+def nudge(array: np.ndarray[Any, Any], generator: np.random.Generator) -> np.ndarray[Any, Any]:
+    """Every number of an IEEE-like type moved by one unit in its last place; zeros, infinities and NaN stay."""
+    whole = np.ascontiguousarray(array)
+    bits = whole.reshape(-1).view(np.dtype(f"u{array.dtype.itemsize}"))
+    step = generator.integers(0, 2, bits.shape, dtype=np.int8) * 2 - 1
+    up, down = bits + bits.dtype.type(1), bits - bits.dtype.type(1)
+    moved = np.where(step > 0, up, down).astype(bits.dtype)
+    with np.errstate(invalid="ignore"):  # a NaN that signals
+        before = whole.reshape(-1).astype(np.float64)
+        after = moved.view(array.dtype).astype(np.float64)
+    stays = (before == 0) | ~np.isfinite(before) | ~np.isfinite(after)
+    result: np.ndarray[Any, Any] = np.where(stays, bits, moved).view(array.dtype).reshape(array.shape)
+    return result

@@ -1,0 +1,206 @@
+"""Outputs for which a tolerance is large in their own units: what passes by it may be of no use.
+
+By ``metric=scale`` (and ``fraction``) every element of an output may be off by a part of its largest value. That fits
+outputs whose elements count by their size. It does not fit boxes of 4000 px that are 6 px wide, scores of 1 beside
+coordinates of 640, temperatures around 300 that differ by 2, or logits of which a mask has made some -3e38.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from runner.candidate import Sample
+from runner.checkers.compare.tolerances import OTHERS, Rules, rules_of
+from runner.model.values import recorded
+from runner.schema.checker import AutoChecker, CheckerSettings, CompareChecker, Metric, Tolerance
+
+Array = np.ndarray[Any, Any]
+
+OWN_UNITS = 256.0
+"""Values beyond are taken for pixels, counts and the like, which mean something by one; images have 8 bits."""
+_ROWS = 8
+_COORDINATES = 4
+_BOXES = 0.95
+"""So many of the rows have to be like boxes."""
+_MOST_BESIDE = 7
+"""So many columns have boxes with a score, a class and a number; with more, of all classes, there are far more rows."""
+_MOST_COLUMNS = 256
+_MOST_SHOWN = 3
+_MOST_ELEMENTS = 1 << 22
+# what of a box, or of the spread of values, an error may take without a word, and what is proposed to take
+_NOTICED, _PROPOSED = 0.1, 0.05
+_LEAST = 1e-6
+"""No tolerance below is proposed: nothing keeps it."""
+
+
+@dataclass(frozen=True)
+class Coarse:
+    """An output, the largest value that it should have, the error that passes, and why that is much.
+
+    ``wanted``: the error that fits.
+    """
+
+    output: str
+    largest: float
+    passes: float
+    why: str
+    wanted: float
+
+
+def coarse(checker: CheckerSettings, samples: Sequence[Sample]) -> tuple[str, ...]:
+    """Return what is to be said of outputs whose right values, ``expected`` of the samples, ask for another tolerance.
+
+    Nothing is for a check that does not compare by a fixed tolerance, or that judges each element by its own size.
+    """
+    if not isinstance(checker, AutoChecker | CompareChecker):
+        return ()
+    rules = rules_of(checker)
+    if rules.settings.tolerance is not Tolerance.fixed or Metric.elementwise in rules.metrics:
+        return ()
+    if not {Metric.scale, Metric.fraction} & {*rules.metrics}:
+        return ()
+    names = dict.fromkeys(name for sample in samples for name in sample.expected)
+    wanted = rules.settings.outputs or list(names)
+    found = [one for name in names if name in wanted for one in _of_output(name, rules, samples)]
+    return (_said(found, rules),) if found else ()
+
+
+def _of_output(name: str, rules: Rules, samples: Sequence[Sample]) -> Iterator[Coarse]:
+    files = [sample.expected[name] for sample in samples if name in sample.expected]
+    if any(file.structure is not None for file in files):
+        return
+    read = [recorded.read(file) for file in files]
+    arrays = [_real(array) for array in read if array.dtype.kind == "f" or array.dtype.name == "bfloat16"]
+    arrays = [array for array in arrays if np.isfinite(array).any()]
+    if not arrays:
+        return
+    rtol, atol = (table.get(name, table[OTHERS]) for table in (rules.rtol, rules.atol))
+    worst = max(arrays, key=_largest)
+    largest, passes = _largest(worst), rtol * _largest(worst) + atol
+    found = next(_reasons(worst, largest, passes), None)
+    # what atol alone lets pass is as the user wants it
+    if found is not None and passes > 2 * atol:
+        yield Coarse(name, largest, passes, *found)
+
+
+def _reasons(array: Array, largest: float, passes: float) -> Iterator[tuple[str, float]]:
+    """Yield why an error is much for an array, and what would not be, the best reason first."""
+    flat = np.abs(array[np.isfinite(array)])
+    flat = flat[flat > 0]
+    if not flat.size:
+        return
+    extent = _extent(array)
+    if extent and passes > _NOTICED * extent:
+        yield f"it looks like boxes, half of which are no larger than {extent:.3g}", _PROPOSED * extent
+    if largest > OWN_UNITS:
+        if flat.size >= _ROWS and (usual := float(np.median(flat))) < passes:
+            yield f"half of its values are no larger than {usual:.3g}", passes * usual / largest
+        if (small := _smallest_column(array)) and small < passes:
+            yield f"some of its columns have no value larger than {small:.3g}", passes * small / largest
+    spread = float(np.subtract(*np.percentile(array[np.isfinite(array)], [95, 5])))
+    # around something, that is, and not a few large ones among small ones
+    if array.size >= _ROWS and 0 < spread < passes < float(np.median(flat)):
+        yield f"its values differ by {spread:.3g} only", _PROPOSED * spread
+    if largest > OWN_UNITS and passes > 1:
+        yield "if its values are pixels or counts, that may be much", 1.0
+
+
+def _extent(array: Array) -> float:
+    """Return the median of the widths and heights, if an array looks like boxes; 0 where it does not.
+
+    Boxes have four coordinates in the last axis, or the last but one, maybe with more behind them: two corners, or a
+    center with a width and a height.
+    """
+    for table in _tables(array):
+        rows, columns = table.shape
+        if columns < _COORDINATES or rows < max(_ROWS, 4 * columns if columns > _MOST_BESIDE else 0):
+            continue
+        corners = table[:, :_COORDINATES]
+        # rows of padding are none
+        corners = corners[np.isfinite(corners).all(axis=1) & (corners != 0).any(axis=1)]
+        if corners.shape[0] < _ROWS:
+            continue
+        first, second = corners[:, :2], corners[:, 2:]
+        places = float(np.median(np.subtract(*np.percentile(first, [90, 10], axis=0))))
+        sides = second - first
+        if _are_sides(sides, float(np.median(sides)), places):
+            return float(np.median(sides))
+        # widths that stand alone: nearly all are smaller than where the boxes are, or it is a few large numbers among
+        # many small ones
+        large = float(np.percentile(second, 90))
+        if float(np.median(first)) > large and _are_sides(second, large, places):
+            return float(np.median(second))
+    return 0.0
+
+
+def _are_sides(sides: Array, large: float, places: float) -> bool:
+    """Whether nearly all are positive, and a large one is less than boxes lie apart."""
+    return bool(np.mean(sides > 0) > _BOXES) and 2 * large < places
+
+
+def _smallest_column(array: Array) -> float:
+    """Return the largest value of the column that has the smallest, over the last two axes; 0: there are no columns.
+
+    Columns of nothing but zeros are none.
+    """
+    found = [
+        float(most)
+        for table in _tables(array)
+        if table.shape[0] >= _ROWS and 2 <= table.shape[1] <= _MOST_COLUMNS
+        for most in np.abs(np.where(np.isfinite(table), table, 0)).max(axis=0)
+        if most > 0
+    ]
+    return min(found, default=0.0)
+
+
+def _tables(array: Array) -> Iterator[Array]:
+    """Yield the array as tables whose columns are along its last axis, and along the last but one."""
+    if array.ndim >= 2:
+        yield array.reshape(-1, array.shape[-1])
+        yield np.moveaxis(array, -2, -1).reshape(-1, array.shape[-2])
+
+
+def _said(found: Sequence[Coarse], rules: Rules) -> str:
+    """Say it of the outputs together: one option sets the tolerances of all."""
+    heads = [
+        f"{one.output} has values up to {one.largest:.4g}, so an error of {one.passes:.3g} passes everywhere in it "
+        f"(checker.rtol is a part of the largest value): {one.why}"
+        for one in found[:_MOST_SHOWN]
+    ]
+    more = [f"{len(found) - len(heads)} more outputs are like that"] if len(found) > len(heads) else []
+    head = "; ".join([*heads, *more])
+    proposed = {one.output: _rounded_down(one.wanted / one.largest) for one in found}
+    if any(number < _LEAST for number in proposed.values()):
+        return f"{head}. Judge each value by its own size: checker=compare checker.metric=elementwise"
+    table = {**{name: rtol for name, rtol in rules.rtol.items() if name != OTHERS}, **proposed}
+    inside = ", ".join(f"{_key(name)}: {value:g}" for name, value in table.items())
+    option = shlex.quote(f'checker.rtol={{{inside}, "": {rules.rtol[OTHERS]:g}}}')
+    return f"{head}. {'A tolerance of its own' if len(found) == 1 else 'Tolerances of their own'}: {option}"
+
+
+def _key(name: str) -> str:
+    """Return a name as YAML takes it."""
+    return name if name.replace("_", "").isalnum() and not name[0].isdigit() else '"' + name.replace('"', '\\"') + '"'
+
+
+def _rounded_down(number: float) -> float:
+    """Return 1, 2 or 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(number))
+    return float(f"{next(step for step in (5, 2, 1) if step * power <= number * 1.0000001) * power:g}")
+
+
+def _real(array: Array) -> Array:
+    """Return an array, or the first rows of a large one, in a type that computes."""
+    if array.size > _MOST_ELEMENTS and array.ndim > 1:
+        array = array.reshape(-1, array.shape[-1])[: max(_ROWS, _MOST_ELEMENTS // array.shape[-1])]
+    return array.astype(np.float64)
+
+
+def _largest(array: Array) -> float:
+    return float(np.abs(np.where(np.isfinite(array), array, 0)).max())

@@ -1,0 +1,1 @@
+"""From what a user typed or wrote to a composed configuration."""

@@ -1,0 +1,187 @@
+"""What a user may type beyond Hydra's own grammar, rewritten into it.
+
+- The first bare argument may be a YAML file: it becomes the primary config.
+- A value of a path key that names an existing file means this file, whatever characters are in its name; one that no
+  grammar can read means itself too, so that the error is about a missing file and not about a bracket.
+- In a sweep a comma list stays a list of choices, each of which may be such a name.
+- In a sweep over a group a key that only some of its options have is forced in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from runner.cli.config.paths import PATH_KEYS, exists
+from runner.cli.config.quoting import means_itself, parse, quote
+from runner.errors import UsageError
+from runner.schema.register import SCHEMAS
+
+_OPTIONS_WITH_VALUE = frozenset(
+    {"--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd", "--experimental-rerun"}
+)
+_INFO = frozenset({"all", "config", "defaults", "defaults-tree", "plugins", "searchpath"})
+_OVERRIDE = re.compile(r"(?P<key>(?:\+\+|\+)?[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
+_HYDRA_FOLDERS = frozenset({"hydra.run.dir", "hydra.sweep.dir"})
+_SWEEPER_PARAMS = "hydra.sweeper.params."
+_TEXT_KEYS = frozenset({"checker.command"})
+#: mappings by tensor: Hydra's grammar has neither an empty key nor one in quotes
+_BY_TENSOR = frozenset({"checker.rtol", "checker.atol"})
+_YAML = (".yaml", ".yml")
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """``argv`` for Hydra, the user's file (or None), and what the user typed."""
+
+    argv: tuple[str, ...]
+    file: Path | None
+    typed: tuple[str, ...]
+
+
+def rewrite(typed: Sequence[str]) -> Arguments:
+    """Rewrite the arguments after the program's name. Raises UsageError for a bare argument that is no YAML file."""
+    multirun = "-m" in typed or "--multirun" in typed
+    argv: list[str] = []
+    file: Path | None = None
+    previous = ""
+    for argument in typed:
+        bare = not argument.startswith(("-", "~")) and not _takes_value(previous, argument)
+        match = _OVERRIDE.fullmatch(argument)
+        if bare and _is_file(argument):
+            if file is not None:
+                raise UsageError(f"two configuration files: {file} and {argument}. Give one; the other's groups can be "
+                                 "named in its `defaults`.")  # fmt: skip
+            file = Path(argument).expanduser()
+        elif argument.partition("=")[0] == "--experimental-rerun":
+            raise UsageError(
+                f"{argument}: Winnow loads no pickles. To run a run again: python -m runner RUN/replay.yaml"
+            )
+        elif bare and match is None and "=" not in argument:
+            raise UsageError(_explain_bare(argument))
+        elif match:
+            if match["key"].lstrip("+").startswith(_SWEEPER_PARAMS):
+                key = match["key"].lstrip("+").removeprefix(_SWEEPER_PARAMS)
+                raise UsageError(
+                    f"{argument}: Hydra reads the parameters of a sweep from files only. On the command line give the "
+                    f"choices themselves: -m {key}={match['value']}"
+                )
+            argv.append(f"{match['key']}={_value(match['key'].lstrip('+'), match['value'], multirun=multirun)}")
+        else:
+            argv.append(argument)
+        previous = argument
+    return Arguments(tuple(_for_some_choices(argv)), file, tuple(typed))
+
+
+def _for_some_choices(argv: Sequence[str]) -> list[str]:
+    """Return ``argv`` with ``++`` before a key that only some options of a group have which the sweep chooses from.
+
+    Hydra composes a sweep with the group's default before it composes the jobs, and refuses the key there. A job whose
+    choice does not have it is refused by `to_settings`.
+    """
+    parsed = (parse(argument) for argument in argv if argument.partition("=")[0] in SCHEMAS)
+    swept = {override.key_or_group for override in parsed if override is not None and override.is_sweep_override()}
+
+    def partial(argument: str) -> bool:
+        group, _, key = argument.partition("=")[0].partition(".")
+        name = key.partition(".")[0]
+        if group not in swept or not name:
+            return False
+        have = [name in {item.name for item in fields(schema)} for schema in SCHEMAS[group].values()]
+        return any(have) and not all(have)
+
+    return [f"++{argument}" if partial(argument) else argument for argument in argv]
+
+
+def _value(key: str, text: str, *, multirun: bool) -> str:
+    if key in PATH_KEYS:
+        return path_value(key, text, multirun=multirun)
+    if key in _HYDRA_FOLDERS:
+        if "${" in text or not text or _is_quoted(key, text):
+            return text
+        return _literal(key, str(Path(text).expanduser()) if text[0] == "~" else text)
+    if key in _TEXT_KEYS:
+        return text_value(key, text, multirun=multirun)
+    if key in _BY_TENSOR and text.startswith("{") and parse(f"{key}={text}") is None:
+        return quote(text)
+    return text
+
+
+def text_value(key: str, text: str, *, multirun: bool) -> str:
+    """Return a command in Hydra's grammar: what it would refuse, or take for a number or for choices, means itself."""
+    override = parse(f"{key}={text}") if text else None
+    if override is None:
+        return quote(text) if text else text
+    if override.is_sweep_override():
+        return text if multirun else quote(text)
+    return text if isinstance(override.value(), (str, list)) else quote(text)
+
+
+def path_value(key: str, text: str, *, multirun: bool) -> str:
+    """Return ``text`` in Hydra's grammar: a path to the letter, choices of a sweep, or a list of paths."""
+    if not text or exists(text):
+        if multirun and not means_itself(key, text):
+            parts = _split(text)
+            if len(parts) > 1 and all(exists(part) for part in parts):
+                return ",".join(_literal(key, part) for part in parts)
+        return _literal(key, text) if text else text
+    if text.startswith("[") and text.endswith("]") and not _names_files(key, text):
+        return "[" + ",".join(_literal(key, part) for part in _split(text[1:-1])) + "]"
+    if _names_files(key, text):
+        return text
+    if multirun and "," in text:
+        return ",".join(_literal(key, part) for part in _split(text))
+    if "," in text and not multirun and parse(f"{key}={text}") is not None:
+        return text  # choices without --multirun: Hydra's mode may be set in a file
+    return _literal(key, text)
+
+
+def _literal(key: str, text: str) -> str:
+    return text if means_itself(key, text) else quote(text)
+
+
+def _is_quoted(key: str, text: str) -> bool:
+    """Whether ``text`` is in Hydra's own quotes, and no folder of that very name is there."""
+    return text[0] == text[-1] and text[0] in "'\"" and not exists(text) and parse(f"{key}={text}") is not None
+
+
+def _names_files(key: str, text: str) -> bool:
+    """Whether Hydra reads ``text``, and whatever looks like a path in it is no other path that exists."""
+    override = parse(f"{key}={text}")
+    if override is None:
+        return False
+    return not any(exists(part) and not means_itself(key, part) for part in _split(text.strip("[]")))
+
+
+def _split(text: str) -> list[str]:
+    """Split at commas, but not inside an existing name: from each place on the longest such name, else to the comma."""
+    pieces = text.split(",")
+    parts: list[str] = []
+    while pieces:
+        for count in range(len(pieces), 0, -1):
+            name = ",".join(pieces[:count])
+            if count == 1 or (exists(name) and not all(exists(piece) for piece in pieces[:count])):
+                parts.append(name if exists(name) else name.strip())
+                del pieces[:count]
+                break
+    return parts
+
+
+def _is_file(argument: str) -> bool:
+    return argument.endswith(_YAML) and exists(argument) and Path(argument).expanduser().is_file()
+
+
+def _takes_value(option: str, argument: str) -> bool:
+    if option in {"--info", "-i"}:
+        return argument in _INFO
+    return option in _OPTIONS_WITH_VALUE or (option in {"--cfg", "-c"} and argument in {"job", "hydra", "all"})
+
+
+def _explain_bare(argument: str) -> str:
+    if argument.endswith(_YAML):
+        return f"no such file: {argument}. Give the path of a YAML file, or key=value."
+    if argument.endswith(".onnx"):
+        return f"{argument} is neither a YAML file nor key=value. A model is given as model={argument}"
+    return f"{argument} is neither a YAML file nor key=value. See python -m runner --help."

@@ -1,0 +1,199 @@
+"""Hydra's loader of configurations, for files that came with a bug report: none of them may bring code with it.
+
+Hydra takes classes, modules and environment variables from its own section of a configuration: callbacks, handlers of
+logs, launchers, search paths. On the command line a user may set any of that. A file that is not Winnow's (or an
+installed plugin's) may set what `ALLOWED` names, and nothing else below ``hydra``, however it gets there: as a section
+of the primary file, as an option of a group beside it, by a package of another name, or as a parameter of a sweep.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import hydra._internal.hydra
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra._internal.config_repository import ConfigRepository, IConfigRepository
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.default_element import ResultDefault
+from hydra.core.object_type import ObjectType
+from hydra.plugins.config_source import ConfigResult, ConfigSource
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from runner.cli.config.bounded_yaml import BoundedLoader, read_yaml
+from runner.cli.config.user_file import NAME
+from runner.errors import UsageError
+
+CONF = Path(__file__).resolve().parents[3] / "conf"
+#: what a file of a user's may set of Hydra's own; a launcher's keys are those that begin with no underscore
+ALLOWED = (
+    "hydra.mode",
+    "hydra.run.dir",
+    "hydra.sweep.dir",
+    "hydra.sweep.subdir",
+    "hydra.launcher",
+    "hydra.sweeper.max_batch_size",
+    "hydra.sweeper.params",
+    "hydra.verbose",
+    "hydra.job.config.override_dirname.exclude_keys",
+    "hydra.job.config.override_dirname.item_sep",
+    "hydra.job.config.override_dirname.kv_sep",
+)
+#: those of which a value may be a list, of plain texts
+_LISTS = frozenset({"hydra.verbose", "hydra.job.config.override_dirname.exclude_keys"})
+#: a parameter of a sweep, as the override that it will be, that sets something of Hydra's own
+_OF_HYDRA = re.compile(r"[+~]*(hydra([./@:=]|$)|[^=]*[@:]_?(hydra|global_)?([.=]|$)|[^=]*@[^=]*hydra)")
+
+
+class Loader(ConfigLoaderImpl):
+    """Composes as Hydra does. Raises UsageError for a file that sets what files may not."""
+
+    def __init__(self, config_search_path: ConfigSearchPath) -> None:
+        super().__init__(config_search_path)
+        self.repository = _Repository(config_search_path)
+
+    def load_configuration(
+        self,
+        config_name: str | None,
+        overrides: list[str],
+        run_mode: RunMode,
+        from_shell: bool = True,
+        validate_sweep_overrides: bool = True,
+    ) -> DictConfig:
+        """Return the composed configuration."""
+        config = super().load_configuration(config_name, overrides, run_mode, from_shell, validate_sweep_overrides)
+        for section in ("launcher", "sweeper"):
+            _refuse_borrowed(OmegaConf.select(config, f"hydra.{section}"), f"hydra.{section}")
+        return config
+
+    def _load_single_config(self, default: ResultDefault, repo: IConfigRepository) -> ConfigResult:
+        result = super()._load_single_config(default, repo)
+        if _is_users(result, str(default.config_path)):
+            _check(result.config, _file(result, str(default.config_path)))
+        return result
+
+
+@contextmanager
+def loading() -> Iterator[None]:
+    """Have Hydra load configurations by `Loader`; its own entry makes the loader by this name."""
+    entry: Any = hydra._internal.hydra
+    before = entry.ConfigLoaderImpl
+    entry.ConfigLoaderImpl = Loader
+    try:
+        yield
+    finally:
+        entry.ConfigLoaderImpl = before
+
+
+class _Repository(ConfigRepository):
+    def load_config(self, config_path: str) -> ConfigResult | None:
+        source = self._find_object_source(config_path, ObjectType.CONFIG)
+        path = _path(source, config_path) if source is not None else None
+        if path is not None:
+            read_yaml(path, BoundedLoader)
+        result = super().load_config(config_path)
+        # the search path is read before anything is composed
+        if result is not None and _is_users(result, config_path):
+            _check(result.config, _file(result, config_path))
+        return result
+
+
+def _path(source: ConfigSource, config_path: str) -> Path | None:
+    """Return the file of a user's that ``config_path`` means. Raises UsageError for one outside the source's folder."""
+    if source.scheme() != "file":
+        return None
+    folder = Path(source.path)
+    path = Path(os.path.normpath(folder / ConfigSource._normalize_file_name(config_path)))
+    if not path.is_relative_to(os.path.normpath(folder)):
+        raise UsageError(f"{config_path}: this configuration lies outside {folder}. Put it there, or give its folder.")
+    return None if folder.resolve() == CONF else path
+
+
+def _is_users(result: ConfigResult, config_path: str) -> bool:
+    scheme, _, place = (result.path or "").partition("://")
+    if scheme == "structured":
+        return config_path.removesuffix(".yaml").rpartition("/")[2] == NAME
+    return scheme == "file" and Path(place).resolve() != CONF
+
+
+def _file(result: ConfigResult, config_path: str) -> str:
+    scheme, _, place = (result.path or "").partition("://")
+    if scheme == "structured":
+        return str(result.provider)
+    return str(Path(place) / ConfigSource._normalize_file_name(config_path))
+
+
+def _check(config: Any, file: str) -> None:
+    if not isinstance(config, DictConfig) or config._is_none() or config._is_missing() or "hydra" not in config:
+        return
+    content = OmegaConf.to_container(config, resolve=False)
+    assert isinstance(content, dict)
+    for key in _refused(content["hydra"], "hydra", file):
+        raise UsageError(
+            f"{file}: {key}: a file may not set this so; much of Hydra's own section can name code to run. A file "
+            f"may set {', '.join(ALLOWED)}. What else you want: on the command line"
+        )
+
+
+def _refused(value: Any, key: str, file: str) -> Iterator[str]:
+    """Yield the keys below ``hydra`` that a file may not set, or not to such a value."""
+    if key == "hydra.launcher":
+        yield from [f"{key}.{inner}" for inner in _special(value)] if isinstance(value, dict) else [key]
+    elif key == "hydra.sweeper.params":
+        _check_parameters(value, file)
+    elif key in ALLOWED:
+        texts = key in _LISTS and isinstance(value, list) and all(isinstance(one, str) for one in value)
+        if isinstance(value, (dict, list)) and not texts:
+            yield key
+    elif isinstance(value, dict) and any(allowed.startswith(f"{key}.") for allowed in ALLOWED):
+        for name, inner in value.items():
+            if name != "defaults":  # on what a section stands
+                yield from _refused(inner, f"{key}.{name}", file)
+    else:
+        yield key
+
+
+def _check_parameters(params: Any, file: str) -> None:
+    names = [str(name) for name in params] if isinstance(params, dict) else []
+    wrong = next((name for name in names if _OF_HYDRA.match(name)), None)
+    if wrong is not None or not isinstance(params, (dict, type(None))) or any(_special(params)):
+        raise UsageError(
+            f"{file}: hydra.sweeper.params: {wrong if wrong is not None else params}: a file sweeps over keys of "
+            "Winnow's only, as in {model: 'a.onnx,b.onnx'}; what else you want: on the command line"
+        )
+
+
+def _special(value: Any) -> Iterator[str]:
+    """Yield the keys in ``value``, at any depth, that Hydra makes objects by: `_target_` and its like."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if str(name).startswith("_"):
+                yield str(name)
+            yield from (f"{name}.{key}" for key in _special(inner))
+    elif isinstance(value, list):
+        for number, inner in enumerate(value):
+            yield from (f"{number}.{key}" for key in _special(inner))
+
+
+def _refuse_borrowed(node: Any, prefix: str) -> None:
+    """Refuse an interpolation that brings an object's description to where Hydra makes objects of such."""
+    if not OmegaConf.is_config(node) or node._is_none() or node._is_missing():
+        return
+    for name in node if isinstance(node, DictConfig) else range(len(node)):
+        key, inner = f"{prefix}.{name!s}", node._get_node(name)
+        if inner is None or not inner._is_interpolation():
+            _refuse_borrowed(inner, key)
+            continue
+        try:
+            value = node[name]
+            plain = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+        except OmegaConfBaseException:  # whoever reads it will say so
+            continue
+        for special in _special(plain):
+            raise UsageError(f"{key}: it stands for a value with {special}, which can name code to run. Write a value.")

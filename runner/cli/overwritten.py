@@ -1,0 +1,179 @@
+"""What a run reads, what it writes outside its folder, and that the second spares the first."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from fnmatch import fnmatchcase
+from glob import glob
+from pathlib import Path
+
+from runner.checkers.command.template import Template
+from runner.cli.config.paths import path_values
+from runner.errors import UsageError
+from runner.run_folder import NAME as MARKER
+from runner.run_folder import OF_A_RUN, OF_A_SWEEP
+from runner.schema.root import Settings
+from runner.sweeps.fingerprint import weights_of
+
+#: what is written: files of the user's choice; those that are models; folders, and what the check itself writes
+_MODELS = frozenset({"result.path", "result.min_good"})
+_WRITTEN = _MODELS | {"log.file"}
+_PLACES = _WRITTEN | {"checker.place", "checker.iteration_info"}
+_NOT_READ = _WRITTEN | {
+    *("checker.place", "checker.iteration_info", "artifacts.folder", "artifacts.paths", "workers.leases"),
+    *("cwd", "resume", "journal.reuse", "target.timing_cache", "reference.timing_cache"),
+}
+#: what libraries open by the path that the user gave
+_OF_RUNTIMES = frozenset({"model"}) | {
+    f"{side}.{name}" for side in ("target", "reference") for name in ("model", "custom_ops", "plugins")
+}
+#: what a file system takes, in bytes, and what a message shows of it
+_LONGEST_PATH, _LONGEST_NAME, _LONGEST_SHOWN = 4095, 255, 200
+
+
+def check_paths(settings: Settings) -> None:
+    """Raise UsageError for a path in the settings that nothing can have."""
+    for key, path in path_values(settings):
+        _possible(key, path)
+
+
+def _possible(key: str, path: str) -> None:
+    """Refuse what can be the path of nothing, before a system call says so in its own way."""
+    shown = f"{path[:60]!r}..." if len(path) > _LONGEST_SHOWN else path
+    try:
+        encoded = os.fsencode(path)
+    except UnicodeEncodeError:
+        encoded = b"\0"
+    if b"\0" in encoded:
+        raise UsageError(f"{key}={path[:60]!r}: no path has such a character in it. Name another.")
+    if len(encoded) > _LONGEST_PATH or any(len(part) > _LONGEST_NAME for part in encoded.split(b"/")):
+        raise UsageError(
+            f"{key}={shown}: a path has at most {_LONGEST_PATH} bytes and a name in it {_LONGEST_NAME}. Name another."
+        )
+    if key in _OF_RUNTIMES and not _utf8(path):
+        raise UsageError(
+            f"{key}={path!a}: runtimes take only paths in UTF-8, and Python must read them so (not with LC_ALL=C and "
+            "PYTHONUTF8=0). Copy it elsewhere, or name another."
+        )
+    if path.startswith("~") and not Path(path).exists():
+        try:
+            Path(path).expanduser()
+        except RuntimeError:
+            raise UsageError(f"{key}={shown}: there is no such user, nor such a file. Write the whole path.") from None
+
+
+def _utf8(path: str) -> bool:
+    try:
+        os.path.abspath(path).encode()  # noqa: PTH100 - a path that is none is refused elsewhere
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def check_weights_name(name: str | None, foreign: Collection[str] = ()) -> None:
+    """Refuse a name for the weights of what is handed over that is none, or another file's."""
+    if not name:
+        return
+    said = f"result.external_data={name}"
+    if Path(name).name != name or name in ("..", ".") or "\\" in name or len(name.encode()) > _LONGEST_NAME - 20:
+        raise UsageError(
+            f"{said}: it must be a plain file name: the weights lie beside the model. For example weights.bin"
+        )
+    written = [f"{first}{name}{last}" for first in ("", "min_good.") for last in ("", ".0")]
+    if any(fnmatchcase(one, pattern) for one in written for pattern in (*OF_A_RUN, *OF_A_SWEEP, MARKER)):
+        raise UsageError(f"{said}: a run writes another file of this name. Give another, for example weights.bin")
+    lost = next((one for one in foreign if one in written or one.startswith(f"{name}.")), None)
+    if lost is not None:
+        raise UsageError(
+            f"{said}: {lost} is there already, in the run's folder, and is not a run's. Give another name."
+        )
+
+
+def spare_inputs(settings: Settings, files: Iterable[str]) -> None:
+    """What a run reads must not be what it writes or moves away; where it writes must be a place for files."""
+    _check_places(settings)
+    named = list(_read(settings))
+    read = {Path(path).resolve(): path for path in files}
+    read |= {Path(path).resolve(): f"{key}={path}" for key, path in named}
+    written = list(_written(settings))
+    if any(path.exists() for _, _, path in written):
+        for model in (path for key, path in named if key.endswith("model")):
+            read |= {path.resolve(): f"{model}'s weights" for path in weights_of(Path(model))}
+    for number, (key, place, path) in enumerate(written):
+        if path.resolve() in read:
+            what = "this is" if path == Path(place) else f"result.external_data={path.name} lies beside it: it is"
+            raise UsageError(f"{key}={place}: {what} {read[path.resolve()]} and would be written over. Name another.")
+        twice = next((other for other, _, there in written[:number] if there.resolve() == path.resolve()), None)
+        if twice:
+            raise UsageError(f"{key}={place}: {twice} is to be written there. Name another.")
+        if path.is_dir():
+            raise UsageError(f"{key}={place}: this is a folder. Give a file.")
+        if key in _MODELS and path.exists() and not path.is_file():
+            raise UsageError(
+                f"{key}={place}: this is a device or a pipe, which a model would take the place of. Give a file."
+            )
+    # a log that the command names is what it leaves; a program is not
+    written_by_check = {
+        path.resolve() for word, path in _named(settings).items() if word in Template.data({word: path})
+    }
+    _check_leftovers(settings, {path: name for path, name in read.items() if path not in written_by_check})
+
+
+def _check_places(settings: Settings) -> None:
+    for key, place in ((key, place) for key, place in path_values(settings) if key in _PLACES):
+        nearest = next(parent for parent in Path(place).absolute().parents if _is_there(parent))
+        if not _writable(nearest):
+            raise UsageError(f"{key}={place}: nothing can be written in {nearest}. Give a path in a folder of yours.")
+
+
+def _is_there(folder: Path) -> bool:
+    try:
+        return folder.exists()
+    except OSError:  # in a folder that nobody but its owner may look into
+        return True
+
+
+def _check_leftovers(settings: Settings, read: Mapping[Path, str]) -> None:
+    start = Path(settings.cwd or ".").absolute()
+    for pattern in settings.artifacts.paths:
+        for hit in glob(str(Path(pattern).expanduser()), root_dir=start, recursive=True):  # noqa: PTH207
+            moved = (start / hit).resolve()
+            lost = next((name for path, name in read.items() if path == moved or moved in path.parents), None)
+            if lost:
+                raise UsageError(f"artifacts.paths=[{pattern}]: it would move {lost} away. Name what the check leaves.")
+
+
+def _writable(folder: Path) -> bool:
+    """Whether a file can be made there; permissions alone do not tell (root, a read-only or virtual file system)."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+def _read(settings: Settings) -> Iterator[tuple[str, str]]:
+    """The files and folders that a run reads, with their keys."""
+    yield from ((key, path) for key, path in path_values(settings) if key not in _NOT_READ)
+    yield from (("checker.command", str(path)) for path in _named(settings).values())
+
+
+def _named(settings: Settings) -> Mapping[str, Path]:
+    """The files that the check's command names, by the words of the command."""
+    command = getattr(settings.checker, "command", None)
+    with suppress(UsageError):  # the checker says so
+        return Template(command, Path(settings.cwd or "."), {}).files() if command else {}
+    return {}
+
+
+def _written(settings: Settings) -> Iterator[tuple[str, str, Path]]:
+    """What a run writes outside its folder: keys, their values, and the files."""
+    for key, place in path_values(settings):
+        if key in _WRITTEN:
+            yield key, place, Path(place)
+        weights = settings.result.external_data
+        if key in _MODELS and weights:
+            yield key, place, Path(place).parent / (f"min_good.{weights}" if key == "result.min_good" else weights)

@@ -1,0 +1,94 @@
+"""Whether what the settings name is there and makes sense: what is wrong is one clear line, before any work."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable
+from difflib import get_close_matches
+from pathlib import Path
+
+from runner.checkers.compare.tolerances import rules_of
+from runner.cli.overwritten import check_paths, check_weights_name, spare_inputs
+from runner.errors import UsageError
+from runner.schema.root import Settings
+from runner.schema.settings import beyond_limits
+from runner.schema.strategy import SubjectKind
+
+#: subjects that can do without a model, and the one that nothing is checked of
+_RECORDED = SubjectKind.recorded
+_SUBJECTS_WITHOUT_MODEL = frozenset({SubjectKind.command, _RECORDED})
+#: checkers that can do without a model
+_WITHOUT_MODEL = frozenset({"command", "interactive", "python"})
+
+
+def check_given(settings: Settings, foreign: Collection[str] = (), files: Iterable[str] = ()) -> None:
+    """Raise UsageError for a number beyond its limits, a file or folder that is not there, one that would be lost.
+
+    ``foreign``: names in the run's folder that are not the run's own. ``files``: what the run reads besides.
+    """
+    wrong = list(beyond_limits(settings))
+    if wrong:
+        raise UsageError(" ".join(wrong))
+    check_paths(settings)
+    rules_of(settings.checker)
+    if not settings.model:
+        subject = settings.strategy.subject
+        if subject not in _SUBJECTS_WITHOUT_MODEL:
+            raise UsageError(
+                f"model=: which model? strategy={settings.strategy.name} needs one. "
+                f"Next: python -m runner strategy={settings.strategy.name} model=net.onnx"
+            )
+        checks = subject is not _RECORDED and settings.checker.name not in _WITHOUT_MODEL
+        if checks and settings.target.model is None:
+            raise UsageError(
+                f"model=: which model? checker={settings.checker.name} runs one. Give model=net.onnx, or let a command "
+                "judge: checker=command checker.command='python check.py'"
+            )
+    else:
+        _file("model", settings.model, "*.onnx")
+    for key, backend in (("target", settings.target), ("reference", settings.reference)):
+        if backend.model is not None:
+            _file(f"{key}.model", backend.model, "*.onnx")
+    _own_code(settings)
+    if settings.resume is not None and not Path(settings.resume).is_dir():
+        raise UsageError(f"resume={settings.resume}: no such folder. Give the run folder of an interrupted run.")
+    if settings.cwd is not None and (not settings.cwd or not Path(settings.cwd).is_dir()):
+        raise UsageError(f"cwd={settings.cwd}: no such folder. Give the folder in which commands of yours run.")
+    check_weights_name(settings.result.external_data, foreign)
+    spare_inputs(settings, files)
+
+
+def _own_code(settings: Settings) -> None:
+    for key, section in (("checker", settings.checker), ("inputs", settings.inputs)):
+        if not hasattr(section, "file"):
+            continue
+        if section.file is None:
+            raise UsageError(
+                f"{key}.file=: which Python file? {key}=python needs one. Next: add {key}.file=path/to/file.py"
+            )
+        _file(f"{key}.file", section.file, "*.py")
+
+
+def _file(key: str, name: str, pattern: str) -> None:
+    path = Path(name)
+    if path.is_file():
+        if not os.access(path, os.R_OK):
+            raise UsageError(f"{key}={name}: this file may not be read. Change its permissions or name another.")
+        return
+    if path.is_dir():
+        raise UsageError(f"{key}={name}: this is a folder. Give a file.{_beside(path, '', pattern)}")
+    if path.exists():
+        raise UsageError(f"{key}={name}: this is a device or a pipe. Give a file.")
+    raise UsageError(f"{key}={name}: no such file (looked in {Path.cwd()}).{_beside(path.parent, path.name, pattern)}")
+
+
+def _beside(folder: Path, name: str, pattern: str) -> str:
+    """Name the files that could be meant: close ones, else a few."""
+    if not folder.is_dir():
+        return f" There is no folder {folder} either."
+    there = sorted(path.name for path in folder.glob(pattern))
+    meant = get_close_matches(name, there, n=3, cutoff=0.5) or there[:5]
+    if not meant:
+        return f" {folder} has no {pattern}."
+    more = f" and {len(there) - len(meant)} more" if len(there) > len(meant) else ""
+    return f" There is: {', '.join(str(folder / file) for file in meant)}{more}."

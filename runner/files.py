@@ -1,0 +1,85 @@
+"""Files: read where others may have put a pipe or a device in their place, and written so that no reader sees half."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+import uuid
+from pathlib import Path
+from typing import Any
+
+MOST_BYTES = 8 << 20
+"""Twice what is kept of a check's output."""
+_LARGEST_JSON = 1 << 28
+
+
+def read_plain(path: Path, most: int = MOST_BYTES) -> bytes:
+    """Return the first bytes of a plain file; nothing where there is none, or where it is something else."""
+    try:
+        # a pipe is not waited for
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except (OSError, ValueError):
+        return b""
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return b""
+        pieces, left = [], most
+        while left > 0 and (piece := os.read(descriptor, left)):
+            pieces.append(piece)
+            left -= len(piece)
+        return b"".join(pieces)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
+
+
+def is_plain(path: Path) -> bool:
+    """Return whether a plain file lies there, or a link to one."""
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except (OSError, ValueError):
+        return False
+
+
+def json_of(path: Path) -> Any:
+    """Return what a JSON file holds; None where there is none, or none that can be read."""
+    try:
+        if path.stat().st_size > _LARGEST_JSON:
+            return None
+        return json.loads(read_plain(path, _LARGEST_JSON).decode("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def inside(path: Path, folder: Path) -> bool:
+    """Whether ``path`` lies in ``folder``, links and ``..`` followed (of ``path`` itself the link is meant)."""
+    try:
+        return folder.resolve() in (path.parent.resolve() / path.name).parents and path.name != ".."
+    except (OSError, ValueError, RuntimeError):
+        return False
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write ``text`` (UTF-8) to ``path`` so that a kill at any moment leaves the old file or the whole new one.
+
+    The folder must exist. Raises OSError where it cannot be written; then nothing is left behind.
+    """
+    part = path.with_name(f".{path.name[:100]}.{uuid.uuid4().hex}.part")
+    try:
+        with part.open("x", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

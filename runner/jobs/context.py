@@ -1,0 +1,71 @@
+"""The context of a run: everything that a verdict depends on besides the trial, in named parts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Mapping
+
+from runner.checkers.checker import Checker
+from runner.loading.load import Loaded
+from runner.report.replay import drift
+from runner.schema.backend import BackendSettings
+from runner.schema.root import Settings
+from runner.session.subject import Subject
+from runner.workers.pool import Pool
+
+log = logging.getLogger(__name__)
+
+
+def context(
+    settings: Settings, checker: Checker, pool: Pool, loaded: Loaded | None, subject: Subject
+) -> dict[str, str]:
+    """Return the named parts; journals of equal contexts may share verdicts."""
+    inputs = settings.inputs
+    parts = {
+        "strategy": settings.strategy.subject.value,
+        **{f"subject.{key}": value for key, value in subject.identity().items()},
+        "recording": f"{inputs.shape_inference.value}, {inputs.record.value}",
+        **{f"check.{key}": value for key, value in checker.identity().items()},
+    }
+    if loaded:
+        parts["model"] = loaded.sha256
+        parts["inputs"] = _digest_of_inputs(loaded)
+        if loaded.inherited:
+            parts["reference.model"] = loaded.inherited.digest
+    if loaded or checker.name not in ("command", "interactive"):
+        parts["reference"] = _backend(settings.reference, pool)
+    if checker.name not in ("command", "interactive", "python"):
+        parts["target"] = _backend(settings.target, pool)
+    return parts
+
+
+def versions(settings: Settings, pool: Pool) -> dict[str, str]:
+    """Return the versions of what takes part, the target's under their own names."""
+    found = dict(pool.versions(settings.target.python))
+    if settings.reference.python != settings.target.python:
+        found |= {f"reference.{key}": value for key, value in pool.versions(settings.reference.python).items()}
+    return found
+
+
+def drifted(settings: Settings, now: Mapping[str, str]) -> tuple[str, ...]:
+    """Name what has changed since the run that a replay file came from."""
+    before = settings.recorded.get("context", {})
+    return drift(before, dict(now)) if before else ()
+
+
+def _backend(backend: BackendSettings, pool: Pool) -> str:
+    return json.dumps(
+        {**backend.to_json(), "model": backend.model, "versions": pool.versions(backend.python)}, sort_keys=True
+    )
+
+
+def _digest_of_inputs(loaded: Loaded) -> str:
+    digest = hashlib.sha256()
+    for sample in loaded.recorded.values:
+        for name in loaded.graph.inputs:
+            if name in sample:
+                digest.update(name.encode() + b"\0" + sample[name].path.read_bytes())
+        digest.update(b"\1")
+    return digest.hexdigest()

@@ -1,0 +1,1 @@
+"""Which layers have to run in higher precision."""

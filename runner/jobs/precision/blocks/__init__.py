@@ -1,0 +1,1 @@
+"""Blocks of a network: layers that belong together."""

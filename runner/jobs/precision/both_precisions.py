@@ -1,0 +1,273 @@
+"""From a loaded model to everything that a precision search needs: types, weights in both precisions, samples."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import onnx
+from onnx import TensorProto, numpy_helper
+
+from runner.candidate import Sample
+from runner.errors import NotApplicable, UsageError
+from runner.jobs.precision.cast.convert_weights import convert as convert_values
+from runner.jobs.precision.cast.formals import contrib_of
+from runner.jobs.precision.cast.layers import Layer, Pair, layers, levels, quantized_layers
+from runner.jobs.precision.cast.mixer import Mixer
+from runner.jobs.precision.cast.qdq import pairs_of
+from runner.jobs.precision.restored_weights import Restored, restore
+from runner.loading.load import Loaded
+from runner.loading.models import recording_backend
+from runner.model.graph.scopes import graphs_below, initializers
+from runner.model.values.recorded import TensorFile
+from runner.reference.good_values import UnfitError
+from runner.reference.good_values import cast as convert
+from runner.reference.recording import recorded_types
+from runner.schema.backend import OnnxRuntimeBackend
+from runner.schema.root import Settings
+from runner.schema.strategy import FloatType, PrecisionSettings
+from runner.text import listed
+from runner.workers.leases.required_lease import lease_of
+from runner.workers.operation import operate
+from runner.workers.pool import Pool
+
+log = logging.getLogger(__name__)
+
+DTYPES = {
+    FloatType.float32: TensorProto.FLOAT,
+    FloatType.float16: TensorProto.FLOAT16,
+    FloatType.bfloat16: TensorProto.BFLOAT16,
+}
+
+
+@dataclass(frozen=True)
+class Casting:
+    """``clamped`` / ``flushed``: initializers with values that the low type does not reach, and how many.
+
+    ``lifted``: single numbers that were too small, which become the least that the type has.
+    ``quantized``: Q/DQ pairs are all that makes the difference. ``inlined``: where nodes come from that were in a
+    function, by their first output.
+    """
+
+    mixer: Mixer
+    pair: Pair
+    clamped: Mapping[str, int]
+    flushed: Mapping[str, int]
+    warnings: tuple[str, ...]
+    quantized: bool = False
+    inlined: Mapping[str, str] = field(default_factory=dict)
+    lifted: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def is_lossy(self) -> bool:
+        """Whether the model itself, as it is, has less than the high precision."""
+        model = self.mixer.model
+        low = any(tensor.data_type == self.pair.low != self.pair.high for tensor in initializers(model))
+        return low or self.mixer.restored is not None
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """The elements."""
+        return self.mixer.layers
+
+
+def pair_of(strategy: PrecisionSettings) -> Pair:
+    """Return the two types, which are one where only Q/DQ pairs make the difference.
+
+    Raises UsageError if they are one otherwise, or the low one is the wider.
+    """
+    low, high = strategy.low, strategy.high
+    if low is high or low is FloatType.float32 or high is FloatType.quantized:
+        raise UsageError(
+            f"strategy.low={low.value} strategy.high={high.value}: the low precision must be narrower than the high "
+            "one: low is float16, bfloat16 or quantized (Q/DQ pairs as they are), high float32 (or another float type)"
+        )
+    return Pair(DTYPES[high if low is FloatType.quantized else low], DTYPES[high])
+
+
+def cast(settings: Settings, strategy: PrecisionSettings, loaded: Loaded, pool: Pool) -> Casting:
+    """Find the layers, and make the weights in the other type. Raises NotApplicable for a model without any."""
+    pair, store = pair_of(strategy), loaded.store
+    typed = store.folder / "typed.onnx"
+    told = _contrib(settings, pool, store.structure)
+    reply = _worked(pool, settings, "prepare_cast", {"model": str(store.structure), "out": str(typed), "contrib": told})
+    model = onnx.ModelProto()
+    model.ParseFromString(typed.read_bytes())
+    model.ir_version = max(model.ir_version, 4)  # initializers need not be inputs from there on
+    types = {**loaded.types, **recorded_types(loaded.recorded.values)}
+    contrib = contrib_of(told)
+    found = layers(model, types, pair, contrib)
+    restored = restore(lambda op, args: _worked(pool, settings, op, args), model, typed, loaded, pair)
+    quantized = strategy.low is FloatType.quantized
+    if quantized:
+        found = quantized_layers(model, found)
+    if not found:
+        raise NotApplicable(_nothing(settings, strategy, quantized, model, types))
+    warnings = [reply["warning"]] if reply["warning"] else []
+    weights, clamped, flushed, lifted = _weights(settings, pool, store.folder, typed, pair, restored)
+    pairs = restored.weight if restored.has_pairs else None
+    mixer = Mixer(model, types, found, pair, weights, strategy.keep_io, pairs, restored.ends, contrib)
+    warnings += [*_overridden(model, pair)]
+    clamped = {**clamped, **_filled(model, pair)}
+    warned = (*warnings, *restored.warnings)
+    return Casting(mixer, pair, clamped, flushed, warned, quantized, reply["inlined"], lifted)
+
+
+def _contrib(settings: Settings, pool: Pool, structure: Path) -> list[dict[str, Any]]:
+    """Return what ONNX Runtime tells of operators that ONNX does not define; nothing where it does not."""
+    backend = recording_backend(settings)
+    limits = settings.workers
+    reply = pool.call(
+        "contrib_schemas",
+        {"model": str(structure)},
+        python=backend.python if isinstance(backend, OnnxRuntimeBackend) else None,
+        timeout=limits.timeout,
+        memory_mb=limits.memory_mb,
+    )
+    return list(reply.value["schemas"]) if reply.value is not None else []
+
+
+def _overridden(model: onnx.ModelProto, pair: Pair) -> Iterator[str]:
+    """Say which inputs with a default are inputs no more."""
+    defaults = {tensor.name for tensor in model.graph.initializer if tensor.data_type in pair}
+    if names := [value.name for value in model.graph.input if value.name in defaults]:
+        yield f"inputs with a default become weights, which nobody can override any more: {listed(names)}"
+
+
+def _filled(model: onnx.ModelProto, pair: Pair) -> dict[str, int]:
+    """Return the nodes that fill tensors with a value beyond the range of the low type, which is clamped."""
+    found = {}
+    for graph in graphs_below(model.graph):
+        for node in graph.node:
+            for attribute in node.attribute:
+                tensor = attribute.t
+                if attribute.name == "value" and tensor.data_type == pair.high != pair.low:
+                    _, (beyond, _) = convert_values(numpy_helper.to_array(tensor), pair.low)
+                    if beyond:
+                        found[node.output[0]] = beyond
+    return found
+
+
+def _nothing(
+    settings: Settings, strategy: PrecisionSettings, quantized: bool, model: onnx.ModelProto, types: Any
+) -> str:
+    if quantized and any(pairs_of(model.graph)):
+        return (
+            f"model={settings.model} strategy.low=quantized strategy.high={strategy.high.value}: no node in that type "
+            "reads a Q/DQ pair; name the type that the model's floats have: strategy.high=float16"
+        )
+    if quantized:
+        return (
+            f"model={settings.model} strategy.low=quantized: no float node of it reads a QuantizeLinear - "
+            "DequantizeLinear pair, so there is nothing to raise; strategy.low=float16 converts a model without pairs"
+        )
+    names = {number: name.value for name, number in DTYPES.items()}
+    there = sorted({names[dtype] for level in levels(model, types) for dtype in level.types.values() if dtype in names})
+    return (
+        f"model={settings.model}: no node of it can run in both {strategy.low.value} and {strategy.high.value}. Its "
+        f"float tensors are {' and '.join(there) or 'none of these'}; nodes of other operators, or of an opset in "
+        "which they do not know both types, stay as they are"
+    )
+
+
+def _weights(
+    settings: Settings, pool: Pool, folder: Path, typed: Path, pair: Pair, restored: Restored
+) -> tuple[Any, Any, Any, Any]:
+    """Convert the initializers of each type of the pair to the other one; return what gives them, and the counts."""
+    tables: dict[tuple[str, int], TensorProto] = {}
+    clamped: dict[str, int] = {}
+    flushed: dict[str, int] = {}
+    lifted: dict[str, int] = {}
+    for source, target in ((pair.high, pair.low), (pair.low, pair.high)) if pair.low != pair.high else ():
+        out = folder / f"weights-{target}.onnx"
+        args = {"model": str(typed), "source": source, "target": target, "out": str(out)}
+        counted = _worked(pool, settings, "convert_weights", args)
+        made = onnx.ModelProto()
+        made.ParseFromString(out.read_bytes())
+        tables |= {(tensor.name, target): tensor for tensor in made.graph.initializer}
+        if target == pair.low:
+            clamped, flushed, lifted = counted["clamped"], counted["flushed"], counted["lifted"]
+    # what the parent has is better than what is converted back
+    tables |= {(f"{number}/{name}", pair.high): tensor for (number, name), tensor in restored.table.items()}
+    return (lambda number, name, dtype: tables[f"{number}/{name}", dtype]), clamped, flushed, lifted
+
+
+def samples_of(
+    casting: Casting, loaded: Loaded, values: Sequence[Mapping[str, TensorFile]], folder: Path
+) -> tuple[Sample, ...]:
+    """Return what the mixed models are fed, and what their outputs should be, in the types that they have then.
+
+    ``values``: those of the model's inputs and outputs. Files of values that have another type are written into
+    ``folder``. Raises UsageError for a value of an input or output that the low type cannot hold.
+    """
+    graph, found = casting.mixer.model.graph, []
+    outputs = {value.name: value.type.tensor_type.elem_type for value in graph.output}
+    for number, sample in enumerate(values):
+        inputs = {name: sample[name].dtype for name in loaded.graph.inputs if name in sample}
+        wanted = {name: dtype for name, dtype in outputs.items() if name in sample}
+        if not casting.mixer.keep_io:
+            inputs = {name: casting.pair.low if dtype in casting.pair else dtype for name, dtype in inputs.items()}
+            wanted = {name: casting.pair.low if dtype in casting.pair else dtype for name, dtype in wanted.items()}
+        place = folder / f"sample_{number}"
+        try:
+            found.append(Sample(convert(sample, inputs, place / "inputs"), convert(sample, wanted, place / "outputs")))
+        except UnfitError as error:
+            raise UsageError(
+                f"strategy.keep_io=false: {error}, whatever is raised. Set strategy.keep_io=true, or give other inputs"
+            ) from None
+    return tuple(found)
+
+
+def raised_outputs(
+    settings: Settings, casting: Casting, loaded: Loaded, pool: Pool, samples: tuple[Sample, ...], folder: Path
+) -> tuple[Sample, ...]:
+    """Return the samples with the outputs of the model with everything raised: the file itself is not as good.
+
+    They are written into ``folder``. Raises UsageError where the reference cannot run it.
+    """
+    if not samples or settings.checker.name in ("command", "interactive", "python"):
+        return samples
+    everything = casting.mixer.mixed(frozenset(range(len(casting.layers))))
+    path = loaded.store.write(everything, folder, "raised")
+    try:
+        outputs = outputs_of(settings, pool, path, [sample.feeds for sample in samples], folder)
+    except UsageError as error:
+        raise UsageError(f"model={settings.model}: with everything in high precision {error}") from None
+    finally:
+        path.unlink(missing_ok=True)
+    return tuple(replace(sample, expected=good) for sample, good in zip(samples, outputs, strict=True))
+
+
+def outputs_of(
+    settings: Settings, pool: Pool, path: Path, feeds: Sequence[Mapping[str, TensorFile]], folder: Path
+) -> list[Mapping[str, TensorFile]]:
+    """Return what the reference makes of a model, for each sample; the values are written into ``folder``.
+
+    Raises UsageError where it cannot run it.
+    """
+    backend = recording_backend(settings)
+    args: dict[str, Any] = {
+        "backend": backend.to_json(),
+        "model": str(path),
+        "samples": [{name: str(feed.path) for name, feed in one.items()} for one in feeds],
+        "outputs": None,
+        "inline": False,
+        "out": str(folder),
+    }
+    lease = lease_of(args["backend"], pool, backend.python)
+    reply = operate(pool, settings, "run", args, "the reference's run of it", python=backend.python, lease=lease)
+    if reply.value is None:
+        raise UsageError(f"the reference cannot run it: {reply.failure.message if reply.failure else 'no answer'}")
+    return [{name: TensorFile.from_json(one) for name, one in sample.items()} for sample in reply.value["samples"]]
+
+
+def _worked(pool: Pool, settings: Settings, op: str, args: Mapping[str, Any]) -> dict[str, Any]:
+    what = f"model={settings.model}: making it ready for another precision"
+    reply = operate(pool, settings, op, args, what)
+    if reply.value is None:
+        why = reply.failure.message if reply.failure else "no answer"
+        raise UsageError(f"model={settings.model}: it cannot be made ready for another precision: {why}")
+    return reply.value

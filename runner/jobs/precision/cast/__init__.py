@@ -1,0 +1,1 @@
+"""Models whose nodes run in two precisions."""

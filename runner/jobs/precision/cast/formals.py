@@ -1,0 +1,168 @@
+"""What schemas say of a node's types: which formal inputs and outputs share a type, and which it may be.
+
+Those of ONNX are known here. What ONNX Runtime adds (``com.microsoft`` and others) it tells itself, in a worker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+from onnx import NodeProto, TensorProto, defs
+
+from runner.model.graph import scopes
+
+# names of tensor types as schemas write them -> onnx.TensorProto.DataType
+_NAMES = {
+    "float": TensorProto.FLOAT,
+    "float16": TensorProto.FLOAT16,
+    "bfloat16": TensorProto.BFLOAT16,
+    "double": TensorProto.DOUBLE,
+}
+# operators that look at a tensor's shape or turn it into something else: the type it comes in costs no accuracy
+AGNOSTIC = frozenset({"Shape", "Size"})
+# operators that make a table of what no activation says; runtimes make it in fp32, whatever the schema allows
+TABLES = frozenset({"MelWeightMatrix"})
+# operators whose definition in ONNX has constants of fp32, so that no other type is valid, whatever the schema allows
+WIDE = frozenset({"MeanVarianceNormalization"})
+# operators whose further outputs (a mean, a deviation) have the type that `stash_type` says, whatever comes in
+STASHING = frozenset({"LayerNormalization", "RMSNormalization", "GroupNormalization"})
+
+
+@dataclass(frozen=True)
+class Formal:
+    """A formal input or output.
+
+    ``variable``: those of one name share a type; ``floats``: float types it may have; ``only``: the one type that it
+    can have, 0: there are several.
+    """
+
+    variable: str
+    floats: frozenset[int]
+    only: int = 0
+
+
+@dataclass(frozen=True)
+class Formals:
+    """All of an operator's. ``tail``: the last one stands for all further ones; each then has a type of its own."""
+
+    inputs: tuple[Formal, ...]
+    outputs: tuple[Formal, ...]
+    tail_inputs: bool
+    tail_outputs: bool
+    free_inputs: bool
+    free_outputs: bool
+
+    def of_input(self, place: int) -> Formal | None:
+        """Return the formal of the input at ``place``; None: there is none."""
+        return _at(self.inputs, place, self.tail_inputs, self.free_inputs)
+
+    def of_output(self, place: int) -> Formal | None:
+        """Return the formal of the output at ``place``; None: there is none."""
+        return _at(self.outputs, place, self.tail_outputs, self.free_outputs)
+
+
+@dataclass(frozen=True)
+class Schemas:
+    """The schemas of a model's operators. ``opsets``: the version of each domain that it imports.
+
+    ``contrib``: by (domain, operator), what `contrib_of` made of ONNX Runtime's own.
+    """
+
+    opsets: Mapping[str, int]
+    contrib: Mapping[tuple[str, str], Formals] = field(default_factory=dict)
+
+    def of(self, node: NodeProto) -> Formals | None:
+        """Return a node's formals; None for an operator whose schema is not known here."""
+        return self.onnx(node) or self.contrib.get((scopes.domain_of(node.domain), node.op_type))
+
+    def onnx(self, node: NodeProto) -> Formals | None:
+        """Return a node's formals as ONNX defines them; None for an operator that is not ONNX's."""
+        domain = scopes.domain_of(node.domain)
+        version = self.opsets.get(domain)
+        return None if version is None else _formals(node.op_type, version, domain)
+
+    def infers(self, node: NodeProto) -> bool:
+        """Whether ONNX's inference says what a node makes; of GroupNormalization, which is its own, it does not."""
+        domain = scopes.domain_of(node.domain)
+        version = self.opsets.get(domain)
+        return version is not None and _infers(node.op_type, version, domain)
+
+
+def contrib_of(told: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Formals]:
+    """Return the formals of the schemas that the operation ``contrib_schemas`` told."""
+    return {
+        (str(one["domain"]), str(one["op"])): Formals(
+            tuple(_told(formal) for formal in one["inputs"]),
+            tuple(_told(formal) for formal in one["outputs"]),
+            _last(one["inputs"], "variadic"),
+            _last(one["outputs"], "variadic"),
+            _last(one["inputs"], "variadic") and not _last(one["inputs"], "homogeneous"),
+            _last(one["outputs"], "variadic") and not _last(one["outputs"], "homogeneous"),
+        )
+        for one in told
+    }
+
+
+def _told(formal: Mapping[str, Any]) -> Formal:
+    return Formal(str(formal["variable"]), _floats(formal["types"]), _only(formal["types"]))
+
+
+def _last(formals: list[Mapping[str, Any]], key: str) -> bool:
+    return bool(formals) and bool(formals[-1][key])
+
+
+@lru_cache(maxsize=4096)
+def _formals(op_type: str, version: int, domain: str) -> Formals | None:
+    try:
+        schema = defs.get_schema(op_type, version, domain)
+    except defs.SchemaError:
+        return None
+    allowed = {constraint.type_param_str: list(constraint.allowed_type_strs) for constraint in schema.type_constraints}
+
+    def formal(parameter: defs.OpSchema.FormalParameter) -> Formal:
+        text = parameter.type_str
+        names = allowed.get(text, [text])
+        return Formal(text, _floats(names), _only(names))
+
+    variadic = defs.OpSchema.FormalParameterOption.Variadic
+    inputs, outputs = list(schema.inputs), list(schema.outputs)
+    return Formals(
+        tuple(map(formal, inputs)),
+        tuple(map(formal, outputs)),
+        bool(inputs) and inputs[-1].option == variadic,
+        bool(outputs) and outputs[-1].option == variadic,
+        bool(inputs) and inputs[-1].option == variadic and not inputs[-1].is_homogeneous,
+        bool(outputs) and outputs[-1].option == variadic and not outputs[-1].is_homogeneous,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _infers(op_type: str, version: int, domain: str) -> bool:
+    try:
+        return bool(defs.get_schema(op_type, version, domain).has_type_and_shape_inference_function)
+    except defs.SchemaError:
+        return False
+
+
+def _floats(names: Iterable[object]) -> frozenset[int]:
+    texts = {str(name) for name in names}
+    return frozenset(int(dtype) for name, dtype in _NAMES.items() if f"tensor({name})" in texts)
+
+
+def _only(names: Iterable[object]) -> int:
+    """Return the element type that a schema's names of types leave, 0: several, or no tensor."""
+    texts = [str(name) for name in names]
+    inner = texts[0][len("tensor(") : -1].upper() if len(texts) == 1 and texts[0].startswith("tensor(") else ""
+    return int(TensorProto.DataType.Value(inner)) if inner in TensorProto.DataType.keys() else 0  # noqa: SIM118
+
+
+def _at(formals: tuple[Formal, ...], place: int, tail: bool, free: bool) -> Formal | None:
+    last = len(formals) - 1
+    if place < last or (place == last and not (tail and free)):
+        return formals[place]
+    if not tail:
+        return None
+    return replace(formals[last], variable=f"{formals[last].variable}#{place}") if free else formals[last]

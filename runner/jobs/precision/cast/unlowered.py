@@ -1,0 +1,116 @@
+"""The float nodes of a model, those included that are no elements of a precision search, and why they are none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from onnx import ModelProto, NodeProto, TensorProto, TypeProto
+
+from runner.jobs.precision.cast.formals import AGNOSTIC, TABLES, WIDE, Schemas
+from runner.jobs.precision.cast.layers import (
+    Contrib,
+    Layer,
+    Level,
+    Pair,
+    Types,
+    bodies,
+    is_plumbing,
+    levels,
+    schemas_of,
+    shown,
+)
+from runner.jobs.precision.cast.qdq import is_quantization
+from runner.model.graph import scopes
+
+_NAMES = {TensorProto.FLOAT: "float32", TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16"}
+
+
+@dataclass(frozen=True)
+class FloatNode:
+    """A node that reads or makes floats of the pair.
+
+    ``index``: of its layer; None: its type is the same whatever is raised. ``number``: of its graph. ``high``: whether
+    it stays in the high type, where it is no layer; ``why``: it is no layer.
+    """
+
+    path: str
+    number: int
+    node: NodeProto
+    index: int | None
+    high: bool
+    why: str
+
+    @property
+    def op(self) -> str:
+        """The operator, with the domain of one that is not ONNX's."""
+        domain = scopes.domain_of(self.node.domain)
+        return f"{domain}.{self.node.op_type}" if domain else self.node.op_type
+
+    def is_high(self, raised: frozenset[int]) -> bool:
+        """Whether it is in the high type where these layers are raised."""
+        return self.high if self.index is None else self.index in raised
+
+
+def float_nodes(
+    model: ModelProto, types: Mapping[str, TypeProto], pair: Pair, layers: tuple[Layer, ...], contrib: Contrib
+) -> tuple[FloatNode, ...]:
+    """Return the float nodes of all graphs, in executable order.
+
+    A Cast from one type of the pair to the other is none, nor is what takes floats of any type without computing with
+    them: Shape, Size, and a Cast to another kind.
+    """
+    schemas, numbers = schemas_of(model, contrib), {layer.key: index for index, layer in enumerate(layers)}
+    every = levels(model, types)
+    found: list[FloatNode] = []
+
+    def visit(level: Level) -> None:
+        inner = iter([other for other in every if other.parent == level.number])
+        for place, node in enumerate(level.graph.node):
+            one = float_node(level, place, node)
+            found.extend([one] if one else [])
+            for _ in bodies(node):
+                visit(next(inner))
+
+    def float_node(level: Level, place: int, node: NodeProto) -> FloatNode | None:
+        index = numbers.get((level.number, place))
+        kinds = {level.types.get(name, -1) for name in (*node.input, *node.output) if name}
+        if index is None and (_takes_any(node, level.types, pair) or not _is_float(node, kinds, level.types, pair)):
+            return None
+        why = "" if index is not None else _why(node, kinds, schemas, pair)
+        high = pair.high in kinds or not kinds & {pair.low}
+        return FloatNode(level.prefix + shown(node, place), level.number, node, index, high, why)
+
+    visit(every[0])
+    return tuple(found)
+
+
+def _takes_any(node: NodeProto, types: Types, pair: Pair) -> bool:
+    if scopes.domain_of(node.domain):
+        return False
+    away = node.op_type == "Cast" and types.get(node.output[0]) not in pair
+    return node.op_type in AGNOSTIC or away or is_plumbing(node, types, pair)
+
+
+def _is_float(node: NodeProto, kinds: set[int], types: Types, pair: Pair) -> bool:
+    """Whether a node has floats of the pair, or may have: what it makes is not known."""
+    return bool(kinds & {pair.low, pair.high}) or any(name and name not in types for name in node.output)
+
+
+def _why(node: NodeProto, kinds: set[int], schemas: Schemas, pair: Pair) -> str:
+    low, high = (_NAMES.get(dtype, str(dtype)) for dtype in (pair.low, pair.high))
+    formals = schemas.of(node)
+    if is_quantization(node):
+        return "it quantises: its scales have the type of the model"
+    if formals is None:
+        return "no schema of its operator is known"
+    if -1 in kinds:
+        return "the types of its tensors are not known"
+    if 0 in kinds:
+        return "it handles a sequence or an optional, whose tensors have a type of their own"
+    every = (*formals.inputs, *formals.outputs)
+    if node.op_type in TABLES | WIDE or not any({pair.low, pair.high} <= formal.floats for formal in every):
+        return f"its operator has no {low} kind"
+    if pair.low in kinds:
+        return "it is in both types as it is"
+    return f"it is in {high} beside others that are in {low} as they are"

@@ -1,0 +1,164 @@
+"""Samples that a precision search does not look at: its answer has to pass them as well."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from onnx import ModelProto
+
+from runner.candidate import Sample
+from runner.errors import UsageError
+from runner.inputs.variants import variants
+from runner.jobs.precision.both_precisions import Casting, outputs_of, raised_outputs, samples_of
+from runner.loading.load import Loaded
+from runner.loading.parent import inherit
+from runner.loading.profiles import profiled_samples
+from runner.model.values.recorded import TensorFile
+from runner.schema.inputs import RandomInputs
+from runner.schema.root import Settings
+from runner.workers.pool import Pool
+
+log = logging.getLogger(__name__)
+
+JUDGED = ("auto", "compare", "finite", "runs")
+"""Checkers that look at each sample for itself; the others have data of their own, or labels in their order."""
+SHARE = 3
+"""Of so many samples one is held out."""
+LEAST = 4
+"""Samples that are made to be held out are cheap: so many at least."""
+NONE_LEFT = "there are no samples but those that are searched"
+GIVEN = "given"
+_SEED = 0x9E3779B9
+
+Values = Mapping[str, TensorFile]
+"""What the inputs of the model hold, and what its outputs should."""
+
+
+@dataclass(frozen=True)
+class Division:
+    """``kind``: what those are that are held out; ``reason``: why none is; both for a person."""
+
+    searched: tuple[Values, ...]
+    held: tuple[Values, ...] = ()
+    reason: str = ""
+    kind: str = GIVEN
+
+    @property
+    def given(self) -> int:
+        """How many samples are the user's own, or the first that were drawn."""
+        return len(self.searched) + (len(self.held) if self.kind == GIVEN else 0)
+
+
+class Samples:
+    """Makes samples of mixed models of values, and further ones: random ones, or variants of those given.
+
+    ``wanted``: how many to hold out, None: as fits those that are searched.
+    """
+
+    def __init__(
+        self, settings: Settings, casting: Casting, loaded: Loaded, pool: Pool, folder: Path, wanted: int | None
+    ) -> None:
+        self._settings = settings
+        self._wanted = wanted
+        self._casting = casting
+        self._loaded = loaded
+        self._pool = pool
+        self._folder = folder
+        self._made = 0
+        self._nth = 0
+
+    @property
+    def kind(self) -> str:
+        """What further samples are, for a person."""
+        return "drawn" if self.is_endless else "variants of those given"
+
+    @property
+    def is_endless(self) -> bool:
+        """Whether there are as many as one likes."""
+        return isinstance(self._settings.inputs, RandomInputs) and self._settings.inputs.name == "random"
+
+    def divide(self, checker: str) -> Division:
+        """Say which samples are searched on, and which are held out.
+
+        Of the user's own they are evenly spread. Raises UsageError where none is left to search on.
+        """
+        values, wanted = self._loaded.recorded.values, self._wanted
+        if checker not in JUDGED:
+            return Division(values, reason=f"checker={checker} has data of its own")
+        if wanted == 0:
+            return Division(values, reason="strategy.held_out=0")
+        if not values:
+            return Division(values, reason="there are no samples")
+        if self.is_endless or len(values) == 1:
+            return self.further(values)
+        if wanted is not None and wanted >= len(values):
+            raise UsageError(
+                f"strategy.held_out={wanted}: there are {len(values)} samples, and one at least has to be searched on"
+            )
+        count = (len(values) // SHARE or 1) if wanted is None else wanted
+        places = {len(values) - 1 - (number * len(values)) // count for number in range(count)}
+        held = tuple(one for place, one in enumerate(values) if place in places)
+        return Division(tuple(one for place, one in enumerate(values) if place not in places), held)
+
+    def further(self, searched: tuple[Values, ...]) -> Division:
+        """Return those that are searched on, and further ones held out, if there are any."""
+        held = self.more(searched)
+        return Division(searched, held, "" if held else NONE_LEFT, self.kind)
+
+    def of(self, values: tuple[Values, ...]) -> tuple[Sample, ...]:
+        """Return samples with good outputs, in the types that mixed models have. Raises what `samples_of` does."""
+        self._made += 1
+        casting, folder = self._casting, self._folder / f"cast{self._made}"
+        made = samples_of(casting, self._loaded, values, folder)
+        if casting.is_lossy and not self._settings.reference.model:
+            made = raised_outputs(
+                self._settings, casting, self._loaded, self._pool, made, folder.with_name(f"raised{self._made}")
+            )
+        return made
+
+    def more(self, searched: tuple[Values, ...]) -> tuple[Values, ...]:
+        """Return samples that nobody has looked at, with the outputs of the reference: drawn, or variants of those.
+
+        None where there are none, or the reference cannot run them.
+        """
+        if not self._loaded.graph.inputs:
+            return ()
+        self._nth += 1
+        wanted, folder = self._wanted, self._folder / f"more{self._nth}"
+        count = max(LEAST, (len(searched) + 1) // (SHARE - 1)) if wanted is None else wanted
+        try:
+            feeds = self._drawn(count, folder) if self.is_endless else self._varied(searched, count, folder)
+            return self._told(feeds, folder) if feeds else ()
+        except UsageError as error:
+            log.warning("no further samples to hold out: %s", error)
+            return ()
+
+    def _drawn(self, count: int, folder: Path) -> tuple[Values, ...]:
+        inputs = self._settings.inputs
+        assert isinstance(inputs, RandomInputs)
+        others = replace(self._settings, inputs=replace(inputs, samples=count, seed=inputs.seed + self._nth * _SEED))
+        drawn, _ = profiled_samples(others, self._loaded.graph, self._pool, folder / "inputs")
+        return drawn[:count]
+
+    def _varied(self, searched: tuple[Values, ...], count: int, folder: Path) -> tuple[Values, ...]:
+        names = self._loaded.graph.inputs
+        # those that were held out last have shown something new
+        feeds = [{name: sample[name] for name in names if name in sample} for sample in reversed(searched)]
+        return variants(feeds, count, self._nth, folder / "inputs")
+
+    def _told(self, feeds: tuple[Values, ...], folder: Path) -> tuple[Values, ...]:
+        settings, loaded = self._settings, self._loaded
+        if settings.reference.model:
+            parent = inherit(settings, loaded.graph, loaded.store, feeds, self._pool, folder / "parent")
+            return parent.recorded.values
+        original = ModelProto()
+        original.CopyFrom(loaded.graph.model)
+        model = loaded.store.write(original, folder, "original")
+        try:
+            outputs = outputs_of(settings, self._pool, model, feeds, folder / "outputs")
+        finally:
+            model.unlink(missing_ok=True)
+        return tuple({**fed, **made} for fed, made in zip(feeds, outputs, strict=True))

@@ -1,0 +1,122 @@
+"""What one instrumented run says beforehand about the layers of a precision search: errors, ranges, where to begin."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from onnx import TensorProto
+
+from runner.jobs.precision.both_precisions import Casting
+from runner.jobs.precision.cast.beside import add_quantized
+from runner.jobs.precision.cast.layers import Layer
+from runner.loading.load import Loaded
+from runner.model.graph.scopes import graphs_below
+from runner.model.values.recorded import TensorFile
+from runner.model.values.types import largest_of
+from runner.schema.root import Settings
+from runner.workers.pool import Pool
+from strategies.precision import Prior
+
+log = logging.getLogger(__name__)
+
+SPREAD = 16.0
+"""A layer whose error is so many times that of one rounding has it from what it reads: its producers are likely too."""
+SENTINEL = 1e30
+"""Values from here on stand for infinity; nobody computes with them."""
+_DIGITS = {TensorProto.FLOAT16: 11, TensorProto.BFLOAT16: 8, TensorProto.FLOAT: 24}
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What one instrumented run told.
+
+    ``errors``: of each layer (inf: not finite). ``ranges``: the largest magnitude by "GRAPH/TENSOR". ``untaken``:
+    layers in branches that no sample took, and in loops that none went round. ``why``: why nothing was measured, where
+    nothing was.
+    """
+
+    errors: Mapping[int, float] = field(default_factory=dict)
+    ranges: Mapping[str, float] = field(default_factory=dict)
+    untaken: frozenset[int] = frozenset()
+    why: str = ""
+
+    def range_of(self, layer: Layer, name: str) -> float:
+        """Return the largest magnitude of a tensor that a layer reads or makes; zero: not known."""
+        return self.ranges.get(f"{layer.key[0]}/{name}", 0.0)
+
+
+def facts(
+    settings: Settings, casting: Casting, loaded: Loaded, pool: Pool, samples: Sequence[Mapping[str, TensorFile]]
+) -> Facts:
+    """Run the model once with a rounded copy of each layer beside it; nothing is known where that cannot be done.
+
+    ``samples``: values of the model's inputs, whatever else they hold.
+    """
+    # it is fed as the model was: inputs keep their types
+    mixer = replace(casting.mixer, keep_io=True)
+    everything = frozenset(range(len(casting.layers)))
+    path = loaded.store.folder / "instrumented.onnx"
+    model = mixer.mixed(everything)
+    pairs = add_quantized(model, casting.mixer.model, casting.layers) if casting.quantized else None
+    path.write_bytes(model.SerializeToString())
+    names = {(layer.key[0], name) for layer in casting.layers for name in (*layer.reads, *layer.writes)}
+    args = {
+        "model": str(path),
+        "low": casting.pair.low,
+        "largest": largest_of(casting.pair.low),
+        "layers": [
+            [index, layer.key[0], layer.writes[0]] for index, layer in enumerate(casting.layers) if layer.writes
+        ],
+        "tensors": sorted(names),
+        "beside": pairs,
+        "clamped": sorted(casting.clamped),
+        "samples": [
+            {name: str(sample[name].path) for name in loaded.graph.inputs if name in sample} for sample in samples
+        ],
+    }
+    reply = pool.call("introduced", args, timeout=settings.workers.timeout, memory_mb=settings.workers.memory_mb)
+    path.unlink(missing_ok=True)
+    if reply.value is None:
+        why = reply.failure.message if reply.failure else reply.death
+        log.warning("the error of each layer is not known (%s): nodes are tried in their order", why)
+        return Facts(why="the instrumented run failed")
+    errors = {int(index): math.inf if error is None else float(error) for index, error in reply.value["layers"].items()}
+    ranges = {str(name): math.inf if most is None else float(most) for name, most in reply.value["ranges"].items()}
+    silent = set(reply.value["silent"])
+    untaken = frozenset(
+        index
+        for index, layer in enumerate(casting.layers)
+        if layer.nested and any(f"{layer.key[0]}/{name}" in silent for name in layer.writes)
+    )
+    return Facts(errors, ranges, untaken)
+
+
+def prior(casting: Casting, known: Facts, parents: Sequence[tuple[int, ...]]) -> Prior:
+    """Return what ranges and introduced errors say.
+
+    A tensor beyond the range has to be high where it is made and where it is read.
+    """
+    largest = largest_of(casting.pair.low)
+    # weights are clamped, and a mask that stands for minus infinity goes on doing so when it is
+    weights = {tensor.name for graph in graphs_below(casting.mixer.model.graph) for tensor in graph.initializer}
+    suspects = tuple(
+        index
+        for index, layer in enumerate(casting.layers)
+        if any(
+            largest < known.range_of(layer, name) < SENTINEL
+            for name in (*layer.reads, *layer.writes)
+            if name not in weights
+        )
+    )
+    scores = {index: known.errors.get(index, 0.0) for index in range(len(casting.layers))}
+    one_rounding = 2.0 ** -_DIGITS[casting.pair.low]
+    # downstream first: what a layer suffers from may come from far above; not so the error of its own Q/DQ pairs
+    for index in () if casting.quantized else sorted(scores, reverse=True):
+        if scores[index] > SPREAD * one_rounding:
+            for parent in parents[index]:
+                scores[parent] = max(scores[parent], scores[index] * 0.999)
+    ranking = tuple(sorted(scores, key=lambda index: (-scores[index], index)))
+    return Prior(suspects, ranking)

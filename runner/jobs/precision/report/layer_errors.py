@@ -1,0 +1,130 @@
+"""How far what each layer makes is from what it should be: with everything low, and as it is handed over."""
+
+from __future__ import annotations
+
+import logging
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, numpy_helper
+
+from runner.candidate import Sample
+from runner.errors import WinnowError
+from runner.jobs.precision.both_precisions import Casting
+from runner.jobs.precision.ranking import SENTINEL, Facts
+from runner.jobs.precision.report.reasons import unmeasured
+from runner.loading.load import Loaded
+from runner.loading.models import recorder, recording_backend
+from runner.model.graph.index import Graph
+from runner.model.values import recorded as values
+from runner.model.values.recorded import TensorFile
+from runner.schema.backend import BackendSettings, TensorRtBackend
+from runner.schema.root import Settings
+from runner.workers.pool import Pool
+
+log = logging.getLogger(__name__)
+
+Row = Mapping[str, Any]
+Feeds = Sequence[Mapping[str, TensorFile]]
+
+
+def layer_errors(
+    settings: Settings,
+    casting: Casting,
+    known: Facts,
+    loaded: Loaded,
+    pool: Pool,
+    samples: Sequence[Sample],
+    raised: frozenset[int],
+    folder: Path,
+) -> list[Row]:
+    """Return a row for each top-level layer, in the model's order, from one run of the target on each model.
+
+    ``error_low`` and ``error_mixed``: the largest difference to the recorded tensor, relative to its largest value,
+    over all samples; null: not finite, as ``not_finite`` lists it, or not known. Where the file itself is not as good
+    as that, the model with everything raised tells what a tensor should be. ``introduced``: see `Facts`; ``why``: why
+    that is no number. Nothing is returned where the target is an engine, which has no values of inner tensors.
+    """
+    if isinstance(settings.target, TensorRtBackend) or not samples:
+        return []
+    names = {index: layer.writes[0] for index, layer in enumerate(casting.layers) if layer.writes and not layer.nested}
+    wanted = set(names.values())
+    if not names:
+        log.info("all layers are nested: their errors are not listed")
+        return []
+
+    def values_of(elements: frozenset[int], name: str, backend: BackendSettings, feeds: Feeds) -> Feeds:
+        place = folder / name
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+        mixer = replace(casting.mixer, keep_io=True) if name == "good" else casting.mixer
+        path = place / "structure.onnx"
+        path.write_bytes(mixer.mixed(elements).SerializeToString())
+        return recorder(settings, backend, Graph.load(path), loaded.store, pool, place / "values").record(feeds).values
+
+    try:
+        good: Feeds = loaded.recorded.values
+        if casting.is_lossy:
+            everything = frozenset(range(len(casting.layers)))
+            inputs = [{name: one[name] for name in loaded.graph.inputs if name in one} for one in good]
+            good = values_of(everything, "good", recording_backend(settings), inputs)
+        low, mixed = (
+            _errors(values_of(elements, name, settings.target, [one.feeds for one in samples]), good, wanted)
+            for elements, name in ((frozenset[int](), "low"), (raised, "mixed"))
+        )
+    except (WinnowError, OSError) as error:
+        log.warning("the error of each layer is not known: %s", error)
+        return []
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return [
+        {
+            "node": casting.layers[index].path,
+            "op": casting.layers[index].op_type,
+            "raised": index in raised,
+            "introduced": _plain(known.errors.get(index)),
+            "why": unmeasured(casting, known, index) or None,
+            "error_low": _plain(low.get(name)),
+            "error_mixed": _plain(mixed.get(name)),
+            "not_finite": [key for key, table in (("low", low), ("mixed", mixed)) if math.isinf(table.get(name, 0.0))],
+        }
+        for index, name in names.items()
+    ]
+
+
+def _errors(found: Feeds, good: Feeds, wanted: set[str]) -> dict[str, float]:
+    errors: dict[str, float] = {}
+    for mine, best in zip(found, good, strict=False):
+        for name in wanted & mine.keys() & best.keys():
+            errors[name] = max(errors.get(name, 0.0), _distance(mine[name], best[name]))
+    return errors
+
+
+def _distance(mine: TensorFile, good: TensorFile) -> float:
+    """Return the largest difference relative to the largest good value; infinity where something is not finite."""
+    if mine.structure is not None or good.structure is not None or mine.shape != good.shape:
+        return 0.0
+    first, second = _floats(mine), _floats(good)
+    if not first.size:
+        return 0.0
+    with np.errstate(all="ignore"):
+        # a mask of -Inf is right where it was one before
+        same = (first == second) | (np.abs(second) >= np.float32(SENTINEL))
+        error = np.max(np.where(same, 0, np.abs(first - second)))
+        scale = np.max(np.where(np.isfinite(second) & (np.abs(second) < np.float32(SENTINEL)), np.abs(second), 0))
+    return float(error / scale) if scale and math.isfinite(error) else (0.0 if error == 0 else math.inf)
+
+
+def _floats(tensor: TensorFile) -> Any:
+    value = values.read(tensor)
+    array = numpy_helper.to_array(value) if isinstance(value, TensorProto) else value
+    return np.asarray(array).astype(np.float32)
+
+
+def _plain(number: float | None) -> float | None:
+    return number if number is not None and math.isfinite(number) else None

@@ -1,0 +1,126 @@
+"""Subject `precision`: the elements are units of nodes that can run in low precision, a trial is what is raised.
+
+The candidate is the whole model, strongly typed, with casts where raised and other nodes meet.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import onnx
+
+from runner.candidate import Candidate, Invalid, Sample
+from runner.jobs.precision.cast.layers import Layer
+from runner.jobs.precision.cast.mixer import Mixer
+from runner.model.files.store import Store
+from runner.model.graph.cut import CutError
+from strategies.space import Space
+from strategies.trial import Trial
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """A mixed-precision model of a trial."""
+
+    model: onnx.ModelProto
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Makes mixed-precision models.
+
+    ``samples``: what the model is fed, and what its outputs should be. ``order``: the units that are searched;
+    ``members``: the layers of each unit; ``high``: layers that are raised in every trial.
+    """
+
+    mixer: Mixer
+    store: Store
+    samples: tuple[Sample, ...]
+    order: tuple[int, ...]
+    parents: tuple[tuple[int, ...], ...] = field(default=())
+    members: tuple[tuple[int, ...], ...] = field(default=())
+    high: frozenset[int] = frozenset()
+
+    @property
+    def layers(self) -> tuple[Layer, ...]:
+        """All nodes that can run in either precision."""
+        return self.mixer.layers
+
+    @property
+    def space(self) -> Space:
+        """What is searched; any set of units may be raised."""
+        return Space(self.order, self.parents)
+
+    def identity(self) -> dict[str, str]:
+        """Return the two precisions, what is searched on which samples, and what happens to the rest."""
+        mixer = self.mixer
+        low, high = (onnx.TensorProto.DataType.Name(dtype).lower() for dtype in (mixer.pair.low, mixer.pair.high))
+        paths = "\n".join(layer.path for layer in self.layers)
+        searched = repr([self.members[unit] for unit in self.order] if self.members else self.order)
+        return {
+            "kind": "precision",
+            "low": "quantized" if low == high else low,
+            "high": high,
+            "keep_io": str(mixer.keep_io).lower(),
+            "pairs": "kept" if mixer.restored is None else "restored where raised",
+            "layers": hashlib.sha256(paths.encode()).hexdigest(),
+            "searched": hashlib.sha256(f"{searched} {sorted(self.high)}".encode()).hexdigest(),
+            "samples": _digest(self.samples),
+        }
+
+    def own(self, trial: Trial) -> frozenset[int]:
+        """Return the layers that a trial raises, without those that are raised in every one."""
+        if not self.members:
+            return trial.elements
+        return frozenset(layer for unit in trial.elements for layer in self.members[unit])
+
+    def raised(self, trial: Trial) -> frozenset[int]:
+        """Return all layers that are high in a trial."""
+        return self.own(trial) | self.high
+
+    def units_of(self, layers: Iterable[int]) -> tuple[int, ...]:
+        """Return the units that are searched and hold these layers."""
+        wanted = set(layers)
+        return tuple(unit for unit in self.order if wanted & (set(self.members[unit]) if self.members else {unit}))
+
+    def names(self, trial: Trial) -> tuple[str, ...]:
+        """Return the paths of the nodes that a trial raises, in the model's order."""
+        return tuple(self.layers[index].path for index in sorted(self.own(trial)))
+
+    def cut(self, trial: Trial) -> Mixed:
+        """Return the model in which the nodes of ``trial`` are raised."""
+        return Mixed(self.mixer.mixed(self.raised(trial)))
+
+    def make(self, trial: Trial, folder: Path, iteration: int, phase: str, label: str) -> Candidate | Invalid:
+        """Write the model in which the nodes of ``trial`` are raised, all others low."""
+        try:
+            path = self.store.write(self.mixer.mixed(self.raised(trial)), folder)
+        except CutError as error:
+            return Invalid(str(error))
+        return Candidate(path, folder, iteration, phase, label, trial, self.samples, nodes=self.names(trial))
+
+    def discard(self, candidate: Candidate) -> None:
+        """Remove the candidate's model file."""
+        if candidate.model:
+            candidate.model.unlink(missing_ok=True)
+
+
+def parents_of(layers: tuple[Layer, ...]) -> tuple[tuple[int, ...], ...]:
+    """Return for each layer those that make what it reads: culprits of one failure lie together."""
+    makers = {name: index for index, layer in enumerate(layers) for name in layer.writes}
+    return tuple(
+        tuple(sorted({makers[name] for name in layer.reads if name in makers and makers[name] < index}))
+        for index, layer in enumerate(layers)
+    )
+
+
+def _digest(samples: Iterable[Sample]) -> str:
+    digest = hashlib.sha256()
+    for sample in samples:
+        for name, feed in sorted(sample.feeds.items()):
+            digest.update(name.encode() + b"\0" + feed.path.read_bytes())
+        digest.update(b"\1")
+    return digest.hexdigest()

@@ -1,0 +1,1 @@
+"""Reducing a model to the smallest part that still fails."""

@@ -1,0 +1,1 @@
+"""Whether the failure of the whole model arises inside an answer."""

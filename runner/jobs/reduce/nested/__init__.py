@@ -1,0 +1,1 @@
+"""Reducing inside the nested graphs of an answer."""

@@ -1,0 +1,205 @@
+"""The pre-flight of a reduction: what is studied is the user's file, and what is made of it must fail alike.
+
+The file is checked first, as it is. Then the controls say what the check can judge. Then the whole model as it is
+rewritten for cutting has to fail in the same way. Where it does not, less is rewritten, step by step: the recorded
+shapes of the model's inputs and outputs, Constant nodes that became initializers, both, and at last the file itself
+stands for the whole model.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import NoReturn
+
+from runner.checkers.compare.constant_outputs import CONSTANT, said
+from runner.checkers.interactive import insisting
+from runner.errors import CannotJudge
+from runner.jobs.reduce.controls import NEEDS, Controls
+from runner.jobs.reduce.subgraph import THE_FILE, Subgraph
+from runner.jobs.reduce.user_file import UserFile
+from runner.journal.journal import Journal
+from runner.model.passes.lift_constants import as_nodes
+from runner.schema.checker import Flaky, SameFailure
+from runner.session.judge import Judge
+from runner.session.reliability import CONTROL, HEALTHY, WHOLE, ContradictionError, Doubt
+from runner.session.subject import Subject
+from runner.verdict import CAUGHT, Raised, Verdict, same_failure
+from strategies.outcome import Outcome
+from strategies.trial import Trial
+
+log = logging.getLogger(__name__)
+
+FILE_STAGE = "the file"
+_SHOWN = 100  # letters of a reason in a warning, from either end
+
+
+@dataclass
+class Preflight:
+    """``stage`` opens the journal of a stage; ``controls``: None where nobody can fail them (a checker of ours).
+
+    ``warnings``: what a reader of the answer should know. ``flaky``: why the check is known to be.
+    ``controlled``: it passed a harmless model.
+    """
+
+    stage: Callable[[str, Subject], Journal]
+    controls: Controls | None = None
+    warnings: list[str] = field(default_factory=list)
+    flaky: ContradictionError | None = None
+    controlled: bool = False
+
+    def file(self, judge: Judge, doubt: Doubt) -> Verdict:
+        """Check the user's file; how it fails is what is studied. Raises CannotJudge."""
+        own, whole = self._file(judge), judge.subject.space.whole
+        verdict = trusted(own, whole, "pre-flight", THE_FILE)
+        if names := verdict.metrics.get(CONSTANT):
+            self._say(said(names))
+        if verdict.outcome is Outcome.PASS:
+            try:
+                doubt.repeat(own, whole, THE_FILE, HEALTHY, failing=False)
+            except ContradictionError as surprise:
+                self.flaky = surprise
+                verdict = next(one for one in own.counted(whole) if one.outcome is Outcome.FAIL)
+            if doubt.mode is Flaky.always:
+                self.flaky = ContradictionError("checker.flaky=always")
+        if verdict.outcome is Outcome.FAIL:
+            study(judge, verdict, THE_FILE)
+            log.info("%s fails (%s); this is the failure under study", THE_FILE, judge.baseline)
+        elif verdict.outcome is Outcome.UNRESOLVED:
+            # a check may ask more of a model than a runtime does; what is made of the file has its shapes, say
+            self._say(f"{THE_FILE} cannot be judged ({_short(verdict)}); if what is made of it fails, that is studied")
+        elif verdict.outcome is not Outcome.PASS:
+            refuse(judge, verdict, THE_FILE)
+        return verdict
+
+    def judged(self, judge: Judge) -> Judge:
+        """Return a judge whose candidates the check can judge. Raises CannotJudge."""
+        if not self.controls:
+            return judge
+        try:
+            found = self.controls.judge(judge)
+        except ContradictionError as surprise:
+            self.flaky = surprise
+            return judge
+        if found.said:
+            self._say(found.said)
+        self.controlled = found.passed
+        if shown := found.verdict.metrics.get(CAUGHT):
+            judge.studied.caught = Raised.from_json(shown)
+        return found.judge
+
+    def weakened(self, judge: Judge, doubt: Doubt, verdict: Verdict) -> Judge:
+        """Return a judge for which the whole model fails as the file does; ``verdict``: what it did as rewritten."""
+        own, whole = self._file(judge), judge.subject.space.whole
+        try:
+            doubt.repeat(own, whole, THE_FILE, WHOLE, failing=True)
+        except ContradictionError as surprise:
+            self.flaky = surprise
+            return judge
+        otherwise = f"rewritten for cutting, the whole model does not fail as the file does ({_short(verdict)})"
+        tried = [(judge, verdict, "")]
+        for subject, what in _variants(judge.subject):
+            other = judge.beside(subject, self.stage(f"{_kind(judge)}, {what}", subject))
+            found = trusted(other, whole, "pre-flight", f"the whole model, {what}")
+            if found.outcome is Outcome.FAIL:
+                self._say(f"{otherwise}; it does so, and candidates are made so, with {what}")
+                return other
+            tried.append((other, found, what))
+        assert judge.baseline
+        if judge.studied.rule is SameFailure.strict:
+            for other, found, what in tried:
+                if found.signature and same_failure(found.signature, judge.baseline, SameFailure.kind):
+                    self._say(
+                        f"{otherwise}; of the same kind it is{f' with {what}' if what else ''}: this is the failure "
+                        "under study"
+                    )
+                    other.baseline = found.signature
+                    return other
+        assert isinstance(judge.subject, Subgraph)
+        self._say(f"{otherwise}; the file itself stands for the whole model, smaller candidates are rewritten")
+        as_file = replace(judge.subject, as_file=True)
+        return judge.beside(as_file, self.stage(FILE_STAGE, as_file))
+
+    def refuse_the_file_alone(self, judge: Judge, answer: Trial | None) -> None:
+        """Raise CannotJudge where the file fails and nothing does that was rewritten."""
+        subject = judge.subject
+        if isinstance(subject, Subgraph) and subject.as_file and answer == subject.space.whole:
+            raise CannotJudge(
+                f"the model file fails ({judge.baseline}), and nothing that is cut out of it does: the failure goes "
+                "away with what reading and writing the model changes (where its weights lie, shapes, Constant nodes). "
+                "Give the shapes or inputs it fails with (inputs.shapes='{name: [..]}', inputs=files).\n"
+                f"check: {judge.checker.describe()}"
+            )
+
+    def _file(self, judge: Judge) -> Judge:
+        assert isinstance(judge.subject, Subgraph)
+        file = UserFile(judge.subject)
+        return judge.beside(file, self.stage(FILE_STAGE, file))
+
+    def _say(self, warning: str) -> None:
+        log.warning("%s", warning)
+        self.warnings.append(warning)
+
+
+def trusted(judge: Judge, trial: Trial, phase: str, label: str) -> Verdict:
+    """Return a verdict that is no part of a search; a person's undo has nothing to undo."""
+    verdict = insisting(lambda: judge.verdict(trial, phase, label, "trust"))
+    assert verdict is not None, "only the search is stopped"
+    return verdict
+
+
+def study(judge: Judge, verdict: Verdict, label: str) -> None:
+    """Take a failure for the one under study. Raises CannotJudge for one that cannot be told from others."""
+    if not verdict.signature:
+        refuse(judge, verdict, label)
+    judge.baseline = verdict.signature
+    judge.studied.message = verdict.reason
+    judge.checker.settle(verdict)
+
+
+def refuse(judge: Judge, verdict: Verdict, label: str) -> NoReturn:
+    """Raise CannotJudge: this is no failure that can be studied."""
+    raise CannotJudge(
+        f"{label} does not fail in a way that can be studied: "
+        f"{verdict.outcome.value}, {verdict.reason}\ncheck: {judge.checker.describe()}"
+    )
+
+
+def confirm_control(judge: Judge, opening: Preflight | None, *, flaky: bool) -> None:
+    """Nothing ever passed: can this check tell good from bad at all? Raises CannotJudge."""
+    verdict = trusted(judge, CONTROL, "control", "a lone Identity")
+    if opening and opening.controls and verdict.outcome is Outcome.UNRESOLVED:
+        return  # no answer where it cannot judge: the pre-flight has said so
+    if verdict.outcome is not Outcome.PASS and not flaky:
+        raise CannotJudge(
+            "nothing passed this check, not even a model of one Identity node "
+            f"({verdict.said}): it cannot tell good from bad.\n{NEEDS}\n"
+            f"check: {judge.checker.describe()}"
+        )
+
+
+def _variants(subject: object) -> Iterator[tuple[Subgraph, str]]:
+    """Less and less of the model rewritten; what makes no difference is left out."""
+    assert isinstance(subject, Subgraph)
+    declared, differs = replace(subject, declared=True), subject.declared_otherwise
+    types = "the declared types of its inputs and outputs"
+    if differs:
+        yield declared, types
+    graph = as_nodes(subject.graph, subject.file)
+    if graph:
+        yield replace(subject, graph=graph), "its Constant nodes"
+        if differs:
+            yield replace(declared, graph=graph), f"{types} and its Constant nodes"
+
+
+def _kind(judge: Judge) -> str:
+    assert isinstance(judge.subject, Subgraph)
+    return f"{judge.subject.closure.value}{', declared types' if judge.subject.declared else ''}"
+
+
+def _short(verdict: Verdict) -> str:
+    reason = verdict.reason
+    if len(reason) > 2 * _SHOWN:  # what matters of a long message is at either end
+        reason = f"{reason[:_SHOWN]} ... {reason[-_SHOWN:]}"
+    return replace(verdict, reason=reason).said

@@ -1,0 +1,92 @@
+"""Refinements of an answer.
+
+Without outputs that hide its failure, inside its nested graphs, trimmed of what it does not need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+from runner.jobs.reduce.nested.stages import Descents
+from runner.jobs.reduce.subgraph import Subgraph
+from runner.jobs.reduce.trim import Trimming
+from runner.journal.journal import Journal
+from runner.model.graph.index import Graph
+from runner.schema.inputs import OutputPolicy
+from runner.session.stage import Stage, Standing
+from runner.session.subject import Subject, cutting
+from strategies.search import Search
+from strategies.space import Closure
+from strategies.sweep import claim, sweep
+from strategies.trial import Trial
+
+
+@dataclass
+class Refinements:
+    """What is tried on the answer of a reduction, in order.
+
+    ``journal`` opens the journal of a stage: the journal of what it works on, its name, its subject.
+    """
+
+    journal: Callable[[Journal, str, Subject], Journal]
+    trim: bool = True
+    descents: Descents | None = None
+    _at: Standing | None = None
+    _left: Iterator[Stage] = field(default_factory=lambda: iter(()))
+
+    def next(self, standing: Standing) -> Stage | None:
+        """Return the next stage to try on an answer; None: it is as small as it gets."""
+        if standing is not self._at:
+            self._at, self._left = standing, self._stages(standing)
+        return next(self._left, None)
+
+    def _stages(self, standing: Standing) -> Iterator[Stage]:
+        yield from self._sinks(standing)
+        if self.descents:
+            yield from self.descents.stages(standing)
+        yield from self._trim(standing)
+
+    def _sinks(self, standing: Standing) -> Iterator[Stage]:
+        """Nodes that may be needed only because without them a tensor becomes an output, which stops a fusion."""
+        subject = standing.judge.subject
+        if not isinstance(subject, Subgraph) or subject.outputs is not OutputPolicy.frontier:
+            return
+        hiding = hidden_by(subject.graph, standing.trial)
+        if subject.closure is not Closure.FREE or not hiding:
+            return
+        other = replace(subject, outputs=OutputPolicy.sinks)
+        space = replace(other.space, order=tuple(standing.trial))
+        first = sweep(space, space.whole, claim, settled=standing.trial.elements - hiding)
+        yield Stage(
+            "sinks",
+            "only the last values are outputs",
+            standing.judge.beside(other, self.journal(standing.judge.journal, "sinks", other)),
+            lambda known: Search(space, first, known),
+            standing.origin,
+            standing.trial,
+            purpose="refine",
+        )
+
+    def _trim(self, standing: Standing) -> Iterator[Stage]:
+        subject = standing.judge.subject
+        if not self.trim or isinstance(subject, Trimming):
+            return
+        trimming = Trimming(cutting(subject), standing.trial)
+        if not trimming.spare:
+            return
+        judge = standing.judge.beside(trimming, self.journal(standing.judge.journal, "trim", trimming))
+        whole = trimming.space.whole
+        yield Stage("trim", "as it is", judge, trimming.search, standing.origin, whole, purpose="refine", known=True)
+
+
+def hidden_by(graph: Graph, trial: Trial) -> frozenset[int]:
+    """The nodes of a trial that share a tensor with another kept node and nobody else: without one it is an output."""
+    found = set()
+    for index in trial:
+        for name in graph.nodes[index].outputs:
+            readers = graph.readers.get(name, ())
+            inside = [reader for reader in readers if reader in trial]
+            if len(inside) > 1 and len(inside) == len(readers) and name not in graph.output_set:
+                found.update(inside)
+    return frozenset(found)

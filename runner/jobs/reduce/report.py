@@ -1,0 +1,58 @@
+"""Answers: from the end of a session to what its reports say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from runner.jobs.reduce.find_all import Rest
+from runner.jobs.reduce.subgraph import Subgraph
+from runner.report.bundle import Answer as Handed
+from runner.report.summary import Summary
+from runner.session.result import Ending
+from runner.session.subject import cutting
+
+
+def answered(summary: Summary, ending: Ending, subject: Subgraph, folder: Path) -> Summary:
+    """Return the summary with what was found."""
+    if not ending.standing:
+        return summary
+    standing = ending.standing
+    names = standing.judge.subject.names(standing.trial)
+    nested = tuple(name for name in names if any(name.startswith(f"{path}/") for path in standing.origin))
+    main = subject.names(ending.main) if ending.main else names
+    return replace(
+        summary,
+        nodes_after=standing.size,
+        culprits=tuple(
+            name
+            for name in main
+            if name in names or standing.owner_kept or any(path.startswith(f"{name}.") for path in standing.origin)
+        ),
+        nested=nested,
+        model="reduced.onnx" if (folder / "reduced.onnx").exists() else None,
+        min_good="min_good.onnx" if ending.min_good else None,
+    )
+
+
+def files_of(ending: Ending) -> Handed | None:
+    """Return what the bundle shows of an answer."""
+    if not ending.standing:
+        return None
+    subject = cutting(ending.standing.judge.subject)
+    cut = subject.cut(ending.standing.trial)
+    return Handed(cut.model, subject.samples(cut))
+
+
+def with_rest(summary: Summary, first: Summary, rest: Rest) -> Summary:
+    """Return the summary of a search for all answers.
+
+    ``summary``: the first answer, and what all of them cost; ``first``: what the first alone did. A search that broke
+    off ends as what broke it off does: some answers may not have been found.
+    """
+    found = (first, *rest.answers) if rest.answers else ()
+    counted = f"; {len(found)} answers in all, the others are in answers/" if found else ""
+    message = f"{summary.message}{counted}; {rest.said}"
+    if rest.broken is None:
+        return replace(summary, answers=found, message=message)
+    return replace(summary, answers=found, message=message, status=rest.broken.status, exit_code=rest.broken.exit_code)

@@ -1,0 +1,279 @@
+"""Subject `subgraph`: the elements are nodes, and a trial is the nodes kept.
+
+The candidate is exactly the kept nodes, in the file's order. What they read and do not produce is fed with the values
+recorded from the reference run of the original; any set of nodes is a candidate, so no branch is frozen or folded
+away.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+
+import onnx
+
+from runner.candidate import Candidate, Invalid, Sample
+from runner.jobs.reduce.control_values import samples_of
+from runner.jobs.reduce.model_copy import lent
+from runner.model.files.store import Store
+from runner.model.graph.control import Form, control
+from runner.model.graph.cut import Cut, CutError, cut
+from runner.model.graph.index import Graph
+from runner.model.values.recorded import TensorFile, seeded
+from runner.model.values.types import has_no_rank, structure_of, without_shape
+from runner.reference.nonfinite import Taint
+from runner.reference.recording import Recorded, recorded_types
+from runner.schema.inputs import CutPolicy, OutputPolicy
+from strategies.space import Closure, Space
+from strategies.trial import Trial
+
+LARGEST_CONSTANT = 4 << 20
+"""Bytes up to which a data-independent value is written into a candidate; a larger one stays a graph input."""
+THE_FILE = "the file as it is"
+_MOST_SEEDED = 1 << 28  # elements: as many as take 2 GiB to draw
+
+
+@dataclass
+class Subgraph:
+    """Cuts candidates out of one model.
+
+    ``types``: what shape inference knows about tensors that were not recorded. ``file``: the user's own model.
+    ``taint``: which non-finite values belong to the failure, once that is known. ``control``: what the control shares
+    with the model. ``declared``: the model's own inputs and outputs have the types that the file declares, not the
+    recorded ones, and tensors at cuts no shape where the file leaves the rank of an input open. ``as_file``: the whole
+    model is the user's file itself. ``origin``: what the graph was made
+    from, where it is none of the model's own (a body of an answer, hoisted): its recorded values come from there.
+    """
+
+    graph: Graph
+    store: Store
+    recorded: Recorded
+    types: Mapping[str, onnx.TypeProto]
+    file: Path
+    folder: Path
+    closure: Closure = Closure.FREE
+    cut_policy: CutPolicy = CutPolicy.auto
+    outputs: OutputPolicy = OutputPolicy.frontier
+    seed: int = 1
+    taint: Taint | None = None
+    origin: str = ""
+    control: Form = field(default_factory=Form)
+    declared: bool = False
+    as_file: bool = False
+    _seeded: dict[str, TensorFile] = field(default_factory=dict)
+
+    @cached_property
+    def space(self) -> Space:
+        """The model's top-level nodes, Constant nodes excepted."""
+        return Space(tuple(range(len(self.graph.nodes))), self.graph.parents, self.closure)
+
+    def identity(self) -> dict[str, str]:
+        """Return the graph, what it was made from, and how trials are cut out of it."""
+        return {
+            "kind": "subgraph",
+            "graph": self.graph.digest,
+            "origin": self.origin,
+            "closure": self.closure.value,
+            "cut": self.cut_policy.value,
+            "outputs": self.outputs.value,
+            "seed": str(self.seed),
+            "control": str(self.control),
+            "declared": str(self.declared),
+            "as_file": str(self.as_file),
+        }
+
+    def names(self, trial: Trial) -> tuple[str, ...]:
+        """Return the names of the kept nodes, as in the original."""
+        return tuple(self.graph.nodes[index].name for index in trial)
+
+    def make(self, trial: Trial, folder: Path, iteration: int, phase: str, label: str) -> Candidate | Invalid:
+        """Write the candidate that keeps ``trial``."""
+        if not trial:
+            return self._control(folder, iteration, phase, label)
+        if self.as_file and trial == self.space.whole:
+            return replace(self.original(folder, iteration), phase=phase, label=label)
+        try:
+            made = self.cut(trial)
+        except CutError as error:
+            return Invalid(str(error))
+        bad = self._non_finite(made)
+        if bad:
+            return Invalid(f"the value recorded for {bad!r} is not finite")
+        if unfit := [name for name in (*made.inputs, *made.constants) if name in self.recorded.unfit]:
+            return Invalid(self.recorded.unfit[unfit[0]])
+        try:
+            samples = self.samples(made)
+            path = self.write(made, folder)
+        except CutError as error:
+            return Invalid(str(error))
+        names = self.names(trial)
+        draws = not self._drawing.isdisjoint(names)
+        return Candidate(path, folder, iteration, phase, label, trial, samples, nodes=names, draws=draws)
+
+    def cut(self, trial: Trial) -> Cut:
+        """Cut the nodes of ``trial`` out of the model. Raises CutError if an outside value has no known type."""
+        # whoever keeps the inputs asks for the earliest failing output, not for values on the way to it
+        outputs = OutputPolicy.sinks if self.closure is Closure.ANCESTORS else self.outputs
+        return cut(
+            self.graph,
+            trial.elements,
+            types=self.types_of_all,
+            constants=self.constants,
+            expose=outputs.value,
+            largest=self.store.file_limit,
+            keep_inputs=self.closure is Closure.ANCESTORS,
+        )
+
+    def _control(self, folder: Path, iteration: int, phase: str, label: str) -> Candidate:
+        values = self.recorded.values
+        held = {name: _agreed([sample.get(name) for sample in values[:1]]) for name in self.graph.outputs}
+        good = {name: tensor for name, tensor in held.items() if tensor is not None}
+        made = control(self.graph, self.types_of_all, self.control, good)
+        samples = samples_of(made, values, self.folder / "control")
+        path = self.write(made.cut, folder)
+        return Candidate(path, folder, iteration, phase, label, Trial.of([]), samples)
+
+    def write(self, made: Cut, folder: Path) -> Path:
+        """Write a candidate's model."""
+        return self.store.write(made.model, folder)
+
+    def original(self, folder: Path, iteration: int) -> Candidate:
+        """Return the user's file as it is (a copy, where that is the same model), with the values of its inputs."""
+        samples = tuple(
+            Sample(
+                {name: sample[name] for name in self.graph.inputs if name in sample},
+                {name: sample[name] for name in self.graph.outputs if name in sample and self.is_told(name)},
+            )
+            for sample in self.recorded.values
+        )
+        everything = self.space.whole
+        draws = bool(self._drawing)
+        file = lent(self.file, folder)
+        return Candidate(file, folder, iteration, "pre-flight", THE_FILE, everything, samples, draws=draws, ours=False)
+
+    def discard(self, candidate: Candidate) -> None:
+        """Remove the candidate's model file, never the user's."""
+        if candidate.model and candidate.model != self.file:
+            candidate.model.unlink(missing_ok=True)
+
+    def samples(self, made: Cut) -> tuple[Sample, ...]:
+        """Return, for each input sample, what a cut is fed and what its outputs should be.
+
+        Raises CutError for a value that was not recorded and is too large to make up.
+        """
+        types = {value.name: value.type for value in made.model.graph.input}
+        return tuple(
+            Sample(
+                {name: tensor for name in made.inputs if (tensor := self._feed(name, types[name], values))},
+                {name: values[name] for name in made.outputs if name in values and self.is_told(name)},
+            )
+            for values in self.recorded.values
+        )
+
+    def _feed(self, name: str, declared: onnx.TypeProto, values: Mapping[str, TensorFile]) -> TensorFile | None:
+        """The value to feed: recorded, or seeded where the policy says so or nothing was recorded."""
+        if name in values and (self.cut_policy is not CutPolicy.seeded or name in self.graph.inputs):
+            return values[name]
+        if name in self._seeded:
+            return self._seeded[name]
+        tensor_type = declared.tensor_type
+        if not tensor_type.elem_type:
+            return None
+        shape = tuple(dim.dim_value or 1 for dim in tensor_type.shape.dim)
+        if math.prod(shape) > _MOST_SEEDED:  # a damaged file may say anything
+            raise CutError(f"nothing is recorded for {name!r}, and {list(shape)} is too large to make up a value")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        place = self.folder / f"seeded-{hashlib.sha256(name.encode()).hexdigest()[:16]}.pb"
+        self._seeded[name] = seeded(name, tensor_type.elem_type, shape, seed=self.seed, path=place)
+        return self._seeded[name]
+
+    def is_told(self, name: str) -> bool:
+        """Return whether the good side says what a tensor holds.
+
+        A reference model does so for tensors that have a partner.
+        """
+        return self.recorded.partners is None or name in self.recorded.partners
+
+    def spoilt(self, without: frozenset[int]) -> frozenset[int]:
+        """Return the elements that cannot be judged once these are gone: they get a NaN or Inf, from them or on.
+
+        Fed to a candidate, it would itself explain a failure.
+        """
+        gone = set(without)
+        for node in self.graph.nodes:
+            for name in node.inputs if node.index not in gone else ():
+                if self.graph.producers.get(name) in gone and name not in self.constants and self.is_spoilt(name):
+                    gone.add(node.index)
+        return frozenset(gone) - without
+
+    def is_spoilt(self, name: str) -> bool:
+        """Return whether a value that is fed would itself explain a failure."""
+        held = [values[name] for values in self.recorded.values if name in values]
+        return any(not tensor.finite for tensor in held) and not self._meant(name)
+
+    def _non_finite(self, made: Cut) -> str | None:
+        """The first fed value that would itself explain a non-finite output.
+
+        One that is meant would not: the -Inf of an attention's mask, a NaN that the model looks for and replaces.
+        """
+        return next((name for name in made.inputs if name not in self.graph.inputs and self.is_spoilt(name)), None)
+
+    def _meant(self, name: str) -> bool:
+        """Whether a NaN or Inf is meant: it does not reach the failing outputs, or the reference run ended finite."""
+        return name in self.taint.harmless if self.taint else self._healthy
+
+    @cached_property
+    def _drawing(self) -> frozenset[str]:
+        return frozenset(self.graph.drawing)
+
+    @cached_property
+    def _healthy(self) -> bool:
+        return self.recorded.healthy(self.graph.outputs)
+
+    @property
+    def declared_otherwise(self) -> bool:
+        """Whether the file declares other types of the model's inputs and outputs than are recorded."""
+        declared, names = replace(self, declared=True), (*self.graph.inputs, *self.graph.outputs)
+        return any(declared.types_of_all.get(name) != self.types_of_all.get(name) for name in names)
+
+    @cached_property
+    def types_of_all(self) -> dict[str, onnx.TypeProto]:
+        """The types of tensors: as declared, inferred, recorded, the last one that is known."""
+        declared, known = self.graph.value_types, {**self.types, **recorded_types(self.recorded.values)}
+        if self.declared:
+            if any(name in declared and has_no_rank(declared[name]) for name in self.graph.inputs):
+                # what a runtime cannot infer inside the model must not be known at a cut either
+                known = {name: without_shape(found) for name, found in known.items()}
+            for name in (*self.graph.inputs, *self.graph.outputs):
+                if name in declared and structure_of(declared[name]):
+                    known.pop(name, None)
+        return {**declared, **known}
+
+    @cached_property
+    def constants(self) -> dict[str, onnx.TensorProto]:
+        """Values that become constants.
+
+        Those that no data reaches, if all samples agree (or all, or none, if the user says so).
+        """
+        if self.cut_policy is CutPolicy.input:
+            return {}
+        values = self.recorded.values
+        every = set(values[0]).difference(self.graph.inputs) if values else set()
+        names = every if self.cut_policy is CutPolicy.constant else every & self.graph.data_independent
+        return {name: tensor for name in names if (tensor := _agreed([sample.get(name) for sample in values]))}
+
+
+def _agreed(tensors: Sequence[TensorFile | None]) -> onnx.TensorProto | None:
+    """The one tensor that all samples have, if it is small enough to be written into candidates."""
+    found = [
+        tensor.path.read_bytes()
+        for tensor in tensors
+        if tensor and tensor.structure is None and tensor.path.stat().st_size <= LARGEST_CONSTANT
+    ]
+    if len(found) != len(tensors) or len(set(found)) != 1:
+        return None
+    return onnx.TensorProto.FromString(found[0])

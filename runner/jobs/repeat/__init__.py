@@ -1,0 +1,1 @@
+"""The same check again and again."""

@@ -1,0 +1,215 @@
+"""The account of a run: what was found, and what it cost, from recorded verdicts alone."""
+
+from __future__ import annotations
+
+import math
+import resource
+import sys
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from runner import machine
+from runner.checkers.checker import Checker
+from runner.checkers.compare.constant_outputs import CONSTANT, said
+from runner.jobs.context import drifted, versions
+from runner.loading.load import Loaded
+from runner.report.summary import Checks, Seconds, Summary
+from runner.schema.root import Settings
+from runner.session.cause import Experiment
+from runner.session.judge import Judge
+from runner.session.recheck import HANDED_OVER
+from runner.session.reliability import ANSWER, REPEATED, SECONDS, Doubt
+from runner.session.result import Ending
+from runner.verdict import Signature
+from runner.workers.pool import Pool
+from strategies.outcome import Outcome
+from strategies.trial import Trial
+
+
+def account(
+    settings: Settings,
+    checker: Checker,
+    pool: Pool,
+    judge: Judge,
+    ending: Ending,
+    loaded: Loaded | None,
+    started: float,
+    doubt: Doubt | None = None,
+) -> Summary:
+    """Return the summary of a run that began at ``started`` (monotonic seconds)."""
+    tally = judge.tally
+    signature = ending.signature or judge.baseline
+    return Summary(
+        status=ending.status,
+        exit_code=ending.exit_code,
+        strategy=settings.strategy.name,
+        message=("\n" if "\n" in ending.message else "; ").join(filter(None, (ending.message, tally.unknown.advice))),
+        nodes_before=len(loaded.graph.nodes) if loaded else 0,
+        minimality=ending.done.claim.value if ending.done else None,
+        checks=Checks(
+            tally.paid["search"],
+            tally.paid["trust"] + tally.paid[REPEATED],
+            tally.reused,
+            tally.paid["refine"],
+            tally.paid["cause"],
+        ),
+        outcomes=dict(tally.outcomes),
+        unresolved=tally.unknown.reasons,
+        signature=described(signature),
+        seconds=Seconds(time.monotonic() - started, tally.seconds, loaded.recorded.seconds if loaded else 0.0),
+        peak_rss_mb={"job": _own_peak_mb(), "workers": max(pool.peak_rss_mb, tally.peak_rss_mb)},
+        warnings=_once(
+            *(loaded.warnings if loaded else ()),
+            *(f"not as recorded: {change}" for change in drifted(settings, judge.journal.context)),
+            *shown_nothing(judge),
+            *judge.second_failures(),
+            *drift_of_message(ending, judge),
+        ),
+        checker=checker.name,
+        check=checker.describe(),
+        input_model=settings.model,
+        context=judge.journal.context,
+        versions=versions(settings, pool),
+        plan=plan(ending, judge) if ending.status == "planned" else None,
+        reliability=reliability(doubt) if doubt and doubt.rates else None,
+        tried=ending.done.note if ending.done else "",
+        fused=fused(ending, judge),
+        cause=cause_of(ending, judge),
+        memory=memory_limit(settings.checker.memory_mb),
+        evidence=evidence(ending),
+    )
+
+
+def memory_limit(given: int | None) -> str:
+    """Say how much memory a check may take, and what becomes of one that takes more."""
+    if given is not None:
+        return f"a check that takes more than {given} MiB fails (checker.memory_mb)"
+    return (
+        f"a check that takes more than {machine.share_mb()} MiB ({machine.SHARE:.0%} of what there is) is not judged; "
+        "checker.memory_mb sets a limit that is a failure"
+    )
+
+
+def evidence(ending: Ending) -> Mapping[str, Any]:
+    """Return what the check measured when it saw the answer fail, as handed over or else before."""
+    standing = ending.standing
+    if standing is None:
+        return {}
+    verdicts = (standing.judge.journal.get(standing.trial, attempt) for attempt in (HANDED_OVER, 0))
+    return next((one.metrics for one in verdicts if one and one.outcome is Outcome.FAIL), {})
+
+
+def cause_of(ending: Ending, judge: Judge) -> dict[str, Any] | None:
+    """Return what is known about the cause, by the names of nodes; None: it was not asked."""
+    cause = ending.cause
+    if cause is None:
+        return None
+    names = judge.subject.names
+
+    def shown(one: Experiment | None) -> dict[str, Any] | None:
+        return {"outcome": one.outcome.value, "measure": one.measure, "reason": one.reason} if one else None
+
+    return {
+        "status": cause.status.value,
+        "reason": cause.reason,
+        "whole": shown(cause.whole),
+        "answers": [
+            {
+                "culprits": names(one.answer),
+                "is_cause": at in cause.causes,
+                "instances": [names(Trial(nodes)) for nodes in one.instances],
+                "good_outputs": shown(one.good_outputs),
+                "good_inputs": shown(one.good_inputs),
+            }
+            for at, one in enumerate(cause.answers)
+        ],
+    }
+
+
+def described(signature: Signature | None) -> dict[str, str] | None:
+    """Return a signature by its parts; ``raised``: with which exceptions a check ended."""
+    if signature is None:
+        return None
+    raised = {"raised": str(signature.raised)} if signature.raised else {}
+    return {"stage": signature.stage, "kind": signature.kind, "detail": signature.detail, **raised}
+
+
+def fused(ending: Ending, judge: Judge) -> dict[str, Any] | None:
+    """Return the engine layers of the answer, as built alone or else in the whole model; None: nothing was built."""
+    if ending.main is None:
+        return None
+    names = set(judge.subject.names(ending.main))
+    for of, trial in (("the reduced model", ending.main), ("the whole model", judge.subject.space.whole)):
+        for attempt in (HANDED_OVER, 0):
+            verdict = judge.journal.get(trial, attempt)
+            layers = verdict.metrics.get("fused") if verdict else None
+            if layers:
+                held = [layer for layer in layers if of != "the whole model" or names & set(layer["nodes"])]
+                return {"of": of, "layers": held}
+    return None
+
+
+def _once(*warnings: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(warnings))
+
+
+def shown_nothing(judge: Judge) -> tuple[str, ...]:
+    """Say which outputs the check compared in the pre-flight though they show nothing."""
+    verdict = judge.journal.get(judge.subject.space.whole, 0)
+    names = verdict.metrics.get(CONSTANT) if verdict else None
+    return (said(names),) if names else ()
+
+
+def drift_of_message(ending: Ending, judge: Judge) -> tuple[str, ...]:
+    """Say where the answer fails with another message than the whole model did, or with Inf where that had NaN."""
+    before, after = judge.baseline, ending.signature
+    if not ending.drift and before and after and before.kind != after.kind:
+        return (f"the original's failure was {before.kind}, and the reduced model's is {after.kind}",)
+    return (ending.drift,) if ending.drift else ()
+
+
+def reliability(doubt: Doubt) -> dict[str, Any]:
+    """Return what was measured of a flaky check, and what was asked of it."""
+    counts = {"whole_model": doubt.whole, "control": doubt.control}
+    return {
+        "max_wrong": doubt.max_wrong,
+        **{name: {"failed": count.failed, "of": count.total} for name, count in counts.items()},
+        "repeats": {"most": doubt.most, "all": doubt.repeats},
+    }
+
+
+def plan(ending: Ending, judge: Judge) -> dict[str, Any]:
+    """Predict checks, time and disk from what the pre-flight cost."""
+    paid = max(sum(judge.tally.paid.values()), 1)
+    each = judge.tally.seconds / paid
+    # what the answer is checked again for; fewer where a check takes long
+    trust = 2 + min(ANSWER, max(1, int(SECONDS / max(each, 1e-3))))
+    checks = ending.remaining + trust
+    sizes = [path.stat().st_size for path in judge.folder.parent.rglob("*") if path.is_file()]
+    return {
+        "search_checks": ending.remaining,
+        "trust_checks": trust,
+        "seconds_each": round(each, 3),
+        "seconds": round(each * checks, 1),
+        "disk_mb": round(sum(sizes) / 2**20, 1),
+    }
+
+
+def pass_rate(outcomes: Mapping[str, int]) -> dict[str, Any]:
+    """Return counts, the pass rate and its 95 % interval after Wilson (1927)."""
+    passed = outcomes.get(Outcome.PASS.value, 0)
+    judged = passed + outcomes.get(Outcome.FAIL.value, 0) + outcomes.get(Outcome.DIFFERENT.value, 0)
+    found: dict[str, Any] = {"iterations": sum(outcomes.values()), "passed": passed, "judged": judged}
+    if judged:
+        z, rate = 1.96, passed / judged
+        centre = (rate + z * z / (2 * judged)) / (1 + z * z / judged)
+        half = z / (1 + z * z / judged) * math.sqrt(rate * (1 - rate) / judged + z * z / (4 * judged * judged))
+        interval = [round(max(0.0, centre - half), 4), round(min(1.0, centre + half), 4)]
+        found |= {"pass_rate": round(rate, 4), "pass_rate_95": interval}
+    return found
+
+
+def _own_peak_mb() -> float:
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return round(peak / (2**20 if sys.platform == "darwin" else 2**10), 1)

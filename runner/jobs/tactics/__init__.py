@@ -1,0 +1,1 @@
+"""Which tactic breaks an engine."""

@@ -1,0 +1,288 @@
+"""The bench of a run about tactics: engines are built on it, checked and compared; subsets of tactics are pinned."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runner.candidate import Sample
+from runner.checkers.backend_run import Side
+from runner.checkers.interactive import insisting
+from runner.errors import CannotJudge, UsageError, WinnowError
+from runner.jobs.summary import pass_rate
+from runner.jobs.tactics.building import ENGINE
+from runner.jobs.tactics.compare import said, suspected, tactic_settings, tell
+from runner.jobs.tactics.engine import Engine
+from runner.jobs.tactics.record import SUFFIX, Recording, read, write
+from runner.jobs.tactics.subject import Tactics, nearest
+from runner.jobs.tactics.suspects import Suspect
+from runner.loading.load import Loaded
+from runner.report.bundle import write_bundle
+from runner.report.summary import Summary
+from runner.schema.root import Settings
+from runner.schema.strategy import SearchKind
+from runner.session.handover import HandOver
+from runner.session.inquiry import Means
+from runner.session.judge import Judge
+from runner.session.reliability import CONTROL, Doubt
+from runner.session.result import Ending
+from runner.session.session import Session
+from runner.session.subject import Subject
+from runner.text import counted
+from strategies.bisect import First
+from strategies.both import both
+from strategies.outcome import Outcome
+from strategies.repeat import repeat
+from strategies.search import Step
+from strategies.space import Space
+from strategies.trial import Trial
+
+if TYPE_CHECKING:
+    from runner.jobs.job import Job
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What all jobs are made of; see `runner.jobs.job`."""
+
+    judge: Callable[[Job, Subject, Loaded], AbstractContextManager[Judge]]
+    account: Callable[[Job, Judge, Ending, Loaded, Doubt | None], Summary]
+    ended: Callable[[Session, Callable[[], Ending]], Ending]
+    means: Callable[[Job], Means]
+    doubt: Callable[[Job], Doubt]
+    searches: Mapping[SearchKind, Callable[[Space, int | None, First], Step]]
+
+
+@dataclass(frozen=True)
+class Bench:
+    """Where engines are built and checked.
+
+    ``job`` as it was asked for; ``building``: the same, with a checker that builds first. ``side``: what builds.
+    """
+
+    job: Job
+    building: Job
+    parts: Parts
+    loaded: Loaded
+    side: Side
+
+    @property
+    def samples(self) -> tuple[Sample, ...]:
+        """The samples, for shapes and for checks that want values."""
+        return tuple(Sample(sample) for sample in self.loaded.recorded.values)
+
+    @property
+    def means(self) -> Means:
+        """One build at a time: what runs beside it changes what is timed."""
+        return replace(self.parts.means(self.job), workers=1)
+
+    def repeat(self) -> Summary:
+        """Build until good, bad or N, and compare the tactics."""
+        until = self.job.settings.strategy.until
+        with self.parts.judge(self.building, Engine(self.loaded.path, self.samples), self.loaded) as judge:
+            session = Session(judge, lambda space: repeat(until), means=self.means)
+            ending = self.parts.ended(session, session.repeat)
+            good, bad = self._recorded(judge)
+            found = suspected(good, bad) if good and bad else ()
+            tell(found)
+            if ending.status == "found":
+                told = said(found) if good and bad else "nothing to compare: all builds are of one kind"
+                ending = replace(ending, message=f"{ending.message}; {told}")
+            return self._reported(judge, ending, None, found, statistics=True)
+
+    def isolate(self, pair: tuple[Recording, Recording] | None) -> Summary:
+        """Pin subsets of the differing choices; without a pair, build until there is one."""
+        with self.parts.judge(self.building, Engine(self.loaded.path, self.samples), self.loaded) as judge:
+            doubt = self.parts.doubt(self.job)
+            finder = Session(
+                judge, lambda space: both(tactic_settings(self.job.settings).most_builds), means=self.means
+            )
+            made: list[Tactics] = []
+
+            def question() -> Ending:
+                chosen = pair or self._made(finder, judge)
+                subject = Tactics(self.loaded.path, *chosen, self._caches(chosen), self.samples)
+                made.append(subject)
+                return self._isolate(judge, subject, doubt)
+
+            ending = self.parts.ended(finder, question)
+            return self._reported(judge, ending, doubt, (), subject=made[0] if made else None)
+
+    # ---- steps of an isolation
+
+    def _made(self, finder: Session, judge: Judge) -> tuple[Recording, Recording]:
+        """Build until one good and one bad build were seen."""
+        ending = finder.repeat()
+        good, bad = self._recorded(judge)
+        if not good or not bad:
+            raise NothingDiffers(
+                f"{ending.message}: one good and one bad build are needed, strategy.most_builds="
+                f"{tactic_settings(self.job.settings).most_builds} were made at most"
+            )
+        return pair_of(good, bad)
+
+    def _caches(self, pair: tuple[Recording, Recording]) -> tuple[Path, ...]:
+        """Return files of the timing caches that hold the keys; where none was kept, that of a build made now."""
+        folder = self.job.folder / "caches"
+        folder.mkdir(exist_ok=True)
+        found = []
+        for name, recording in zip(("good", "bad"), pair, strict=True):
+            if recording.cache:
+                (folder / name).write_bytes(recording.cache)
+                found.append(folder / name)
+        if found:
+            return tuple(found)
+        base = folder / "base"
+        if not base.is_file():
+            request = {"load": [], "pins": {}, "save": str(base), "error_on_miss": False}
+            ran = self.side.run(
+                self.loaded.path, [sample.feeds for sample in self.samples], folder / "build", tactics=request
+            )
+            if not base.is_file():
+                raise CannotJudge(f"no timing cache could be made to pin tactics in: {ran.invalid or ran.message}")
+        return (base,)
+
+    def _isolate(self, judge: Judge, subject: Tactics, doubt: Doubt) -> Ending:
+        many = len(subject.elements)
+        journal = self.job.journals.stage(judge.journal, "tactics", subject)
+        handed = PinsHandOver(self.job.settings.result, self.job.folder, self.job.tools.at, self.loaded.store)
+        pinned = judge.beside(subject, journal)
+        session = Session(
+            pinned,
+            search_of(self.job.settings, self.parts),
+            means=self.means,
+            doubt=doubt,
+            find_min_good=False,
+            hand_over=handed,
+        )
+
+        def asked() -> Ending:
+            ending = session.preflight()
+            if ending:
+                told = f"all {many} differing tactics of the bad build, pinned, pass: the failure is not in them"
+                return replace(ending, message=told)
+            _good_passes(pinned)
+            if self.job.settings.plan:
+                left = session.inquiry.search.remaining
+                return Ending("planned", 0, "stopped after the pre-flight, as asked", remaining=left)
+            return session.reduce()
+
+        ending = self.parts.ended(session, asked)
+        if ending.status == "found" and ending.trial:
+            kept = len(ending.trial)
+            told = f"{kept} of {counted(many, 'differing tactic')}, pinned, still fail{'s' * (kept == 1)}"
+            ending = replace(ending, message=f"{told}; all others are as in the good build")
+        return ending
+
+    # ---- reports
+
+    def _recorded(self, judge: Judge) -> tuple[list[Recording], list[Recording]]:
+        """Return the recordings of this model's builds that were kept, good ones and bad ones."""
+        sides = []
+        for name in ("good", "bad"):
+            found = []
+            for path in sorted((judge.artifacts.folder / name).glob(f"*__{SUFFIX}")):
+                try:
+                    recording = read(path)
+                except (OSError, ValueError) as error:
+                    log.warning("%s: skipped: %s", path, error)
+                    continue
+                if recording.model == self.loaded.sha256 and not recording.pinned:
+                    found.append(recording)
+            sides.append(found)
+        return sides[0], sides[1]
+
+    def _reported(
+        self,
+        judge: Judge,
+        ending: Ending,
+        doubt: Doubt | None,
+        found: Sequence[Suspect],
+        *,
+        subject: Tactics | None = None,
+        statistics: bool = False,
+    ) -> Summary:
+        summary = self.parts.account(self.building, judge, ending, self.loaded, doubt)
+        summary = replace(summary, nodes_before=0, suspects=tuple(one.to_json() for one in found))
+        if statistics:
+            summary = replace(summary, statistics=pass_rate(judge.tally.outcomes))
+        if subject and ending.trial:
+            summary = replace(
+                summary,
+                culprits=subject.names(ending.trial),
+                suspects=tuple(_isolated(subject, number) for number in ending.trial),
+            )
+        for left in (self.job.folder / "checks").glob(f"*/{ENGINE}"):  # what was checked again was not sorted
+            left.unlink()
+        write_bundle(self.job.settings, self.job.folder, summary, self.job.tools.cwd, self.job.command, None)
+        return summary
+
+
+class PinsHandOver(HandOver):
+    """Hands over the pins of a trial, as a recording; what is checked again is the model with these pins."""
+
+    def write(self, subject: Subject, trial: Trial, name: str) -> Path:
+        """Write ``<name>.tactics.json``; return the model, which is unchanged."""
+        assert isinstance(subject, Tactics)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        place = self.folder / f"{name}.{SUFFIX}"
+        write(place, subject.recording(trial))
+        self._written[name] = [place]
+        return subject.model
+
+
+def search_of(settings: Settings, parts: Parts) -> Callable[[Space], Step]:
+    """Return the search over the differing tactics. Raises UsageError for one that is none."""
+    kind, extra = settings.strategy.search, settings.strategy.extra_checks
+    if kind not in parts.searches:
+        known = ", ".join(one.value for one in parts.searches)
+        raise UsageError(f"strategy.search={kind.value}: subsets are not searched so. Choose one of {known}")
+    return lambda space: parts.searches[kind](space, extra, First.END)
+
+
+def _good_passes(judge: Judge) -> None:
+    """All good choices pinned must pass, or pinning itself is what fails. Raises CannotJudge."""
+    verdict = insisting(lambda: judge.verdict(CONTROL, "control", "all good tactics pinned", "trust"))
+    assert verdict is not None, "only the search is stopped"
+    if verdict.outcome is not Outcome.PASS:
+        raise CannotJudge(
+            "with all tactics of the good build pinned it does not pass "
+            f"({verdict.outcome.value}: {verdict.reason}): the failure is not in the tactics that differ.\n"
+            f"check: {judge.checker.describe()}"
+        )
+
+
+def _isolated(subject: Tactics, number: int) -> dict[str, Any]:
+    one = subject.elements[number]
+    return {
+        "layer": one.layer,
+        "key": one.bad.key,
+        "tactic": one.bad.tactic,
+        "kernel": one.bad.kernel or None,
+        "nodes": list(one.bad.nodes or one.good.nodes),
+        "good": {one.good.shown: 1},
+    }
+
+
+def pair_of(good: Sequence[Recording], bad: Sequence[Recording]) -> tuple[Recording, Recording]:
+    """Return the good and the bad build that differ least. Raises NothingDiffers."""
+    pair = nearest(good, bad)
+    if pair is None:
+        raise NothingDiffers(
+            "good and bad builds chose the same tactics wherever both chose: the failure is not in a recorded tactic"
+        )
+    log.info("good: %s; bad: %s", *(Path(one.source).name or "recorded now" for one in pair))
+    return pair
+
+
+class NothingDiffers(WinnowError):  # noqa: N818 - the name is the message
+    """There is nothing to pin (exit 4)."""
+
+    exit_code = 4
+    status = "nothing_to_find"

@@ -1,0 +1,115 @@
+"""Runs about tactics: build again and again and compare (`tactic_repeat`), pin what differs (`tactic_isolate`)."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from runner.candidate import Candidate
+from runner.checkers.backend_run import Ran, Side
+from runner.errors import NotApplicable, UsageError
+from runner.jobs.tactics.building import Building
+from runner.jobs.tactics.compare import given, tactic_settings
+from runner.jobs.tactics.isolate import Bench, Parts, pair_of, search_of
+from runner.jobs.tactics.record import SUFFIX, Recording
+from runner.jobs.tactics.suspects import comparable
+from runner.loading.load import Loaded, load
+from runner.report.summary import Summary
+from runner.schema.backend import TensorRtBackend
+from runner.schema.root import Settings
+from runner.schema.strategy import SubjectKind
+from strategies.repeat import repeat
+
+if TYPE_CHECKING:
+    from runner.jobs.job import Job
+
+_CHECKERS = ("command", "interactive", "builds", "auto", "compare", "finite", "runs")
+
+
+def run(job: Job, parts: Parts) -> Summary:
+    """Run ``tactic_repeat`` or ``tactic_isolate``.
+
+    Raises NotApplicable where TensorRT times no tactics, before any work, and UsageError.
+    """
+    library = _library(job)
+    settings = job.settings
+    try:
+        repeat(settings.strategy.until)
+    except ValueError as error:
+        raise UsageError(f"strategy.{error}") from None
+    isolating = settings.strategy.subject is SubjectKind.tactics
+    if isolating:
+        search_of(settings, parts)
+    recorded = isolating and bool(tactic_settings(settings).good or tactic_settings(settings).bad)
+    pair = _pair(settings) if recorded else None
+    loaded = load(settings, job.pool, job.folder, record=False)
+    bench = _bench(job, parts, loaded, library)
+    return bench.isolate(pair) if isolating else bench.repeat()
+
+
+def _library(job: Job) -> str:
+    """Return what builds, by name and version, if tactics can be recorded there."""
+    settings = job.settings
+    name, target = settings.strategy.name, settings.target
+    if not isinstance(target, TensorRtBackend):
+        raise UsageError(f"strategy={name} target={target.name}: no engine is built there. Set target=tensorrt")
+    if settings.checker.name not in _CHECKERS:
+        raise UsageError(
+            f"strategy={name} checker={settings.checker.name}: it is handed no engine. Choose one of "
+            f"{', '.join(_CHECKERS)}: checker=command checker.command='python check.py {{engine}}'"
+        )
+    if target.timing_cache:
+        raise UsageError(
+            f"target.timing_cache={target.timing_cache}: with timings from a file all builds choose alike. Leave it "
+            f"out: strategy={name} keeps a cache of its own for each build"
+        )
+    sanitize = settings.sanitize
+    if sanitize.fold or sanitize.shapes or sanitize.cleanup:
+        raise UsageError(f"sanitize: strategy={name} builds your own file as it is. Sanitise the file before")
+    reply = job.pool.call(
+        "tactics_support", {"backend": target.to_json()}, python=target.python, timeout=settings.workers.timeout
+    )
+    if reply.value is None:
+        raise UsageError(f"target=tensorrt: {reply.failure.message if reply.failure else reply.death}")
+    if reply.value["why_not"]:
+        python = f" target.python={shlex.quote(target.python)}" if target.python else ""
+        raise NotApplicable(
+            f"target=tensorrt: {reply.value['why_not']}. To only build again and again: python -m runner "
+            f"strategy=repeat checker=builds target=tensorrt{python} model={settings.model} strategy.until=20"
+        )
+    return f"{reply.value['flavour']} {reply.value['version']}"
+
+
+def _pair(settings: Settings) -> tuple[Recording, Recording]:
+    """Return the good and the bad build that differ least, of those that are given."""
+    good, bad = given(settings, "good"), given(settings, "bad")
+    for key, side in (("good", good), ("bad", bad)):
+        if not any(recording.has_keys for recording in side):
+            raise UsageError(
+                f"strategy.{key}={getattr(settings.strategy, key)}: tactic replays of Polygraphy hold no keys of the "
+                "timing cache, so they cannot be pinned. Record builds anew: strategy=tactic_repeat"
+            )
+    try:
+        comparable(good, bad)
+    except ValueError as error:
+        raise UsageError(f"strategy.good, strategy.bad: {error}") from None
+    return pair_of(good, bad)
+
+
+def _bench(job: Job, parts: Parts, loaded: Loaded, library: str) -> Bench:
+    settings = job.settings
+    limits = tactic_settings(settings).build_timeout, settings.workers.memory_mb
+    side = Side("target", settings.target, job.tools, *limits, keep=("engine", "log"))
+
+    def build(candidate: Candidate, request: Mapping[str, Any]) -> Ran:
+        assert candidate.model, "what is built is a model"
+        feeds = [sample.feeds for sample in candidate.samples]
+        return side.run(candidate.model, feeds, candidate.folder, tactics=request)
+
+    identity = {**side.identity(), "library": library}
+    checker = Building(job.checker, build, identity, loaded.sha256, library)
+    artifacts = replace(settings.artifacts, paths=[*settings.artifacts.paths, f"{{dir}}/{SUFFIX}"])
+    building = replace(job, checker=checker, settings=replace(settings, artifacts=artifacts))
+    return Bench(job, building, parts, loaded, side)

@@ -1,0 +1,1 @@
+"""Every verdict that was paid for."""

@@ -1,0 +1,297 @@
+"""The journal: every verdict that was paid for, one JSON line each, append-only.
+
+A verdict is written before anybody acts on it, by one ``write`` of a whole line to a file opened for appending, under a
+lock, and synced. A process that is killed leaves at most an unfinished last line, which readers ignore and the next
+writer repairs. So several processes may share one file, and what one of them found is at once known to all.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from runner.artifacts.disk_space import FULL, Room
+from runner.errors import UsageError
+from runner.journal.records import (
+    FORMAT,
+    Entry,
+    Records,
+    differences,
+    not_a_journal,
+    read_context,
+    refusal,
+)
+from runner.verdict import Verdict
+from strategies.trial import Trial
+
+_HEADER_START = b'{"winnow": '
+JOURNAL_NAME = "journal.jsonl"
+UNLOCKABLE = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
+"""What file systems without locks say (some network and user-space ones)."""
+
+
+def _drop_without_verdicts(descriptor: int, context: Mapping[str, str], path: Path) -> None:
+    """Empty a journal of another context that holds nothing: a run that was refused at once must not bar the next."""
+    start = os.pread(descriptor, 1 << 20, 0)
+    alone = start.startswith(_HEADER_START) and start.count(b"\n") == 1 and start.endswith(b"\n")
+    if alone and differences(read_context(path), context):
+        os.ftruncate(descriptor, 0)
+
+
+def context_digest(context: Mapping[str, str]) -> str:
+    """Return 16 hex digits that name a context: equal contexts give the same, in any order of their components."""
+    return hashlib.sha256(json.dumps(dict(context), sort_keys=True).encode()).hexdigest()[:16]
+
+
+class Journal:
+    """The verdicts of one context in one file.
+
+    Of two records of the same trial and attempt the first in the file counts, for every process alike, until it is
+    voided by ``forget``. That a check could not run is voided when the journal is opened again (one that is ``shared``:
+    by the same ``writer``): a person mends that and goes on. Safe for threads and for processes.
+
+    Raises UsageError where the file exists and is not a journal, or is one of another context, and OSError where it
+    cannot be written.
+    """
+
+    def __init__(self, path: Path, context: Mapping[str, str], *, writer: str = "", shared: bool = False) -> None:
+        self.path = path
+        self.context = dict(context)
+        self._writer = writer
+        self._lock = threading.RLock()
+        self._shared = shared
+        self._claims_lock = threading.Lock()
+        self._claims: int | None = None
+        self._reused: list[Records] = []
+        self._own = Records(path, self.context)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with self._locked() as descriptor:
+            if not shared:
+                _drop_without_verdicts(descriptor, self.context, path)
+            self._own.read()  # refuses another context's journal before anything in it is touched
+            self._repair(descriptor)
+        self._own.read()
+        for entry in self.entries():
+            if entry.verdict.never_ran and (entry.writer == writer or not shared):
+                self.forget(entry.trial, entry.attempt)
+
+    def get(self, trial: Trial, attempt: int = 0) -> Verdict | None:
+        """Return the verdict of this trial and attempt, from this journal or a reused one, or None."""
+        with self._lock:
+            place = (trial.key, attempt)
+            if place in self._own.standing:
+                return self._own.standing[place].verdict
+            if place in self._own.voided:
+                return None
+            return next(
+                (records.standing[place].verdict for records in self._reused if place in records.standing), None
+            )
+
+    def put(self, trial: Trial, attempt: int, verdict: Verdict, phase: str, label: str, iteration: int) -> Verdict:
+        """Record a verdict; it is on disk when this returns. Return the one that counts.
+
+        That is another one where another process recorded the same trial and attempt first.
+        """
+        record = {
+            "key": trial.key,
+            "attempt": attempt,
+            "verdict": verdict.to_json(),
+            "phase": phase,
+            "label": label,
+            "iteration": iteration,
+            "writer": self._writer,
+            "ranges": trial.ranges,
+        }
+        with self._lock:
+            self._append(record)
+            standing = self._own.standing.get((trial.key, attempt))
+            return standing.verdict if standing else verdict
+
+    def note(self, trial: Trial, attempt: int, reason: str, phase: str, label: str, iteration: int) -> None:
+        """Write down why no candidate could be made of a trial. That is no verdict: it is tried anew in another run."""
+        record = {"key": trial.key, "attempt": attempt, "invalid": reason, "phase": phase, "label": label}
+        with self._lock:
+            if (trial.key, attempt) not in self._own.invalid:
+                self._append({**record, "iteration": iteration, "writer": self._writer, "ranges": trial.ranges})
+
+    def forget(self, trial: Trial, attempt: int = 0) -> None:
+        """Void what is known of this trial and attempt (a person took an answer back); a later ``put`` counts again."""
+        with self._lock:
+            self._append({"void": True, "key": trial.key, "attempt": attempt, "ranges": trial.ranges})
+
+    @contextmanager
+    def claimed(self, trial: Trial, attempt: int = 0) -> Iterator[None]:
+        """Hold the right to check a trial: other processes that ask for the same one wait, and then find the verdict.
+
+        The lock goes with the process. It is one of 2^24 bytes chosen by the trial's key, so that now and then two
+        different trials wait for each other; that costs time, never an answer. Threads of one process do not wait,
+        and nobody does for a journal that is not ``shared``.
+        """
+        if not self._shared:
+            yield
+            return
+        place = int(hashlib.sha256(f"{trial.key} {attempt}".encode()).hexdigest()[:6], 16)
+        with self._claims_lock:
+            if self._claims is None:
+                path = self.path.with_suffix(".claims")
+                self._claims = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.lockf(self._claims, fcntl.LOCK_EX, 1, place)
+        except OSError as error:
+            if error.errno not in UNLOCKABLE:
+                raise
+            raise self._without_locks(error) from error
+        try:
+            yield
+        finally:
+            fcntl.lockf(self._claims, fcntl.LOCK_UN, 1, place)
+
+    def refresh(self) -> int:
+        """Read what other processes appended since (one ``stat`` if nothing); return how many records that were."""
+        with self._lock:
+            return self._own.read()
+
+    def entries(self) -> tuple[Entry, ...]:
+        """Return the records of this journal's own file that stand (first of their place, not voided), in order."""
+        with self._lock:
+            return tuple(self._own.standing.values())
+
+    def reuse(self, paths: Iterable[Path], *, needed: bool = True) -> int:
+        """Also consult the journals of other run folders (or journal files), read-only; return how many verdicts.
+
+        Raises UsageError for a path that holds no journal, or (if it is ``needed``) only journals of another context.
+        """
+        added = 0
+        for path in paths:
+            files = _journals_in(path)
+            matching = [file for file in files if not differences(read_context(file), self.context)]
+            if not matching and needed:
+                raise UsageError(refusal(files[0], read_context(files[0]), self.context, f"journal.reuse={path}"))
+            for file in matching:
+                records = Records(file, self.context)
+                records.read()
+                records.standing = {at: one for at, one in records.standing.items() if not one.verdict.never_ran}
+                added += len(records.standing)
+                with self._lock:
+                    self._reused.append(records)
+        return added
+
+    def _append(self, record: Mapping[str, Any]) -> None:
+        line = _line(record)
+        try:
+            with self._locked() as descriptor:
+                self._repair(descriptor)
+                _write_whole(descriptor, line)
+                os.fsync(descriptor)
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            raise Room(Path(self._writer or self.path.parent)).none(f"{self.path}: {error.strerror}") from error
+        self._own.read()
+
+    @contextmanager
+    def _locked(self) -> Iterator[int]:
+        # Opened anew each time: a lock belongs to the open file, and a forked child would share that of its parent.
+        descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            self._lock_file(descriptor)
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _lock_file(self, descriptor: int) -> None:
+        """Lock the whole file. Raises UsageError where its file system has no locks and others may write to it."""
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError as error:
+            if error.errno not in UNLOCKABLE:
+                raise
+            if self._shared:
+                raise self._without_locks(error) from error
+
+    def _without_locks(self, error: OSError) -> UsageError:
+        return UsageError(
+            f"the jobs of this sweep cannot share their verdicts: the file system of {self.path.parent} has no locks "
+            f"({error.strerror}). Give each job its own journal (journal.share=false), or put the sweep elsewhere "
+            "(hydra.sweep.dir=FOLDER)"
+        )
+
+    def _repair(self, descriptor: int) -> None:
+        """Make the file end in a whole line and begin with a header. Only called under the lock."""
+        size = os.fstat(descriptor).st_size
+        tail = _unfinished_tail(descriptor, size)
+        if tail and len(tail) == size and not (tail.startswith(_HEADER_START) or _HEADER_START.startswith(tail)):
+            raise UsageError(not_a_journal(self.path))
+        if tail and _is_object(tail):
+            _write_whole(descriptor, b"\n")
+        elif tail:
+            os.ftruncate(descriptor, size - len(tail))
+        if os.fstat(descriptor).st_size == 0:
+            _write_whole(descriptor, _line({"winnow": FORMAT, "context": self.context}))
+            os.fsync(descriptor)
+            _sync_folder(self.path.parent)
+
+
+def _journals_in(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    files = [path / JOURNAL_NAME, *sorted(path.glob("journal*/*.jsonl")), *sorted(path.glob("journal-*.jsonl"))]
+    found = [file for file in files if file.is_file()]
+    if not found:
+        raise UsageError(
+            f"no journal at journal.reuse={path}; give a run folder (with {JOURNAL_NAME}) or a journal file"
+        )
+    return found
+
+
+def _line(record: Mapping[str, Any]) -> bytes:
+    return json.dumps(record, default=_plain).encode() + b"\n"
+
+
+def _plain(value: Any) -> Any:
+    """Turn what a checker left in its metrics into JSON: a verdict that was paid for is not lost to a stray type."""
+    return value.item() if hasattr(value, "item") and getattr(value, "size", 1) == 1 else str(value)
+
+
+def _is_object(text: bytes) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _unfinished_tail(descriptor: int, size: int) -> bytes:
+    """Return what follows the last line end of the file, read backwards in growing steps."""
+    step = 4096
+    while True:
+        start = max(0, size - step)
+        chunk = os.pread(descriptor, size - start, start)
+        _, newline, tail = chunk.rpartition(b"\n")
+        if newline or start == 0:
+            return tail
+        step *= 8
+
+
+def _write_whole(descriptor: int, line: bytes) -> None:
+    """Write a line or nothing. Raises OSError where the disk is full."""
+    size = os.fstat(descriptor).st_size
+    written = os.write(descriptor, line)
+    if written != len(line):
+        os.ftruncate(descriptor, size)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

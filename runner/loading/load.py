@@ -1,0 +1,214 @@
+"""From a model file to everything that cutting it needs: weights stored once, graph, inputs, recorded values, types."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import onnx
+
+from runner.checkers.compare.tolerances import check_outputs
+from runner.errors import NotApplicable, UsageError
+from runner.loading.models import ingest, recorder, recording_backend
+from runner.loading.parent import Inherited, inherit, needs_values
+from runner.loading.profiles import profiled_samples
+from runner.loading.sanitize import remove as remove_sanitized
+from runner.loading.sanitize import sanitized
+from runner.model.files.store import Store
+from runner.model.files.weights_file import WEIGHTS
+from runner.model.graph.index import Graph
+from runner.model.passes.infer_shapes import read_types
+from runner.model.values.recorded import TensorFile
+from runner.reference.hoisted import Level
+from runner.reference.limited_loop import loop_types
+from runner.reference.recording import Recorded, Recorder
+from runner.schema.backend import OnnxRuntimeBackend, Rounding
+from runner.schema.inputs import RandomInputs, Recording, ShapeInference
+from runner.schema.root import Settings
+from runner.text import listed
+from runner.workers.pool import Pool
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model that is ready to be cut.
+
+    ``sha256``: of the file and its external data. ``path``: the user's own file (of a link the target, where its
+    weights lie beside that only). ``studied``: the same, or what `sanitize` made of it. ``inherited``: what a
+    parent of its own (reference.model) tells, if it has one.
+    """
+
+    path: Path
+    sha256: str
+    graph: Graph
+    store: Store
+    recorded: Recorded
+    types: Mapping[str, onnx.TypeProto]
+    warnings: tuple[str, ...]
+    studied: Path
+    inherited: Inherited | None = None
+
+
+def load(settings: Settings, pool: Pool, folder: Path, *, record: bool = True) -> Loaded:
+    """Read the model of ``settings`` and record its values on the reference.
+
+    Raises UsageError for files that are wrong.
+    """
+    if settings.model is None:
+        raise UsageError("model=null: which model? Give its path: python -m runner model=path/to/model.onnx")
+    path = Path(settings.model).expanduser().absolute()
+    for stale in ("store", "values", "inputs"):  # what an interrupted run left half-made
+        shutil.rmtree(folder / stale, ignore_errors=True)
+    store = Store(folder / "store")
+    cleaned, said = sanitized(settings, path, pool, folder)
+    facts = ingest("model", cleaned, store, settings, pool)
+    if facts["behind_link"]:
+        cleaned = path.resolve() if cleaned == path else cleaned
+        path = path.resolve()
+    warnings = [*said, *facts["warnings"]]
+    graph = Graph.load(store.structure)
+    if not settings.target.model:
+        check_outputs(settings.checker, graph.outputs)
+    values, unusable = _samples(settings, graph, pool, folder)
+    warnings += unusable
+    recorded, inherited = Recorded(values), None
+    if record and settings.inputs.record is Recording.ahead and values:
+        if settings.reference.model:
+            inherited = inherit(settings, graph, store, values, pool, folder / "values")
+            recorded, warnings = inherited.recorded, [*warnings, *inherited.warnings]
+        else:
+            source = recording_backend(settings)
+            recorded = recorder(settings, source, graph, store, pool, folder / "values").record(values)
+    elif record and settings.reference.model:
+        raise needs_values(settings)
+    warnings += _doubts(settings, graph, recorded)
+    types = _inferred(settings, graph, store, recorded, pool, warnings) if record else {}
+    if recorded.unrunnable and recorded.values:
+
+        def again(other: Graph, place: Path) -> Recorder:
+            return recorder(settings, recording_backend(settings), other, store, pool, place)
+
+        types |= loop_types(Level(graph, store, recorded, types), again, folder / "values" / "loops")
+    for warning in warnings:
+        log.warning("%s", warning)
+    return Loaded(path, facts["sha256"], graph, store, recorded, types, tuple(warnings), cleaned, inherited)
+
+
+def record_target(settings: Settings, pool: Pool, loaded: Loaded, folder: Path) -> tuple[Mapping[str, TensorFile], ...]:
+    """Return what every tensor holds when the target runs the whole model with all of them as outputs."""
+    inputs = [
+        {name: sample[name] for name in loaded.graph.inputs if name in sample} for sample in loaded.recorded.values
+    ]
+    shutil.rmtree(folder / "target", ignore_errors=True)
+    running = recorder(settings, settings.target, loaded.graph, loaded.store, pool, folder / "target")
+    return running.record(inputs).values
+
+
+def _samples(
+    settings: Settings, graph: Graph, pool: Pool, folder: Path
+) -> tuple[tuple[Mapping[str, TensorFile], ...], list[str]]:
+    try:
+        return profiled_samples(settings, graph, pool, folder / "inputs")
+    except NotApplicable as error:
+        return (), [f"no values for the model's inputs, so none are recorded: {error}"]
+
+
+def _doubts(settings: Settings, graph: Graph, recorded: Recorded) -> list[str]:
+    """What a user should know before trusting a reduction of this model."""
+    found = []
+    if recorded.unrunnable:
+        found.append(
+            f"the reference cannot run {listed(recorded.unrunnable, 1)} ({recorded.reason}): "
+            "what depends on it is not recorded"
+        )
+    if recorded.out_of_time:
+        found.append(
+            f"recording took more than inputs.record_timeout={settings.inputs.record_timeout:g} s: "
+            "what was not reached gets inferred shapes and seeded values"
+        )
+    open_inputs = [
+        name
+        for name in graph.inputs
+        if name in graph.value_types
+        and any(not dim.dim_value for dim in graph.value_types[name].tensor_type.shape.dim)
+        and name not in settings.inputs.shapes
+        and name not in getattr(settings.target, "profiles", {})
+    ]
+    if open_inputs and isinstance(settings.inputs, RandomInputs):
+        found.append(
+            f"dynamic input shapes ({', '.join(open_inputs)}) were chosen by us; "
+            "give the ones that fail: inputs.shapes='{name: [1, 3, 224, 224]}'"
+        )
+    if graph.drawing:
+        found.append(
+            f"the model itself draws random numbers ({listed(graph.drawing, 1)}), so no two runs of it are alike; "
+            "candidates without these nodes get what was drawn once"
+        )
+    if _hides_rounding(settings, graph):
+        found.append(
+            "ONNX Runtime's CPU provider computes float16 and bfloat16 in float32, so overflows and lost digits do not "
+            "show; target.rounding=on rounds after every operator, as a GPU does"
+        )
+    if isinstance(settings.inputs, RandomInputs):
+        found.append("the inputs are random; a failure that needs real data wants inputs=files inputs.path=...")
+    return found
+
+
+def _hides_rounding(settings: Settings, graph: Graph) -> bool:
+    """Whether values of low precision are looked at where they are not computed in it."""
+    target = settings.target
+    if settings.checker.name not in ("auto", "compare", "finite") or not isinstance(target, OnnxRuntimeBackend):
+        return False
+    low = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+    stored = any(getattr(tensor, "data_type", 0) in low for tensor in graph.initializers.values())
+    shown = target.rounding in (Rounding.on, Rounding.strict)
+    return stored and not shown and target.providers == ["CPUExecutionProvider"]
+
+
+def _inferred(
+    settings: Settings, graph: Graph, store: Store, recorded: Recorded, pool: Pool, warnings: list[str]
+) -> dict[str, onnx.TypeProto]:
+    """Return what shape inference knows, if recording left anything open."""
+    mode = settings.inputs.shape_inference
+    known = set(recorded.values[0]) if recorded.values else set()
+    tensors = {name for node in graph.nodes for name in node.outputs}
+    if mode is ShapeInference.off or not tensors - known:
+        return {}
+    out = store.folder / "inferred.onnx"
+    reply = pool.call(
+        "infer_shapes",
+        {"model": str(store.structure), "mode": mode.value, "shapes": dict(settings.inputs.shapes), "out": str(out)},
+        timeout=settings.workers.timeout,
+        memory_mb=settings.workers.memory_mb,
+    )
+    if reply.value is None:
+        why = reply.failure.message if reply.failure else reply.death
+        warnings.append(f"inputs.shape_inference={mode.value} failed: {why}")
+        return {}
+    if reply.value["warning"]:
+        warnings.append(reply.value["warning"])
+    return read_types(out)
+
+
+def clean_up(folder: Path) -> None:
+    """Remove what only the run itself needed; large candidates that were kept stay beside their weights."""
+    remove_sanitized(folder)
+    for name in ("inputs", "values", "target"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    store = folder / "store"
+    kept = [path for path in store.glob("kept.*") if path.is_file()]
+    for path in store.iterdir() if store.is_dir() and not store.is_symlink() else ():
+        # those in another precision too
+        if not kept or (path not in kept and not path.match(f"{Path(WEIGHTS).stem}*.bin")):
+            if path.is_dir():  # a check may have put it there
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+    for empty in (store, folder / "workers", *(folder / "checks").glob("*")):
+        if empty.is_dir() and not any(empty.iterdir()):
+            empty.rmdir()

@@ -1,0 +1,56 @@
+"""The models of a run, read once each, and what runs them to see what their tensors hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from runner.artifacts.disk_space import Room
+from runner.errors import UsageError
+from runner.model.files.store import Store
+from runner.model.graph.index import Graph
+from runner.reference.recording import Recorder
+from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Optimization, TensorRtBackend
+from runner.schema.root import Settings
+from runner.workers.operation import operate
+from runner.workers.pool import Pool
+
+
+def ingest(key: str, path: Path, store: Store, settings: Settings, pool: Pool) -> dict[str, Any]:
+    """Read the model that ``key`` names into a store; return what was found out.
+
+    Raises UsageError for a wrong file, and as `operate` does.
+    """
+    if not path.is_file():
+        raise UsageError(f"{key}={path}: no such file")
+    args = {"model": str(path), "store": str(store.folder)}
+    reply = operate(pool, settings, "ingest", args, f"{key}={path}: reading it")
+    if reply.value is not None:
+        return reply.value
+    Room(store.folder.parent).confirm()
+    raise UsageError(f"{key}={path}: {reply.failure.message if reply.failure else 'no answer'}")
+
+
+def recorder(
+    settings: Settings, backend: BackendSettings, graph: Graph, store: Store, pool: Pool, folder: Path
+) -> Recorder:
+    """Return what runs a graph on a backend; the values go into ``folder``."""
+    return Recorder(
+        graph,
+        store,
+        pool,
+        backend.to_json(),
+        graph.value_types,
+        folder,
+        backend.python,
+        settings.inputs.record_timeout,
+        settings.workers.memory_mb,
+    )
+
+
+def recording_backend(settings: Settings) -> BackendSettings:
+    """Return what records values: the reference, unless that is an engine, which holds no values of inner tensors."""
+    reference = settings.reference
+    if not isinstance(reference, TensorRtBackend):
+        return reference
+    return OnnxRuntimeBackend(optimization=Optimization.none, model=reference.model)

@@ -1,0 +1,193 @@
+"""The parent of a converted model, `reference.model`: read, run, and asked what the child's tensors should hold."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.checkers.compare.tolerances import rules_of
+from runner.checkers.compare.values import compare
+from runner.errors import UsageError
+from runner.inputs.declared import declared
+from runner.loading.models import ingest, recorder, recording_backend
+from runner.model.files.store import Store
+from runner.model.graph.index import Graph
+from runner.model.values.recorded import TensorFile
+from runner.reference.good_values import UnfitError, cast
+from runner.reference.lineage.lineage import Descent, Lineage, Ran
+from runner.reference.lineage.user_map import matched_inputs, read_map
+from runner.reference.recording import Recorded
+from runner.schema.backend import BackendSettings, TensorRtBackend, map_of
+from runner.schema.root import Settings
+from runner.text import listed
+from runner.workers.pool import Pool
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Inherited:
+    """What a parent leaves to its child.
+
+    ``recorded``: good values for the child. ``digest``: of the parent and of what was matched with what. ``matched``:
+    how many tensors were matched by map, name, value, position, and how many have no partner (``none``). ``origins``:
+    the name of the parent's node that makes what a node of the child makes, by its name. ``store``: the parent's.
+    """
+
+    recorded: Recorded
+    digest: str
+    matched: Mapping[str, int]
+    origins: Mapping[str, str]
+    warnings: tuple[str, ...]
+    store: Store
+
+
+def check_map(settings: Settings) -> None:
+    """Raise UsageError for a map of tensors to a parent that is not there."""
+    if map_of(settings.reference) and not settings.reference.model:
+        raise UsageError(
+            f"reference.map={map_of(settings.reference)} maps tensors of the model to those of its parent, and no "
+            "parent is given: add reference.model=PATH, or leave reference.map out"
+        )
+
+
+def inherit(
+    settings: Settings,
+    graph: Graph,
+    store: Store,
+    samples: Sequence[Mapping[str, TensorFile]],
+    pool: Pool,
+    folder: Path,
+) -> Inherited:
+    """Run both models of a child and its parent and return what the child's tensors should hold, for each sample.
+
+    ``graph``, ``store``: the child. ``samples``: values of its inputs. Raises UsageError where the two have nothing to
+    do with each other, and for what is wrong with the parent or the map.
+    """
+    path = Path(settings.reference.model or "").expanduser().absolute()
+    theirs = Store(folder / "store")
+    facts = ingest("reference.model", path, theirs, settings, pool)
+    other = Graph.load(theirs.structure)
+    told = read_map(map_of(settings.reference), graph, other)
+    types = declared(other)
+    inputs = matched_inputs(declared(graph), types, told)
+    dtypes = {name: one.dtype for name, one in types.items()}
+    feeds = []
+    for number, sample in enumerate(samples):
+        named = {name: sample[mine] for name, mine in inputs.items()}
+        try:
+            feeds.append(cast(named, dtypes, folder / f"feeds{number}"))
+        except UnfitError as error:
+            raise UsageError(
+                f"reference.model={settings.reference.model}: its input {error}, so it cannot run on the model's "
+                "inputs. Give such that both models can hold: inputs.ranges='{name: [least, largest]}' or inputs=files"
+            ) from None
+    parent = recorder(settings, recording_backend(settings), other, theirs, pool, folder / "parent").record(feeds)
+    child = _run(settings, graph, store, pool, folder / "child", samples)
+    rules = rules_of(settings.checker)
+    lineage = Lineage(
+        Ran(graph, store, child.values),
+        Ran(other, theirs, parent.values),
+        told,
+        inputs,
+        lambda one, place, values, nodes: _run(settings, one, store, pool, place, values, nodes),
+        lambda mine, good: not any(compare(mine, good, one).fails() for one in rules.of_output(good.name)),
+        folder,
+    )
+    found = lineage.descend()
+    recorded = dataclasses.replace(
+        parent,
+        values=found.values,
+        partners=frozenset(found.partners),
+        unfit=found.unfit,
+        seconds=parent.seconds + child.seconds,
+    )
+    said = _said(graph, found)
+    return Inherited(
+        recorded, _digest(facts["sha256"], found), found.counted(), _origins(graph, other, found), said, theirs
+    )
+
+
+def _run(
+    settings: Settings,
+    graph: Graph,
+    store: Store,
+    pool: Pool,
+    folder: Path,
+    samples: Sequence[Mapping[str, TensorFile]],
+    nodes: Sequence[int] | None = None,
+) -> Recorded:
+    """Run a graph of the child's, on the reference if it is at home in the same installation, else on the target.
+
+    What the one cannot run is given to the other.
+    """
+    sides: list[BackendSettings] = [recording_backend(settings), settings.target]
+    if isinstance(settings.target, TensorRtBackend):
+        sides.pop()
+    elif settings.reference.python != settings.target.python:
+        sides.reverse()
+    first = recorder(settings, sides[0], graph, store, pool, folder / "first").record(samples, nodes)
+    if not first.unrunnable or sides[0].to_json() == sides[-1].to_json():
+        return first
+    left = [
+        index
+        for index in (range(len(graph.nodes)) if nodes is None else nodes)
+        if any(not set(graph.nodes[index].outputs) <= one.keys() for one in first.values)
+    ]
+    second = recorder(settings, sides[-1], graph, store, pool, folder / "second").record(first.values, left)
+    return dataclasses.replace(second, seconds=first.seconds + second.seconds)
+
+
+def _digest(sha256: str, found: Descent) -> str:
+    pairs = sorted((name, one.tensor) for name, one in found.partners.items())
+    return hashlib.sha256(json.dumps([sha256, pairs]).encode()).hexdigest()
+
+
+def _origins(graph: Graph, other: Graph, found: Descent) -> dict[str, str]:
+    """Return the parent's node by the child's that makes the same."""
+    makers = {
+        node.name: other.producers.get(found.partners[name].tensor)
+        for node in reversed(graph.nodes)
+        for name in reversed(node.outputs)
+        if name in found.partners
+    }
+    return {name: other.nodes[index].name for name, index in makers.items() if index is not None}
+
+
+def _said(graph: Graph, found: Descent) -> tuple[str, ...]:
+    """Say how the tensors were matched: in the log, and as a warning where it is not simply by name."""
+    counts = found.counted()
+    total = sum(counts.values())
+    parts = [f"{count} by {how}" for how, count in counts.items() if count and how != "none"]
+    text = f"reference.model: of {total} tensors of the model {', '.join(parts) or 'none'} matched"
+    if found.alone:
+        text += f"; {len(found.alone)} have no partner ({listed(found.alone)}) and are not judged"
+    if found.wrong:
+        log.info(
+            "on good values, with the reference's runtime, %d nodes are not right: %s",
+            len(found.wrong),
+            listed(found.wrong),
+        )
+    said = []
+    if found.alone or counts["value"] or counts["position"]:
+        said.append(text)
+    else:
+        log.info("%s", text)
+    if unfit := [name for name in found.unfit if name in graph.producers]:
+        said.append(f"there is no good value to cut at {listed(unfit)}: {found.unfit[unfit[0]]}")
+    if missing := [name for name in graph.outputs if name not in found.partners]:
+        said.append(f"reference.model has no partner for the outputs {listed(missing)}: they are not judged")
+    return tuple(said)
+
+
+def needs_values(settings: Settings) -> UsageError:
+    """Return the error for a reference model whose values are not recorded."""
+    return UsageError(
+        f"reference.model={settings.reference.model}: it says what the model's tensors should hold, so its values are "
+        "recorded: set inputs.record=ahead, and inputs=files if the model's inputs cannot be made up"
+    )

@@ -1,0 +1,1 @@
+"""Graphs: indexed, cut, edited, validated."""

@@ -1,0 +1,271 @@
+"""Cutting: a set of nodes becomes a model of its own, exactly these nodes in the file's order.
+
+What the kept nodes read and do not produce comes from outside: as a constant where its value is given, else as a graph
+input. The cost is that of the
+kept part: nothing here walks over the whole graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from onnx import ModelProto, SparseTensorProto, TensorProto, TypeProto, helper
+
+from runner.model.graph import scopes
+from runner.model.graph.index import Graph, Node
+from runner.model.values import storage
+
+Expose = Literal["frontier", "sinks", "own", "all"]
+# dtypes that Identity takes in no opset yet: 6-bit floats
+NO_IDENTITY = (27, 28)
+# protobuf refuses 2 GiB; what is no tensor needs room as well
+LARGEST_FILE = (1 << 31) - (64 << 20)
+
+
+class CutError(Exception):
+    """No candidate can be made of these nodes; the message says why."""
+
+
+def too_large(size: int) -> CutError:
+    """Say that a candidate with ``size`` bytes of tensors in it cannot be written."""
+    return CutError(
+        f"the candidate would take {size / 2**30:.3g} GiB with the constants in it, and a model file has less than "
+        "2 GiB; inputs.cut=input feeds recorded values instead of writing them into candidates"
+    )
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A candidate model, which shares nothing with the original.
+
+    ``inputs``: what must be fed. ``outputs``: its graph outputs. ``constants``: which of the given constants it holds.
+    """
+
+    model: ModelProto
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    constants: tuple[str, ...]
+
+
+def cut(
+    graph: Graph,
+    keep: Collection[int],
+    *,
+    types: Mapping[str, TypeProto],
+    constants: Mapping[str, TensorProto],
+    expose: Expose = "frontier",
+    largest: int = LARGEST_FILE,
+    keep_inputs: bool = False,
+) -> Cut:
+    """Return the model of the kept nodes.
+
+    ``types``: of tensors, by name (what the file declares is used where there is none). ``constants``: values from
+    outside that the candidate holds itself.
+    ``expose``: ``frontier``: what the rest of the model or its caller reads (a node that nobody reads exposes its
+    first output); ``sinks``: of these, what no kept node reads; ``own``: the model's own outputs alone; ``all``: every
+    output of every kept node, without a type where none is known.
+    ``largest``: bytes of these constants from which on there is no candidate. ``keep_inputs``: the model's own inputs
+    stay, read or not.
+    Raises CutError where there is nothing to keep, a value from outside has no known type, or the constants are too
+    large together.
+    """
+    indices = sorted(set(keep))
+    if not indices:
+        raise CutError("no node is kept")
+    kept = [graph.nodes[index] for index in indices]
+    made = {name for node in kept for name in node.outputs}
+    outside = list(dict.fromkeys(name for node in kept for name in node.inputs if name not in made))
+
+    model = shell(graph)
+    carried = {name: graph.carried[name] for name in outside if name in graph.carried}
+    _add_nodes(model, graph, indices, carried.values())
+    fed, held, size = [], [], 0
+    for name in outside:
+        if name in graph.initializers:
+            _keep_initializer(model, graph, name)
+        elif name in carried:
+            continue
+        elif name in constants:
+            held.append(name)
+            size += storage.byte_size(constants[name].data_type, constants[name].dims) or constants[name].ByteSize()
+            if size >= largest:  # before all of them have been copied
+                raise too_large(sum(one.ByteSize() for one in map(constants.get, outside) if one))
+            _add_constant(model, name, constants[name])
+        else:
+            fed.append(name)
+    if keep_inputs:
+        known = set(fed)
+        fed += [name for name in graph.inputs if name not in known and name in graph.value_types]
+    # the caller's own inputs first, as the caller knows them, then the cut ones in order of first use
+    last = len(graph.inputs)
+    fed.sort(key=lambda name: graph.input_order.get(name, last))
+    types_of = _Types(graph, types)
+    model.graph.input.extend(types_of.input(name) for name in fed)
+
+    exposed = _exposed(graph, kept, set(indices), expose)
+    if not exposed:
+        raise CutError("the kept nodes have no outputs")
+    model.graph.output.extend(types_of.output(name) for name in exposed)
+    shown = set(exposed)
+    model.graph.value_info.extend(
+        graph.value_info[name] for name in _in_order(kept) if name in graph.value_info and name not in shown
+    )
+    _add_annotations(model, graph, made | set(outside))
+    _add_functions_and_opsets(model, graph, indices)
+    return Cut(model, tuple(fed), tuple(exposed), tuple(held))
+
+
+def whole(graph: Graph) -> Cut:
+    """Return the original as a candidate: all its nodes, its own inputs and outputs in their order."""
+    model = ModelProto()
+    model.CopyFrom(graph.model)
+    model.ClearField("training_info")
+    return Cut(model, graph.inputs, graph.outputs, ())
+
+
+class _Types:
+    """Types by name: the given ones, then the declared ones."""
+
+    def __init__(self, graph: Graph, types: Mapping[str, TypeProto]) -> None:
+        self._graph = graph
+        self._types = types
+
+    def get(self, name: str) -> TypeProto | None:
+        """Return a usable type, or None."""
+        for source in (self._types, self._graph.value_types):
+            found = source.get(name)
+            if found is not None and _usable(found):
+                return found
+        return None
+
+    def input(self, name: str) -> object:
+        """Return the value info of a graph input. Raises CutError where the type is unknown."""
+        found = self.get(name)
+        if found is None:
+            known = name in self._graph.producers or name in self._graph.input_order
+            raise CutError(
+                f"the type of tensor {name!r} is not known" if known else f"no node and no input gives tensor {name!r}"
+            )
+        return helper.make_value_info(name, found)
+
+    def output(self, name: str) -> object:
+        """Return the value info of a graph output, bare where the type is unknown."""
+        found = self.get(name)
+        return helper.make_value_info(name, found) if found is not None else helper.make_empty_tensor_value_info(name)
+
+
+def _usable(found: TypeProto) -> bool:
+    kind = found.WhichOneof("value")
+    return kind is not None and (kind != "tensor_type" or found.tensor_type.elem_type != 0)
+
+
+def shell(graph: Graph) -> ModelProto:
+    """Return a model with the original's metadata and an empty graph."""
+    source = graph.model
+    model = ModelProto(
+        ir_version=source.ir_version,
+        producer_name=source.producer_name,
+        producer_version=source.producer_version,
+        domain=source.domain,
+        model_version=source.model_version,
+        doc_string=source.doc_string,
+    )
+    model.metadata_props.extend(source.metadata_props)
+    if hasattr(source, "configuration"):
+        model.configuration.extend(source.configuration)
+    model.graph.name = source.graph.name or "graph"
+    model.graph.doc_string = source.graph.doc_string
+    return model
+
+
+def _add_nodes(model: ModelProto, graph: Graph, indices: list[int], carried: Iterable[tuple[int, object]]) -> None:
+    """Add the kept nodes and the constants carried along, in the file's order."""
+    extra = list(carried)
+    if not extra:
+        model.graph.node.extend([graph.protos[index] for index in indices])
+        return
+    placed = [(graph.positions[index], graph.protos[index]) for index in indices]
+    placed.extend({place: (place, node) for place, node in extra}.values())
+    placed.sort(key=lambda pair: pair[0])
+    model.graph.node.extend([node for _, node in placed])
+
+
+def _keep_initializer(model: ModelProto, graph: Graph, name: str) -> None:
+    found = graph.initializers[name]
+    if isinstance(found, SparseTensorProto):
+        model.graph.sparse_initializer.append(found)
+    else:
+        model.graph.initializer.append(found)
+    # an initializer that is also a graph input can be overridden, and runtimes do not fold it: it stays so
+    if name in graph.overridable:
+        model.graph.input.append(graph.overridable[name])
+
+
+def _add_constant(model: ModelProto, name: str, value: TensorProto) -> None:
+    tensor = model.graph.initializer.add()
+    tensor.CopyFrom(value)
+    tensor.name = name
+    if model.ir_version < 4:  # before IR version 4 every initializer is listed as an input
+        model.graph.input.append(helper.make_tensor_value_info(name, value.data_type, list(value.dims)))
+
+
+def _exposed(graph: Graph, kept: list[Node], indices: set[int], expose: Expose) -> list[str]:
+    """Return the outputs: first those that the original hands out, in its order, then the others as nodes stand."""
+    names: dict[str, None] = {}
+    for node in kept:
+        if expose == "all":
+            names.update(dict.fromkeys(node.outputs))
+            continue
+        if expose == "own":
+            names.update(dict.fromkeys(name for name in node.outputs if name in graph.output_set))
+            continue
+        read = False
+        for name in node.outputs:
+            readers = graph.readers.get(name, ())
+            inside = any(reader in indices for reader in readers)
+            outside = name in graph.output_set or any(reader not in indices for reader in readers)
+            read = read or inside or outside
+            if outside and not (inside and expose == "sinks"):
+                names[name] = None
+        if not read and node.outputs:
+            names[node.outputs[0]] = None
+    last = len(graph.outputs)
+    return sorted(names, key=lambda name: graph.output_order.get(name, last))
+
+
+def _in_order(kept: list[Node]) -> Iterable[str]:
+    return (name for node in kept for name in node.outputs)
+
+
+def _add_annotations(model: ModelProto, graph: Graph, present: set[str]) -> None:
+    """Keep a quantization annotation whose tensors are all there."""
+    for annotation in graph.model.graph.quantization_annotation:
+        names = [annotation.tensor_name, *(entry.value for entry in annotation.quant_parameter_tensor_names)]
+        if present.issuperset(names):
+            model.graph.quantization_annotation.append(annotation)
+
+
+def _add_functions_and_opsets(model: ModelProto, graph: Graph, indices: list[int]) -> None:
+    """Add the functions that the kept nodes call, through others too, and the opset imports of all of these."""
+    used: set[str] = set()
+    for index in indices:
+        used |= graph.domains[index]
+    if graph.functions:
+        pending = list(scopes.all_nodes([graph.protos[index] for index in indices]))
+        needed: dict[tuple[str, str, str], None] = {}
+        while pending:
+            key = scopes.call_key(pending.pop())
+            if key in graph.functions and key not in needed:
+                needed[key] = None
+                body = graph.functions[key].node
+                inner = list(scopes.all_nodes(body))
+                used.update(scopes.domain_of(node.domain) for node in inner)
+                used.update(scopes.domain_of(entry.domain) for entry in graph.functions[key].opset_import)
+                pending.extend(inner)
+        model.functions.extend(function for key, function in graph.functions.items() if key in needed)
+    for entry in graph.model.opset_import:
+        # the default domain stays: runtimes insert its operators on their own
+        if not scopes.domain_of(entry.domain) or scopes.domain_of(entry.domain) in used:
+            model.opset_import.append(entry)

@@ -1,0 +1,166 @@
+"""What a sound graph is: every name defined once, before it is read; tensors as large as they say."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+
+from runner.model.errors import ModelError
+from runner.model.graph import scopes
+from runner.model.values import storage
+
+
+def check_tensors(model: ModelProto) -> None:
+    """Raise ModelError for a tensor whose inline data do not fit its dims and dtype."""
+    for tensor in _all_tensors(model):
+        if storage.is_external(tensor):
+            continue
+        problem = storage.size_problem(tensor)
+        if problem:
+            raise ModelError(f"tensor {tensor.name!r}: {problem}")
+
+
+def _all_tensors(model: ModelProto) -> Iterator[TensorProto]:
+    yield from scopes.initializers(model)
+    # the dims of sparse parts and attributes follow the same rules
+    yield from scopes.inline_tensors(model)
+
+
+def drop_duplicate_initializers(graph: GraphProto) -> list[str]:
+    """Keep the last of initializers that share a name, as runtimes do; return warnings."""
+    last = {tensor.name: place for place, tensor in enumerate(graph.initializer)}
+    if len(last) == len(graph.initializer):
+        return []
+    extra = [place for place, tensor in enumerate(graph.initializer) if last[tensor.name] != place]
+    names = sorted({graph.initializer[place].name for place in extra})
+    for place in reversed(extra):
+        del graph.initializer[place]
+    return [f"initializers that are defined more than once, the last one counts: {', '.join(names)}"]
+
+
+def check_names(graph: GraphProto) -> None:
+    """Raise ModelError where the top-level graph defines a name twice, or reads what nobody defines."""
+    inputs = _inputs(graph)
+    initializers = _initializers(graph)
+    defined = inputs | initializers
+    for node in graph.node:
+        for name in node.output:
+            if name and name in defined:
+                kind = (
+                    "a graph input" if name in inputs else "an initializer" if name in initializers else "another node"
+                )
+                raise ModelError(
+                    f"tensor {name!r} is an output of {_shown(node)} and of {kind}: names must be defined once"
+                )
+            defined.add(name)
+    _check_reads(graph, defined)
+
+
+def check_text(model: ModelProto) -> None:
+    """Raise ModelError for a name that is no UTF-8 text.
+
+    Protobuf hands out bytes for it, which nothing expects, and takes no such name in a new message.
+    """
+    for name in _names(model):
+        if isinstance(name, bytes):
+            raise ModelError(f"the name {name!r} is not UTF-8 text; give it another one")
+
+
+def _names(model: ModelProto) -> Iterator[str | bytes]:
+    bodies = [model.graph.node]
+    for entry in model.opset_import:
+        yield entry.domain
+    for function in model.functions:
+        yield from (function.name, function.domain, getattr(function, "overload", ""))
+        yield from (*function.input, *function.output, *function.attribute)
+        yield from (entry.domain for entry in function.opset_import)
+        yield from (attribute.name for attribute in function.attribute_proto)
+        bodies.append(function.node)
+    yield from _names_of_graph(model.graph)
+    for node in (node for body in bodies for node in scopes.all_nodes(body)):
+        yield from (node.name, node.op_type, node.domain, getattr(node, "overload", ""), *node.input, *node.output)
+        for attribute in node.attribute:
+            yield from (attribute.name, attribute.ref_attr_name)
+        for graph in scopes.subgraphs(node):
+            yield from _names_of_graph(graph)
+
+
+def _names_of_graph(graph: GraphProto) -> Iterator[str | bytes]:
+    yield graph.name
+    yield from (tensor.name for tensor in graph.initializer)
+    yield from (sparse.values.name for sparse in graph.sparse_initializer)
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        yield value.name
+        if value.type.HasField("tensor_type"):
+            yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim)
+
+
+def _inputs(graph: GraphProto) -> set[str]:
+    inputs: set[str] = set()
+    for value in graph.input:
+        if not value.name:
+            raise ModelError("a graph input has no name")
+        if value.name in inputs:
+            raise ModelError(f"graph input {value.name!r} is listed twice")
+        inputs.add(value.name)
+    return inputs
+
+
+def _initializers(graph: GraphProto) -> set[str]:
+    initializers: set[str] = {tensor.name for tensor in graph.initializer}
+    for sparse in graph.sparse_initializer:
+        if sparse.values.name in initializers:
+            raise ModelError(f"initializer {sparse.values.name!r} is defined twice, dense and sparse")
+        initializers.add(sparse.values.name)
+    return initializers
+
+
+def _check_reads(graph: GraphProto, defined: set[str]) -> None:
+    for node in graph.node:
+        for name in scopes.reads(node):
+            if name not in defined:
+                raise ModelError(f"{_shown(node)} reads tensor {name!r}, which nothing in the model defines")
+    for value in graph.output:
+        if value.name not in defined:
+            raise ModelError(f"graph output {value.name!r} is defined by nothing in the model")
+
+
+def sort_nodes(graph: GraphProto) -> list[str]:
+    """Put the nodes in an executable order where they are not; return warnings.
+
+    The order is stable: of the nodes that could come next, the first in the file does (Kahn's algorithm with a heap).
+    Raises ModelError for a cycle.
+    """
+    producers = {name: at for at, node in enumerate(graph.node) for name in node.output if name}
+    waits = [{producers[name] for name in scopes.reads(node) if name in producers} for node in graph.node]
+    if all(before < at for at, sources in enumerate(waits) for before in sources):
+        return []
+    readers: dict[int, list[int]] = {}
+    for at, sources in enumerate(waits):
+        for source in sources:
+            readers.setdefault(source, []).append(at)
+    left = [len(sources) for sources in waits]
+    ready = [at for at, count in enumerate(left) if not count]
+    heapq.heapify(ready)
+    order = []
+    while ready:
+        at = heapq.heappop(ready)
+        order.append(at)
+        for reader in readers.get(at, ()):
+            left[reader] -= 1
+            if not left[reader]:
+                heapq.heappush(ready, reader)
+    if len(order) < len(graph.node):
+        stuck = next(at for at, count in enumerate(left) if count)
+        raise ModelError(f"the graph has a cycle: {_shown(graph.node[stuck])} depends on its own output")
+    nodes = [NodeProto.FromString(graph.node[at].SerializeToString()) for at in order]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    return ["the nodes are in no executable order; they were sorted, otherwise as in the file"]
+
+
+def _shown(node: NodeProto) -> str:
+    label = node.name or next((name for name in node.output if name), "")
+    return f"node {label!r} ({node.op_type})"

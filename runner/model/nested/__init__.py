@@ -1,0 +1,1 @@
+"""Nested graphs: bodies of If, Loop, Scan and functions."""

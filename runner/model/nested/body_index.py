@@ -1,0 +1,135 @@
+"""The body of an owner as elements of their own, and what is known of its values."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
+
+from runner.model.graph import scopes
+from runner.model.graph.index import Graph
+from runner.model.graph.rename import NameSupply, names_in, names_of
+from runner.model.nested.bodies import (
+    Body,
+    HoistError,
+    Kind,
+    body_graph,
+    check_supported,
+    formal_inputs,
+    is_constant,
+    states,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Inner:
+    """The body of an owner, indexed.
+
+    ``content``: a copy of it; attributes of a function stay references. ``elements``: its nodes without Constants as a
+    graph of their own: element ids are its indices. ``places``: where they stand in the body. ``constants``: Constant
+    nodes by output: (place in the body, node). ``outer``: for each tensor of the body that is no constant, the name
+    under which its value comes from outside, ``PATH/NAME``. ``shown``: the name under which the owner hands it out
+    where the original does not.
+    """
+
+    graph: Graph
+    body: Body
+    content: GraphProto
+    elements: Graph
+    places: tuple[int, ...]
+    constants: Mapping[str, tuple[int, NodeProto]]
+    outer: Mapping[str, str]
+    shown: Mapping[str, str]
+
+    @staticmethod
+    def of(graph: Graph, body: Body) -> Inner:
+        """Index a body. Raises HoistError for one that is not supported."""
+        check_supported(graph, body)
+        content = _content(graph, body)
+        _check_inputs(graph, body, content)
+        shell = ModelProto()
+        places = []
+        constants: dict[str, tuple[int, NodeProto]] = {}
+        for place, node in enumerate(content.node):
+            if is_constant(node):
+                constants.update((name, (place, node)) for name in node.output if name)
+            else:
+                places.append(place)
+                shell.graph.node.append(node)
+        elements = Graph.of(shell)
+        supply = NameSupply({*names_of(graph.model), *names_in(content)})
+        made = [name for node in elements.nodes for name in node.outputs]
+        outer = {name: supply.fresh(f"{body.path}/{name}") for name in made}
+        shown = {name: supply.fresh(f"{body.path}/{name}/out") for name in made}
+        return Inner(graph, body, content, elements, tuple(places), constants, outer, shown)
+
+    def names(self, elements: Iterable[int]) -> tuple[str, ...]:
+        """Return the paths of elements."""
+        return tuple(f"{self.body.path}/{self.elements.nodes[index].name}" for index in elements)
+
+    def supply(self) -> NameSupply:
+        """Return names that neither the model nor this body uses; the same ones every time."""
+        taken = names_of(self.graph.model) | names_in(self.content)
+        return NameSupply(taken.union(self.outer.values(), self.shown.values()))
+
+    def keeps_condition(self, keep: Collection[int]) -> bool:
+        """Whether all nodes that decide how often a Loop runs are among these; of others: True."""
+        if self.body.kind is not Kind.LOOP:
+            return True
+        pairs = zip(formal_inputs(self.content)[2:], self.content.output[1:])  # noqa: B905 - scan outputs follow
+        carried = {given.name: made.name for given, made in pairs}
+        waiting = [self.content.output[0].name]
+        seen = set()
+        while waiting:
+            name = waiting.pop()
+            index = self.elements.producers.get(name)
+            if name in seen:
+                continue
+            seen.add(name)
+            if name in carried:
+                waiting.append(carried[name])
+            elif index is not None:
+                if index not in keep:
+                    return False
+                waiting.extend(self.elements.nodes[index].inputs)
+        return True
+
+
+@dataclass(frozen=True, eq=False)
+class Knowledge:
+    """What is known of values, beside the model.
+
+    ``types``: of the model's tensors. ``inner``: of the body's, by their names there. ``constants``: values of the
+    body's tensors that may be written into the model, by their names there. ``limit``: the name of an int64 scalar
+    that bounds a Loop whose own condition was cut (empty: nothing does); ``limit_value``: what it is, if all samples
+    agree.
+    """
+
+    types: Mapping[str, TypeProto]
+    inner: Mapping[str, TypeProto]
+    constants: Mapping[str, TensorProto] = field(default_factory=dict)
+    limit: str = ""
+    limit_value: TensorProto | None = None
+
+
+def _content(graph: Graph, body: Body) -> GraphProto:
+    if body.kind is not Kind.FUNCTION:
+        return body_graph(graph, body)
+    function = graph.functions[scopes.call_key(graph.protos[body.owner])]
+    content = GraphProto()
+    content.node.extend(function.node)
+    content.input.extend(ValueInfoProto(name=name) for name in function.input)
+    content.output.extend(ValueInfoProto(name=name) for name in function.output)
+    content.value_info.extend(getattr(function, "value_info", ()))
+    return content
+
+
+def _check_inputs(graph: Graph, body: Body, content: GraphProto) -> None:
+    if body.kind not in (Kind.LOOP, Kind.SCAN):
+        return
+    inputs = len(formal_inputs(content))
+    expected = states(graph, body) + 2 if body.kind is Kind.LOOP else len(graph.protos[body.owner].input)
+    least = states(graph, body) + (body.kind is Kind.LOOP)
+    if inputs != expected or len(content.output) < least:
+        raise HoistError(f"{body.path} has {inputs} inputs and {len(content.output)} outputs, its owner wants others")

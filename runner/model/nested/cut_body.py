@@ -1,0 +1,112 @@
+"""Cutting inside an owner, which stays: exactly these nodes of its body, in the file's order.
+
+What kept nodes read and removed ones gave is captured from outside, as a graph input or a constant of the model; in a
+Loop or Scan it is the same in every iteration. The rest of the model stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from onnx import ModelProto, TensorProto, TypeProto, ValueInfoProto, helper
+
+from runner.model.graph import scopes
+from runner.model.graph.cut import Cut, CutError, Expose, cut
+from runner.model.graph.index import Graph
+from runner.model.nested.bodies import Kind, states
+from runner.model.nested.body_index import Inner, Knowledge
+from runner.model.nested.kept_part import Part, Rewritten, opened, stacked_type
+from runner.model.nested.rewrite_if_call import rewrite_owner
+
+
+@dataclass(frozen=True)
+class InsideCut:
+    """A candidate. ``changed``: tensors of the model whose values need not be the recorded ones any more."""
+
+    cut: Cut
+    changed: frozenset[str]
+
+
+def cut_inside(
+    inner: Inner, keep: Collection[int], known: Knowledge, expose: Expose = "sinks", *, emptied: bool = False
+) -> InsideCut:
+    """Return the model in which of this body only the elements ``keep`` are left.
+
+    ``expose``: which values of kept nodes the owner hands out besides: ``sinks``: those that removed nodes read and no
+    kept one does; ``frontier``: all that removed nodes read; a node that nobody reads always hands out its first.
+    ``emptied``: nothing need be kept; then the body hands out what comes from outside, and the owner all that it did.
+    Raises CutError where nothing is kept otherwise, or a value that must come from outside has no known type.
+    """
+    indices = sorted(set(keep))
+    if not indices and not emptied:
+        raise CutError("no node is kept")
+    rewritten = rewrite_owner(Part(inner, indices, known, expose))
+    model = _replaced(inner, rewritten)
+    types = {**_given_types(inner, known), **known.types, **rewritten.types}
+    types.update((inner.outer[name], found) for name, found in known.inner.items() if name in inner.outer)
+    constants = {inner.outer[name]: value for name, value in known.constants.items() if name in inner.outer}
+    if known.limit:
+        types[known.limit] = helper.make_tensor_type_proto(TensorProto.INT64, [])
+        if known.limit_value is not None:
+            constants[known.limit] = known.limit_value
+    changed: set[str] = set()
+    if inner.body.kind in (Kind.LOOP, Kind.SCAN):
+        changed.update(rewritten.types)
+        if len(indices) < len(inner.elements.nodes):
+            changed |= _followers(inner.graph, inner.body.owner)
+            # later iterations, and what follows, may now have other shapes
+            declared = {**inner.graph.value_types, **types}
+            types.update((name, opened(declared[name])) for name in changed if name in declared)
+            kept = [info for info in model.graph.value_info if info.name not in changed]
+            infos = [ValueInfoProto.FromString(info.SerializeToString()) for info in kept]
+            del model.graph.value_info[:]
+            model.graph.value_info.extend(infos)
+    whole = Graph.of(model)
+    # what only a removed node read is handed out, or is no input any more
+    made = cut(whole, range(len(whole.nodes)), types=types, constants=constants)
+    return InsideCut(made, frozenset(changed))
+
+
+def _replaced(inner: Inner, rewritten: Rewritten) -> ModelProto:
+    """Return the model with the rewritten owner in the old one's place."""
+    graph = inner.graph
+    model = ModelProto()
+    model.CopyFrom(graph.model)
+    model.graph.node[graph.positions[inner.body.owner]].CopyFrom(rewritten.owner)
+    if rewritten.function is not None:
+        key = scopes.function_key(rewritten.function)
+        old = next((one for one in model.functions if scopes.function_key(one) == key), None)
+        (old if old is not None else model.functions.add()).CopyFrom(rewritten.function)
+    gone = set(graph.protos[inner.body.owner].output) - set(rewritten.owner.output)
+    kept = [value for value in model.graph.output if value.name not in gone]
+    outputs = [ValueInfoProto.FromString(value.SerializeToString()) for value in kept]
+    del model.graph.output[:]
+    model.graph.output.extend(outputs)
+    model.graph.output.extend(helper.make_value_info(name, found) for name, found in rewritten.types.items())
+    return model
+
+
+def _given_types(inner: Inner, known: Knowledge) -> dict[str, TypeProto]:
+    """Return the types of the owner's outputs as its body has them: an owner that nobody could run has no others."""
+    loop, repeated = inner.body.kind is Kind.LOOP, inner.body.kind in (Kind.LOOP, Kind.SCAN)
+    carried = states(inner.graph, inner.body) if repeated else 0
+    found = {}
+    targets = inner.graph.protos[inner.body.owner].output
+    for place, (target, made) in enumerate(zip(targets, inner.content.output[loop:])):  # noqa: B905 - some are omitted
+        inside = known.inner.get(made.name)
+        if inside is not None and repeated:
+            tensor = inside.WhichOneof("value") == "tensor_type"
+            inside = opened(inside) if place < carried else stacked_type(inside) if tensor else None
+        if inside is not None:
+            found[target] = inside
+    return found
+
+
+def _followers(graph: Graph, owner: int) -> set[str]:
+    """Return the outputs of an element and of all that depends on it."""
+    found = {owner}
+    for node in graph.nodes:
+        if found.intersection(graph.parents[node.index]):
+            found.add(node.index)
+    return {name for index in found for name in graph.nodes[index].outputs}

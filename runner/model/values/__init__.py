@@ -1,0 +1,1 @@
+"""Values of tensors: types, files, random ones."""

@@ -1,0 +1,229 @@
+"""A recorded value: one serialised TensorProto a file, which holds every ONNX dtype. ``containers`` has the others.
+
+This module also runs in workers under older interpreters (Python 3.8, onnx 1.13, numpy 1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from onnx import TensorProto, TypeProto, numpy_helper
+
+from runner.model.values import storage
+from runner.model.values.types import Shape, Structure, frozen, tensor_type, type_of
+
+Array = Any  # numpy.ndarray of any dtype; numpy's own generic differs between the versions that this runs under
+
+# onnx.TensorProto.DataType of the dtypes that numpy has itself
+NUMPY = {
+    1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 9: "bool", 10: "float16",
+    11: "float64", 12: "uint32", 13: "uint64", 14: "complex64", 15: "complex128",
+}  # fmt: skip
+# dtypes of the ml_dtypes package, which onnx uses for those that numpy lacks
+_EXTENDED = {
+    16: "bfloat16", 17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2", 20: "float8_e5m2fnuz", 21: "uint4",
+    22: "int4", 23: "float4_e2m1fn", 24: "float8_e8m0fnu", 25: "uint2", 26: "int2", 27: "float6_e2m3fn",
+    28: "float6_e3m2fn",
+}  # fmt: skip
+_BY_NAME = {name: dtype for dtype, name in [*NUMPY.items(), *_EXTENDED.items()]}
+INTEGERS = (2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 21, 22, 25, 26)
+# tags of the fields raw_data (9) and name (8) of TensorProto, and name (1) of the other messages: number << 3 |
+# length-delimited
+_RAW_DATA, _NAME, _OTHER_NAME = b"\x4a", b"\x42", b"\x0a"
+
+
+@dataclass(frozen=True)
+class TensorFile:
+    """One value on disk: nearly always a tensor.
+
+    ``path``: a serialised ``onnx.TensorProto``. ``dtype``: an ``onnx.TensorProto.DataType`` number. ``finite`` /
+    ``nan``: whether all its elements are finite / any is NaN (integers and strings are finite).
+    ``structure``: None for a tensor; else what the value is (see ``types``), the file is the SequenceProto,
+    OptionalProto or MapProto, ``dtype`` is UNDEFINED, ``shape`` empty, and ``elements`` are the shapes of the tensors
+    inside, in order.
+    """
+
+    name: str
+    path: Path
+    dtype: int
+    shape: tuple[int, ...]
+    finite: bool = True
+    nan: bool = False
+    structure: Structure | None = None
+    elements: tuple[Shape, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON types."""
+        found = {
+            "name": self.name,
+            "path": str(self.path),
+            "dtype": self.dtype,
+            "shape": list(self.shape),
+            "finite": self.finite,
+            "nan": self.nan,
+        }
+        if self.structure is not None:
+            found.update(structure=self.structure, elements=[list(shape) for shape in self.elements])
+        return found
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> TensorFile:
+        """Read what ``to_json`` wrote."""
+        return TensorFile(
+            data["name"],
+            Path(data["path"]),
+            data["dtype"],
+            tuple(data["shape"]),
+            data["finite"],
+            data["nan"],
+            frozen(data.get("structure")),
+            tuple(tuple(shape) for shape in data.get("elements", ())),
+        )
+
+    @property
+    def type(self) -> TypeProto:
+        """The value's type, with the concrete shape; of a sequence, with what the shapes inside have in common."""
+        if self.structure is None:
+            return tensor_type(self.dtype, self.shape)
+        return type_of(self.structure, self.elements)
+
+
+def load(file: TensorFile | Path) -> TensorProto:
+    """Read a tensor file as the protobuf that it is. Raises OSError, or ValueError for a file that is none."""
+    path = file.path if isinstance(file, TensorFile) else Path(file)
+    if isinstance(file, TensorFile) and file.structure is not None:
+        raise ValueError(f"{path} holds no tensor but a {file.structure[0]}")
+    tensor = TensorProto()
+    try:
+        tensor.ParseFromString(path.read_bytes())
+    except Exception as error:  # the class that protobuf raises differs between its versions
+        if isinstance(error, OSError):
+            raise
+        raise ValueError(f"{path} is not a serialised TensorProto") from error
+    return tensor
+
+
+def read(file: TensorFile | Path) -> Array:
+    """Read a tensor file as an array.
+
+    Strings come as an object array of str. A dtype that numpy lacks comes in the one of ml_dtypes, or, where onnx is
+    too old to use that, as the float32 or int8
+    that onnx gives. Raises OSError, or ValueError for a file that is none.
+    """
+    return to_array(load(file))
+
+
+def to_array(tensor: TensorProto) -> Array:
+    """Return an inline tensor's elements as an array; see ``read``."""
+    shape = tuple(tensor.dims)
+    if tensor.data_type == storage.STRING:
+        strings = [item.decode("utf-8", "surrogateescape") for item in tensor.string_data]
+        array = np.empty(len(strings), dtype=object)
+        array[:] = strings
+        return array.reshape(shape)
+    name = NUMPY.get(tensor.data_type)
+    if name is None:
+        return numpy_helper.to_array(tensor)
+    raw = storage.raw_bytes(tensor)
+    assert raw is not None
+    return np.frombuffer(raw, dtype=np.dtype(name).newbyteorder("<")).reshape(shape)
+
+
+def dtype_of(array: Array) -> int | None:
+    """Return the ONNX dtype of an array, or None where it has none (objects that are no strings, dates...)."""
+    if array.dtype.kind in "US":
+        return storage.STRING
+    if array.dtype.kind == "O":
+        return storage.STRING if all(isinstance(item, (str, bytes)) for item in array.ravel()) else None
+    return _BY_NAME.get(array.dtype.name)
+
+
+def write(value: Array | TensorProto, name: str, path: Path) -> TensorFile:
+    """Write an array or a tensor under this name.
+
+    Raises ValueError for an array whose dtype ONNX lacks. Large arrays are written from where they lie, without a
+    second copy.
+    """
+    path = Path(path)
+    if isinstance(value, TensorProto):
+        tensor = TensorProto()
+        tensor.CopyFrom(value)
+        tensor.name = name
+        path.write_bytes(tensor.SerializeToString())
+        finite, nan = finite_of(tensor)
+        return TensorFile(name, path, tensor.data_type, tuple(tensor.dims), finite, nan)
+    array = np.asarray(value)
+    dtype = dtype_of(array)
+    if dtype is None:
+        raise ValueError(f"{name!r}: ONNX has no dtype for numpy's {array.dtype}")
+    header = TensorProto(name=name, data_type=dtype, dims=array.shape)
+    with path.open("wb") as file:
+        if dtype == storage.STRING:
+            header.string_data.extend(_encoded(item) for item in array.ravel().tolist())
+            file.write(header.SerializeToString())
+        elif storage.BITS[dtype] % 8:
+            packed = numpy_helper.from_array(array, name)
+            file.write(packed.SerializeToString())
+        else:
+            file.write(header.SerializeToString())
+            little = np.ascontiguousarray(array)
+            if little.dtype.byteorder == ">" or (little.dtype.byteorder == "=" and not np.little_endian):
+                little = little.astype(little.dtype.newbyteorder("<"))
+            _write_field(file, _RAW_DATA, little)
+    finite, nan = (True, False) if dtype in INTEGERS else finiteness(array)
+    return TensorFile(name, path, dtype, tuple(array.shape), finite, nan)
+
+
+def finite_of(tensor: TensorProto) -> tuple[bool, bool]:
+    """Return ``finiteness`` of an inline tensor; one that this onnx cannot read counts as finite."""
+    if tensor.data_type in INTEGERS:
+        return True, False
+    try:
+        return finiteness(to_array(tensor))
+    except (TypeError, ValueError, KeyError):
+        return True, False
+
+
+def finiteness(array: Array) -> tuple[bool, bool]:
+    """Return (all elements are finite, some element is NaN)."""
+    if array.dtype.kind not in "fc":
+        if dtype_of(array) in (None, *INTEGERS):
+            return True, False
+        array = array.astype(np.float32)
+    # a sum is finite only if all elements are: one pass, no mask of the array's size; it may overflow, so look again
+    # then
+    with np.errstate(all="ignore"):
+        if array.dtype.itemsize >= 4 and np.isfinite(array.sum()):
+            return True, False
+    return bool(np.isfinite(array).all()), bool(np.isnan(array).any())
+
+
+def renamed(file: TensorFile, name: str, path: Path) -> TensorFile:
+    """Copy a file under another name, whatever it holds."""
+    data = name.encode()
+    with Path(path).open("wb") as target, file.path.open("rb") as source:
+        while piece := source.read(1 << 22):
+            target.write(piece)
+        # of a field that is given twice the last one counts
+        _write_field(target, _NAME if file.structure is None else _OTHER_NAME, np.frombuffer(data, dtype=np.uint8))
+    return replace(file, name=name, path=Path(path))
+
+
+def _encoded(item: Any) -> bytes:
+    return item if isinstance(item, bytes) else str(item).encode("utf-8", "surrogateescape")
+
+
+def _write_field(file: BinaryIO, tag: bytes, data: Array) -> None:
+    """Append one length-delimited protobuf field whose content is the array's memory."""
+    length = data.nbytes
+    prefix = bytearray(tag)
+    while length > 0x7F:
+        prefix.append(length & 0x7F | 0x80)
+        length >>= 7
+    prefix.append(length)
+    file.write(prefix)
+    if data.nbytes:
+        file.write(memoryview(data.reshape(-1).view(np.uint8)))

@@ -1,0 +1,1 @@
+"""Good values: what every tensor should hold."""

@@ -1,0 +1,1 @@
+"""A converted model and its parent: which tensor is which."""

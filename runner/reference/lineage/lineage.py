@@ -1,0 +1,317 @@
+"""A converted child and its parent: what the child's tensors should hold, as the parent tells.
+
+The parent and the child run once each, partners are looked for, and then every node of the child runs on good values
+(see ``forced``): where its value tells of another partner, that one is taken, and they run again. A tensor without a
+partner gets the value that its node makes of good ones. That value can be trusted if a tensor with a partner which
+depends on it comes out right; if not, the culprit may be on either side of it, and there is no good value to cut at.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import median
+
+from runner.errors import UsageError
+from runner.model.files.store import Store
+from runner.model.graph.index import Graph
+from runner.model.values import recorded
+from runner.model.values.recorded import TensorFile
+from runner.reference.good_values import golden
+from runner.reference.lineage.align import Kin
+from runner.reference.lineage.fingerprints import (
+    CLOSE,
+    Weights,
+    agree,
+    distance,
+    print_of,
+    prints_of,
+)
+from runner.reference.lineage.match import Matching, reshaped
+from runner.reference.lineage.pairs import How, Partner
+from runner.reference.lineage.quantized import restored
+from runner.reference.lineage.supposed import Outcome, Supposing
+from runner.reference.lineage.teacher_forcing import forced
+from runner.reference.recording import Recorded
+from runner.reference.untrusted import doubtful
+
+MOST_RUNS = 12
+"""How often the child's nodes run on good values: each time what they make may tell of further partners."""
+MOST_DOUBTS = 6
+"""For how many doubtful tensors each time a partner is looked for by supposing."""
+MOST_MISNAMED, LEAST_MISNAMED = 0.3, 4
+"""Share and number of partners by name that may be wrong on good values before no name counts any more."""
+
+Samples = tuple[Mapping[str, TensorFile], ...]
+Record = Callable[[Graph, Path, Sequence[Mapping[str, TensorFile]], "Sequence[int] | None"], Recorded]
+"""Runs a graph of the child, or some of its nodes, all tensors shown; what it writes goes into the folder."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ran:
+    """A model and what its tensors held when it ran as a whole."""
+
+    graph: Graph
+    store: Store
+    values: Samples
+
+
+@dataclass(frozen=True)
+class Descent:
+    """What the parent tells of the child.
+
+    ``values``: good values by tensor, one mapping a sample. ``partners``: the tensors that have one. ``unfit``: why a
+    value must not be fed, by tensor. ``alone``: what nodes make that has no partner. ``wrong``: nodes of
+    the child that are not right on good values, in the reference's runtime.
+    """
+
+    values: Samples
+    partners: Mapping[str, Partner]
+    unfit: Mapping[str, str]
+    alone: tuple[str, ...] = ()
+    wrong: tuple[str, ...] = ()
+
+    def counted(self) -> dict[str, int]:
+        """Return how many tensors found their partner by what; those without one under ``none``."""
+        counts = Counter(one.how.value for one in self.partners.values())
+        return {**{how.value: counts[how.value] for how in How}, "none": len(self.alone)}
+
+
+@dataclass(frozen=True, eq=False)
+class _Forced:
+    """One run of the child on good values.
+
+    ``good``: these. ``unfit``: those of them that must not be fed. ``made``: what each node makes of them.
+    """
+
+    good: Samples
+    unfit: Mapping[str, str]
+    made: Samples
+
+
+@dataclass
+class Lineage:
+    """Works out a descent.
+
+    ``told``: the user's map. ``inputs``: the child's input by the parent's. ``passes``: whether a value passes the
+    check against a good one.
+    """
+
+    child: Ran
+    parent: Ran
+    told: Mapping[str, str | None]
+    inputs: Mapping[str, str]
+    record: Record
+    passes: Callable[[TensorFile, TensorFile], bool]
+    folder: Path
+    _runs: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        mine, theirs = self.child.graph, self.parent.graph
+        held = prints_of(self.parent.values, [*theirs.inputs, *theirs.producers])
+        self._elder = Kin(theirs, held, Weights(theirs, self.parent.store))
+        free = prints_of(self.child.values, [*mine.inputs, *mine.producers])
+        self._younger = Kin(mine, free, Weights(mine, self.child.store))
+        self._loose = reshaped(self._younger, self._elder)
+        self._named = True
+
+    def descend(self) -> Descent:
+        """Find partners and good values. Raises UsageError if no output of the child has a partner."""
+        partners = self._first()
+        known = {one.how for name, one in partners.items() if name in self.child.graph.producers}
+        if not any(name in partners for name in self.child.graph.outputs) or (self._loose and known == {How.position}):
+            raise self._strangers()
+        run = self._force(partners)
+        if self._misnamed(partners, run):
+            self._named = False
+            partners = self._first()
+            run = self._force(partners)
+        for _ in range(MOST_RUNS):
+            revised = self._matching(self._now(run), partners).find()
+            if _told(revised) == _told(partners):
+                revised = {**partners, **self._suppose(partners, run)}
+            if _told(revised) == _told(partners):
+                break
+            partners = revised
+            run = self._force(partners)
+        return self._descent(partners, run)
+
+    # ---- partners
+
+    def _first(self) -> dict[str, Partner]:
+        """Return the partners that the map, names, structure and one run of each model tell."""
+        known = {name: Partner(partner, How.map) for name, partner in self.told.items() if partner is not None}
+        for partner, name in self.inputs.items():
+            known.setdefault(name, Partner(partner, How.name if name == partner else How.position))
+        first = self._matching(self._younger, known)
+        first.find()
+        first.place_outputs()
+        return dict(first.find())
+
+    def _misnamed(self, partners: Mapping[str, Partner], run: _Forced) -> bool:
+        """Whether names mislead: numbers, say, that an exporter gave anew. A culprit makes no such difference."""
+        now = self._now(run)
+        named = {name: one for name, one in partners.items() if one.how is How.name and name in run.made[0]}
+        wrong = sum(not self._alike(now, name, one) for name, one in named.items())
+        return wrong >= LEAST_MISNAMED and wrong > MOST_MISNAMED * len(named)
+
+    def _matching(self, child: Kin, partners: Mapping[str, Partner]) -> Matching:
+        alone = frozenset(name for name, partner in self.told.items() if partner is None)
+        return Matching(child, self._elder, dict(partners), alone, self._loose, named=self._named)
+
+    def _now(self, run: _Forced) -> Kin:
+        """Return the child as it runs on good values."""
+        prints = {**self._younger.prints, **prints_of(run.made, self.child.graph.producers)}
+        return Kin(self.child.graph, prints, self._younger.weights)
+
+    def _suppose(self, partners: Mapping[str, Partner], run: _Forced) -> dict[str, Partner]:
+        """Return partners of doubtful tensors, at most one where several lie in a row."""
+        graph = self.child.graph
+        now = self._now(run)
+        right = [name for name, one in partners.items() if self._alike(now, name, one)]
+
+        def tried(tensor: str, other: str, nodes: Sequence[int]) -> Outcome:
+            return self._tried(partners, run, (tensor, other), nodes)
+
+        supposing = Supposing(now, self._elder, partners, tried)
+        found: dict[str, Partner] = {}
+        seen: set[int] = set()
+        for tensor in doubtful(graph, partners, right)[:MOST_DOUBTS]:
+            nodes = supposing.segment(tensor)
+            if not seen.intersection(nodes) and (partner := supposing.partner(tensor)):
+                found[tensor] = Partner(partner, How.value)
+                seen.update(nodes)
+        return found
+
+    def _tried(
+        self, partners: Mapping[str, Partner], run: _Forced, pair: tuple[str, str], nodes: Sequence[int]
+    ) -> Outcome:
+        """Return how right what nodes make is where one tensor holds what another (the parent's) does."""
+        tensor, other = pair
+        one = forced(self.child.graph, {tensor, *self._everywhere(run.good)})
+        folder = self._folder("supposed")
+        samples = []
+        for at, (good, made) in enumerate(zip(run.good, run.made, strict=True)):
+            value = self._value(other, at, folder)
+            if value is None:
+                return Outcome(0.0, 0.0)
+            given = golden(value, tensor, self._dtype(tensor, value), None, folder / f"{at}.pb")
+            samples.append({**made, **good, tensor: given.file})
+        found = self.record(one.graph, folder / "run", samples, nodes).values
+        ends = [out for index in nodes for out in self.child.graph.nodes[index].outputs if out in partners]
+        pairs = [
+            (mine.get(one.made[end]), good[end])
+            for end in ends
+            for mine, good in zip(found, run.good, strict=True)
+            if end in good
+        ]
+        errors = [
+            distance(print_of([recorded.read(a)]), print_of([recorded.read(b)])) for a, b in pairs if a is not None
+        ]
+        right = sum(error <= CLOSE for error in errors)
+        return Outcome(right / max(len(pairs), 1), median(errors) if errors else 0.0)
+
+    def _alike(self, now: Kin, name: str, partner: Partner) -> bool:
+        mine, theirs = now.prints.get(name), self._elder.prints.get(partner.tensor)
+        if mine is None or theirs is None:
+            return False
+        return agree(replace(mine, shapes=theirs.shapes) if partner.reshaped else mine, theirs)
+
+    # ---- values
+
+    def _force(self, partners: Mapping[str, Partner]) -> _Forced:
+        """Run the child on the values of the partners."""
+        graph, folder = self.child.graph, self._folder("forced")
+        unfit: dict[str, str] = {}
+        samples = []
+        for at, ran in enumerate(self.child.values):
+            sample = {name: value for name, value in ran.items() if name in graph.inputs}
+            for place, (name, partner) in enumerate(partners.items()):
+                value = self._value(partner.tensor, at, folder) if name in graph.producers else None
+                own = ran.get(name)
+                if value is not None and (not partner.reshaped or own is not None):
+                    dtype, path = self._dtype(name, value), folder / f"{at}_{place}.pb"
+                    one = golden(value, name, dtype, own, path, reshaped=partner.reshaped)
+                    sample[name] = one.file
+                    unfit |= {name: one.unfit} if one.unfit else {}
+            samples.append(sample)
+        good = tuple(samples)
+        one_of_each = forced(graph, self._everywhere(good))
+        found = self.record(one_of_each.graph, folder / "run", good, None).values
+        names = {name: one_of_each.made.get(name, name) for name in graph.producers}
+        made = tuple({name: sample[own] for name, own in names.items() if own in sample} for sample in found)
+        return _Forced(good, unfit, made)
+
+    def _value(self, name: str, at: int, folder: Path) -> TensorFile | None:
+        """Return what a tensor of the parent holds in a sample; a weight is written into ``folder``."""
+        if name in self.parent.values[at]:
+            return self.parent.values[at][name]
+        array = self._elder.weights.array(name)
+        self._runs += 1
+        return None if array is None else recorded.write(array, name, folder / f"weight{self._runs}.pb")
+
+    def _dtype(self, name: str, theirs: TensorFile) -> int:
+        """Return the child's type of a tensor: as it ran, as it is declared, or as the parent has it."""
+        for sample in self.child.values:
+            if name in sample:
+                return sample[name].dtype
+        declared = self.child.graph.value_types.get(name)
+        known = declared.tensor_type.elem_type if declared is not None else 0
+        return known or theirs.dtype
+
+    def _descent(self, partners: Mapping[str, Partner], run: _Forced) -> Descent:
+        graph = self.child.graph
+        held = {name: one for name, one in partners.items() if name in self._everywhere(run.good)}
+        right = self._right(held, run)
+        doubts = {
+            name
+            for name in doubtful(graph, held, right)
+            if not restored(graph, name, run.good, run.made, self._younger.weights)
+        }
+        reasons = dict(run.unfit)
+        for name in graph.producers:
+            if name in held:
+                continue
+            if any(name not in sample for sample in run.made):
+                reasons[name] = f"there is no good value for {name!r}: it has no partner in reference.model"
+            elif name in doubts:
+                reasons[name] = f"what {name!r} should be is not known: it has no partner, and what follows is wrong"
+        both = tuple({**made, **good} for made, good in zip(run.made, run.good, strict=True))
+        wrong = tuple(
+            node.name for node in graph.nodes if any(name in held and name not in right for name in node.outputs)
+        )
+        return Descent(both, held, reasons, tuple(name for name in graph.producers if name not in held), wrong)
+
+    def _right(self, partners: Mapping[str, Partner], run: _Forced) -> frozenset[str]:
+        """Return the tensors that come out right on good values, in all samples."""
+        return frozenset(
+            name
+            for name in partners
+            if name not in self.child.graph.producers
+            or all(
+                name in made and name in good and self.passes(made[name], good[name])
+                for made, good in zip(run.made, run.good, strict=True)
+            )
+        )
+
+    def _everywhere(self, samples: Samples) -> frozenset[str]:
+        return frozenset(samples[0]).intersection(*samples[1:]) if samples else frozenset()
+
+    def _folder(self, stem: str) -> Path:
+        self._runs += 1
+        folder = self.folder / f"{stem}{self._runs}"
+        folder.mkdir(parents=True)
+        return folder
+
+    def _strangers(self) -> UsageError:
+        return UsageError(
+            f"reference.model: none of the model's outputs ({', '.join(self.child.graph.outputs)}) has a partner among "
+            f"its tensors; its outputs are {', '.join(self.parent.graph.outputs)}. If they are related, say how: "
+            "reference.map='{output of the model: tensor of reference.model}'"
+        )
+
+
+def _told(partners: Mapping[str, Partner]) -> dict[str, str]:
+    return {name: one.tensor for name, one in partners.items()}

@@ -1,0 +1,212 @@
+"""Recorded values: what every tensor of the original holds in the reference run, for every sample.
+
+The whole model is run once with all its tensors as outputs. Where it cannot be run as a whole (it crashes, hangs or
+needs more memory than there is) it is run in pieces: a piece that fails is halved, down to the single node that
+cannot be run; what depends on that node stays unrecorded.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import onnx
+import psutil
+
+from runner import machine
+from runner.artifacts.disk_space import Room
+from runner.errors import UsageError
+from runner.model.files.store import Store
+from runner.model.graph.cut import CutError, cut
+from runner.model.graph.index import Graph
+from runner.model.values import storage
+from runner.model.values.recorded import TensorFile
+from runner.model.values.types import common_shape, structure_of, tensor_type, type_of
+from runner.workers.leases.required_lease import lease_of
+from runner.workers.pool import Pool
+
+log = logging.getLogger(__name__)
+
+SHARE_OF_MEMORY = 0.8
+"""Part of the free memory that recording may use where the user set no limit."""
+SHARE_OF_TIME = 1 / 16
+"""Part of the time that several nodes together get: one that hangs must leave time to find it, and for the others."""
+SHORT_PATIENCE, MARGIN = 4.0, 20.0
+"""Once something hangs: seconds that a piece gets in any case, and how much longer than others it may take."""
+SHORTEST_SECONDS = 0.5
+"""With less time left, no further piece is tried."""
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """``values[sample][tensor]``.
+
+    ``unrunnable``: nodes that the reference cannot run, ``reason``: of the first of them. ``out_of_time``: it was
+    stopped before every node was tried. ``partners``: the tensors whose value another model (reference.model) tells,
+    None: there is none; no other tensor is to be judged. ``unfit``: why a value must not be fed, by tensor.
+    """
+
+    values: tuple[Mapping[str, TensorFile], ...]
+    unrunnable: tuple[str, ...] = ()
+    reason: str = ""
+    seconds: float = 0.0
+    out_of_time: bool = False
+    partners: frozenset[str] | None = None
+    unfit: Mapping[str, str] = field(default_factory=dict)
+
+    def healthy(self, outputs: Sequence[str]) -> bool:
+        """Whether the reference run ended with finite outputs, so that an Inf on the way is meant (a mask, say)."""
+        return all(name in sample and sample[name].finite for sample in self.values for name in outputs)
+
+
+@dataclass
+class Recorder:
+    """Runs the original on the reference and keeps what every tensor holds."""
+
+    graph: Graph
+    store: Store
+    pool: Pool
+    backend: Mapping[str, Any]
+    types: Mapping[str, onnx.TypeProto]
+    folder: Path
+    python: str | None = None
+    timeout: float = 600.0
+    memory_mb: int | None = None
+    _pieces: int = field(default=0, init=False)
+
+    def record(self, samples: Sequence[Mapping[str, TensorFile]], nodes: Sequence[int] | None = None) -> Recorded:
+        """Record every tensor for each of ``samples`` (values of the model's inputs).
+
+        ``nodes``: the elements to run, ascending, where the others' values are among the samples.
+        """
+        started = time.monotonic()
+        self._room.confirm(self._least_bytes() * len(samples), "recording the values of all tensors")
+        values: list[dict[str, TensorFile]] = [dict(sample) for sample in samples]
+        unrunnable: list[str] = []
+        reasons: list[str] = []
+        everything = tuple(range(len(self.graph.nodes)) if nodes is None else nodes)
+        waiting = [everything] if everything else []
+        out_of_time, hung, pace = False, False, 0.0
+        while waiting and not out_of_time:
+            piece = self._runnable(waiting.pop(), values)
+            if not piece:
+                continue
+            left = self.timeout - (time.monotonic() - started)
+            if left < SHORTEST_SECONDS:
+                out_of_time = True
+                continue
+            begun = time.monotonic()
+            reason = self._run(piece, values, self._patience(len(piece), left, pace, hung=hung))
+            if reason is None:
+                pace = max(pace, (time.monotonic() - begun) / len(piece))
+                continue
+            self._room.confirm()  # a full disk is no fault of a node
+            hung = hung or reason == "timeout"
+            if len(piece) == 1:
+                unrunnable.append(self.graph.nodes[piece[0]].name)
+                reasons.append(reason)
+                log.warning("the reference cannot run %s: %s", unrunnable[-1], reason)
+                continue
+            middle = len(piece) // 2
+            waiting += [piece[middle:], piece[:middle]]
+        seconds = time.monotonic() - started
+        return Recorded(tuple(values), tuple(unrunnable), reasons[0] if reasons else "", seconds, out_of_time)
+
+    @property
+    def _room(self) -> Room:
+        return Room(self.folder.parent)
+
+    def _least_bytes(self) -> int:
+        """Return the bytes that the values of one sample take at least: of those tensors whose shape is known."""
+        held = {name for node in self.graph.nodes for name in node.outputs}
+        return sum(_bytes_of(self.types[name]) for name in held if name in self.types)
+
+    def _patience(self, nodes: int, left: float, pace: float, *, hung: bool) -> float:
+        """Seconds that a piece may take: ``left`` are, and the slowest piece so far took ``pace`` for each node."""
+        if nodes == 1:
+            return left / 8
+        most = min(left / 2, self.timeout * SHARE_OF_TIME)
+        # something never ends; whatever ends takes about as long as its like
+        return min(most, max(SHORT_PATIENCE, MARGIN * pace * nodes)) if hung and pace else most
+
+    def _runnable(self, piece: tuple[int, ...], values: Sequence[Mapping[str, TensorFile]]) -> tuple[int, ...]:
+        """Those nodes of ``piece`` whose inputs are known or made inside it."""
+        known = set(self.graph.initializers).union(*(sample.keys() for sample in values[:1]))
+        kept = []
+        for index in piece:
+            node = self.graph.nodes[index]
+            if all(name in known for name in node.inputs):
+                known.update(node.outputs)
+                kept.append(index)
+        return tuple(kept)
+
+    def _run(self, piece: tuple[int, ...], values: list[dict[str, TensorFile]], timeout: float) -> str | None:
+        """Run a piece with all its tensors as outputs; return why it failed, if it did."""
+        self._pieces += 1
+        out = self.folder / f"piece{self._pieces}"
+        out.mkdir(parents=True)
+        try:
+            made = cut(self.graph, piece, types=self._types(values), constants={}, expose="all")
+            path = self.store.write(made.model, out)
+        except CutError as error:
+            return str(error)
+        feeds = [{name: str(sample[name].path) for name in made.inputs} for sample in values]
+        # a container sees what its host has left
+        left = min(psutil.virtual_memory().available / 2**20, machine.memory_mb())
+        memory = self.memory_mb or int(left * SHARE_OF_MEMORY)
+        reply = self.pool.call(
+            "run",
+            {"backend": dict(self.backend), "model": str(path), "samples": feeds, "out": str(out), "outputs": None},
+            python=self.python,
+            timeout=timeout,
+            memory_mb=memory,
+            # the halves of a larger piece are the second opinion
+            fresh=len(piece) == 1,
+            confirm=False,
+            lease=lease_of(self.backend, self.pool, self.python),
+        )
+        path.unlink(missing_ok=True)
+        if reply.failure and reply.failure.stage == "setup":
+            under = f" python={self.python}" if self.python else ""
+            raise UsageError(f"no values can be recorded with {self.backend['name']}{under}: {reply.failure.message}")
+        if reply.value is None:
+            return reply.death or (f"{reply.failure.stage}: {reply.failure.message}" if reply.failure else "no answer")
+        for sample, found in zip(values, reply.value["samples"], strict=True):
+            for name, tensor in found.items():
+                sample[name] = TensorFile.from_json(tensor)
+        return None
+
+    def _types(self, values: Sequence[Mapping[str, TensorFile]]) -> dict[str, onnx.TypeProto]:
+        known = {**self.types, **recorded_types(values)}
+        # the model's own inputs as the file declares them: a shape decides which branches a runtime looks into
+        for name in self.graph.inputs:
+            if name in self.graph.value_types and structure_of(self.graph.value_types[name]):
+                known.pop(name, None)
+        return known
+
+
+def _bytes_of(kind: onnx.TypeProto) -> int:
+    dims = [dim.dim_value for dim in kind.tensor_type.shape.dim]
+    known = kind.HasField("tensor_type") and all(dim > 0 for dim in dims)
+    return storage.byte_size(kind.tensor_type.elem_type, dims) or 0 if known else 0
+
+
+def recorded_types(values: Sequence[Mapping[str, TensorFile]]) -> dict[str, onnx.TypeProto]:
+    """Return the type of each recorded value; a dimension that differs between samples is left open.
+
+    Of a value that is a tensor in one sample and none in another no type is known.
+    """
+    found: dict[str, onnx.TypeProto] = {}
+    for name, first in values[0].items() if values else ():
+        every = [sample[name] for sample in values if name in sample]
+        if any(one.structure != first.structure for one in every):
+            continue
+        if first.structure is None:
+            found[name] = tensor_type(first.dtype, common_shape([one.shape for one in every]))
+        else:
+            found[name] = type_of(first.structure, [shape for one in every for shape in one.elements])
+    return found

@@ -1,0 +1,102 @@
+"""The file that makes a folder a run's, and what in such a folder is the run's own.
+
+It is written before anything else, and lists what the run left when it ended. Only what is in this list, or was written
+by a run that was killed, and has a name that runs write, is ever removed or written over. The folder may come from
+anywhere, so its list is believed only for plain names.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from runner.files import json_of, write_text
+
+NAME = ".winnow.json"
+FORMAT = 1
+#: the models that are handed over, without `.onnx`
+REDUCED, MIN_GOOD, MIXED = "reduced", "min_good", "mixed"
+_MODELS = (REDUCED, "rounded", MIN_GOOD, MIXED)
+#: the names that a run gives at the top of its folder, as patterns
+OF_A_RUN = (
+    *("inputs", "values", "target", "workers", "store", "sanitized", "checks", "artifacts", "answers", "caches"),
+    *(f"{name}.{kind}" for name in _MODELS for kind in ("onnx", "onnx.data*", "tactics.json")),
+    *("test_data_set_[0-9]*", "journal.jsonl", "journal.claims", "journal-*.jsonl", "*.timing_cache"),
+    *("result.json", "ended.json", "REPORT.md", "repro.py", "replay.yaml", "layers.json", "layers.svg", "curve.svg"),
+    *("audit.jsonl", "placed.json", ".hydra", "winnow.log"),
+)
+#: those of a sweep; its jobs are runs in folders of their own
+OF_A_SWEEP = ("multirun.yaml", "sweep.json", "sweep.md", "jobs.jsonl", "journal", ".submitit")
+#: what is written before a run has its folder, and after it has given it back
+_AROUND = frozenset({".hydra", "winnow.log", "result.json", "ended.json"})
+#: what is written into below the top, as patterns
+_IN_A_RUN = ("artifacts/index.jsonl", "artifacts/[bdgu]*", ".hydra/*.yaml", "workers/call-*", "caches/*")
+_IN_A_SWEEP = ("journal/*",)
+
+
+@dataclass(frozen=True)
+class Marker:
+    """``running``: until the run ends; for ever, where it was killed. ``wrote``: the names that are a run's own."""
+
+    running: bool
+    wrote: frozenset[str] = frozenset()
+
+
+def read(folder: Path) -> Marker | None:
+    """Return the marker of a run's or a sweep's folder, None where there is none that can be read."""
+    found: Any = None if (folder / NAME).is_symlink() else json_of(folder / NAME)
+    try:
+        if found["winnow"] != FORMAT:
+            return None
+        wrote = frozenset(name for name in found["wrote"] if isinstance(name, str) and Path(name).name == name)
+        return Marker(bool(found["running"]), wrote)
+    except (KeyError, TypeError):
+        return None
+
+
+def write(folder: Path, marker: Marker) -> None:
+    """Write the marker. Raises OSError where that is impossible."""
+    content = {"winnow": FORMAT, "running": marker.running, "wrote": sorted(marker.wrote)}
+    write_text(folder / NAME, json.dumps(content) + "\n")
+
+
+def named(folder: Path, patterns: Iterable[str]) -> list[str]:
+    """Return what lies in ``folder`` under a name that one of the patterns describes."""
+    return sorted(name for name in present(folder) if any(fnmatchcase(name, pattern) for pattern in patterns))
+
+
+def present(folder: Path) -> list[str]:
+    """Return the names of all that lies in ``folder``; nothing where there is none."""
+    try:
+        return [path.name for path in folder.iterdir()]
+    except FileNotFoundError:
+        return []
+
+
+def own(folder: Path) -> frozenset[str]:
+    """Return the names in ``folder`` that are a run's."""
+    marker = read(folder)
+    if marker is None:
+        return frozenset()
+    there = named(folder, OF_A_RUN)
+    more = there if marker.running else (name for name in there if name in _AROUND)
+    return marker.wrote.union(more).intersection(present(folder))
+
+
+def strange(folder: Path, *, sweep: bool = False) -> list[str]:
+    """Return what is neither file nor folder where a run (a sweep) writes: a link, or a pipe that would be waited for.
+
+    A folder that was handed over may hold them, and a link leads elsewhere.
+    """
+    tops = (folder / name for name in named(folder, OF_A_SWEEP if sweep else OF_A_RUN))
+    within = (path for pattern in (_IN_A_SWEEP if sweep else _IN_A_RUN) for path in folder.glob(pattern))
+    places = (*tops, *within)
+    return [
+        path.relative_to(folder).as_posix()
+        for path in places
+        if path.is_symlink() or (path.exists() and not (path.is_file() or path.is_dir()))
+    ]

@@ -1,0 +1,1 @@
+"""One question, put to one checker: asked, tested, checked again."""

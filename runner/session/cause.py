@@ -1,0 +1,111 @@
+"""The cause: what was shown of the answers of a reduction, and by which experiments on the whole model.
+
+See `runner.jobs.reduce.cause.prover`, which makes them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from runner.verdict import MEASURE, Verdict
+from strategies.outcome import Outcome
+from strategies.trial import Trial
+
+SHARE = 0.25
+"""Part of the whole model's measure from which on a failure counts as as bad."""
+
+
+class Status(str, Enum):
+    """What was shown of an answer."""
+
+    PROVEN = "proven"
+    """Both experiments hold."""
+    JOINT = "joint"
+    """Several answers together heal the whole model, and each of them makes it fail by itself."""
+    NOT_PROVEN = "not proven"
+    """The experiments were made, and do not hold."""
+    UNTESTED = "untested"
+    """They could not be made, or gave no answer."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What one experiment gave. ``measure``: how bad it is, None where the check does not say."""
+
+    outcome: Outcome
+    measure: float | None = None
+    reason: str = ""
+
+    @staticmethod
+    def of(verdict: Verdict) -> Experiment:
+        """Return what a verdict says."""
+        measure = verdict.metrics.get(MEASURE)
+        number = float(measure) if isinstance(measure, int | float) else None
+        return Experiment(verdict.outcome, number, verdict.reason)
+
+    def as_bad_as(self, whole: Experiment, shares: int = 1) -> bool:
+        """Whether it fails, and as badly as the whole model does, as far as that is measured.
+
+        ``shares``: among how many the failure may be divided.
+        """
+        if self.outcome is not Outcome.FAIL:
+            return False
+        if self.measure is None or whole.measure is None or whole.measure <= 0:  # there is no part of a logarithm
+            return True
+        return self.measure >= SHARE * whole.measure / shares
+
+
+@dataclass(frozen=True)
+class Tested:
+    """An answer and its experiments.
+
+    ``healed``: the elements that got good values in their place: the answer, or instances of its pattern as well.
+    ``good_outputs``, ``good_inputs``: the experiments (a) and (b); None: not made, since the other one had decided.
+    ``elsewhere``: the elements among which the cause may be instead.
+    """
+
+    answer: Trial
+    healed: Trial
+    instances: tuple[frozenset[int], ...] = ()
+    good_outputs: Experiment | None = None
+    good_inputs: Experiment | None = None
+    proven: bool = False
+    elsewhere: frozenset[int] = frozenset()
+
+    @property
+    def heals(self) -> bool:
+        """Whether the whole model passes with good values in place of what these nodes give."""
+        return self.good_outputs is not None and self.good_outputs.outcome is Outcome.PASS
+
+    @property
+    def ruled_out(self) -> bool:
+        """Whether these nodes do no harm by themselves: the whole model passes with good values for what they read."""
+        return self.good_inputs is not None and self.good_inputs.outcome is Outcome.PASS
+
+    @property
+    def unanswered(self) -> str:
+        """Why an experiment gave no answer; "" where all that were made did."""
+        made = [one for one in (self.good_outputs, self.good_inputs) if one]
+        return next((one.reason or "no answer" for one in made if one.outcome is Outcome.UNRESOLVED), "")
+
+
+@dataclass(frozen=True)
+class Cause:
+    """What is known about the cause.
+
+    ``answers``: in the order in which they were found. ``causes``: which of them are the cause, or part of it.
+    ``main``: the one with the strongest effect.
+    """
+
+    status: Status
+    whole: Experiment
+    answers: tuple[Tested, ...]
+    causes: tuple[int, ...] = ()
+    main: int = 0
+    reason: str = ""
+
+    @property
+    def said(self) -> str:
+        """The status, and why it is no better."""
+        return self.status.value + (f" ({self.reason})" if self.reason else "")

@@ -1,0 +1,84 @@
+"""What a check is given, as it was before: a verdict on a file that the check itself has changed is about another one.
+
+Whoever runs as root may write whatever is read-only, so files are compared and not protected.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+from onnx import ModelProto
+
+from runner.candidate import Candidate
+from runner.errors import CannotJudge
+from runner.files import read_plain
+from runner.model.files.external_data import locations
+from runner.model.files.ingest import STRUCTURE
+from runner.model.files.weights_file import WEIGHTS
+
+DIGESTED = 4 << 20
+"""Bytes up to which a file is read; of a larger one inode, size and time of the last change are compared."""
+_LOCATION = b"location"
+
+_Stamp = tuple[int, int | str, int]
+"""Size, then digest and 0, or inode and nanoseconds."""
+
+
+class Tampered(CannotJudge):
+    """The check has changed the files that it was given."""
+
+
+@dataclass(frozen=True)
+class Seal:
+    """The files of a candidate, with the weights that they refer to, before its check."""
+
+    stamps: Mapping[Path, _Stamp | None]
+
+    @staticmethod
+    def of(candidate: Candidate) -> Seal:
+        """Look at the files that a check is going to be given."""
+        given = [path for path in (candidate.model, candidate.engine) if path]
+        weights = _weights(candidate.model) if candidate.model else []
+        return Seal({path: _stamp(path) for path in (*given, *weights)})
+
+    def confirm(self) -> None:
+        """Raise Tampered where one of them is not as it was."""
+        for path, before in self.stamps.items():
+            now = _stamp(path)
+            if now != before:
+                what = "is no file any more" if now is None else "was changed"
+                raise Tampered(
+                    f"the check changes the files that it is given: {path} {what}. Its verdict was not taken, since it "
+                    "may be about another model. Let the check work on a copy: {dir} is a folder of its own"
+                )
+
+
+def _stamp(path: Path) -> _Stamp | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    if not stat.S_ISREG(found.st_mode):
+        return None
+    if found.st_size <= DIGESTED:
+        return found.st_size, hashlib.sha256(read_plain(path, DIGESTED)).hexdigest(), 0
+    return found.st_size, found.st_ino, found.st_mtime_ns
+
+
+def _weights(model: Path) -> list[Path]:
+    """The files that hold a model's weights: those of the store that it lies in, or those that it names."""
+    if (model.parent / STRUCTURE).exists():
+        return list(model.parent.glob(f"{Path(WEIGHTS).stem}*.bin"))
+    content = read_plain(model, DIGESTED + 1)
+    if _LOCATION not in content or len(content) > DIGESTED:
+        return []
+    try:
+        named = locations(ModelProto.FromString(content))
+    except (DecodeError, ValueError, RecursionError):
+        return []  # a file that no runtime reads either
+    return sorted(model.parent / name for name in named)

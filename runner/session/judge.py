@@ -1,0 +1,293 @@
+"""The judge: from a trial to an outcome, paid for once."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from copy import copy
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+
+from runner.artifacts.disk_space import Room
+from runner.artifacts.sort import Artifacts, failure_of
+from runner.candidate import Candidate, Invalid
+from runner.checkers.checker import Checker
+from runner.errors import NotTried
+from runner.journal.journal import Journal
+from runner.report.unresolved import Unknown
+from runner.schema.checker import SameFailure
+from runner.session.file_integrity import Seal
+from runner.session.subject import Subject
+from runner.verdict import UNFIT, Raised, Signature, Verdict, relative
+from strategies.outcome import Outcome
+from strategies.trial import Trial
+
+Report = Callable[[int, str, str, Trial, Verdict, "int | None"], None]
+"""Told of every check: iteration (0: known already), phase, label, trial, verdict, an estimate of what is to come."""
+TRUST_PHASES = ("pre-flight", "control", "doubt", "stability", "held out", "re-check")
+"""Checks that are no part of a search."""
+# folders of iterations; a check, or whoever handed the folder over, may have put others beside them
+_NUMBER = re.compile("[0-9]{1,9}")
+
+
+@dataclass
+class Tally:
+    """What was paid for.
+
+    Checks of each purpose, verdicts reused, outcomes, seconds inside checks, peak memory in MiB. ``seen``: the verdicts
+    that are counted, one way or the other: (journal, trial, attempt). ``unknown``: the reasons of those that are not
+    known.
+    """
+
+    paid: Counter[str] = field(default_factory=Counter)
+    seen: set[tuple[Path, str, int]] = field(default_factory=set)
+    reused: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+    peak_rss_mb: float = 0.0
+    unknown: Unknown = field(default_factory=Unknown)
+
+    def count(self, verdict: Verdict, phase: str) -> None:
+        """Count a verdict by its outcome."""
+        self.outcomes[verdict.outcome.value] += 1
+        self.unknown.add(verdict, searching=phase not in TRUST_PHASES)
+
+
+@dataclass
+class Studied:
+    """The failure under study, which all judges of a run share.
+
+    ``signature``: None until the whole model failed. ``message``: what the whole model's check said. ``rule``: which
+    failures are the same one. ``others``: how often another one was met, by stage and kind. ``names``: those of the
+    model's nodes and tensors, which messages may hold. ``caught``: what the check shows on a harmless model that it
+    passes.
+    """
+
+    rule: SameFailure = SameFailure.kind
+    signature: Signature | None = None
+    caught: Raised | None = None
+    message: str = ""
+    names: frozenset[str] = frozenset()
+    others: Counter[str] = field(default_factory=Counter)
+
+
+class Judge:
+    """Makes a candidate, has it checked, sorts its files and records the verdict. Safe for threads."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        checker: Checker,
+        journal: Journal,
+        artifacts: Artifacts,
+        folder: Path,
+        report: Report,
+        same_failure: SameFailure = SameFailure.kind,
+    ) -> None:
+        self.subject = subject
+        self.checker = checker
+        self.journal = journal
+        self.artifacts = artifacts
+        self.folder = folder
+        self.report = report
+        self.room = Room(folder.parent, (journal.path.parent,))
+        self.tally = Tally()
+        self.studied = Studied(same_failure)
+        self.estimate: Callable[[], int] | None = None
+        self._lock = threading.Lock()
+        self._iterations = count(self._last_iteration() + 1)
+
+    def beside(self, subject: Subject, journal: Journal) -> Judge:
+        """Return a judge of another subject in the same run: what was paid for and what is studied are one."""
+        other = copy(self)
+        other.subject, other.journal, other.estimate = subject, journal, None
+        return other
+
+    @property
+    def baseline(self) -> Signature | None:
+        """The signature of the failure under study."""
+        return self.studied.signature
+
+    @baseline.setter
+    def baseline(self, signature: Signature | None) -> None:
+        self.studied.signature = signature
+
+    def verdict(
+        self,
+        trial: Trial,
+        phase: str,
+        label: str,
+        purpose: str,
+        attempt: int = 0,
+        *,
+        given_up: threading.Event | None = None,
+    ) -> Verdict | None:
+        """Return the verdict of a trial: from the journal, or by checking it. None: it was given up meanwhile."""
+        with self.journal.claimed(trial, attempt):
+            return self._verdict(trial, phase, label, purpose, attempt, given_up)
+
+    def _verdict(
+        self, trial: Trial, phase: str, label: str, purpose: str, attempt: int, given_up: threading.Event | None
+    ) -> Verdict | None:
+        known = None if self._unsettled(trial, attempt, phase) else self.recall(trial, attempt, phase, label)
+        if known:
+            return known
+        iteration, folder = self._next()
+        made = self.subject.make(trial, folder, iteration, phase, label)
+        if isinstance(made, Invalid):
+            shutil.rmtree(folder)
+            verdict = Verdict(Outcome.UNRESOLVED, reason=made.reason)
+            self.journal.note(trial, attempt, made.reason, phase, label, iteration)
+            with self._lock:
+                self.tally.count(verdict, phase)
+            self._tell(iteration, phase, label, trial, verdict)
+            return verdict
+        return self.check(made, purpose, attempt, given_up=given_up)
+
+    def _unsettled(self, trial: Trial, attempt: int, phase: str) -> bool:
+        """Whether another run could not judge the whole model, or the control; if so, its verdict is forgotten.
+
+        Nothing can be asked as long as these are not known, and what was missing then may be there now.
+        """
+        self.journal.refresh()
+        known = self.journal.get(trial, attempt)
+        ours = (self.journal.path, trial.key, attempt) in self.tally.seen
+        if phase not in TRUST_PHASES[:2] or ours or known is None or known.outcome is not Outcome.UNRESOLVED:
+            return False
+        self.journal.forget(trial, attempt)
+        return True
+
+    def recall(self, trial: Trial, attempt: int, phase: str, label: str) -> Verdict | None:
+        """Return a recorded verdict; None: there is none."""
+        self.journal.refresh()
+        known = self.journal.get(trial, attempt)
+        if known is None:
+            return None
+        verdict = self._reused(trial, attempt, known, phase)
+        self._tell(0, phase, f"{label} (known)", trial, verdict)
+        return verdict
+
+    def _reused(self, trial: Trial, attempt: int, known: Verdict, phase: str) -> Verdict:
+        """Count a recorded verdict, once, unless this run paid for it."""
+        verdict = self._relative(known)
+        with self._lock:
+            place = (self.journal.path, trial.key, attempt)
+            if place not in self.tally.seen:
+                self.tally.seen.add(place)
+                self.tally.reused += 1
+                self.tally.count(verdict, phase)
+        return verdict
+
+    def check(
+        self,
+        candidate: Candidate,
+        purpose: str,
+        attempt: int = 0,
+        *,
+        own: bool = True,
+        given_up: threading.Event | None = None,
+    ) -> Verdict | None:
+        """Have a candidate checked, whatever the journal knows; None if it was given up meanwhile.
+
+        ``own=False``: its files are not ours to sort or to remove. ``given_up``: once set, the processes of checks are
+        being killed, and what they say is worth nothing.
+        Raises NoRoom where a disk is full, Tampered where the check has changed the files that it was given: then
+        nothing is recorded. Of a check that the machine did not let be made only the reason is: it is no verdict.
+        """
+        self.room.confirm()
+        seal = Seal.of(candidate)
+        untried = ""
+        try:
+            raw = self.checker.check(candidate)
+        except NotTried as error:
+            untried = str(error)
+            raw = Verdict(Outcome.UNRESOLVED, reason=untried)
+        if given_up and given_up.is_set():
+            self.subject.discard(candidate)
+            shutil.rmtree(candidate.folder, ignore_errors=True)
+            return None
+        seal.confirm()
+        self.room.confirm()
+        self.room.judge(raw)
+        told = candidate.phase, candidate.label, candidate.iteration
+        if untried:
+            self.journal.note(candidate.trial, attempt, untried, *told)
+        else:
+            raw = self.journal.put(candidate.trial, attempt, raw, *told)
+        verdict = self._relative(raw)
+        with self._lock:
+            self.tally.seen.add((self.journal.path, candidate.trial.key, attempt))
+            self.tally.paid[purpose] += 1
+            self.tally.count(verdict, candidate.phase)
+            self.tally.seconds += verdict.seconds
+            self.tally.peak_rss_mb = max(self.tally.peak_rss_mb, verdict.peak_rss_mb)
+            # what a control fails with is the check's own business
+            if verdict.outcome is Outcome.DIFFERENT and verdict.signature and candidate.phase != "control":
+                self.studied.others[failure_of(verdict.signature)] += 1
+        if own:
+            # it copies models, and has a lock of its own: whoever begins a check must not wait for that
+            self.artifacts.sort(candidate, verdict)
+            self.subject.discard(candidate)
+        with suppress(OSError):
+            candidate.folder.rmdir()  # where nothing was left in it
+        self._tell(candidate.iteration, candidate.phase, candidate.label, candidate.trial, verdict)
+        return verdict
+
+    def folder_for(self) -> tuple[int, Path]:
+        """Return the next iteration's number and its new, empty folder."""
+        return self._next()
+
+    def second_failures(self) -> tuple[str, ...]:
+        """Return what else failed, and how often: other bugs, perhaps, that were not followed."""
+        kept = self.artifacts.others()
+        return tuple(
+            f"another failure was met {count} time{'s' * (count != 1)}, and not followed: {name}"
+            + (f"; its smallest model is artifacts/{kept[name]}" if name in kept else "")
+            for name, count in self.studied.others.most_common()
+        )
+
+    def counted(self, trial: Trial, first: int = 0) -> tuple[Verdict, ...]:
+        """Return the recorded verdicts of a trial, from attempt number ``first`` on, as far as they follow on."""
+        self.journal.refresh()
+        found: list[Verdict] = []
+        while known := self.journal.get(trial, first + len(found)):
+            found.append(self._reused(trial, first + len(found), known, TRUST_PHASES[0]))
+        return tuple(found)
+
+    def unfit(self, trial: Trial) -> tuple[str, ...]:
+        """Return why removals of single elements were not judged, as far as the check itself is why."""
+        self.journal.refresh()
+        if len(trial) == 1:
+            return ()  # nothing can be left out
+        smaller = [self.journal.get(Trial(trial.elements - {element})) for element in trial]
+        verdicts = [self._relative(known) for known in smaller if known]
+        unknown = [verdict.reason for verdict in verdicts if verdict.outcome is Outcome.UNRESOLVED]
+        return tuple(reason for reason in unknown if reason.startswith(UNFIT))
+
+    def _tell(self, iteration: int, phase: str, label: str, trial: Trial, verdict: Verdict) -> None:
+        left = self.estimate() if self.estimate and phase not in TRUST_PHASES else None
+        self.report(iteration, phase, label, trial, verdict, left)
+
+    def _relative(self, verdict: Verdict) -> Verdict:
+        """A failure with another signature than the one under study is a DIFFERENT one, or the check's own."""
+        studied = self.studied
+        if not studied.signature:
+            return verdict
+        return relative(verdict, studied.signature, studied.rule, studied.names, studied.caught)
+
+    def _next(self) -> tuple[int, Path]:
+        with self._lock:
+            iteration = next(self._iterations)
+            folder = self.folder / f"{iteration:05d}"
+            folder.mkdir(parents=True)
+            return iteration, folder
+
+    def _last_iteration(self) -> int:
+        """The last number of an interrupted run in the same folder; its unfinished files are left alone."""
+        numbers = [int(path.name) for path in self.folder.glob("[0-9]*") if _NUMBER.fullmatch(path.name)]
+        return max([*numbers, *(entry.iteration for entry in self.journal.entries())], default=0)

@@ -1,0 +1,75 @@
+"""The crew: checks that are under way, as many at once as there are workers."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from types import TracebackType
+
+from runner.session.reliability import Ruling
+from strategies.search import Ask
+from strategies.trial import Trial
+
+Check = Callable[[Ask, threading.Event], "Ruling | None"]
+"""Checks what is asked; None if the event was set meanwhile, which says that nobody waits for the answer any more."""
+
+
+class Crew:
+    """Has ``check`` called for what is asked, ``size`` at once; a crew of one works in the caller's own thread.
+
+    A context manager. Checks still under way at its end are given up, whatever ends it: ``kill`` ends the processes
+    that work on them, so nobody waits for the rest of a long check (or its time-out).
+    """
+
+    def __init__(self, size: int, check: Check, kill: Callable[[], None]) -> None:
+        self._size = size
+        self._check = check
+        self._kill = kill
+        self._given_up = threading.Event()
+        self._running: dict[Future[Ruling | None], Ask] = {}
+        self._threads = ThreadPoolExecutor(size, thread_name_prefix="check") if size > 1 else None
+
+    def __enter__(self) -> Crew:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._given_up.set()
+        if self._threads is None:
+            return
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        waiting = set(self._running)
+        while waiting:
+            # again and again: what lost its process may have started another
+            self._kill()
+            waiting = wait(waiting, timeout=0.05).not_done
+
+    @property
+    def busy(self) -> frozenset[Trial]:
+        """What is being checked."""
+        return frozenset(ask.trial for ask in self._running.values())
+
+    @property
+    def free(self) -> int:
+        """How many more checks can start."""
+        return self._size - len(self._running)
+
+    def start(self, ask: Ask) -> None:
+        """Begin a check; a crew of one is done with it when this returns."""
+        if self._threads is not None:
+            self._running[self._threads.submit(self._check, ask, self._given_up)] = ask
+            return
+        future: Future[Ruling | None] = Future()
+        try:
+            future.set_result(self._check(ask, self._given_up))
+        except Exception as error:  # noqa: BLE001 - as a thread would hand it over; an interruption goes through
+            future.set_exception(error)
+        self._running[future] = ask
+
+    def finished(self) -> Iterator[tuple[Ask, Future[Ruling | None]]]:
+        """Wait for a check to end; yield those that have."""
+        # in slices: a wait without end could not be interrupted on every system
+        for future in wait(self._running, timeout=0.5, return_when=FIRST_COMPLETED).done:
+            yield self._running.pop(future), future

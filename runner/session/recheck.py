@@ -1,0 +1,123 @@
+"""The re-check: the files that are handed over are checked themselves."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from runner.candidate import Invalid
+from runner.checkers.interactive import insisting
+from runner.run_folder import MIN_GOOD, REDUCED
+from runner.schema.checker import Flaky
+from runner.session.file_integrity import Tampered
+from runner.session.handover import HandOver
+from runner.session.inquiry import Inquiry
+from runner.session.judge import Judge
+from runner.session.reliability import REPEATED, SEARCH_ERROR, ContradictionError, Doubt, Ruling
+from runner.verdict import Verdict
+from strategies.outcome import Answer, Outcome, answer_of
+from strategies.sequential import Count
+from strategies.trial import Trial
+
+HANDED_OVER = 1000
+"""Attempts from this number on are about the files as they are handed over, by the run that did so last."""
+MOST_MIN_GOOD = 3
+"""How many passing candidates are re-checked before min_good is given up."""
+
+
+class Recheck:
+    """Hands models over and checks them. ``hand_over``: None where nothing is handed over (a repeat)."""
+
+    def __init__(self, hand_over: HandOver | None, doubt: Doubt) -> None:
+        self._hand_over = hand_over
+        self._doubt = doubt
+
+    def withdraw(self, name: str) -> None:
+        """Remove what was handed over under this name."""
+        if self._hand_over:
+            self._hand_over.withdraw(name)
+
+    def rule(self, judge: Judge, trial: Trial, name: str, times: int = 1) -> Ruling:
+        """Write the files that are handed over, and check those: ``times`` in all, or until a flaky check is sure.
+
+        They are checked once whatever a journal says: its verdicts are about the files of another run, or of this one
+        before it was interrupted. Repeats of that are not paid for twice.
+        """
+        assert self._hand_over
+        path = self._hand_over.write(judge.subject, trial, name)
+        try:
+            return self._rule(judge, trial, name, path, times)
+        except Tampered:
+            self.withdraw(name)  # what lies there now may be anything
+            raise
+
+    def _rule(self, judge: Judge, trial: Trial, name: str, path: Path, times: int) -> Ruling:
+        wanted = Answer.YES if name == REDUCED else Answer.NO
+        allowance, spent = self._doubt.allowance(judge), 0.0
+        rates, count = self._doubt.rates, Count()
+        if name == REDUCED:
+            rates = self._doubt.rates_of(judge, trial)
+        for verdict in self._handed_over(judge, trial, name, path):
+            answer, spent = answer_of(verdict.outcome), spent + verdict.seconds
+            count = count.and_(self._doubt.fails(verdict))
+            if rates:
+                decided = rates.decide(count, min(self._doubt.max_wrong, SEARCH_ERROR))
+                if decided or verdict.outcome is Outcome.UNRESOLVED:
+                    return Ruling(decided or answer, verdict, count)
+                if self._doubt.out_of_budget():  # what it rather is, by all that is known of it
+                    known = self._doubt.counted(judge.counted(trial))
+                    together = Count(count.failed + known.failed, count.passed + known.passed)
+                    return Ruling(Answer.YES if rates.odds(together) > 0 else Answer.NO, verdict, count)
+                continue
+            if (
+                answer is not wanted
+                and self._doubt.mode is not Flaky.never
+                and verdict.outcome is not Outcome.UNRESOLVED
+            ):
+                raise ContradictionError(f"{name}: {verdict.outcome.value} as handed over")
+            enough = count.total >= times or spent + verdict.seconds > allowance
+            if answer is not wanted or self._doubt.mode is Flaky.never or enough or self._doubt.out_of_budget():
+                break
+        return Ruling(answer, verdict, count)
+
+    def min_good(self, inquiry: Inquiry, size: int) -> Trial | None:
+        """The largest passing trial smaller than an answer, else the smallest larger one; re-checked, never empty."""
+        place = sorted(inquiry.passed, key=lambda t: t.ranges)
+        smaller = sorted((t for t in place if 0 < len(t) < size), key=len, reverse=True)
+        larger = sorted((t for t in place if len(t) >= size), key=len)
+        for found in (*smaller, *larger)[:MOST_MIN_GOOD]:
+            try:
+                if self.rule(inquiry.judge, found, MIN_GOOD).verdict.outcome is Outcome.PASS:
+                    return found
+            except ContradictionError:
+                self.withdraw(MIN_GOOD)
+                raise
+            self.withdraw(MIN_GOOD)
+        return None
+
+    def _handed_over(self, judge: Judge, trial: Trial, name: str, path: Path) -> Iterator[Verdict]:
+        """Check a file again and again."""
+        for attempt in itertools.count(HANDED_OVER):
+            yield insisting(partial(self._check_file, judge, trial, name, path, attempt))
+
+    def _check_file(self, judge: Judge, trial: Trial, name: str, path: Path, attempt: int) -> Verdict:
+        label = f"{name}, as handed over"
+        # the first check is about the file that lies there now; what repeats it says whether the check is reliable
+        if attempt > HANDED_OVER and (known := judge.recall(trial, attempt, "re-check", label)):
+            return known
+        iteration, folder = judge.folder_for()
+        made = judge.subject.make(trial, folder, iteration, "re-check", label)
+        if isinstance(made, Invalid):  # a verdict from a journal, and values recorded otherwise this time
+            return Verdict(Outcome.UNRESOLVED, reason=made.reason)
+        judge.subject.discard(made)
+        with judge.journal.claimed(trial, attempt):  # else another job's verdict could be taken for this one
+            judge.journal.refresh()
+            if judge.journal.get(trial, attempt):
+                judge.journal.forget(trial, attempt)
+            purpose = REPEATED if self._doubt.rates and attempt > HANDED_OVER else "trust"
+            verdict = judge.check(replace(made, model=path), purpose, attempt, own=False)
+        assert verdict is not None, "only the search is given up"
+        return verdict

@@ -1,0 +1,253 @@
+"""Doubt: which verdicts are repeated, and what is made of those that differ.
+
+A check is taken to be reliable until two verdicts on the same candidate differ. To notice that, the verdicts on which
+an answer rests are repeated, in a limited part of the run's time: those of the whole model, of the answer, and of the
+removals that prove it minimal. Once a check is known to be flaky, its rates are measured (on the whole model, and on
+the control, which nothing sane fails) and every answer of the search is a sequential test of its own; the answer that
+is handed over, and each removal that proves it, is tested until all of them together are wrong more rarely than
+``max_wrong``. What a search does on its way cannot make that claim wrong, only the way longer.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from runner.errors import CannotJudge
+from runner.schema.checker import Flaky
+from runner.session.judge import Judge
+from runner.verdict import Verdict
+from strategies.outcome import Answer, Outcome, answer_of
+from strategies.sequential import Count, Rates
+from strategies.trial import Trial
+
+log = logging.getLogger(__name__)
+
+WHOLE, HEALTHY, ANSWER, REMOVAL = 3, 10, 8, 3
+"""How often the whole model, one that passes, the answer and a removal are checked in all, time allowing."""
+SECONDS = 15.0
+"""Seconds that repeats may take in any case; beyond that, a quarter of what the search took."""
+MEASURED, MOST_MEASURED = 20, 60
+"""Repeats of the whole model and of the control that measure rates; more where the two cannot be told apart."""
+SEARCH_ERROR = 0.02
+"""The error that one answer of a search may have: the final tests find it out."""
+MOST_REPEATS = 400
+"""Repeats of one candidate after which it counts as unknown."""
+CONTROL = Trial.of([])
+"""The control: a lone Identity, which no sane check fails."""
+
+
+UNSURE = "the budget was reached before the answer was repeated as often as it takes to be sure"
+"""What is said of an answer whose repeats the budget ended."""
+REPEATED = "doubt"
+"""The purpose of checks that only a flaky check needs: they are part of trust, and the budget pays for them."""
+
+
+class ContradictionError(Exception):
+    """Two verdicts on one candidate differ: the check is flaky, and nothing that rests on single verdicts holds."""
+
+
+class IndistinctError(CannotJudge):
+    """A flaky check fails as often on a lone Identity as on what is searched."""
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """What a candidate is taken for, after one check or several; ``verdict``: one that says so."""
+
+    answer: Answer
+    verdict: Verdict
+    count: Count
+
+
+class Doubt:
+    """Decides on candidates by one check or by many. Safe for threads once rates are measured.
+
+    ``mode``: see `Flaky`. ``max_wrong``: the probability of a wrong answer that a run of a flaky check may have.
+    ``repeats``: checks beyond the first that answers took; ``most``: checks of the longest. ``spent``: whether the
+    run's budget is; then nothing is repeated, and ``unsure`` is set where that matters.
+    """
+
+    def __init__(self, mode: Flaky, max_wrong: float) -> None:
+        self.mode = mode
+        self.max_wrong = max_wrong
+        self.rates: Rates | None = None
+        self.whole = Count()
+        self.control = Count()
+        self.repeats = 0
+        self.most = 0
+        self.spent: Callable[[], bool] = lambda: False
+        self.unsure = False
+        self._spent = 0.0
+        self._lock = threading.Lock()
+
+    def renewed(self) -> Doubt:
+        """Return a doubt about another failure of the same check: a check that is flaky is measured anew."""
+        doubt = Doubt(Flaky.always if self.rates else self.mode, self.max_wrong)
+        doubt.spent = self.spent
+        return doubt
+
+    def out_of_budget(self) -> bool:
+        """Whether a repeat that is due cannot be paid for; it is remembered."""
+        self.unsure = self.unsure or self.spent()
+        return self.unsure and self.spent()
+
+    # ---- one candidate
+
+    def rule(
+        self,
+        judge: Judge,
+        trial: Trial,
+        phase: str,
+        label: str,
+        purpose: str,
+        *,
+        error: float = SEARCH_ERROR,
+        given_up: threading.Event | None = None,
+        spent: Callable[[], bool] = lambda: False,
+    ) -> Ruling | None:
+        """Decide on a trial; None: it was given up meanwhile, or the budget was ``spent`` before it was sure."""
+        verdicts = list(judge.counted(trial)) if self.rates else []
+        if not verdicts:
+            verdict = judge.verdict(trial, phase, label, purpose, given_up=given_up)
+            if verdict is None:
+                return None
+            verdicts = [verdict]
+        if self.rates is None or verdicts[0].outcome is Outcome.UNRESOLVED:
+            return Ruling(answer_of(verdicts[0].outcome), verdicts[0], self.counted(verdicts))
+        error = min(error, self.max_wrong)
+        purpose = REPEATED if purpose == "trust" else purpose
+        while (answer := self.rates.decide(self.counted(verdicts), error)) is None and len(verdicts) < MOST_REPEATS:
+            if spent() or (purpose == REPEATED and self.out_of_budget()):
+                return None
+            again = judge.verdict(trial, phase, label, purpose, attempt=len(verdicts), given_up=given_up)
+            if again is None:
+                return None
+            verdicts.append(again)
+        with self._lock:
+            self.repeats += len(verdicts) - 1
+            self.most = max(self.most, len(verdicts))
+        return self._ruling(answer or Answer.UNKNOWN, verdicts)
+
+    def known(self, judge: Judge, trial: Trial, error: float = SEARCH_ERROR) -> Answer | None:
+        """Return what the recorded verdicts on a trial amount to, if they suffice."""
+        verdicts = judge.counted(trial)
+        if not verdicts:
+            return None
+        if self.rates is None or verdicts[0].outcome is Outcome.UNRESOLVED:
+            return answer_of(verdicts[0].outcome)
+        return self.rates.decide(self.counted(verdicts), min(error, self.max_wrong))
+
+    def _ruling(self, answer: Answer, verdicts: list[Verdict]) -> Ruling:
+        fitting = [one for one in verdicts if answer_of(one.outcome) is answer]
+        return Ruling(answer, (fitting or verdicts)[0], self.counted(verdicts))
+
+    def fails(self, verdict: Verdict) -> bool:
+        """Whether a verdict counts as failed: whatever is no failure of the kind under study counts as passed."""
+        return verdict.outcome is Outcome.FAIL
+
+    def counted(self, verdicts: Iterable[Verdict]) -> Count:
+        """Count verdicts on one trial."""
+        count = Count()
+        for verdict in verdicts:
+            count = count.and_(self.fails(verdict))
+        return count
+
+    def rates_of(self, judge: Judge, trial: Trial) -> Rates | None:
+        """Return the rates, that of failing measured again with what is known of a trial that fails, too.
+
+        Twenty repeats of the whole model may show a rate that is too high: then a failing set looks like one that does
+        not fail.
+        """
+        if self.rates is None:
+            return None
+        seen = self.counted(judge.counted(trial))
+        together = Count(self.whole.failed + seen.failed, self.whole.passed + seen.passed)
+        return Rates.measured(together, self.control) or self.rates
+
+    # ---- noticing
+
+    def repeat(
+        self, judge: Judge, trial: Trial, label: str, times: int, allowance: float = SECONDS, *, failing: bool
+    ) -> None:
+        """Check a trial again, ``times`` in all, as long as ``allowance`` seconds last.
+
+        Raises ContradictionError as soon as it fails (``failing=False``) or does not.
+        """
+        if self.mode is Flaky.never or self.rates is not None:
+            return
+        known = judge.counted(trial)
+        for attempt in range(times):
+            each = judge.tally.seconds / max(1, sum(judge.tally.paid.values()))
+            if attempt < len(known):
+                verdict = known[attempt]
+            elif self._spent + each > allowance or self.out_of_budget():
+                return
+            else:
+                again = judge.verdict(trial, "doubt", label, "trust", attempt)
+                assert again is not None, "only the search is given up"
+                verdict, self._spent = again, self._spent + again.seconds
+            if verdict.outcome is not Outcome.UNRESOLVED and self.fails(verdict) is not failing:
+                raise ContradictionError(f"{label}: {verdict.outcome.value} where it was not before")
+
+    def allowance(self, judge: Judge) -> float:
+        """Seconds that all repeats together may take by now."""
+        return max(SECONDS, judge.tally.seconds / 4)
+
+    # ---- knowing
+
+    def measure(
+        self,
+        judge: Judge,
+        whole: Trial,
+        each_time: Callable[[Verdict], None] = lambda verdict: None,
+        label: str = "the whole model",
+    ) -> None:
+        """Measure both rates, unless the whole never fails. Raises IndistinctError where they are too much alike."""
+        repeats = MEASURED
+        while True:
+            self.whole = self._measured(judge, whole, label, repeats, each_time)
+            if not self.whole.failed and not self.unsure:
+                return
+            self.control = self._measured(judge, CONTROL, "a lone Identity", repeats, lambda verdict: None)
+            self.rates = Rates.measured(self.whole, self.control)
+            if self.rates or repeats >= MOST_MEASURED or self.unsure:
+                break
+            repeats = MOST_MEASURED
+        if not self.rates:
+            raise IndistinctError(
+                f"the check is flaky, and a model that fails cannot be told from one that does not: {self}"
+                f"{self.too_few}.\ncheck: {judge.checker.describe()}"
+            )
+        log.warning("the check is flaky: %s; each answer is tested until it is sure enough", self)
+
+    def _measured(
+        self, judge: Judge, trial: Trial, label: str, repeats: int, each_time: Callable[[Verdict], None]
+    ) -> Count:
+        for attempt in range(len(judge.counted(trial)), repeats):
+            if self.out_of_budget():
+                break
+            phase = "pre-flight" if trial else "control"
+            verdict = judge.verdict(trial, phase, f"{label}, {attempt + 1} of {repeats}", REPEATED, attempt)
+            assert verdict is not None, "only the search is given up"
+        for verdict in judge.counted(trial):
+            each_time(verdict)
+        # once the first failure has said what is studied, the others are seen in its light
+        return self.counted(judge.counted(trial))
+
+    @property
+    def too_few(self) -> str:
+        """What to say where rates could not be measured for lack of a budget; "" where that is not why."""
+        if not self.unsure:
+            return ""
+        return (
+            f"; the budget was reached while that was measured: it takes {MEASURED} to {MOST_MEASURED} checks of each"
+        )
+
+    def __str__(self) -> str:
+        return (
+            f"the whole model fails {self.whole.rate:.0%} of the time ({self.whole.failed} of {self.whole.total}), "
+            f"a lone Identity {self.control.rate:.0%} ({self.control.failed} of {self.control.total})"
+        )

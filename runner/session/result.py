@@ -1,0 +1,38 @@
+"""The ending of a session."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runner.session.cause import Cause
+from runner.session.stage import Standing
+from runner.verdict import Signature
+from strategies.search import Done
+from strategies.trial import Trial
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a session ended.
+
+    ``standing``: the answer; ``main``: its trial before it was refined. ``min_good``: the trial nearest to it that
+    passes. ``drift``: how the message of the answer's failure differs from that of the whole model's. ``cause``: what
+    is known about the cause, None: it was not asked.
+    """
+
+    status: str
+    exit_code: int
+    message: str
+    done: Done | None = None
+    standing: Standing | None = None
+    min_good: Trial | None = None
+    signature: Signature | None = None
+    remaining: int = 0
+    main: Trial | None = None
+    cause: Cause | None = None
+    drift: str = ""
+
+    @property
+    def trial(self) -> Trial | None:
+        """The trial of the answer."""
+        return self.standing.trial if self.standing else None

@@ -1,0 +1,80 @@
+"""What a trial means in files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Protocol, cast
+
+from runner.candidate import Candidate, Invalid, Sample
+from runner.model.graph.cut import Cut
+from strategies.space import Closure, Space
+from strategies.trial import Trial
+
+
+class Subject(Protocol):
+    """Elements with their structure, and a candidate for any set of them."""
+
+    @property
+    def space(self) -> Space:
+        """The elements, in order."""
+        ...
+
+    def identity(self) -> dict[str, str]:
+        """All that decides, besides the trial, what a candidate is in files: a verdict is kept under it.
+
+        Two subjects with the same identity make the same candidate of the same trial. What the context of a run says
+        of its own (the model's content, its inputs, the checker, the backends) need not be in it.
+        """
+        ...
+
+    def names(self, trial: Trial) -> tuple[str, ...]:
+        """What a person calls the elements of ``trial``."""
+        ...
+
+    def make(self, trial: Trial, folder: Path, iteration: int, phase: str, label: str) -> Candidate | Invalid:
+        """Write the candidate of ``trial`` into ``folder``, which exists and is empty.
+
+        The empty trial is the control: the most harmless candidate there is.
+        """
+        ...
+
+    def discard(self, candidate: Candidate) -> None:
+        """Remove the files of a candidate that nobody needs any more."""
+        ...
+
+
+class Cutting(Subject, Protocol):
+    """A subject that cuts models. ``closure``: which of its inputs and outputs stay."""
+
+    closure: Closure
+
+    def write(self, made: Cut, folder: Path) -> Path:
+        """Write a candidate's model."""
+        ...
+
+    def cut(self, trial: Trial) -> Cut:
+        """Cut a trial out. Raises CutError."""
+        ...
+
+    def samples(self, made: Cut) -> tuple[Sample, ...]:
+        """Return what a cut is fed, and what its outputs should be, for each sample."""
+        ...
+
+
+def cutting(subject: Subject) -> Cutting:
+    """Return ``subject`` as one that cuts models; only those are reduced."""
+    assert hasattr(subject, "cut")
+    return cast(Cutting, subject)
+
+
+def identity_digest(subject: Subject) -> str:
+    """Return 16 hex digits that stand for a subject in the identity of one that is made of it."""
+    return digest(subject.identity())
+
+
+def digest(content: Mapping[str, str]) -> str:
+    """Return 16 hex digits: equal mappings give the same, in any order."""
+    return hashlib.sha256(json.dumps(dict(content), sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,1 @@
+"""Multirun: many jobs, one table."""

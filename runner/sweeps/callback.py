@@ -1,0 +1,169 @@
+"""The sweep that runs: what is refused before anything starts, and the table at its end."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig, OmegaConf
+
+from runner.cli import logs
+from runner.cli.explain import chain_of
+from runner.cli.folder import claim_sweep
+from runner.cli.signals import Phase
+from runner.cli.terminal import say
+from runner.errors import UsageError, WinnowError
+from runner.files import write_text
+from runner.sweeps import plan
+from runner.sweeps.table import markdown, rows, show, traces
+
+_FAILED_JOBS = 7
+#: where ours are published for Hydra (`runner.sweeps.launcher`)
+LAUNCHERS = "hydra_plugins.winnow_launcher."
+
+
+@dataclass
+class Sweep:
+    """The sweep that runs.
+
+    ``asked``: whether one was asked for. ``folder``: where, once it has begun. ``before``: files of an earlier sweep
+    there, with the times of their last change (ns). ``planned``: the overrides of each job, as far as Hydra's own
+    sweeper makes them. ``silent``: the table is written and not shown. ``phase``: what signals do.
+    """
+
+    asked: bool = False
+    folder: Path | None = None
+    before: dict[Path, int] = field(default_factory=dict)
+    planned: list[tuple[str, ...]] = field(default_factory=list)
+    silent: bool = False
+    phase: Phase = Phase.starting
+    _lock: int | None = None
+
+    def begin(self, config: DictConfig) -> None:
+        """Have the folder where the sweep that starts now will write.
+
+        Raises UsageError for a sweep that would lose or mix up results, OSError where nothing can be written.
+        """
+        self.asked = True
+        folder = plan.sweep_folder(config)
+        self.planned = plan.planned(config)
+        folder.mkdir(parents=True, exist_ok=True)
+        self._lock = _locked(folder)
+        claim_sweep(folder)
+        self.before = {path: path.stat().st_mtime_ns for path in traces(folder)}
+        self.silent = _silent(config)
+        # launchers of ours take the signals over, others are stopped by an exception
+        ours = str(config.hydra.launcher.get("_target_")).startswith(LAUNCHERS)
+        self.phase = Phase.waiting if ours else Phase.working
+        self.folder = folder
+
+    def finish(self) -> int:
+        """Print the table, write sweep.md and sweep.json; return the exit code.
+
+        0; 7 if a job has no answer; 2 if all have one, and the table cannot be written.
+        """
+        if self.folder is None:
+            return 0
+        self.phase = Phase.ended
+        table = rows(self.folder, self.planned, self.before)
+        code = 0 if table and all(row.ended_well for row in table) else _FAILED_JOBS
+        if not self.silent:
+            show(table)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            content = json.dumps([asdict(row) for row in table], indent=2, ensure_ascii=False)
+            write_text(self.folder / "sweep.json", content + "\n")
+            write_text(self.folder / "sweep.md", markdown(table))
+        except OSError as error:
+            say(f"winnow: sweep.json and sweep.md: {error.strerror or error} (in {self.folder})", error=True)
+            return code or UsageError.exit_code
+        if not self.silent:
+            say(f"{sum(row.ended_well for row in table)} of {len(table)} jobs ended well: {self.folder / 'sweep.md'}")
+        return code
+
+    def release(self) -> None:
+        """Let another sweep have the folder."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+_current: ContextVar[Sweep] = ContextVar("sweep")
+
+
+class _Refusal(BaseException):
+    """Carries an error out of a callback: Hydra makes a warning of every ``Exception`` there, and goes on."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+@contextmanager
+def watching(sweep: Sweep) -> Iterator[None]:
+    """Let a sweep that Hydra starts inside report to ``sweep``. Raises what it was refused for."""
+    token = _current.set(sweep)
+    try:
+        yield
+    except _Refusal as refusal:
+        raise refusal.error from None
+    finally:
+        _current.reset(token)
+
+
+class SweepCallback(Callback):
+    """Named in ``conf/config.yaml``: Hydra tells it when a run or a sweep begins."""
+
+    def on_run_start(self, config: DictConfig, **_: Any) -> None:
+        """Refuse a run that would lie in a sweep's own folder."""
+        if _current.get(None) is not None:
+            with _refusing():
+                plan.check_run_folder(config)
+
+    def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
+        """Pass it on to whoever watches."""
+        sweep = _current.get(None)
+        if sweep is not None:
+            with _refusing():
+                sweep.begin(config)
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 - it is raised again outside Hydra
+        # what it came from would be lost on the way: an error of ours, where a resolver raised it
+        told = next((link for link in chain_of(error) if isinstance(link, WinnowError)), error)
+        raise _Refusal(told) from None
+
+
+def _locked(folder: Path) -> int:
+    """Return the descriptor of the locked folder. The lock is for every launcher, and goes with the process."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise UsageError(
+            f"another sweep is at work in {folder}. Wait for its end, or give this one its own: hydra.sweep.dir=FOLDER"
+        ) from None
+    except OSError:  # a file system that locks no folders
+        pass
+    return descriptor
+
+
+def _silent(config: DictConfig) -> bool:
+    value = OmegaConf.select(config, "verbosity")
+    try:
+        return logs.levels(OmegaConf.to_container(value) if OmegaConf.is_config(value) else value).silent
+    except UsageError:
+        return False  # each job says so

@@ -1,0 +1,97 @@
+"""Which jobs of a sweep need not run again: those that ended well with the same settings and files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from runner.cli.config.bounded_yaml import BoundedLoader, read_yaml
+from runner.errors import UsageError
+from runner.files import json_of, write_text
+from runner.report.result import RESULT_NAME, read_result
+from runner.sweeps.fingerprint import fingerprint, rooted, unchanged
+
+#: exit codes with which a job ended well: it has an answer
+ENDED_WELL = frozenset({0, 4, 5, 6})
+#: beside a job's result: whose it is, and with what settings and files it came about
+NAME = "ended.json"
+#: what may differ between the two runs and changes no answer
+_IMMATERIAL = ("hydra", "resume", "verbosity", "log")
+
+
+def note(
+    folder: Path, config: DictConfig, exit_code: int, overrides: Sequence[str], inputs: Mapping[str, str | None] | None
+) -> None:
+    """Write down that the job with ``config`` has ended in ``folder``.
+
+    ``overrides``: by which a sweep knows its jobs. ``inputs``: the `fingerprint` when it began; None: it never did.
+    """
+    noted = {"exit_code": exit_code, "overrides": list(overrides), "settings": digest(config), "inputs": inputs}
+    with suppress(OSError):  # it would only run once more
+        write_text(folder / NAME, json.dumps(noted) + "\n")
+
+
+def overrides_of(folder: Path) -> tuple[str, ...] | None:
+    """Return the overrides of the job whose result lies in ``folder``; None where no job of a sweep has ended there."""
+    overrides = (_noted(folder) or {}).get("overrides")
+    return tuple(map(str, overrides)) if isinstance(overrides, list) else None
+
+
+def forget(folder: Path) -> None:
+    """Begin anew: whatever was noted is of an earlier run."""
+    with suppress(OSError):
+        (folder / NAME).unlink(missing_ok=True)
+
+
+def earlier(folder: Path, config: DictConfig) -> Mapping[str, Any] | None:
+    """Return the result in ``folder``, if ``config`` (of one job) led to it, it is an answer, and no input changed."""
+    noted = _noted(folder) or {}
+    code, inputs = noted.get("exit_code"), noted.get("inputs")
+    if (
+        not isinstance(code, int)
+        or code not in ENDED_WELL
+        or not isinstance(inputs, dict)
+        or noted.get("settings") != digest(config)
+    ):
+        return None
+    result = read_result(folder) or {}
+    if result.get("exit_code") != code or not unchanged(inputs, fingerprint(config)):
+        return None
+    return result
+
+
+def number_of(folder: Path) -> int | None:
+    """Return the number that the job in ``folder`` had, as Hydra wrote it down."""
+    try:
+        return int(read_yaml(folder / ".hydra" / "hydra.yaml", BoundedLoader)["hydra"]["job"]["num"])
+    except (UsageError, ValueError, KeyError, TypeError, IndexError, OverflowError):
+        return None
+
+
+def confirm(folder: Path, overrides: Sequence[str]) -> None:
+    """Make the result count as that of this sweep's job with ``overrides``: tables leave out what was there before."""
+    with suppress(OSError):
+        write_text(folder / NAME, json.dumps({**(_noted(folder) or {}), "overrides": list(overrides)}) + "\n")
+    for path in (folder / ".hydra" / "hydra.yaml", folder / RESULT_NAME):
+        with suppress(OSError):
+            os.utime(path)
+
+
+def digest(config: DictConfig) -> str:
+    """Return a hash of a job's settings as they were written (paths absolute), without those that change no answer."""
+    plain = OmegaConf.to_container(config, resolve=False)
+    assert isinstance(plain, dict)
+    kept = {key: value for key, value in plain.items() if key not in _IMMATERIAL}
+    return hashlib.sha256(json.dumps(rooted(kept, Path.cwd()), sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _noted(folder: Path) -> dict[str, Any] | None:
+    noted = json_of(folder / NAME)
+    return noted if isinstance(noted, dict) else None

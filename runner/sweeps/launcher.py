@@ -1,0 +1,118 @@
+"""What Hydra sees: the launcher ``winnow``, published where Hydra accepts launchers from."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType
+
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobReturn, configure_log, filter_overrides, setup_globals
+from hydra.plugins.launcher import Launcher
+from hydra.types import HydraContext, TaskFunction
+from omegaconf import DictConfig, OmegaConf
+
+from runner.cli.task import Task
+from runner.errors import UsageError
+from runner.machine import cpus
+from runner.sweeps import finished
+from runner.sweeps.console import Voice
+from runner.sweeps.interruption import interruptible
+from runner.sweeps.job_return import returned
+from runner.sweeps.job_spec import compose, folder_of, order
+from runner.sweeps.jobs import Crew, Job
+from runner.sweeps.log import Ledger
+from runner.sweeps.slots import Slots
+from runner.workers.guardian import Guardian
+
+#: Hydra 1.3 takes launchers from below this package only
+_PACKAGE = "hydra_plugins.winnow_launcher"
+
+
+class WinnowLauncher(Launcher):
+    """Runs each job of a sweep in a process of its own.
+
+    ``n_jobs``: jobs at once; None: as many as the CPUs carry, each counted with its ``workers.count``. Raises
+    UsageError for another value.
+    """
+
+    def __init__(self, n_jobs: int | None = None) -> None:
+        super().__init__()
+        if n_jobs is not None and (not isinstance(n_jobs, int) or isinstance(n_jobs, bool) or n_jobs < 1):
+            raise UsageError(
+                f"hydra.launcher.n_jobs={n_jobs}: give how many jobs run at once, 1 or more, or null: as many as there "
+                "are CPUs for"
+            )
+        self._n_jobs = n_jobs
+        self._master: DictConfig | None = None
+        self._context: HydraContext | None = None
+        self._task: Task | None = None
+        # Hydra composes with the help of what is one for all threads
+        self._composing = threading.Lock()
+
+    def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
+        """Hear from Hydra what is to be launched."""
+        assert isinstance(task_function, Task), "this launcher runs Winnow's own task only"
+        self._context, self._task, self._master = hydra_context, task_function, config
+
+    def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
+        """Run the jobs. Raises KeyboardInterrupt when the sweep was interrupted, and nothing for what a job did."""
+        assert self._master is not None and self._task is not None
+        setup_globals()
+        configure_log(self._master.hydra.hydra_logging, self._master.hydra.verbose)
+        folder = Path(str(self._master.hydra.sweep.dir)).absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        slots = Slots(self._n_jobs or cpus())
+        numbers = [initial_job_idx + index for index in range(len(job_overrides))]
+        voice = Voice(self._master)
+        with Ledger(folder) as ledger, Guardian() as guardian, interruptible() as interruption:
+            for number, overrides in zip(numbers, job_overrides, strict=True):
+                ledger.queued(number, filter_overrides(overrides))
+            crew = Crew(
+                lambda number: self._prepare(number, job_overrides[number - initial_job_idx], only=len(numbers) == 1),
+                *(slots, ledger, guardian, interruption, voice),
+            )
+            voice.tell(f"{len(numbers)} jobs, at most {min(slots.total, len(numbers))} at once, in {folder}")
+            words = (" ".join(filter_overrides(overrides)) for overrides in job_overrides)
+            crew.run(list(zip(numbers, words, strict=True)))
+            interruption.pass_on()
+        return [returned(overrides) for overrides in job_overrides]
+
+    def _prepare(self, number: int, overrides: Sequence[str], *, only: bool) -> Job:
+        assert self._context is not None and self._master is not None and self._task is not None
+        loader = self._context.config_loader
+        with self._composing:
+            config = compose(loader, self._master, overrides, number)
+            folder = folder_of(config)
+            interactive = OmegaConf.select(config, "checker.name") == "interactive"
+            slots = 1 if self._n_jobs else int(OmegaConf.select(config, "workers.count") or 1)
+            told = order(number, overrides, self._task.command, self._master, loader)
+            job = Job(told, folder, slots=None if interactive or only else slots)
+            if OmegaConf.select(config, "resume") is None or finished.number_of(folder) != number:
+                return job
+            result = finished.earlier(folder, config)
+        if result is None:
+            return job
+        finished.confirm(folder, overrides)
+        return Job(job.order, folder, kept=int(result["exit_code"]))
+
+
+def register_launcher() -> None:
+    """Make Winnow's launchers known to Hydra. It may be called again at no harm."""
+    _publish(WinnowLauncher, "WinnowLauncher")
+    if find_spec("hydra_plugins.hydra_submitit_launcher") is not None:
+        from runner.sweeps import slurm  # noqa: PLC0415 - the plugin is optional
+
+        slurm.publish(_publish)
+
+
+def _publish(launcher: type[Launcher], name: str) -> str:
+    """Put a class where Hydra accepts launchers from; return its name there."""
+    module = sys.modules.setdefault(_PACKAGE, ModuleType(_PACKAGE, __doc__))
+    launcher.__module__ = _PACKAGE
+    setattr(module, name, launcher)
+    Plugins.instance().register(launcher)
+    return f"{_PACKAGE}.{name}"

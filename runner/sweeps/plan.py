@@ -1,0 +1,140 @@
+"""What a sweep is about to do: its jobs, and the folders where it and they will write, checked before anything starts.
+
+Every launcher is bound by this: it happens before Hydra gives the jobs to one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.core.utils import filter_overrides
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from runner.cli.folder import KEYS, check_resumed, claim
+from runner.errors import UsageError
+from runner.sweeps.job_spec import compose, folder_of
+from runner.sweeps.log import NAME as LEDGER
+
+#: what tells that a folder is a sweep's or a run's
+_OF_A_SWEEP = ("multirun.yaml", "sweep.json", LEDGER)
+_OF_A_RUN = (".hydra/hydra.yaml", "journal.jsonl")
+#: a folder with this in its name is each job's own
+_NUMBERED = re.compile(r"hydra[.:]job\.(num|id)\b")
+
+
+def planned(config: DictConfig) -> list[tuple[str, ...]]:
+    """Return the overrides of each job as Hydra's basic sweeper will make them, or nothing for another sweeper.
+
+    Raises UsageError where two jobs would write into one folder.
+    """
+    jobs = _jobs(config)
+    _check_jobs_folders(config, jobs)
+    return [tuple(filter_overrides(job)) for job in jobs]
+
+
+def sweep_folder(config: DictConfig) -> Path:
+    """Return where the sweep will write.
+
+    Raises UsageError for a folder that is a single run's, and for ``resume`` with several folders or one that is not.
+    """
+    for override in _overrides(config):
+        if override.is_sweep_override() and override.key_or_group == "resume":
+            raise UsageError(
+                f"{override.input_line}: a sweep goes on in its own folder, one at a time. Give one folder; to reuse "
+                "verdicts of others: journal.reuse=[FOLDER,..]"
+            )
+    folder = Path(str(config.hydra.sweep.dir)).absolute()
+    resume = OmegaConf.select(config, "resume")
+    if resume and not Path(str(resume)).expanduser().is_dir():
+        raise UsageError(f"resume={resume}: no such folder. Give the folder of the sweep that is to go on.")
+    if _holds(folder, _OF_A_RUN) and not _holds(folder, _OF_A_SWEEP):
+        above = folder.parent
+        job_of = f"job {folder.name} of the sweep {above}" if _holds(above, _OF_A_SWEEP) else "a single run"
+        given = f"resume={resume}" if resume else f"hydra.sweep.dir={folder}"
+        advice = (
+            f"To go on with the whole sweep: resume={above}; with this job alone: leave out --multirun"
+            if _holds(above, _OF_A_SWEEP)
+            else "To go on with that run, leave out --multirun and give one choice each"
+            if resume
+            else "Give the sweep a folder of its own"
+        )
+        raise UsageError(f"{given}: this is the folder of {job_of}, not of a sweep. {advice}")
+    if resume:
+        check_resumed(str(resume))
+    return folder
+
+
+def check_run_folder(config: DictConfig) -> None:
+    """Make the folder of a single run its own. Raises UsageError where it is a sweep's, or a user's."""
+    folder = Path(str(config.hydra.run.dir)).absolute()
+    resume = OmegaConf.select(config, "resume")
+    if not _holds(folder, _OF_A_SWEEP):
+        if resume:
+            check_resumed(str(resume))
+        claim(folder, key=KEYS[False])
+        return
+    if resume:
+        raise UsageError(
+            f"resume={resume}: this is the folder of a sweep. To go on with it: the sweep's command, with --multirun "
+            f"(-m); with one of its jobs: resume={folder / 'N'}"
+        )
+    raise UsageError(f"hydra.run.dir={folder}: this is the folder of a sweep. Give the run one of its own")
+
+
+def _holds(folder: Path, names: Sequence[str]) -> bool:
+    return any((folder / name).exists() for name in names)
+
+
+def _jobs(config: DictConfig) -> list[list[str]]:
+    sweeper = config.hydra.sweeper
+    if sweeper.get("_target_") != f"{BasicSweeper.__module__}.{BasicSweeper.__name__}":
+        return []
+    try:
+        return BasicSweeper.split_arguments(_overrides(config), None)[0]
+    except (HydraException, ValueError):
+        return []
+
+
+def _overrides(config: DictConfig) -> list[Override]:
+    """Return what was given for the jobs, on the command line and in a file; nothing where it cannot be read."""
+    params = config.hydra.sweeper.get("params") or {}
+    given = [f"{key}={value}" for key, value in params.items()]
+    given += [str(override) for override in cast("list[str]", OmegaConf.to_container(config.hydra.overrides.task))]
+    try:
+        return OverridesParser.create(config_loader=_loader()).parse_overrides(given)
+    except (HydraException, ValueError):
+        return []
+
+
+def _check_jobs_folders(config: DictConfig, jobs: Sequence[Sequence[str]]) -> None:
+    """Refuse folders that jobs would share. They are told only by composing each job, unless they are numbered."""
+    sweep = cast("dict[str, Any]", OmegaConf.to_container(config.hydra.sweep, resolve=False))
+    if _NUMBERED.search(str(sweep.get("subdir"))):
+        return
+    found: dict[Path, int] = {}
+    top = Path(str(config.hydra.sweep.dir)).absolute()
+    for number, overrides in enumerate(jobs):
+        try:
+            folder = folder_of(compose(_loader(), config, overrides, number))
+        except (HydraException, OmegaConfBaseException):
+            return  # Hydra says what is wrong with this job
+        other = found.setdefault(folder, number)
+        if other != number or folder == top:
+            share = f"jobs {other} and {number} would share the folder" if other != number else "a job would write into"
+            raise UsageError(
+                f"hydra.sweep.subdir={sweep.get('subdir')}: {share} {folder}. Give each its own: leave "
+                "hydra.sweep.subdir out, or put ${hydra.job.num} into it"
+            )
+
+
+def _loader() -> Any:
+    return GlobalHydra.instance().config_loader()

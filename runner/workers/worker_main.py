@@ -1,0 +1,215 @@
+"""The worker's side: a script started by path under any interpreter from Python 3.8 on, with the standard library only.
+
+It answers requests until its pipe closes. A frame is 4 bytes of length (big-endian) and as many bytes of JSON, on two
+pipes of its own: what native code or a user's function prints goes to the log and never between two frames.
+"""
+
+# runs under Python 3.8; the path is cleaned before the first import that it could mislead
+# ruff: noqa: E402, PTH100, PTH118, PTH120, PTH123
+from __future__ import annotations
+
+import os
+import sys
+
+# started by path, the interpreter looks for modules in this folder first: no module of the user's may be shadowed by
+# ours
+_HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != _HERE]
+
+import ctypes
+import faulthandler
+import importlib
+import json
+import resource
+import select
+import signal
+import struct
+import threading
+import time
+import traceback
+import types
+from typing import Any, Callable  # noqa: UP035 - the alias below is read when the module is, under Python 3.8 too
+
+# what can be asked for: operation -> (module:function, the stage of an error that names none). Nothing else is ever
+# imported by name
+OPERATIONS = {
+    "run": ("runner.backends.run_model:run", "internal"),
+    "build": ("runner.backends.trt.build:build", "internal"),
+    "tactics_support": ("runner.backends.trt.tactics:tactics_support", "internal"),
+    "versions": ("runner.backends.versions:versions", "internal"),
+    "round": ("runner.backends.emulation.rounding:write", "setup"),
+    "user_check": ("runner.backends.user_functions:user_check", "check"),
+    "user_inputs": ("runner.backends.user_functions:user_inputs", "inputs"),
+    "ingest": ("runner.model.files.ingest:ingest", "ingest"),
+    "sanitize": ("runner.model.passes.sanitize:sanitize", "sanitize"),
+    "prepare_cast": ("runner.jobs.precision.cast.prepare:prepare", "cast"),
+    "convert_weights": ("runner.jobs.precision.cast.convert_weights:convert_weights", "cast"),
+    "restore_weights": ("runner.jobs.precision.cast.restore_weights:restore_weights", "cast"),
+    "overflow": ("runner.backends.emulation.overflow:overflow", "overflow"),
+    "contrib_schemas": ("runner.backends.ort.operators:contrib_schemas", "cast"),
+    "loads": ("runner.backends.ort.loads:loads", "load"),
+    "optimizers": ("runner.backends.ort.loads:optimizers", "load"),
+    "introduced": ("runner.backends.emulation.introduced:introduced", "introduced"),
+    "infer_shapes": ("runner.model.passes.infer_shapes:infer_shapes", "shapes"),
+    "check_model": ("runner.model.files.onnx_checker:check_model", "check_model"),
+}
+_WATCH_SECONDS = 0.5
+_MESSAGE_CHARACTERS = 8000
+
+Operation = Callable[["dict[str, Any]"], "dict[str, Any]"]
+
+
+def _watch(reader: int) -> None:
+    """End this process and what it started once the job is gone, whatever the main thread does.
+
+    The job's end of the pipe is what tells: the parent may be a script that has started the interpreter.
+    """
+    poller = select.poll()
+    poller.register(reader, 0)  # only that the other end is closed
+    poller.poll()
+    time.sleep(_WATCH_SECONDS)  # the main thread ends by itself, unless it is busy
+    if os.getpgrp() == os.getsid(0):
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+    os._exit(1)
+
+
+def _unbuffer() -> None:
+    """Print line by line: a process that dies has printed what it had to say."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(line_buffering=True, errors="backslashreplace")
+    try:
+        libc = ctypes.CDLL(None)
+        libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, 1, 0)  # 1 is _IOLBF
+    except (OSError, ValueError, AttributeError):
+        pass  # native output may then come late, no more
+
+
+def _own_packages() -> None:
+    """Make our modules importable without opening our site-packages to another version of Python."""
+    folder = os.path.dirname(_HERE)
+    package = types.ModuleType("runner")
+    package.__path__ = [folder]
+    sys.modules["runner"] = package
+    for name in ("backends", "model", "workers"):
+        inner = types.ModuleType("runner." + name)
+        inner.__path__ = [os.path.join(folder, name)]
+        sys.modules["runner." + name] = inner
+        setattr(package, name, inner)
+
+
+def _read(fd: int, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        chunk = os.read(fd, size - len(data))
+        if not chunk:
+            raise EOFError
+        data += chunk
+    return data
+
+
+def _send(fd: int, answer: dict[str, Any]) -> None:
+    body = json.dumps(answer).encode()
+    view = memoryview(struct.pack(">I", len(body)) + body)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _reset_peak() -> None:
+    """Make the kernel measure the peak anew: a warm worker's earlier calls are not this one's."""
+    try:
+        with open("/proc/self/clear_refs", "w") as file:
+            file.write("5")
+    except OSError:
+        pass
+
+
+def _memory() -> dict[str, float]:
+    """Return MiB of resident memory: ``peak_mb`` and ``rss_mb`` (empty where the system does not tell)."""
+    values = {}
+    try:
+        with open("/proc/self/status") as file:
+            for line in file:
+                if line.startswith(("VmHWM:", "VmRSS:")):
+                    key, value = line.split()[:2]
+                    values["peak_mb" if key == "VmHWM:" else "rss_mb"] = int(value) / 1024.0
+    except OSError:
+        pass
+    return values
+
+
+def _error(error: BaseException, stage: str) -> dict[str, Any]:
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001 - a user's exception may fail to say what it is
+        message = "(its message cannot be shown)"
+    if len(message) > _MESSAGE_CHARACTERS:
+        message = message[:_MESSAGE_CHARACTERS] + " ..."
+    stage = str(getattr(error, "stage", stage))
+    if stage not in ("setup", "load", "build", "infer", "untried"):
+        traceback.print_exception(type(error), error, error.__traceback__)
+    return {"stage": stage, "type": str(getattr(error, "kind", type(error).__name__)), "message": message}
+
+
+def _find(name: str) -> Operation:
+    if name not in OPERATIONS:
+        raise KeyError(f"unknown operation {name!r}: one of {', '.join(sorted(OPERATIONS))}")
+    module, _, function = OPERATIONS[name][0].partition(":")
+    found: Operation = getattr(importlib.import_module(module), function)
+    return found
+
+
+def _prepare(args: dict[str, Any]) -> dict[str, Any]:
+    """Do the imports of an operation before its time is taken."""
+    operation = _find(args["op"])
+    prepare = getattr(sys.modules[operation.__module__], "prepare", None)
+    if prepare is not None:
+        prepare(args["args"])
+    return {}
+
+
+def _answer(request: dict[str, Any]) -> dict[str, Any]:
+    name = request["op"]
+    try:
+        value = _prepare(request["args"]) if name == "prepare" else _find(name)(request["args"])
+        json.dumps(value)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a model or a user's function raises is an answer
+        return {"error": _error(error, OPERATIONS.get(name, ("", "setup"))[1])}
+    return {"value": value}
+
+
+def serve(reader: int, writer: int, lease: tuple[int, str] | None = None) -> None:
+    """Answer requests until the pipe ``reader`` closes, on the pipe ``writer``.
+
+    ``lease``: the descriptor that holds it, which stays open as long as this process lives, and its name.
+    """
+    for fd in (reader, writer, *(lease[:1] if lease else ())):
+        # programs that an operation starts get none of them
+        os.set_inheritable(fd, False)
+    threading.Thread(target=_watch, args=(reader,), daemon=True).start()
+    _unbuffer()
+    _own_packages()
+    if lease:
+        importlib.import_module("runner.workers.leases.lease_log").begin(lease[1], os.getpid())
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    faulthandler.enable()
+    _send(writer, {"hello": list(sys.version_info[:3]), "pid": os.getpid()})
+    while True:
+        try:
+            size = struct.unpack(">I", _read(reader, 4))[0]
+            request = json.loads(_read(reader, size).decode())
+        except EOFError:
+            # destructors of native libraries may hang or crash: nothing here needs them
+            os._exit(0)
+        _reset_peak()
+        answer = _answer(request)
+        answer.update(_memory())
+        sys.stdout.flush()
+        sys.stderr.flush()
+        _send(writer, answer)
+
+
+if __name__ == "__main__":
+    pipes = int(sys.argv[1]), int(sys.argv[2])
+    serve(pipes[0], pipes[1], (int(sys.argv[3]), sys.argv[4]) if len(sys.argv) > 4 else None)

@@ -1,0 +1,82 @@
+"""What a check compares, as a user meets it: outputs that show nothing, tolerances per output, several metrics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from tests.harness import winnow
+from tests.jobs.reduce.test_hard_failures import saved
+from tests.model.models import model_of, tensor
+
+RIGHT = np.array([[0.3, -0.2, 0.7], [0.1, 0.9, -0.4]], np.float32)
+
+
+def zero(folder: Path, *more: onnx.NodeProto, outputs: tuple[str, ...] = ("y",)) -> tuple[str, ...]:
+    """``y`` is zero whatever goes in."""
+    nodes = [
+        helper.make_node("Tanh", ["x"], ["t"], name="tanh"),
+        helper.make_node("Sub", ["t", "t"], ["y"], name="sub"),
+        *more,
+    ]
+    return saved(model_of(nodes, ["x"], [*outputs]), folder, x=RIGHT)
+
+
+def test_a_reduction_that_compares_zeros_cannot_say_that_nothing_fails(tmp_path: Path) -> None:
+    run = winnow(*zero(tmp_path), folder=tmp_path / "run")
+    assert run.code == 3, run.output
+    assert "y: all zero, or the same whatever goes in, so shows nothing" in run.result["message"]
+    # the second run knows as much
+    again = winnow(*zero(tmp_path), f"journal.reuse=[{tmp_path / 'run'}]", folder=tmp_path / "again")
+    assert again.code == 3, again.output
+
+
+def test_an_output_that_shows_nothing_beside_others_is_a_warning(tmp_path: Path) -> None:
+    more = helper.make_node("Neg", ["t"], ["z"], name="neg")
+    run = winnow(*zero(tmp_path, more, outputs=("y", "z")), folder=tmp_path / "run")
+    assert run.code == 4, run.output
+    assert any(warning.startswith("y: all zero") for warning in run.result["warnings"])
+
+
+def test_everything_passes_in_low_precision_on_zeros_is_no_evidence(tmp_path: Path) -> None:
+    run = winnow("strategy=precision", *zero(tmp_path), folder=tmp_path / "run")
+    assert run.code == 3, run.output
+    assert "everything in float16 cannot be judged: nothing but y" in run.result["message"]
+    assert not (run.folder / "mixed.onnx").exists()
+
+
+def test_tolerances_and_metrics_are_typed_on_the_command_line(tmp_path: Path) -> None:
+    half = onnx.TensorProto.FLOAT16
+    nodes = [
+        helper.make_node("Cast", ["x"], ["h"], name="down", to=half),
+        helper.make_node("Cast", ["h"], ["y"], name="up", to=TensorProto.FLOAT),
+        helper.make_node("Neg", ["x"], ["z"], name="neg"),
+    ]
+    given = saved(model_of(nodes, ["x"], ["y", "z"]), tmp_path, x=RIGHT)
+    parent = model_of(
+        [helper.make_node("Identity", ["x"], ["y"]), helper.make_node("Neg", ["x"], ["z"])], ["x"], ["y", "z"]
+    )
+    onnx.save(parent, str(tmp_path / "parent.onnx"))
+    given += (f"reference.model={tmp_path / 'parent.onnx'}", "checker=compare", "checker.flaky=never")
+    loose = winnow(*given, 'checker.rtol={y: 1e-2, "": 1e-6}', folder=tmp_path / "loose")
+    assert loose.code == 4, loose.output
+    strict = winnow(*given, 'checker.rtol={z: 1e-2, "": 1e-6}', "checker.atol=0", "checker.metric=[cosine,scale]",
+                    folder=tmp_path / "strict")  # fmt: skip
+    assert strict.code == 0, strict.output
+    assert strict.result["culprits"] == ["up"]
+    wrong = winnow(*given, "checker.rtol={yy: 1e-2}", folder=tmp_path / "wrong")
+    assert wrong.code == 2
+    assert "checker.rtol: the model has no output 'yy'" in wrong.output and "its outputs are y, z" in wrong.output
+
+
+def test_an_output_that_the_low_type_cannot_hold_is_no_question(tmp_path: Path) -> None:
+    """Rounded to fp16 the right value is an Inf, and the model in fp16, which overflows, would agree with it."""
+    weight = tensor("w", np.array(3e5, np.float32))
+    nodes = [helper.make_node("Tanh", ["x"], ["t"]), helper.make_node("Mul", ["t", "w"], ["y"])]
+    given = saved(model_of(nodes, ["x"], ["y"], [weight]), tmp_path, x=RIGHT)
+    run = winnow("strategy=precision", "strategy.keep_io=false", *given, folder=tmp_path / "run")
+    assert run.code == 2, run.output
+    assert "'y' holds" in run.output and "float16 cannot hold" in run.output and "strategy.keep_io=true" in run.output

@@ -1,0 +1,162 @@
+"""Tolerances of each output, several metrics, and outputs that show nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from runner.candidate import Candidate, Sample
+from runner.checkers.checker import Tools
+from runner.checkers.compare.constant_outputs import blank
+from runner.checkers.compare.tolerances import check_outputs, rules_of
+from runner.cli.config.argv import rewrite
+from runner.errors import UsageError
+from runner.schema.checker import AutoChecker, CompareChecker, Golden, Metric, NonFinite, Tolerance
+from strategies.outcome import Outcome
+from tests.checkers.conftest import MakeCandidate
+from tests.checkers.models import model, tensors
+from tests.checkers.test_runtime import make
+
+X = np.array([1, 2, 3, 4], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("given", "logits", "others"),
+    [
+        (0.1, 0.1, 0.1),
+        ("1e-1", 0.1, 0.1),
+        ({"logits": 1e-1, "": 1e-3}, 0.1, 1e-3),
+        ('{logits: 1e-1, "": 1e-3}', 0.1, 1e-3),
+        ({"logits": 1e-1}, 0.1, 1e-2),
+    ],
+)
+def test_tolerances(given: Any, logits: float, others: float) -> None:
+    rules = rules_of(AutoChecker(rtol=given))
+    assert [rules.of_output(name)[0].rtol for name in ("logits", "inner")] == [logits, others]
+
+
+@pytest.mark.parametrize("given", [-1, float("nan"), "loose", True, {"y": "much"}, {"y": -1}, "{y: 1", None])
+def test_what_is_no_tolerance(given: Any) -> None:
+    with pytest.raises(UsageError, match=r"checker\.atol=.*at least 0.*checker\.atol='"):
+        rules_of(CompareChecker(atol=given))
+
+
+def test_an_output_that_is_not_there() -> None:
+    with pytest.raises(UsageError, match=r"no output 'logit'; did you mean 'logits'\? its outputs are logits, mask"):
+        check_outputs(CompareChecker(rtol={"logit": 1e-2, "": 1}), ("logits", "mask"))
+    check_outputs(CompareChecker(rtol={"logits": 1e-2, "": 1}), ("logits", "mask"))
+
+
+@pytest.mark.parametrize("given", ["scaled", ["scale", "cos"], [], None, 3])
+def test_what_is_no_metric(given: Any) -> None:
+    with pytest.raises(UsageError, match=r"checker\.metric=.*elementwise, scale, fraction, cosine"):
+        rules_of(CompareChecker(metric=given))
+
+
+def test_noise_is_measured_by_one_metric() -> None:
+    with pytest.raises(UsageError, match="noise is measured by one metric"):
+        rules_of(CompareChecker(metric=["scale", "cosine"], tolerance=Tolerance.auto))
+
+
+def test_a_mapping_with_an_empty_key_can_be_typed() -> None:
+    (argument,) = rewrite(['checker.rtol={logits: 1e-2, "": 1e-3}']).argv
+    assert argument == "checker.rtol='{logits: 1e-2, \"\": 1e-3}'"
+    (argument,) = rewrite(["checker.rtol={logits: 1e-2}"]).argv
+    assert argument == "checker.rtol={logits: 1e-2}"
+
+
+def compared(
+    tools: Tools, candidate: MakeCandidate, path: Path, expected: dict[str, np.ndarray], *feeds: Any, **settings: Any
+) -> Any:
+    check = make(tools, CompareChecker(golden=Golden.ahead, **settings))
+    one: Candidate = candidate(path, *(feeds or ({"x": X},)), expected=expected)
+    return check.check(one)
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Path:
+    nodes = [helper.make_node("Identity", ["x"], [name]) for name in ("y", "z")]
+    return model(nodes, tmp_path / "two.onnx", outputs=("y", "z"))
+
+
+def test_each_output_has_its_own_tolerance(tools: Tools, candidate: MakeCandidate, two: Path) -> None:
+    expected = {"y": X * np.float32(1.05), "z": X}
+    verdict = compared(tools, candidate, two, expected, rtol={"y": 0.1, "": 1e-6})
+    assert verdict.outcome is Outcome.PASS, verdict
+    verdict = compared(tools, candidate, two, expected, rtol={"z": 0.1, "": 1e-6})
+    assert verdict.outcome is Outcome.FAIL and verdict.metrics["output"] == "y"
+
+
+def test_any_of_several_metrics_fails(tools: Tools, candidate: MakeCandidate, two: Path) -> None:
+    turned = {"y": X + np.array([0, 0, 0, 0.2], np.float32), "z": X}
+    loose = {"rtol": 0.1, "cosine": 1e-4}
+    assert compared(tools, candidate, two, turned, metric=Metric.scale, **loose).outcome is Outcome.PASS
+    verdict = compared(tools, candidate, two, turned, metric=["scale", "cosine"], **loose)
+    assert verdict.outcome is Outcome.FAIL and "cosine" in verdict.reason
+    assert (verdict.metrics["metric"], verdict.metrics["outputs"], verdict.metrics["failing"]) == ("cosine", 2, 1)
+    longer = {"y": X * np.float32(2), "z": X}
+    assert compared(tools, candidate, two, longer, metric=Metric.cosine, **loose).outcome is Outcome.PASS
+    verdict = compared(tools, candidate, two, longer, metric=["scale", "cosine"], **loose)
+    assert verdict.outcome is Outcome.FAIL and verdict.metrics["metric"] == "scale"
+    json.dumps(dict(verdict.metrics), allow_nan=False)
+
+
+def test_nothing_left_to_compare_is_no_answer(tools: Tools, candidate: MakeCandidate, two: Path) -> None:
+    nowhere = np.full(4, np.nan, np.float32)
+    verdict = compared(tools, candidate, two, {"y": nowhere, "z": nowhere}, nan=NonFinite.ignore)
+    assert verdict.outcome is Outcome.UNRESOLVED
+    assert verdict.reason == "nothing is left to compare of y, z (checker.nan=ignore)"
+    verdict = compared(tools, candidate, two, {"y": nowhere, "z": X}, nan=NonFinite.ignore)
+    assert verdict.outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize(
+    ("held", "alike", "different"),
+    [
+        ([[0, 0, 0]], True, True),
+        ([[2, 2, 2]], True, True),
+        ([[1, 2, 3]], False, False),
+        ([[7]], False, False),
+        ([[0]], True, True),
+        ([[1, 2], [1, 2]], False, True),
+        ([[1, 2], [1, 3]], False, False),
+        ([[0, 0], [0, 0]], True, True),
+        ([[5, 5], [6, 6]], True, False),
+        ([[], []], True, True),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.float16])
+def test_what_shows_nothing(tmp_path: Path, held: list, alike: bool, different: bool, dtype: type) -> None:
+    expected = [tensors({"y": np.array(one, dtype)}, tmp_path / str(at)) for at, one in enumerate(held)]
+    for differ, wanted in ((False, alike), (True, different)):
+        feeds = [np.array([at if differ else 0], np.float32) for at in range(len(held))]
+        samples = [Sample(tensors({"x": feed}, tmp_path / f"x{at}{differ}"), {}) for at, feed in enumerate(feeds)]
+        assert bool(blank(["y"], expected, samples)) is wanted
+
+
+def test_a_pass_before_the_search_rests_on_something(tools: Tools, candidate: MakeCandidate, tmp_path: Path) -> None:
+    path = model(
+        [helper.make_node("Sub", ["x", "x"], ["y"]), helper.make_node("Neg", ["x"], ["z"])],
+        tmp_path / "zero.onnx",
+        outputs=("y", "z"),
+    )
+    zero = np.zeros(4, np.float32)
+
+    def whole(check: Any, expected: dict[str, np.ndarray], phase: str = "pre-flight") -> Any:
+        one = candidate(path, {"x": X}, expected=expected)
+        return check.check(Candidate(**{**vars(one), "phase": phase}))
+
+    alone = make(tools, CompareChecker(golden=Golden.ahead, outputs=["y"]))
+    verdict = whole(alone, {"y": zero, "z": -X})
+    assert verdict.outcome is Outcome.UNRESOLVED and "nothing but y: all zero" in verdict.reason
+    both = make(tools, CompareChecker(golden=Golden.ahead))
+    verdict = whole(both, {"y": zero, "z": -X})
+    assert (verdict.outcome, verdict.metrics["constant"]) == (Outcome.PASS, ["y"])
+    verdict = whole(both, {"y": zero, "z": X})
+    assert (verdict.outcome, verdict.metrics["constant"]) == (Outcome.FAIL, ["y"])
+    assert whole(alone, {"y": zero, "z": X}, "bisect").outcome is Outcome.PASS

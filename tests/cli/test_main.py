@@ -1,0 +1,201 @@
+"""The command line for real: exit codes, one clear error, result.json whatever happens, sweeps with one table."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+STUB = Path(__file__).parents[1] / "stub"
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([str(STUB), str(ROOT)]), "COLUMNS": "200", "PYTHONUTF8": "1"}
+
+
+def winnow(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "runner", *arguments]
+    return subprocess.run(
+        command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def result(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "result.json").read_text())
+
+
+def seen(folder: Path) -> tuple[dict[str, Any], list[str]]:
+    settings, command, _ = json.loads((folder / "seen.json").read_text())
+    return settings, command
+
+
+def models(folder: Path, names: Sequence[str]) -> None:
+    for name in names:
+        (folder / f"{name}.onnx").write_bytes(b"")
+
+
+@pytest.mark.parametrize(
+    ("model", "code", "status"),
+    [
+        ("found", 0, "found"),
+        ("fine", 4, "nothing_to_find"),
+        ("cannot", 3, "could_not_judge"),
+        ("raises", 1, "internal_error"),
+        ("interrupted", 130, "interrupted"),
+        ("missing", 2, "usage"),
+    ],
+)
+def test_exit_codes(tmp_path: Path, model: str, code: int, status: str) -> None:
+    models(tmp_path, ["found", "fine", "cannot", "raises", "interrupted"])
+    done = winnow(tmp_path, f"model={model}.onnx", "hydra.run.dir=out")
+    assert done.returncode == code
+    assert (result(tmp_path / "out")["status"], result(tmp_path / "out")["exit_code"]) == (status, code)
+    assert "Traceback" not in done.stdout + done.stderr
+    last = (done.stdout + done.stderr).strip().splitlines()[-1]
+    assert last.startswith(status) and str(tmp_path / "out") in last
+    if model == "raises":
+        assert "RuntimeError: boom" in (tmp_path / "out" / "winnow.log").read_text()
+    if model == "missing":
+        assert "model=missing.onnx" in last and "found.onnx" in last
+
+
+@pytest.mark.parametrize(
+    ("arguments", "parts"),
+    [
+        (["strategy=reduc"], ["strategy=reduc", "did you mean reduce", "reduce_bisect", "repeat"]),
+        (
+            ["checker=command", "checker.fail_code=[1]"],
+            ["checker.fail_code=[1]", "did you mean fail_codes", "invalid_codes"],
+        ),
+        (
+            ["target.optimization=al"],
+            ["target.optimization=al", "none | basic | extended | layout | all", "did you mean all"],
+        ),
+        (["+checker.foo=1"], ["checker.foo", "Keys: name"]),
+        (["workers.count=many"], ["workers.count=many", "an integer"]),
+        (["stratgy=reduce"], ["stratgy=reduce", "did you mean strategy"]),
+        (["resume=nowhere"], ["resume=nowhere", "no such folder"]),
+        (["+experiment=nope"], ["+experiment=nope", "optimizer_bug"]),
+        (["net.onnx"], ["model=net.onnx"]),
+        (["checker=python"], ["checker.file="]),
+        (["verbosity=loud"], ["verbosity=loud", "silent"]),
+        (["bad.yaml"], ["bad.yaml, line 2"]),
+        (["typo.yaml"], ["checker.comand", "typo.yaml", "command"]),
+    ],
+)
+def test_a_usage_error_is_one_clear_message_and_exit_2(tmp_path: Path, arguments: list[str], parts: list[str]) -> None:
+    models(tmp_path, ["net"])
+    (tmp_path / "bad.yaml").write_text("model: [net.onnx\n")
+    (tmp_path / "typo.yaml").write_text("checker: {name: command, comand: x}\n")
+    done = winnow(tmp_path, *([] if arguments[0].endswith("onnx") else ["model=net.onnx"]), *arguments)
+    assert done.returncode == 2, done.stderr
+    assert all(part in done.stderr for part in parts), done.stderr
+    assert "Traceback" not in done.stderr and len(done.stderr.strip().splitlines()) == 1
+
+
+def test_hydras_own_commands_work(tmp_path: Path) -> None:
+    help_text = winnow(tmp_path, "--help")
+    assert help_text.returncode == 0 and "python -m runner model=net.onnx" in help_text.stdout
+    shown = winnow(tmp_path, "checker=finite", "--cfg", "job", "-p", "checker")
+    assert shown.returncode == 0 and "name: finite" in shown.stdout
+    assert winnow(tmp_path, "--cfg", "job", "-p", "nothing").returncode == 2
+
+
+def test_settings_and_command_reach_the_job(tmp_path: Path) -> None:
+    name = "name[1](a)=b$,${x}'.onnx"
+    (tmp_path / name).write_bytes(b"")
+    (tmp_path / "home").mkdir()
+    typed = [f"model={name}", "checker=command", "checker.command=python check.py {model}", "hydra.run.dir=out[1]"]
+    done = winnow(tmp_path, *typed)
+    assert done.returncode == 0, done.stderr
+    settings, command = seen(tmp_path / "out[1]")
+    assert settings["model"] == str(tmp_path / name)
+    assert settings["checker"]["command"] == "python check.py {model}"
+    assert command == ["python", "-m", "runner", *typed]
+    resumed = winnow(tmp_path, f"model={name}", "resume=out[1]")
+    assert resumed.returncode == 0 and not (tmp_path / "outputs").exists()
+
+
+def test_files_of_a_users(tmp_path: Path) -> None:
+    models(tmp_path, ["net"])
+    (tmp_path / "config.yaml").write_text(
+        "defaults: [config, override strategy: reduce_linear, _self_]\nmodel: net.onnx\n"
+    )
+    (tmp_path / "bug.yaml").write_text(
+        "model: net.onnx\nstrategy: reduce_bisect\ninputs: {record: off}\n"
+        "checker:\n  name: command\n  command: [python, check.py, '{model}']\n"
+    )
+    assert winnow(tmp_path, "config.yaml", "hydra.run.dir=a").returncode == 0
+    assert seen(tmp_path / "a")[0]["strategy"]["name"] == "reduce_linear"
+    assert winnow(tmp_path, "bug.yaml", "hydra.run.dir=b").returncode == 0
+    settings, _ = seen(tmp_path / "b")
+    assert settings["strategy"]["name"] == "reduce_bisect" and settings["inputs"]["record"] == "off"
+    assert settings["checker"]["command"] == ["python", "check.py", "{model}"]
+    assert winnow(tmp_path, "bug.yaml", "checker=finite", "hydra.run.dir=c").returncode == 0
+    assert seen(tmp_path / "c")[0]["checker"]["name"] == "finite"
+
+
+def test_the_users_folder_does_no_harm(tmp_path: Path) -> None:
+    models(tmp_path, ["net"])
+    for name in ("conf", "strategies", "hydra"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit(9)\n")
+    (tmp_path / "onnx.py").write_text("raise SystemExit(9)\n")
+    assert winnow(tmp_path, "model=net.onnx").returncode == 0
+
+
+@pytest.mark.parametrize("launcher", ["basic", "joblib", "winnow"])
+def test_a_sweep_ends_with_one_table(tmp_path: Path, launcher: str) -> None:
+    models(tmp_path, ["net", "fine", "raises", "c[1]"])
+    choices = "model=net.onnx,fine.onnx,raises.onnx,c[1].onnx,missing.onnx"
+    extra = ["hydra.launcher.n_jobs=2"] if launcher != "basic" else []
+    done = winnow(tmp_path, "-m", choices, "hydra.sweep.dir=sweep", f"hydra/launcher={launcher}", *extra)
+    assert done.returncode == 7, done.stderr
+    rows = json.loads((tmp_path / "sweep" / "sweep.json").read_text())
+    assert [row["exit_code"] for row in rows] == [0, 4, 1, 0, 2]
+    assert [row["folder"] for row in rows] == ["0", "1", "2", "3", "4"]
+    table = (tmp_path / "sweep" / "sweep.md").read_text()
+    assert table.count("\n| ") == 5 and "a&#124;b" in table and "3 of 5 jobs ended well" in done.stdout
+    assert table.splitlines()[2].replace("&#124;", "|") in done.stdout
+    assert seen(tmp_path / "sweep" / "3")[0]["model"] == str(tmp_path / "c[1].onnx")
+    again = winnow(tmp_path, "-m", "model=net.onnx,fine.onnx", "resume=sweep")
+    assert again.returncode == 0 and len(json.loads((tmp_path / "sweep" / "sweep.json").read_text())) == 2
+
+
+def test_jobs_that_died_or_never_ran_are_in_the_table(tmp_path: Path) -> None:
+    models(tmp_path, ["net", "dies"])
+    launcher = ["hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "hydra.launcher.pre_dispatch=1"]
+    done = winnow(tmp_path, "-m", "model=dies.onnx,net.onnx,net.onnx", "hydra.sweep.dir=sweep", *launcher)
+    assert done.returncode == 7
+    rows = json.loads((tmp_path / "sweep" / "sweep.json").read_text())
+    assert len(rows) == 3 and rows[0]["status"] == "died"
+    assert "resume=" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("sweep", [False, True])
+def test_sigterm_is_an_interruption(tmp_path: Path, sweep: bool) -> None:
+    models(tmp_path, ["slow", "net"])
+    arguments = (
+        ["-m", "model=slow.onnx,net.onnx", "hydra.sweep.dir=out", "hydra.launcher.n_jobs=1"]
+        if sweep
+        else ["model=slow.onnx", "hydra.run.dir=out"]
+    )
+    job = tmp_path / "out" / "0" if sweep else tmp_path / "out"
+    with subprocess.Popen([sys.executable, "-m", "runner", *arguments], cwd=tmp_path, env=environment()) as process:
+        while not (job / "seen.json").exists() and process.poll() is None:
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 143
+    assert result(job)["status"] == "interrupted" and result(job)["exit_code"] == 143
+    if sweep:
+        rows = json.loads((tmp_path / "out" / "sweep.json").read_text())
+        assert [row["status"] for row in rows] == ["interrupted", "not run"]

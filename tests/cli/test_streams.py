@@ -1,0 +1,74 @@
+"""A pipe that nobody reads, a full device, closed descriptors: no traceback, and the exit code of the run."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_main import environment, models, result
+from tests.harness import ROOT, command
+
+RUN = "model=fine.onnx hydra.run.dir=out"
+ENDS = (">&- 2>&- <&-", ">/dev/full 2>/dev/full", "| head -c1 >/dev/null")
+
+
+def shell(folder: Path, arguments: str, ends: str) -> tuple[int, str]:
+    """Return the exit code of a command in a shell, and what it said on stderr as far as that is open."""
+    line = f"set -o pipefail; {sys.executable} -m runner {arguments} {ends}"
+    done = subprocess.run(
+        ["bash", "-c", line], cwd=folder, env=environment(), capture_output=True, text=True, timeout=120, check=False,
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    return done.returncode, done.stderr
+
+
+@pytest.mark.parametrize("ends", ENDS)
+def test_a_run_ends_as_it_does_whoever_listens(tmp_path: Path, ends: str) -> None:
+    models(tmp_path, ["fine"])
+    assert shell(tmp_path, RUN, ends) == (4, "")
+    assert result(tmp_path / "out")["exit_code"] == 4
+    # a file of the run that got the number of a closed descriptor would hold what was said
+    assert not [path for path in (tmp_path / "out").rglob("*.json*") if "nothing_to_find:" in path.read_text()]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ends", "code"),
+    [
+        ("-m model=fine.onnx hydra.sweep.dir=out", ">&- 2>&- <&-", 0),
+        ("model=missing.onnx", ">/dev/full", 2),
+    ],
+)
+def test_so_do_a_sweep_and_a_mistake(tmp_path: Path, arguments: str, ends: str, code: int) -> None:
+    models(tmp_path, ["fine"])
+    ended, said = shell(tmp_path, arguments, ends)
+    assert ended == code
+    assert "Traceback" not in said and "ignored" not in said
+
+
+@pytest.mark.parametrize(
+    ("ends", "code", "said"),
+    [
+        ("| head -c1 >/dev/null", 0, ""),
+        (">/dev/full", 1, "winnow: standard output: No space left on device\n"),
+    ],
+)
+def test_what_is_only_printed(tmp_path: Path, ends: str, code: int, said: str) -> None:
+    assert shell(tmp_path, "--cfg job", ends) == (code, said)
+
+
+def test_too_few_files_is_no_bug(tmp_path: Path) -> None:
+    line = shlex.join(command(f"model={ROOT / 'examples' / 'overflow.onnx'}", folder=tmp_path / "few"))
+    done = subprocess.run(
+        ["bash", "-c", f"ulimit -n 10; exec {line}"],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    message = result(tmp_path / "few")["message"]
+    assert done.returncode == 1
+    assert message.startswith("Too many open files: this process is allowed no more") and "a bug" not in message

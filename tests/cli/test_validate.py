@@ -1,0 +1,203 @@
+"""What is wrong with the settings is said before any work, and nothing of the user's is lost."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from hydra import compose, initialize_config_dir
+
+from runner.cli.app import CONF
+from runner.cli.config.compose import to_settings
+from runner.cli.config.paths import rooted
+from runner.cli.overwritten import spare_inputs
+from runner.cli.validate import check_given
+from runner.errors import UsageError
+from runner.schema.checker import CommandChecker
+from runner.schema.register import register
+from runner.schema.root import Settings
+from runner.schema.run import BudgetSettings, ResultSettings
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.onnx").write_bytes(b"x")
+    (tmp_path / "data").mkdir()
+    return tmp_path
+
+
+@cache
+def settings(*overrides: str) -> Settings:
+    register()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return to_settings(compose("config", overrides=["model=net.onnx", *overrides]))
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        *("workers.count=0", "workers.count=5000", "budget.checks=-1", "budget.seconds=-0.5", "checker.timeout=0"),
+        *("checker.memory_mb=0", "workers.timeout=-1", "target.threads=-1", "inputs.samples=0", "checker.rtol=nan"),
+        *("artifacts.disk_budget_mb=-1", "result.external_data_threshold=-1", "inputs.record_timeout=0"),
+    ],
+)
+def test_numbers_beyond_their_limits(here: Path, override: str) -> None:
+    key, _, value = override.partition("=")
+    with pytest.raises(UsageError, match=rf"{key}={value}: it must be "):
+        check_given(settings(override))
+
+
+def test_numbers_within_their_limits(here: Path) -> None:
+    check_given(settings("workers.count=8", "budget.checks=0", "checker.timeout=null", "checker.rtol=0"))
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("model=''", "which model"),
+        ("model=data", "this is a folder"),
+        ("model=/dev/null", "this is a device or a pipe"),
+        ("strategy=repeat model=null", "checker=auto runs one"),
+        ("cwd=nowhere", "no such folder"),
+        ("cwd=''", "no such folder"),
+        ("result.path=net.onnx", "model=net.onnx and would be written over"),
+        ("result.min_good=data/../net.onnx", "would be written over"),
+        ("log.file=data", "this is a folder"),
+        ("result.path=net.onnx/x", "nothing can be written in .*net.onnx"),
+        ("artifacts.paths=['*.onnx']", "would move model=net.onnx away"),
+        ("artifacts.paths=[.]", "would move model=net.onnx away"),
+    ],
+)
+def test_what_would_be_lost_or_is_not_there(here: Path, override: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        check_given(settings(*override.split(" ")))
+
+
+def test_paths_are_absolute_below_the_entry(here: Path) -> None:
+    (here / "venv").mkdir()
+    given: list[Any] = ["inputs=files", "inputs.path=[a.npz,b.npz]", "reference.python=venv", "target.python=python3"]
+    found = rooted(settings(*given, "artifacts.paths=['*.log','{dir}/x']", "result.path=/else/r.onnx"), here)
+    assert found.model == str(here / "net.onnx")
+    assert getattr(found.inputs, "path", None) == [str(here / "a.npz"), str(here / "b.npz")]
+    assert (found.reference.python, found.target.python) == (str(here / "venv"), "python3")
+    assert (found.artifacts.paths, found.result.path, found.log.file) == (["*.log", "{dir}/x"], "/else/r.onnx", None)
+
+
+def test_a_command_stays_as_it_was_typed(here: Path) -> None:
+    checker = CommandChecker(command="python check.py {model}")
+    assert rooted(replace(settings(), checker=checker, budget=BudgetSettings(checks=3)), here).checker == checker
+
+
+def check_script(folder: Path) -> Path:
+    path = folder / "check.sh"
+    path.write_text("exit 1\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("result.path=check.sh", "result.path=check.sh: this is checker.command=check.sh and would be written over"),
+        (
+            "result.path=new.onnx result.external_data=check.sh",
+            "external_data=check.sh lies beside it: it is checker.c",
+        ),
+        ("result.path=net.onnx.data", "this is net.onnx's weights"),
+        ("result.path=a.onnx result.min_good=./a.onnx", "result.path is to be written there"),
+        ("result.path=my.yaml", "this is my.yaml"),
+        ("result.path=pipe", "a device or a pipe"),
+        ("log.file=lib.so target.custom_ops=[lib.so]", "this is target.custom_ops=lib.so"),
+    ],
+)
+def test_what_a_run_reads_is_not_written_over(here: Path, override: str, said: str) -> None:
+    check_script(here)
+    for name in ("my.yaml", "lib.so"):
+        (here / name).touch()
+    os.mkfifo(here / "pipe")
+    add = onnx.helper.make_node("Add", ["x", "w"], ["y"])
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph(
+            [add],
+            "g",
+            [onnx.helper.make_tensor_value_info("x", 1, [600])],
+            [onnx.helper.make_tensor_value_info("y", 1, [600])],
+            [onnx.helper.make_tensor("w", 1, [600], bytes(2400), raw=True)],
+        )
+    )
+    onnx.save(model, "net.onnx", save_as_external_data=True, location="net.onnx.data", size_threshold=0)
+    command = ["checker=command", "checker.command='sh check.sh {model}'"]
+    with pytest.raises(UsageError, match=said):
+        check_given(settings(*command, *override.split(" ")), files=["my.yaml"])
+
+
+def test_a_log_that_the_command_names_may_be_moved_but_no_program(here: Path) -> None:
+    check_script(here)
+    (here / "out.log").touch()
+    command = ["checker=command", "checker.command='sh check.sh {model} out.log'"]
+    check_given(settings(*command, "artifacts.paths=[out.log]"))
+    with pytest.raises(UsageError, match=r"would move checker\.command=.*check.sh away"):
+        check_given(settings(*command, "artifacts.paths=['*.sh']"))
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", "/x", "a\\b", "result.json", "REPORT.md", "x" * 250, "reduced.onnx"])
+def test_weights_have_a_name_of_their_own_before_any_work(here: Path, name: str) -> None:
+    with pytest.raises(UsageError, match=r"result\.external_data="):
+        check_given(replace(settings(), result=ResultSettings(external_data=name)))
+
+
+def test_weights_take_no_file_of_a_users_in_the_runs_folder(here: Path) -> None:
+    given = settings("result.external_data=weights.bin")
+    check_given(given, foreign={"other.bin"})
+    for mine in ("weights.bin", "weights.bin.0", "min_good.weights.bin"):
+        with pytest.raises(UsageError, match=f"{mine} is there already"):
+            check_given(given, foreign={mine})
+
+
+@pytest.mark.parametrize("path", ["~nouser/x", "a\0b", "x" * 300, "y/" * 3000, "\ud800"])
+@pytest.mark.parametrize(
+    "key", ["artifacts.paths", "result.path", "checker.place", "journal.reuse", "model", "log.file"]
+)
+def test_paths_that_nothing_can_have(here: Path, key: str, path: str) -> None:
+    group, _, name = key.rpartition(".")
+    given: Any = settings("checker=command", "checker.command=x")
+    value = [path] if name in ("paths", "reuse") else path
+    given = replace(given, **{group: replace(getattr(given, group), **{name: value})} if group else {name: value})
+    with pytest.raises(UsageError, match=f"{key}=") as caught:
+        check_given(given)
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else for a while")
+@pytest.mark.parametrize("key", ["result.path", "checker.place"])
+def test_a_place_in_a_folder_that_only_its_owner_sees(key: str) -> None:
+    given = settings("checker=command", "checker.command=x", f"{key}=/root/x/y")
+    os.seteuid(65534)
+    try:
+        with pytest.raises(UsageError, match=f"{key}=/root/x/y: nothing can be written in /root"):
+            spare_inputs(given, ())
+    finally:
+        os.seteuid(0)
+
+
+@pytest.mark.parametrize("key", ["model", "target.model", "target.custom_ops"])
+def test_paths_that_runtimes_do_not_take(here: Path, key: str) -> None:
+    path = os.fsdecode(b"\xf6.onnx")
+    Path(path).write_bytes(b"x")
+    group, _, name = key.rpartition(".")
+    given, value = settings(), [path] if name == "custom_ops" else path
+    given = replace(given, **{group: replace(given.target, **{name: value})} if group else {name: value})
+    with pytest.raises(UsageError, match=rf"{key}=.*only paths in UTF-8"):
+        check_given(given)
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="a file system in which nobody can write")
+@pytest.mark.parametrize("key", ["result.path", "checker.place", "checker.iteration_info", "log.file"])
+def test_places_where_nothing_can_be_written(here: Path, key: str) -> None:
+    with pytest.raises(UsageError, match=f"{key}=/proc/x/y: nothing can be written in /proc"):
+        check_given(settings("checker=command", "checker.command=x", f"{key}=/proc/x/y"))

@@ -1,0 +1,255 @@
+"""Operators of ONNX Runtime's own in mixed precision: their schemas, their types, and what reads them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from runner.backends.emulation.rounding import rounded
+from runner.backends.ort.operators import contrib_schemas
+from runner.jobs.precision.cast.convert_weights import convert
+from runner.jobs.precision.cast.formals import contrib_of
+from runner.jobs.precision.cast.inference import inferred
+from runner.jobs.precision.cast.layers import Pair, layers, schemas_of
+from runner.jobs.precision.cast.mixer import Mixer
+from runner.model.graph import scopes
+
+FP32, FP16, INT32, INT64 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.INT32, TensorProto.INT64
+RANDOM = np.random.default_rng(0)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return RANDOM.normal(0, 0.3, shape).astype(np.float32)
+
+
+# operator -> (domain, weights and fed integers by name, inputs, outputs, attributes); x is fed as (2, 4, 8)
+CASES: dict[str, tuple[str, dict[str, Any], list[str], list[str], dict[str, Any]]] = {
+    "Gelu": ("com.microsoft", {}, ["x"], ["y"], {}),
+    "FastGelu": ("com.microsoft", {"b": floats(8)}, ["x", "b"], ["y"], {}),
+    "QuickGelu": ("com.microsoft", {}, ["x"], ["y"], {"alpha": 1.702}),
+    "BiasGelu": ("com.microsoft", {"b": floats(8)}, ["x", "b"], ["y"], {}),
+    "FusedMatMul": ("com.microsoft", {"w": floats(6, 8)}, ["x", "w"], ["y"], {"transB": 1, "alpha": 0.5}),
+    "SkipLayerNormalization": (
+        "com.microsoft",
+        {"g": floats(8), "b": floats(8)},
+        ["x", "x", "g", "b"],
+        ["y", "", "", "sum"],
+        {"epsilon": 1e-5},
+    ),
+    "SimplifiedLayerNormalization": ("", {"g": floats(8)}, ["x", "g"], ["y"], {"axis": -1, "epsilon": 1e-5}),
+    "SkipSimplifiedLayerNormalization": (
+        "com.microsoft",
+        {"g": floats(8)},
+        ["x", "x", "g"],
+        ["y"],
+        {"epsilon": 1e-5},
+    ),
+    "Attention": (
+        "com.microsoft",
+        {"w": floats(8, 24), "b": floats(24)},
+        ["x", "w", "b"],
+        ["y"],
+        {"num_heads": 2},
+    ),
+    "MultiHeadAttention": ("com.microsoft", {}, ["x", "x", "x"], ["y"], {"num_heads": 2}),
+    "RotaryEmbedding": (
+        "com.microsoft",
+        {"at": np.zeros(1, np.int64), "cos": floats(16, 2), "sin": floats(16, 2)},
+        ["x", "at", "cos", "sin"],
+        ["y"],
+        {"num_heads": 2},
+    ),
+    "EmbedLayerNormalization": (
+        "com.microsoft",
+        {
+            "ids": np.ones((2, 4), np.int32),
+            "words": floats(5, 8),
+            "places": floats(6, 8),
+            "g": floats(8),
+            "b": floats(8),
+        },
+        ["ids", "", "words", "places", "", "g", "b"],
+        ["y", "mask"],
+        {},
+    ),
+    "GroupQueryAttention": (
+        "com.microsoft",
+        {
+            "lengths": np.full(2, 3, np.int32),
+            "total": np.array(4, np.int32),
+            "past": np.zeros((2, 1, 0, 8), np.float32),
+        },
+        ["x", "x", "x", "past", "past", "lengths", "total"],
+        ["y", "key", "value"],
+        {"num_heads": 1, "kv_num_heads": 1},
+    ),
+}
+
+
+def model_of(nodes: list[NodeProto], weights: dict[str, np.ndarray], opset: int = 18) -> ModelProto:
+    tensors = [numpy_helper.from_array(value, name) for name, value in weights.items()]
+    x = helper.make_tensor_value_info("x", FP32, [2, 4, 8])
+    out = helper.make_tensor_value_info("out", FP32, ["a", "b", "c"])
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(helper.make_graph(nodes, "g", [x], [out], tensors), opset_imports=opsets)
+    model.ir_version = 9
+    return model
+
+
+def model_for(op: str) -> ModelProto:
+    domain, weights, inputs, outputs, attributes = CASES[op]
+    before = helper.make_node("Tanh", ["x"], ["x0"], name="before")
+    node = helper.make_node(
+        op, ["x0" if name == "x" else name for name in inputs], outputs, name="it", domain=domain, **attributes
+    )
+    after = helper.make_node("Neg", ["y"], ["out"], name="after")
+    return model_of([before, node, after], weights)
+
+
+def mixer(model: ModelProto, folder: Path) -> Mixer:
+    path = folder / "structure.onnx"
+    path.write_bytes(model.SerializeToString())
+    contrib = contrib_of(contrib_schemas({"model": str(path)})["schemas"])
+    typed = inferred(model, schemas_of(model, contrib))
+    graphs = list(scopes.graphs_below(typed.graph))
+
+    def weights(number: int, name: str, dtype: int) -> TensorProto:
+        tensor = next(tensor for tensor in graphs[number].initializer if tensor.name == name)
+        values, _ = convert(numpy_helper.to_array(tensor), dtype)
+        return helper.make_tensor(name, dtype, tensor.dims, np.asarray(values).tobytes(), raw=True)
+
+    pair = Pair(FP16, FP32)
+    return Mixer(typed, {}, layers(typed, {}, pair, contrib), pair, weights, contrib=contrib)
+
+
+def run(model: ModelProto, level: onnxruntime.GraphOptimizationLevel, feeds: dict[str, np.ndarray]) -> np.ndarray:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = level
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return np.asarray(session.run(["out"], feeds)[0])
+
+
+@pytest.mark.parametrize("op", CASES)
+def test_an_operator_of_onnx_runtime_is_an_element(tmp_path: Path, op: str) -> None:
+    model = model_for(op)
+    made = mixer(model, tmp_path)
+    assert [layer.path for layer in made.layers] == ["before", "it", "after"]
+    levels = onnxruntime.GraphOptimizationLevel
+    feeds = {"x": floats(2, 4, 8)}
+    exact = run(model, levels.ORT_DISABLE_ALL, feeds)
+    for raised in ({}, {1}, {0, 2}):
+        mixed = made.mixed(frozenset(raised))
+        if CASES[op][0]:  # the checker refuses an operator of ONNX's domain that ONNX does not define
+            onnx.checker.check_model(mixed, full_check=True)
+        seen = rounded(ModelProto.FromString(mixed.SerializeToString()))
+        got = run(seen, levels.ORT_DISABLE_ALL, feeds)
+        np.testing.assert_allclose(got, exact, atol=0.02)
+        assert (got != exact).any(), "nothing was rounded"
+        for level in (levels.ORT_DISABLE_ALL, levels.ORT_ENABLE_BASIC, levels.ORT_ENABLE_ALL):
+            np.testing.assert_allclose(run(mixed, level, feeds), exact, atol=0.02)
+    weights = {tensor.name: tensor.data_type for tensor in made.mixed(frozenset()).graph.initializer}
+    assert FP32 not in weights.values()
+
+
+def test_types_behind_such_operators_are_known_in_nested_graphs(tmp_path: Path) -> None:
+    """Nothing is recorded of the tensors of a branch, and inference stops at an operator that ONNX does not define."""
+    gelu = helper.make_node("Gelu", ["x"], ["g"], name="gelu", domain="com.microsoft")
+    product = helper.make_node("FusedMatMul", ["g", "w"], ["p"], name="product", domain="com.microsoft")
+    inside = [
+        helper.make_node("Abs", ["p"], ["a"], name="abs"),
+        helper.make_node("FastGelu", ["a"], ["f"], name="fast", domain="com.microsoft"),
+        helper.make_node("Cast", ["f"], ["i"], name="whole", to=INT64),
+        helper.make_node("Sqrt", ["a"], ["taken"], name="sqrt"),
+    ]
+    taken = helper.make_graph(inside, "then", [], [helper.make_tensor_value_info("taken", FP32, ["a", "b", "c"])])
+    other = helper.make_graph(
+        [helper.make_node("Neg", ["p"], ["other"], name="neg")],
+        "else",
+        [],
+        [helper.make_tensor_value_info("other", FP32, ["a", "b", "c"])],
+    )
+    choice = helper.make_node("If", ["c"], ["out"], name="if", then_branch=taken, else_branch=other)
+    model = model_of([gelu, product, choice], {"w": floats(8, 8), "c": np.array(True)})
+    made = mixer(model, tmp_path)
+    paths = [layer.path for layer in made.layers]
+    inner = {f"if.then_branch/{name}" for name in ("abs", "fast", "sqrt")} | {"if.else_branch/neg"}
+    assert paths[:3] == ["gelu", "product", "if"] and set(paths[3:]) == inner
+    mixed = made.mixed(frozenset({paths.index("if.then_branch/fast")}))
+    onnx.checker.check_model(mixed, full_check=True)
+    then = next(attribute.g for attribute in mixed.graph.node[-2].attribute if attribute.name == "then_branch")
+    assert told(mixed.graph)["p"] == FP16 and told(then)["a"] == FP16
+    assert told(then)["f"] == FP32 and told(then)["i"] == INT64
+
+
+def told(graph: GraphProto) -> dict[str, int]:
+    return {value.name: value.type.tensor_type.elem_type for value in graph.value_info}
+
+
+def test_a_statistic_that_is_always_float_stays_so(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node(
+            "SkipSimplifiedLayerNormalization",
+            ["x", "x", "g"],
+            ["y", "", "deviation"],
+            name="it",
+            domain="com.microsoft",
+        ),
+        helper.make_node("ReduceMean", ["deviation"], ["d"], name="mean"),
+        helper.make_node("Mul", ["y", "d"], ["out"], name="product"),
+    ]
+    made = mixer(model_of(nodes, {"g": floats(8)}), tmp_path)
+    assert [layer.path for layer in made.layers] == ["it", "mean", "product"]
+    mixed = made.mixed(frozenset())
+    onnx.checker.check_model(mixed, full_check=True)
+    assert told(mixed.graph)["y"] == FP16 and told(mixed.graph)["deviation"] == FP32 and told(mixed.graph)["d"] == FP16
+
+
+def test_an_operator_of_nobody_knows_what_stays_as_it_is(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Tanh", ["x"], ["a"], name="before"),
+        helper.make_node("Riddle", ["a"], ["b"], name="it", domain="com.microsoft"),
+        helper.make_node("DynamicQuantizeMatMul", ["a", "q", "s"], ["out"], name="fixed", domain="com.microsoft"),
+    ]
+    model = model_of(nodes, {"q": np.ones((8, 8), np.uint8), "s": np.ones(1, np.float32)})
+    made = mixer(model, tmp_path)
+    assert [layer.path for layer in made.layers] == ["before"]
+    mixed = made.mixed(frozenset())
+    assert {tensor.data_type for tensor in mixed.graph.initializer} == {TensorProto.UINT8, FP32}
+    assert told(mixed.graph)["a"] == FP16 and told(mixed.graph)["a__fp32"] == FP32
+
+
+def test_a_model_of_onnx_alone_asks_no_runtime(tmp_path: Path) -> None:
+    path = tmp_path / "structure.onnx"
+    path.write_bytes(model_of([helper.make_node("Tanh", ["x"], ["out"])], {}).SerializeToString())
+    assert contrib_schemas({"model": str(path)}) == {"schemas": []}
+
+
+@pytest.mark.parametrize("opset", [18, 21])
+def test_types_are_known_behind_operators_of_onnx_that_its_inference_does_not_know(tmp_path: Path, opset: int) -> None:
+    shape = numpy_helper.from_array(np.array([0, 0, -1], np.int64), "shape")
+    scale = np.ones(2 if opset == 18 else 4, np.float32)
+    nodes = [
+        helper.make_node("GroupNormalization", ["x", "scale", "bias"], ["y"], name="norm", num_groups=2),
+        helper.make_node("Mul", ["y", "much"], ["up"], name="up"),
+        helper.make_node("Mul", ["up", "up"], ["square"], name="square"),
+        helper.make_node("Reshape", ["square", "shape"], ["out"], name="out"),
+    ]
+    weights = {"scale": scale, "bias": 0 * scale, "much": np.float32(1000)}
+    model = model_of(nodes, weights, opset)
+    model.graph.initializer.append(shape)
+    mixed = mixer(model, tmp_path).mixed(frozenset())
+    for name in ("y", "up", "square"):
+        assert {v.name: v.type.tensor_type.elem_type for v in mixed.graph.value_info}[name] == FP16
+    # and so it is rounded there: squares are beyond the range
+    wide = rounded(mixed).SerializeToString()
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    (out,) = onnxruntime.InferenceSession(wide, options).run(None, {"x": floats(2, 4, 8)})
+    assert np.isinf(out).any()

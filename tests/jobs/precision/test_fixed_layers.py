@@ -1,0 +1,236 @@
+"""What a precision search leaves alone: nodes that stay high or low because somebody, or a branch, says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+from tests.harness import Run, winnow
+from tests.jobs.precision.test_precision import network, search
+
+PRECISION = ("precision", "precision_bisect")
+
+
+def why(run: Run) -> dict[str, str]:
+    return {one["node"]: one["reason"] for one in run.result["precision"]["selected"]}
+
+
+@pytest.mark.parametrize("strategy", PRECISION)
+@pytest.mark.parametrize(
+    ("pattern", "nodes"),
+    [("down3", {"down3"}), ("d?wn*", {"down3", "down7"}), ("Div", {"down3", "down7"}), ("[ud]*3", {"up3", "down3"})],
+)
+def test_nodes_stay_high_by_name_pattern_and_operator(
+    tmp_path: Path, strategy: str, pattern: str, nodes: set[str]
+) -> None:
+    run = search(tmp_path, network(3, 7), f"strategy.exclude=['{pattern}']", strategy=strategy)
+    assert run.code == (4 if "up3" in nodes else 0), run.output
+    reasons = why(run)
+    assert {node for node, reason in reasons.items() if reason == f"strategy.exclude={pattern}"} == nodes
+    told = run.result["precision"]
+    assert nodes <= set(told["nodes_to_exclude"]) and not nodes & set(run.result["culprits"])
+    stay = f"{len(nodes)} node{'s' * (len(nodes) > 1)} that stay"
+    assert stay in run.result["message"]
+    assert run.result["nodes"]["after"] == len(nodes) + len(run.result["culprits"])
+
+
+def test_a_name_with_brackets_is_that_name(tmp_path: Path) -> None:
+    model = network(3)
+    node = next(node for node in model.graph.node if node.name == "tanh3")
+    node.name = "layer[3]"
+    run = search(tmp_path, model, "strategy.exclude=['layer[3]']")
+    assert run.code == 0, run.output
+    assert why(run)["layer[3]"] == "strategy.exclude=layer[3]"
+
+
+def test_what_stays_high_is_no_part_of_what_can_be_low(tmp_path: Path) -> None:
+    run = search(tmp_path, network(), "strategy.exclude=[Tanh]")
+    assert run.code == 4, run.output
+    message = run.result["message"]
+    assert message.startswith(
+        "everything but 10 nodes that stay high unsearched passes in float16 (emulated: tensors are"
+    )
+    assert "no other node has to be in float32" in message
+    assert (run.folder / "REPORT.md").read_text().startswith("# all but 10 of 30 nodes can be in float16\n")
+    (tmp_path / "plain").mkdir()
+    plain = search(tmp_path / "plain", network())
+    assert plain.result["message"].startswith("everything passes in float16 (emulated: tensors are rounded")
+    assert "inside reductions and norms): no node has to be in float32; the model" in plain.result["message"]
+
+
+@pytest.mark.parametrize("strategy", PRECISION)
+def test_nodes_stay_low_whatever_is_found(tmp_path: Path, strategy: str) -> None:
+    run = search(tmp_path, network(3, 7), "strategy.include=['product*', Tanh]", strategy=strategy)
+    assert run.code == 0, run.output
+    assert {"up3", "down3"} <= set(run.result["culprits"])
+    assert not [name for name in run.result["precision"]["nodes_to_exclude"] if name.startswith(("product", "tanh"))]
+
+
+def test_no_set_suffices_where_a_culprit_has_to_be_low(tmp_path: Path) -> None:
+    run = search(tmp_path, network(3, 7), "strategy.include=[up3]")
+    assert run.code == 5, run.output
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            ("strategy.exclude=[Tanh]", "strategy.include=[tanh3]"),
+            "strategy.exclude and strategy.include both name tanh3",
+        ),
+        (("strategy.exclude=[Tahn]",), "strategy.exclude: no node that can run in both precisions has 'Tahn'"),
+        (("strategy.exclude=[Tahn]",), "did you mean 'Tanh'?"),
+        (("strategy.include=[upp3]",), "did you mean 'up3'?"),
+        (("strategy.include=['zz*']",), "strategy.include: no node"),
+        (("strategy.at_least=['range above 3']",), "strategy.at_least: 'range above 3' is no rule"),
+        (("strategy.at_least=['range > 1e']",), "strategy.at_least: 'range > 1e' is no rule"),
+        (("strategy.at_least=['depth > 3']",), "strategy.at_least: 'depth > 3' is no rule"),
+        (("strategy.exclude=['*']",), "leave no node to search"),
+        (("strategy.exclude=Tanh",), "strategy.exclude takes a list"),
+    ],
+)
+def test_what_is_none_is_refused_by_its_key(tmp_path: Path, options: tuple[str, ...], said: str) -> None:
+    run = search(tmp_path, network(3), *options)
+    assert run.code == 2
+    assert said in run.output
+
+
+@pytest.mark.parametrize("strategy", PRECISION)
+def test_nodes_stay_high_by_what_was_measured(tmp_path: Path, strategy: str) -> None:
+    run = search(tmp_path, network(3, 7), "strategy.at_least=['range > 512']", strategy=strategy)
+    assert run.code == 4, run.output
+    reasons = why(run)
+    assert set(reasons) == {"up3", "down3", "up7", "down7"}
+    assert all(
+        reason.startswith("strategy.at_least: range ") and reason.endswith(" > 512") for reason in reasons.values()
+    )
+
+
+def test_nodes_stay_high_by_the_error_that_they_introduce(tmp_path: Path) -> None:
+    run = search(tmp_path, network(5, kind="cancellation"), "strategy.at_least=['error >= 0.1']")
+    assert run.code in (0, 4), run.output
+    assert any(reason.startswith("strategy.at_least: error ") for reason in why(run).values())
+    (tmp_path / "both").mkdir()
+    both = search(
+        tmp_path / "both",
+        network(5, kind="cancellation"),
+        "strategy.at_least=['error >= 0.1']",
+        "strategy.include=['*5']",
+    )
+    assert both.code == 5, both.output  # what is to be low is, whatever was measured
+
+
+def branched(taken: str) -> onnx.ModelProto:
+    """Both branches leave the range of fp16 and come back."""
+    text = f"""
+    <ir_version: 9, opset_import: ["": 18]>
+    g (float[2,3] x, bool c) => (float[2,3] y)
+      <float up = {{8192.0}}, float down = {{0.0001220703125}}, int64 most = {{3}}, int64 none = {{0}},
+       bool yes = {{1}}> {{
+      a = Relu(x)
+      {taken}
+      y = Tanh(b)
+    }}
+    """
+    return onnx.parser.parse_model(text)
+
+
+IF = """[gate] b = If(c) <
+        then_branch = t () => (float[2,3] t4) {
+          [u1] t1 = Mul(a, up) [u2] t2 = Mul(t1, up) [d1] t3 = Mul(t2, down) [d2] t4 = Mul(t3, down) },
+        else_branch = e () => (float[2,3] e4) {
+          [v1] e1 = Mul(a, up) [v2] e2 = Mul(e1, up) [f1] e3 = Mul(e2, down) [f2] e4 = Mul(e3, down) }>"""
+LOOP = """[round] b = Loop(%s, yes, a) <
+        body = each (int64 i, bool on, float[2,3] s) => (bool again, float[2,3] l4) {
+          again = Identity(on)
+          [u1] l1 = Mul(s, up) [u2] l2 = Mul(l1, up) [d1] l3 = Mul(l2, down) [d2] l4 = Mul(l3, down) }>"""
+INSIDE = """[round] b = Loop(most, yes, a) <
+        body = each (int64 i, bool on, float[2,3] s) => (bool again, float[2,3] l4) {
+          again = Identity(on)
+          [gate] l4 = If(c) <
+            then_branch = t () => (float[2,3] t4) {
+              [u1] t1 = Mul(s, up) [u2] t2 = Mul(t1, up) [d1] t3 = Mul(t2, down) [d2] t4 = Mul(t3, down) },
+            else_branch = e () => (float[2,3] e4) {
+              [v1] e1 = Mul(s, up) [v2] e2 = Mul(e1, up) [f1] e3 = Mul(e2, down) [f2] e4 = Mul(e3, down) }> }>"""
+
+
+def fed(folder: Path, model: onnx.ModelProto, *options: str, taken: tuple[bool, ...] = (True,), strategy: str) -> Run:
+    """Run with a sample for each way to go."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "in").mkdir(exist_ok=True)
+    for number, way in enumerate(taken):
+        x = (np.linspace(0.3, 0.9, 6).reshape(2, 3) + number / 8).astype(np.float32)
+        np.savez(folder / "in" / f"{number}.npz", x=x, c=np.array(way))
+    onnx.save(model, str(folder / "net.onnx"))
+    given = ("inputs=files", f"inputs.path={folder / 'in'}", *options)
+    return winnow(f"strategy={strategy}", f"model={folder / 'net.onnx'}", *given, folder=folder / "run")
+
+
+def about_branches(run: Run) -> list[str]:
+    return [warning for warning in run.result["warnings"] if "no sample takes the branches" in warning]
+
+
+def selected(run: Run) -> dict[str, Any]:
+    return {node.rpartition("/")[2]: reason for node, reason in why(run).items()}
+
+
+@pytest.mark.parametrize("strategy", PRECISION)
+@pytest.mark.parametrize("shape", ["if", "inside"])
+def test_a_branch_that_no_sample_takes_stays_high(tmp_path: Path, strategy: str, shape: str) -> None:
+    model = branched(IF if shape == "if" else INSIDE)
+    run = fed(tmp_path, model, strategy=strategy)
+    assert run.code == 0, run.output
+    (warning,) = about_branches(run)
+    assert "4 nodes" in warning and "v1" in warning and "u1" not in warning
+    assert "they stay high (strategy.untaken=low lowers them)" in warning
+    reasons = selected(run)
+    assert {name for name, reason in reasons.items() if reason == "in a branch or loop that no sample took"} == {
+        *("v1", "v2", "f1", "f2")
+    }
+    lowered = fed(tmp_path / "low", model, "strategy.untaken=low", strategy=strategy)
+    assert lowered.code == 0, lowered.output
+    (warning,) = about_branches(lowered)
+    assert "how they do low is not known" in warning
+    assert {"u2", "d1"} <= set(selected(lowered))
+    if strategy == "precision":  # a prefix holds what stands before it, too
+        assert not {"v1", "v2", "f1", "f2"} & set(selected(lowered))
+
+
+def test_both_branches_are_searched_where_samples_take_both(tmp_path: Path) -> None:
+    run = fed(tmp_path, branched(IF), "strategy.held_out=0", taken=(True, False), strategy="precision")
+    assert run.code == 0, run.output
+    assert not about_branches(run)
+    assert set(selected(run)) == {"u2", "d1", "v2", "f1"}
+
+
+def test_a_branch_that_those_held_out_take_is_found_to_fail(tmp_path: Path) -> None:
+    """Searched low, and on those held out it is taken: it counts as searched then."""
+    run = fed(tmp_path, branched(IF), "strategy.untaken=low", taken=(True, True, False), strategy="precision")
+    assert run.code == 0, run.output
+    assert run.result["minimality"] == "grown"
+    assert set(selected(run)) == {"u2", "d1", "v2", "f1"}
+
+
+def test_a_loop_that_is_not_gone_round_stays_high(tmp_path: Path) -> None:
+    run = fed(tmp_path, branched(LOOP % "none"), strategy="precision")
+    assert run.code == 4, run.output
+    (warning,) = about_branches(run)
+    assert "4 nodes" in warning
+    assert set(selected(run)) == {"u1", "u2", "d1", "d2"}
+    gone = fed(tmp_path / "gone", branched(LOOP % "most"), strategy="precision")
+    assert gone.code == 0, gone.output
+    assert not about_branches(gone)
+    assert {"u2", "d1"} <= set(selected(gone))
+
+
+def test_what_is_to_be_low_is_though_no_sample_takes_it(tmp_path: Path) -> None:
+    run = fed(tmp_path, branched(IF), "strategy.include=['*/v*', '*/f*']", strategy="precision")
+    assert run.code == 0, run.output
+    assert set(selected(run)) == {"u2", "d1"}
+    (warning,) = about_branches(run)
+    assert "how they do low is not known" in warning

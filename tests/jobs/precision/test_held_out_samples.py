@@ -1,0 +1,344 @@
+"""Samples that a precision search does not look at: its answer has to pass them too, or it is said that it does not."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.harness import Run, interrupted, winnow
+from tests.jobs.precision.test_precision import SIZE, network, search, search_low
+
+DRAWN = "inputs.ranges={x: [0.5, 3]}"
+Counts = Counter[tuple[str, str]]
+
+
+def given(folder: Path, count: int, large: Sequence[int]) -> tuple[str, str]:
+    """Samples of which only the ``large`` ones leave the range of fp16 on their way."""
+    folder.mkdir(parents=True)
+    random = np.random.default_rng(3)
+    for number in range(count):
+        x = random.uniform(0.5, 3, (4, SIZE)) if number in large else random.uniform(0, 0.01, (4, SIZE))
+        np.savez(folder / f"{number}.npz", x=x.astype(np.float32))
+    return "inputs=files", f"inputs.path={folder}"
+
+
+def answered(folder: Path, model: onnx.ModelProto, *options: str, strategy: str = "precision") -> Run:
+    folder.mkdir(parents=True, exist_ok=True)
+    onnx.save(model, str(folder / "net.onnx"))
+    return winnow(f"strategy={strategy}", f"model={folder / 'net.onnx'}", *options, folder=folder / "run")
+
+
+def told(run: Run) -> dict[str, Any]:
+    return run.result["precision"]
+
+
+def checks(run: Run) -> Counts:
+    """How often the ends and other sets were checked, by phase, in all journals of a run."""
+    found: Counts = Counter()
+    whole = run.result["nodes"]["before"]
+    for path in run.folder.glob("journal*.jsonl"):
+        for line in path.read_text().splitlines()[1:]:
+            record = json.loads(line)
+            size = len(onnx_ranges(record["ranges"]))
+            found[{0: "nothing", whole: "everything"}.get(size, "a set"), record["phase"]] += 1
+    return found
+
+
+def onnx_ranges(text: str) -> list[int]:
+    found: list[int] = []
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        found += range(int(first), int(last or first) + 1)
+    return found
+
+
+def test_what_is_emulated_is_doubted_once(tmp_path: Path) -> None:
+    run = search(tmp_path, network(3, 7))
+    assert run.code == 0, run.output
+    seen = checks(run)
+    for end in ("everything", "nothing"):
+        assert seen[end, "pre-flight"] + seen[end, "doubt"] == 2
+    assert seen["a set", "re-check"] == 1 and not seen["a set", "doubt"]
+    # the ends, the answer as it is handed over, the samples held out, and what is left out and fails alone
+    paid = sum(count for (_, phase), count in seen.items() if phase in ("pre-flight", "doubt", "re-check", "held out"))
+    assert run.result["checks"]["trust"] == paid + seen["a set", "stability"]
+
+
+def test_a_check_of_ones_own_goes_on_being_doubted(tmp_path: Path) -> None:
+    """It is a program, and nobody knows what that rests on."""
+    command = f"checker.command={[sys.executable, '-I', '-S', '-c', 'pass', '{model}']}"
+    run = search(tmp_path, network(), "checker=command", command, "strategy.allow_overflow=true")
+    assert run.code == 4, run.output
+    seen = checks(run)
+    assert seen["everything", "doubt"] > 5 and seen["nothing", "doubt"] > 5
+    assert told(run)["samples"]["why_not_held_out"] == "checker=command has data of its own"
+    assert told(run)["samples"]["passed_held_out"] is None
+    assert told(run)["error"] == {}  # it measures nothing
+    assert "not held out: checker=command has data of its own" in run.result["message"]
+
+
+@pytest.mark.parametrize("strategy", ["precision", "precision_linear"])
+def test_an_answer_that_fails_on_what_was_held_out_grows(tmp_path: Path, strategy: str) -> None:
+    """Of six the third and the last are held out, and those alone overflow."""
+    options = given(tmp_path / "in", 6, (2, 5))
+    run = answered(tmp_path, network(3, 7), *options, strategy=strategy)
+    assert run.code == 0, run.output
+    assert run.result["minimality"] == "grown"
+    # in layer 7 it overflows only if layer 3 did not lose it before
+    assert set(run.result["culprits"]) <= {"up3", "down3", "up7", "down7", "gain3", "gain7"}
+    samples, error = told(run)["samples"], told(run)["error"]
+    assert (samples["rounds"], samples["searched"], samples["held_out"]) == (2, 6, 4)
+    assert samples["passed_held_out"] is True and samples["held_out_are"] == "variants of those given"
+    for on in ("searched", "held_out"):
+        assert error[on]["before"] > 1 > error[on]["after"], on
+    assert "grows until it passes those too" in run.output
+    assert "6 searched (all low:" in run.result["message"]
+    assert "(variants of those given; all low:" in run.result["message"]
+    assert not (run.folder / "values").exists() and not (run.folder / "store").exists()
+
+
+def test_those_held_out_are_spread_evenly_and_stated(tmp_path: Path) -> None:
+    options = given(tmp_path / "in", 6, (0, 1, 3, 4))  # those that are searched
+    run = answered(tmp_path, network(3), *options)
+    assert run.code == 0, run.output
+    samples, error = told(run)["samples"], told(run)["error"]
+    assert (samples["rounds"], samples["searched"], samples["held_out"]) == (1, 4, 2)
+    assert (samples["held_out_are"], samples["passed_held_out"]) == ("given", True)
+    assert error["searched"]["before"] > 1 > error["held_out"]["before"]
+    report = (run.folder / "REPORT.md").read_text()
+    assert "| 4 searched |" in report and "| 2 held out |" in report
+
+
+def test_one_sample_is_warned_of_and_variants_are_held_out(tmp_path: Path) -> None:
+    run = answered(tmp_path / "one", network(3), *given(tmp_path / "in1", 1, (0,)))
+    assert run.code == 0, run.output
+    assert any("one sample alone was given" in warning for warning in run.result["warnings"])
+    samples = told(run)["samples"]
+    assert (samples["searched"], samples["held_out"], samples["held_out_are"]) == (1, 4, "variants of those given")
+    assert samples["passed_held_out"] is True
+    assert "| 4 held out (variants of those given) |" in (run.folder / "REPORT.md").read_text()
+    run = answered(tmp_path / "two", network(3), *given(tmp_path / "in2", 2, (0,)))
+    assert run.code == 0, run.output
+    assert not any("one sample" in warning for warning in run.result["warnings"])
+    assert told(run)["samples"]["held_out_are"] == "given"
+
+
+def test_of_whole_numbers_there_are_no_variants(tmp_path: Path) -> None:
+    text = """
+    <ir_version: 9, opset_import: ["": 18]>
+    g (int64[3] x) => (float[3] y) <float[5] w = {1.5, 0.3, 0.7, 1.1, 0.9}, float up = {300.0}, float back = {90000.0}>
+    { [take] a = Gather(w, x) [first] b = Mul(a, up) [second] c = Mul(b, up) [down] y = Div(c, back) }
+    """
+    (tmp_path / "in").mkdir()
+    np.savez(tmp_path / "in" / "0.npz", x=np.array([0, 1, 4]))
+    run = answered(tmp_path, onnx.parser.parse_model(text), "inputs=files", f"inputs.path={tmp_path / 'in'}")
+    assert run.code == 0, run.output
+    samples = told(run)["samples"]
+    assert (samples["held_out"], samples["held_out_are"], samples["passed_held_out"]) == (0, None, None)
+    assert samples["why_not_held_out"] == "there are no samples but those that are searched"
+    assert "held_out" not in told(run)["error"]
+    assert "not held out: there are no samples but those that are searched" in run.result["message"]
+
+
+def test_random_samples_are_drawn_anew(tmp_path: Path) -> None:
+    run = search(tmp_path, network(3), "strategy.held_out=7")
+    assert run.code == 0, run.output
+    samples = told(run)["samples"]
+    assert (samples["searched"], samples["held_out"], samples["held_out_are"]) == (1, 7, "drawn")
+    assert not any("one sample" in warning for warning in run.result["warnings"])
+    # they are others: the same would make the same of it
+    error = told(run)["error"]
+    assert error["searched"]["before"] != error["held_out"]["before"]
+
+
+def test_nothing_is_held_out_where_nobody_wants_it(tmp_path: Path) -> None:
+    run = answered(tmp_path, network(3, 7), *given(tmp_path / "in", 6, (2, 5)), "strategy.held_out=0")
+    assert run.code == 0, run.output
+    samples = told(run)["samples"]
+    assert (samples["searched"], samples["held_out"], samples["rounds"]) == (6, 0, 1)
+    assert samples["why_not_held_out"] == "strategy.held_out=0"
+    assert run.result["minimality"] == "1-minimal"
+
+
+@pytest.mark.parametrize("wanted", [3, 4])
+def test_one_has_to_be_left_to_search_on(tmp_path: Path, wanted: int) -> None:
+    options = given(tmp_path / "in", 3, (0,))
+    run = answered(tmp_path, network(3), *options, f"strategy.held_out={wanted}")
+    assert run.code == 2
+    assert f"strategy.held_out={wanted}: there are 3 samples" in run.output
+    run = answered(tmp_path / "2", network(3), *options, "strategy.held_out=2")
+    assert run.code == 0, run.output
+    assert (told(run)["samples"]["searched"], told(run)["samples"]["held_out"]) == (1, 2)
+
+
+def test_inputs_that_become_low_are_held_out_in_their_new_type(tmp_path: Path) -> None:
+    run = answered(tmp_path, network(3, 7), *given(tmp_path / "in", 6, (2, 5)), "strategy.keep_io=false")
+    assert run.code == 0, run.output
+    assert told(run)["samples"]["rounds"] == 2 and told(run)["samples"]["passed_held_out"] is True
+
+
+def test_what_is_right_is_kept_apart_for_each_sample(tmp_path: Path) -> None:
+    """A model that is low already: its good outputs are made anew, of the searched ones and of those held out."""
+    onnx.save(network(3), str(tmp_path / "net.onnx"))
+    half = onnx.load(str(search_low(tmp_path / "low", tmp_path / "net.onnx")))
+    run = answered(tmp_path / "half", half, *given(tmp_path / "in", 6, (0, 2, 5)))
+    assert run.code == 0, run.output
+    assert run.result["culprits"] == ["up3", "down3"]
+    assert told(run)["error"]["searched"]["before"] != told(run)["error"]["held_out"]["before"]
+
+
+def test_workers_and_what_is_known_already_change_nothing(tmp_path: Path) -> None:
+    options = given(tmp_path / "in", 6, (2, 5))
+    first = answered(tmp_path, network(3, 7), *options)
+    many = answered(tmp_path / "many", network(3, 7), *options, "workers=parallel")
+    reused = answered(tmp_path / "reused", network(3, 7), *options, f"journal.reuse=[{first.folder}]")
+    for run in (many, reused):
+        assert run.code == 0, run.output
+        assert run.result["culprits"] == first.result["culprits"]
+        assert told(run)["samples"] == told(first)["samples"] and told(run)["error"] == told(first)["error"]
+    assert reused.result["checks"]["search"] == 0
+    assert reused.result["checks"]["trust"] == 1  # as it is handed over
+    given_first = ("strategy=precision", f"model={tmp_path / 'net.onnx'}", *options)
+    again = winnow(*given_first, f"resume={first.folder}", folder=first.folder)
+    assert again.code == 0, again.output
+    assert again.result["culprits"] == first.result["culprits"] and again.result["checks"]["search"] == 0
+
+
+def test_a_budget_leaves_an_answer_and_says_that_it_fails_on_others(tmp_path: Path) -> None:
+    """The first search ends by it: there is nothing left for those held out."""
+    options = given(tmp_path / "in", 6, (0, 2, 5))
+    run = answered(tmp_path, network(3, 7), *options, "budget.checks=1")
+    assert run.code == 0, run.output
+    assert run.result["minimality"] == "budget reached"
+    assert told(run)["samples"]["passed_held_out"] is True
+
+
+def cancelling() -> onnx.ModelProto:
+    """An overflow, and two sums that lose the same digits: what one of them alone loses is lost for good."""
+    text = """
+    <ir_version: 9, opset_import: ["": 18]>
+    g (float[4,24] x) => (float[4,24] y)
+      <float a = {4096.0}, float b = {4100.0}, float four = {4.0}, float big = {60000.0}>
+    { [gain] s = Mul(x, four) [up] u = Mul(s, big) [down] d = Div(u, big)
+      [left] l = Add(d, a) [right] r = Add(d, b) [apart] p = Sub(l, r) [near] n = Add(p, four)
+      [sum] t = Add(n, d) [end] y = Tanh(t) }
+    """
+    return onnx.parser.parse_model(text)
+
+
+def test_what_fails_alone_and_was_left_out_is_raised_and_said(tmp_path: Path) -> None:
+    run = search(tmp_path, cancelling())
+    assert run.code == 0, run.output
+    alone = told(run)["fails_alone"]
+    assert set(alone["nodes"]) == {"left", "right"} and alone["raised"] is True
+    assert {"up", "down", "left", "right"} <= set(run.result["culprits"])
+    assert "would do without, but fail when they alone are low: they are raised too" in run.result["message"]
+    assert "raised all the same" in (run.folder / "REPORT.md").read_text()
+    again = answered(tmp_path / "again", cancelling(), DRAWN, f"journal.reuse=[{run.folder}]")
+    assert again.code == 0, again.output
+    assert again.result["culprits"] == run.result["culprits"]
+    assert told(again)["fails_alone"] == alone
+
+
+@pytest.mark.parametrize("dtype", [TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16])
+def test_variants_have_the_type_of_what_was_given(tmp_path: Path, dtype: int) -> None:
+    nodes = [
+        helper.make_node("Cast", ["x"], ["a"], name="cast", to=TensorProto.FLOAT),
+        helper.make_node("Mul", ["a", "big"], ["b"], name="first"),
+        helper.make_node("Mul", ["b", "big"], ["c"], name="second"),
+        helper.make_node("Div", ["c", "back"], ["y"], name="down"),
+    ]
+    constants = [numpy_helper.from_array(np.float32(value), name) for name, value in (("big", 300), ("back", 90000))]
+    x, y = helper.make_tensor_value_info("x", dtype, [3]), helper.make_tensor_value_info("y", TensorProto.FLOAT, [3])
+    graph = helper.make_graph(nodes, "g", [x], [y], constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    place = tmp_path / "in" / "test_data_set_0"
+    place.mkdir(parents=True)
+    sample = helper.make_tensor("x", dtype, [3], [0.75, 1.5, 0.8125])
+    (place / "input_0.pb").write_bytes(sample.SerializeToString())
+    run = answered(tmp_path, model, "inputs=files", f"inputs.path={tmp_path / 'in'}")
+    assert run.code == 0, run.output
+    assert told(run)["samples"]["held_out"] == 4 and told(run)["samples"]["passed_held_out"] is True
+
+
+def steep(seconds: float = 0.0) -> onnx.ModelProto:
+    """What is twice the range of fp16 where x is 2, and what is so where x is 20; a check takes a while."""
+    text = f"""
+    <ir_version: 9, opset_import: ["": 18]>
+    g (float[4,24] x) => (float[4,24] y, int64 count)
+      <float large = {{60000.0}}, float small = {{6000.0}}, int64 most = {{{int(seconds * 1_000_000)}}},
+       bool yes = {{1}}, int64 zero = {{0}}>
+    {{ [up] u = Mul(x, large) [down] a = Div(u, large)
+       [further] v = Mul(x, small) [back] b = Div(v, small)
+       [sum] y = Add(a, b)
+       [wait] count = Loop(most, yes, zero) <body = each (int64 i, bool c, int64 n) => (bool on, int64 m)
+         {{ on = Identity(c) m = Add(n, i) }}> }}
+    """
+    return onnx.parser.parse_model(text)
+
+
+def stepped(folder: Path) -> tuple[str, str]:
+    """Six samples; the third and the last are ten times as large."""
+    folder.mkdir(parents=True)
+    random = np.random.default_rng(3)
+    for number in range(6):
+        x = random.uniform(2, 3, (4, SIZE)) * (10 if number in (2, 5) else 1)
+        np.savez(folder / f"{number}.npz", x=x.astype(np.float32))
+    return "inputs=files", f"inputs.path={folder}"
+
+
+def test_what_is_grown_holds_what_was_found_before(tmp_path: Path) -> None:
+    run = answered(tmp_path, steep(), *stepped(tmp_path / "in"))
+    assert run.code == 0, run.output
+    assert (run.result["culprits"], run.result["minimality"]) == (["up", "down", "further", "back"], "grown")
+
+
+class Grown:
+    """Is there once a second round has checked everything raised: only then is anything known of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def exists(self) -> bool:
+        return any('"pre-flight"' in path.read_text() for path in self.folder.glob("journal-*.jsonl"))
+
+
+def test_an_interruption_while_it_grows_leaves_what_was_found_before(tmp_path: Path) -> None:
+    """Nothing of the second round is known yet; what passed on the samples that were searched first is handed over."""
+    options = stepped(tmp_path / "in")
+    onnx.save(steep(0.02), str(tmp_path / "net.onnx"))
+    run, folder = ("strategy=precision", f"model={tmp_path / 'net.onnx'}", *options), tmp_path / "run"
+    assert interrupted(*run, folder=folder, ready=Grown(folder), number=signal.SIGINT) == 130  # type: ignore[arg-type]
+    result = json.loads((folder / "result.json").read_text())
+    assert (result["status"], result["culprits"]) == ("interrupted", ["up", "down"])
+    assert "fails on samples that were held out" in result["message"]
+    assert result["precision"]["samples"]["passed_held_out"] is False
+    onnx.checker.check_model(onnx.load(str(folder / "mixed.onnx")))
+    assert not (folder / "values").exists()
+    again = winnow(*run, f"resume={folder}", folder=folder)
+    assert again.code == 0, again.output
+    result = json.loads((folder / "result.json").read_text())
+    assert result["culprits"] == ["up", "down", "further", "back"]
+
+
+def test_what_no_set_passes_leaves_the_answer_that_was_found_with_a_warning(tmp_path: Path) -> None:
+    """What is to be low whatever is found overflows on those held out, with everything else raised as well."""
+    run = answered(tmp_path, steep(), *stepped(tmp_path / "in"), "strategy.include=[further]")
+    assert run.code == 0, run.output
+    assert (run.result["culprits"], run.result["minimality"]) == (["up", "down"], "1-minimal")
+    samples = told(run)["samples"]
+    assert (samples["searched"], samples["held_out"], samples["passed_held_out"]) == (4, 2, False)
+    assert any("what was held out cannot be searched on (even with" in warning for warning in run.result["warnings"])
+    assert any("the answer fails on samples that were held out" in warning for warning in run.result["warnings"])
+    assert "The answer fails on samples that were held out" in (run.folder / "REPORT.md").read_text()

@@ -1,0 +1,170 @@
+"""`strategy=precision` on models that overflow inside, where outputs do not show it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import parser
+
+from tests.harness import Run, winnow
+
+SHARED = Path(__file__).parents[4] / "shared" / "precision"
+
+
+def model(body: str, weights: str = "") -> str:
+    return f"""<ir_version: 9, opset_import: ["": 18]>
+    g (float[2,4] x) => (float[2,4] y) <{weights}> {{ {body} }}"""
+
+
+BLOCK = """square = Mul(x, x) mean = ReduceMean(square, last) [root] rms = Sqrt(mean) [norm] normal = Div(x, rms)
+  [branch] little = Mul(normal, small) [sum] y = Add(x, little)"""
+RMS = model(BLOCK, "float small = {0.01}, int64[1] last = {-1}")
+"""A branch whose zeros the sum tolerates: less than a thousandth of the largest value."""
+
+
+def search(folder: Path, text: str, *options: str, x: list[list[float]]) -> Run:
+    onnx.save(parser.parse_model(text), str(folder / "net.onnx"))
+    np.savez(folder / "given.npz", x=np.array(x, np.float32))
+    given = ("inputs=files", f"inputs.path={folder / 'given.npz'}", "checker=compare", "checker.metric=scale")
+    run = folder / f"run{len(list(folder.glob('run*')))}"
+    return winnow("strategy=precision", f"model={folder / 'net.onnx'}", *given, *options, folder=run)
+
+
+LARGE = [[1, 2, 3, 400], [4, 3, 2, 1]]
+
+
+def test_a_branch_of_zeros_is_a_failure_whatever_the_outputs_say(tmp_path: Path) -> None:
+    run = search(tmp_path, RMS, x=LARGE)
+    assert run.code == 0, run.output
+    assert set(run.result["culprits"]) == {"square", "mean"}
+    assert run.result["precision"]["overflows"] == []
+    assert run.result["signature"]["stage"] == "overflow" and run.result["signature"]["kind"] == "inf"
+    # what every search said before
+    allowed = search(tmp_path, RMS, "strategy.allow_overflow=true", x=LARGE)
+    assert allowed.code == 4, allowed.output
+    (one,) = allowed.result["precision"]["overflows"]
+    assert (one["tensor"], one["harm"]["node"], one["largest"]) == ("square", "norm", 160000.0)
+    assert any("square becomes Inf in float16" in warning for warning in allowed.result["warnings"])
+
+
+def test_the_reason_names_the_tensor_and_the_first_wrong_value(tmp_path: Path) -> None:
+    run = search(tmp_path, RMS, "artifacts=all", x=LARGE)
+    journal = (run.folder / "journal.jsonl").read_text()
+    assert "square becomes Inf in float16 (largest 1.6e+05); after that Div norm makes 0 where" in journal
+
+
+def test_what_is_absorbed_is_named_and_stays(tmp_path: Path) -> None:
+    run = search(tmp_path, model("square = Mul(x, x) [end] y = Tanh(square)"), x=LARGE)
+    assert run.code == 4, run.output
+    assert "emulated: tensors are rounded as they are made" in run.result["message"]
+    (one,) = run.result["precision"]["overflows"]
+    assert one["harm"] is None and one["absorbed_by"] == ["end"]
+    assert any("absorbed: square (by end)" in warning for warning in run.result["warnings"])
+
+
+def test_a_command_is_asked_first_and_then_the_model_is_looked_into(tmp_path: Path) -> None:
+    command = f"checker.command={[sys.executable, '-c', 'pass', '{model}']}"
+    onnx.save(parser.parse_model(RMS), str(tmp_path / "net.onnx"))
+    np.savez(tmp_path / "given.npz", x=np.array(LARGE, np.float32))
+    run = winnow(
+        "strategy=precision",
+        f"model={tmp_path / 'net.onnx'}",
+        "inputs=files",
+        f"inputs.path={tmp_path / 'given.npz'}",
+        "checker=command",
+        command,
+        folder=tmp_path / "run",
+    )
+    assert run.code == 0, run.output
+    assert set(run.result["culprits"]) == {"square", "mean"}
+
+
+def test_verdicts_are_not_shared_with_a_search_that_allows_it(tmp_path: Path) -> None:
+    first = search(tmp_path, RMS, "strategy.allow_overflow=true", x=LARGE)
+    assert first.code == 4, first.output
+    again = search(tmp_path, RMS, f"resume={first.folder}", x=LARGE)
+    assert again.code == 0, again.output
+
+
+EPSILON = model(
+    """[mean] m = ReduceMean(x, last) d = Sub(x, m) square = Mul(d, d) v = ReduceMean(square, last)
+    [guard] more = Add(v, epsilon) root = Sqrt(more) [norm] n = Div(d, root) [gone] none = Mul(x, nothing)
+    y = Add(n, none)""",
+    "float epsilon = {0.000000000001}, int64[1] last = {-1}, float[4] nothing = {1e-9, 1e-9, 1e-9, 1e-10}",
+)
+
+
+def test_an_epsilon_and_a_weight_that_vanish_are_named(tmp_path: Path) -> None:
+    run = search(tmp_path, EPSILON, x=[[1, 2, 3, 4], [4, 3, 2, 1]])
+    assert run.code == 4, run.output
+    told = run.result["precision"]
+    assert [(one["constant"], one["node"]) for one in told["flushed_epsilons"]] == [("epsilon", "guard")]
+    assert told["zeroed"] == ["nothing"]
+    assert any("1e-12 in Add guard" in warning for warning in run.result["warnings"])
+
+
+def test_an_epsilon_that_a_sample_needs_does_not_become_zero(tmp_path: Path) -> None:
+    """A row of equal values has no variance: with an epsilon of zero it is 0 / 0."""
+    run = search(tmp_path, EPSILON, x=[[1, 2, 3, 4], [5, 5, 5, 5]])
+    assert run.code == 4, run.output
+    (one,) = run.result["precision"]["flushed_epsilons"]
+    assert one["becomes"] == 2.0**-24
+    stored = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in run.model("mixed.onnx").graph.initializer}
+    assert stored["epsilon__fp16"] == 2.0**-24
+
+
+def test_strict_rounding_fails_a_mean_whose_sum_overflows(tmp_path: Path) -> None:
+    text = model("[mean] m = ReduceMean(x, last) y = Add(x, m)", "int64[1] last = {-1}")
+    rows = [[20000.0, 20100.0, 20200.0, 20300.0]] * 2
+    assert search(tmp_path, text, x=rows).code == 4
+    run = search(tmp_path, text, "target.rounding=strict", x=rows)
+    assert run.code == 0, run.output
+    assert run.result["culprits"] == ["mean"]
+
+
+@pytest.mark.parametrize("case", ["a_rms_outlier", "c_attn_logits"])
+def test_natural_failures(tmp_path: Path, case: str) -> None:
+    folder = SHARED / case
+    if not folder.is_dir():
+        pytest.skip("the cases are not here")
+    given = (f"model={folder / 'model.onnx'}", "inputs=files", f"inputs.path={folder / 'in.npz'}")
+    run = winnow("strategy=precision", *given, "checker=compare", "checker.metric=scale", folder=tmp_path / "run")
+    assert run.code == 0, run.output
+    assert run.result["precision"]["overflows"] == []
+
+
+def test_a_model_that_cannot_be_looked_into(tmp_path: Path) -> None:
+    """The check's own word counts then, and it is said once."""
+    text = RMS.replace('"": 18', '"": 18, "of.mine": 1').replace("y = Add(x, little)", "y = of.mine.Own(little)")
+    command = f"checker.command={[sys.executable, '-c', 'pass', '{model}']}"
+    onnx.save(parser.parse_model(text), str(tmp_path / "net.onnx"))
+    np.savez(tmp_path / "given.npz", x=np.array(LARGE, np.float32))
+    given = (f"model={tmp_path / 'net.onnx'}", "inputs=files", f"inputs.path={tmp_path / 'given.npz'}")
+    run = winnow("strategy=precision", *given, "checker=command", command, folder=tmp_path / "run")
+    assert run.code == 4, run.output
+    assert run.output.count("is not looked at") == 1
+    assert run.result["precision"]["overflows"] is None
+    assert any("is not looked at" in warning for warning in run.result["warnings"])
+
+
+def test_a_low_tensor_near_the_end_of_the_range_is_named(tmp_path: Path) -> None:
+    run = search(tmp_path, model("square = Mul(x, x) [end] y = Tanh(square)"), x=[[220.0, 230.0, 1.0, 2.0]] * 2)
+    assert run.code == 4, run.output
+    (near,) = [warning for warning in run.result["warnings"] if "of the largest number" in warning]
+    assert "square (up to 5.29e+04)" in near and "strategy.at_least=['range > 32752']" in near
+    run = search(tmp_path, model("square = Mul(x, x) [end] y = Tanh(square)"), x=[[20.0, 30.0, 1.0, 2.0]] * 2)
+    assert not [warning for warning in run.result["warnings"] if "of the largest number" in warning]
+
+
+def test_what_is_low_in_the_model_as_it_is_gets_a_word(tmp_path: Path) -> None:
+    text = model(
+        """h = Cast <to = 10> (x) s = Sigmoid(h) w = Cast <to = 1> (s)
+        a = Tanh(w) b = Relu(a) c = Mul(b, b) d = Mul(c, c) y = Mul(d, big)""",
+        "float big = {3.0}",
+    )
+    run = search(tmp_path, text, x=[[0.1, 0.2, 0.3, 0.4]] * 2)
+    assert any("1 node is low in the model as it is" in warning for warning in run.result["warnings"]), run.output

@@ -1,0 +1,303 @@
+"""`strategy=precision`, as a user runs it: low precision is rounded after every operator."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.harness import Run, winnow
+
+SIZE = 24
+
+
+def network(*planted: int, kind: str = "overflow", opset: int = 18) -> onnx.ModelProto:
+    """A chain of layers; at the ``planted`` ones a value leaves the range of fp16 and comes back, or loses digits."""
+    random = np.random.default_rng(0)
+    nodes, weights, x = [], [], "x"
+
+    def constant(name: str, value: object) -> str:
+        weights.append(numpy_helper.from_array(np.asarray(value, np.float32), name))
+        return name
+
+    def add(op: str, inputs: list[str], name: str) -> str:
+        nodes.append(helper.make_node(op, inputs, [f"{name}_out"], name=name))
+        return f"{name}_out"
+
+    for number in range(10):
+        weight = constant(f"w{number}", random.normal(0, SIZE**-0.5, (SIZE, SIZE)))
+        x = add("Relu", [add("MatMul", [x, weight], f"product{number}")], f"relu{number}")
+        if number in planted and kind == "overflow":
+            x = add("Mul", [x, constant(f"more{number}", 3.0)], f"gain{number}")
+            x = add("Mul", [x, constant(f"big{number}", 60000.0)], f"up{number}")
+            x = add("Div", [x, f"big{number}"], f"down{number}")
+        elif number in planted:
+            x = add("Add", [x, constant(f"big{number}", 4096.0)], f"up{number}")
+            x = add("Sub", [x, f"big{number}"], f"down{number}")
+        x = add("Tanh", [x], f"tanh{number}")
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, SIZE])]
+    outputs = [helper.make_tensor_value_info(x, TensorProto.FLOAT, [4, SIZE])]
+    graph = helper.make_graph(nodes, "chain", inputs, outputs, weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    model.ir_version = 9
+    return model
+
+
+def search(folder: Path, model: onnx.ModelProto, *options: str, strategy: str = "precision") -> Run:
+    onnx.save(model, str(folder / "net.onnx"))
+    inputs = "inputs.ranges={x: [0.5, 3]}"
+    return winnow(f"strategy={strategy}", f"model={folder / 'net.onnx'}", inputs, *options, folder=folder / "run")
+
+
+def test_an_overflow_is_named_and_the_model_handed_over(tmp_path: Path) -> None:
+    run = search(tmp_path, network(3, 7))
+    assert run.code == 0, run.output
+    result = run.result
+    assert {name[:-1] for name in result["culprits"]} <= {"up", "down"}
+    assert result["minimality"] == "1-minimal"
+    assert result["checks"]["search"] <= len(result["culprits"]) + 3
+    told = result["precision"]
+    assert [one["node"] for one in told["selected"]] == told["nodes_to_exclude"] == result["culprits"]
+    assert all("beyond 6.55e+04" in one["reason"] for one in told["selected"])
+    assert 0.9 < told["low_share"]["flops"] < 1 and told["low_share"]["weights"] > 0.9
+    model = run.model("mixed.onnx")
+    onnx.checker.check_model(model, full_check=True)
+    halves = [tensor for tensor in model.graph.initializer if tensor.data_type == TensorProto.FLOAT16]
+    assert len(halves) >= 10
+
+
+def test_lost_digits_are_found_by_the_error_that_nodes_introduce(tmp_path: Path) -> None:
+    run = search(tmp_path, network(5, kind="cancellation"))
+    assert run.code == 0, run.output
+    assert run.result["culprits"] == ["up5", "down5"]
+    assert run.result["checks"]["search"] <= 6
+
+
+def test_the_error_of_each_layer_before_and_after(tmp_path: Path) -> None:
+    run = search(tmp_path, network(3, kind="cancellation"))
+    assert run.code == 0, run.output
+    rows = {row["node"]: row for row in json.loads((run.folder / "layers.json").read_text())}
+    assert [name for name, row in rows.items() if row["raised"]] == run.result["culprits"]
+    assert next(iter(rows)) == "product0" and len(rows) == run.result["nodes"]["before"]
+    # 4096 leaves 2 or 4 to the digits of fp16; before it, and without it, there are some 1e-3
+    assert rows["down3"]["error_low"] > 0.1 > 0.01 > rows["down3"]["error_mixed"]
+    assert rows["tanh2"]["error_low"] < 0.01
+    picture = (run.folder / "layers.svg").read_text()
+    assert picture.startswith("<?xml") and "product0" not in picture
+    assert "layers.svg" in (run.folder / "REPORT.md").read_text()
+    again = search(tmp_path, network(3, kind="cancellation"), "strategy.layer_errors=false")
+    assert again.code == 0, again.output
+    assert not (run.folder / "layers.json").exists() and again.result["precision"]["plot"] is None
+
+
+def test_bfloat16(tmp_path: Path) -> None:
+    run = search(tmp_path, network(5, kind="cancellation"), "strategy.low=bfloat16", "checker.rtol=0.05")
+    assert run.code == 0, run.output
+    assert set(run.result["culprits"]) >= {"up5", "down5"}
+    assert run.result["precision"]["low"] == "bfloat16"
+
+
+def test_nothing_has_to_be_raised(tmp_path: Path) -> None:
+    run = search(tmp_path, network())
+    assert run.code == 4, run.output
+    assert "everything passes in float16 (emulated: " in run.result["message"]
+    assert (run.folder / "REPORT.md").read_text().startswith("# all of it can be in float16\n")
+    onnx.checker.check_model(run.model("mixed.onnx"), full_check=True)
+
+
+def test_no_set_suffices(tmp_path: Path) -> None:
+    command = f"checker.command={[sys.executable, '-c', 'raise SystemExit(1)', '{model}']}"
+    run = search(tmp_path, network(), "checker=command", command)
+    assert run.code == 5, run.output
+    assert "even with everything in float32" in run.result["message"]
+
+
+@pytest.mark.parametrize("search_kind", ["precision_bisect", "precision_linear"])
+@pytest.mark.parametrize(("direction", "edge"), [("forward", "down3"), ("reverse", "up3")])
+def test_from_one_end(tmp_path: Path, search_kind: str, direction: str, edge: str) -> None:
+    run = search(tmp_path, network(3), f"strategy.direction={direction}", strategy=search_kind)
+    assert run.code == 0, run.output
+    culprits = run.result["culprits"]
+    assert edge == (culprits[-1] if direction == "forward" else culprits[0])
+    assert run.result["minimality"] == "window"
+
+
+def test_a_model_that_is_fp16_already(tmp_path: Path) -> None:
+    """What was raised to fp32 is read back in fp16 where the rest of the model wants it."""
+    first = search(tmp_path, network(3))
+    everything = search_low(tmp_path / "low", tmp_path / "net.onnx")
+    again = winnow(
+        "strategy=precision",
+        f"model={everything}",
+        f"reference.model={tmp_path / 'net.onnx'}",
+        "inputs.ranges={x: [0.5, 3]}",
+        folder=tmp_path / "again",
+    )
+    assert again.code == 0, again.output
+    assert again.result["culprits"] == first.result["culprits"]
+
+
+def search_low(folder: Path, model: Path) -> Path:
+    """The model with everything in fp16: a check that always passes asks for nothing else."""
+    folder.mkdir()
+    command = f"checker.command={[sys.executable, '-c', 'pass', '{model}']}"
+    given = (f"model={model}", "checker=command", command, "strategy.allow_overflow=true")
+    run = winnow("strategy=precision", *given, folder=folder / "run")
+    assert run.code == 4, run.output
+    return run.folder / "mixed.onnx"
+
+
+def test_types_that_are_no_pair(tmp_path: Path) -> None:
+    run = search(tmp_path, network(), "strategy.low=float32")
+    assert run.code == 2
+    assert "low is float16, bfloat16 or quantized" in run.output
+
+
+def test_a_model_without_floats(tmp_path: Path) -> None:
+    node = helper.make_node("Add", ["x", "x"], ["y"], name="sum")
+    values = [helper.make_tensor_value_info(name, TensorProto.INT64, [2]) for name in "xy"]
+    model = helper.make_model(helper.make_graph([node], "g", values[:1], values[1:]))
+    model.ir_version = 9
+    run = search(tmp_path, model)
+    assert run.code == 6, run.output
+    assert "no node of it can run in both" in run.result["message"]
+
+
+def test_a_large_model_shares_its_weights(tmp_path: Path) -> None:
+    """Beyond 32 MiB each trial writes its graph alone; both precisions lie in one file each."""
+    weight = np.random.default_rng(0).normal(0, 0.01, (3000, 3000)).astype(np.float32)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"], name="product"),
+        helper.make_node("Mul", ["a", "big"], ["b"], name="up"),
+        helper.make_node("Div", ["b", "big"], ["y"], name="down"),
+    ]
+    big = numpy_helper.from_array(np.array(60000, np.float32), "big")
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3000])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 3000])],
+        [numpy_helper.from_array(weight, "w"), big],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    model.ir_version = 9
+    run = search(tmp_path, model, "artifacts=all")
+    assert run.code == 0, run.output
+    assert run.result["culprits"] == ["up", "down"]
+    kept = list((run.folder / "store").glob("kept.*"))
+    assert kept and all(path.stat().st_size < 4096 for path in kept)
+    assert run.model("mixed.onnx").ByteSize() > 2 * weight.size
+
+
+METRIC = """
+import numpy as np
+from runner.backends.emulation.rounding import session
+
+def check(model, inputs, expected):
+    found = session(model).run(None, inputs[0])[0]
+    return {"value": 1 - float(np.abs(found - expected[0][session(model).get_outputs()[0].name]).mean())}
+"""
+
+
+def test_a_metric_of_the_users_against_that_in_high_precision(tmp_path: Path) -> None:
+    (tmp_path / "metric.py").write_text(METRIC)
+    options = ("checker=python", f"checker.file={tmp_path / 'metric.py'}", "checker.max_drop=1%")
+    run = search(tmp_path, network(5, kind="cancellation"), *options)
+    assert run.code == 0, run.output
+    assert run.result["culprits"] == ["up5", "down5"]
+    assert "docs/precision.md" in run.output
+    other = winnow("strategy=reduce", f"model={tmp_path / 'net.onnx'}", *options, folder=tmp_path / "reduce")
+    assert other.code == 2
+    assert "checker.baseline=" in other.output
+
+
+def test_a_branch_is_searched_too_and_its_ranges_are_known(tmp_path: Path) -> None:
+    text = """
+    <ir_version: 9, opset_import: ["": 18]>
+    g (float[2,3] x, bool c) => (float[2,3] y) <float up = {8192.0}, float down = {0.0001220703125}> {
+      a = Relu(x)
+      [gate] b = If(c) <then_branch = t () => (float[2,3] t4) {
+                          [u1] t1 = Mul(a, up) [u2] t2 = Mul(t1, up) [d1] t3 = Mul(t2, down) [d2] t4 = Mul(t3, down) },
+                        else_branch = e () => (float[2,3] eb) { eb = Identity(a) }>
+      y = Tanh(b)
+    }
+    """
+    np.savez(tmp_path / "given.npz", x=np.ones((2, 3), np.float32), c=np.array(True))
+    onnx.save(onnx.parser.parse_model(text), str(tmp_path / "net.onnx"))
+    given = ("inputs=files", f"inputs.path={tmp_path / 'given.npz'}")
+    run = winnow("strategy=precision", f"model={tmp_path / 'net.onnx'}", *given, folder=tmp_path / "run")
+    assert run.code == 0, run.output
+    assert run.result["culprits"] == ["gate.then_branch/u2", "gate.then_branch/d1"]
+    assert run.result["checks"]["search"] <= 3
+    assert "beyond 6.55e+04" in run.result["precision"]["selected"][0]["reason"]
+
+
+def test_a_reduction_on_a_cpu_says_what_it_does_not_show(tmp_path: Path) -> None:
+    search(tmp_path, network(3))
+    half = tmp_path / "run" / "mixed.onnx"
+    given = (f"model={half}", "checker=finite", "plan=true")
+    plain = winnow(*given, folder=tmp_path / "plain")
+    assert "target.rounding=on" in plain.output
+    assert "target.rounding=on rounds" not in winnow(*given, "target.rounding=on", folder=tmp_path / "on").output
+
+
+def test_a_node_of_a_function_leads_back_to_it(tmp_path: Path) -> None:
+    text = """<ir_version: 10, opset_import: ["":18, "my":1]>
+    g (float[4,24] x) => (float[4,24] z) <float up = {60000.0}> {
+      [first] a = my.Scale(x, up)
+      [last] z = Tanh(a)
+    }
+    <opset_import: ["":18], domain: "my">
+    Scale (i, by) => (o) { [grow] k = Mul(i, by)  [back] o = Div(k, by) }
+    """
+    run = search(tmp_path, onnx.parser.parse_model(text))
+    assert run.code == 0, run.output
+    told = run.result["precision"]
+    assert set(told["inlined"]) == set(told["nodes_to_exclude"])
+    (grow,) = [origin for name, origin in told["inlined"].items() if name.startswith("grow")]
+    assert grow == "node grow of function my.Scale, called by node first"
+    assert "node grow of function my.Scale, called by node first" in (run.folder / "REPORT.md").read_text()
+
+
+def test_the_curve_of_error_against_raised_nodes(tmp_path: Path) -> None:
+    run = search(tmp_path, network(5, kind="cancellation"))
+    assert run.code == 0, run.output
+    points = run.result["precision"]["curve"]
+    counts = [count for count, _ in points]
+    assert counts == sorted(set(counts)) and {0, 2, run.result["nodes"]["before"]} <= set(counts)
+    errors = dict(points)
+    assert errors[0] > 1 > errors[2] > errors[run.result["nodes"]["before"]]
+    if run.result["precision"]["curve_plot"]:
+        assert (run.folder / "curve.svg").read_text().startswith("<?xml")
+        assert "curve.svg" in (run.folder / "REPORT.md").read_text()
+
+
+def test_nodes_that_stay_high_are_no_nodes_that_can_be_low(tmp_path: Path) -> None:
+    run = search(tmp_path, network(3, 7), "strategy.exclude=[up3,down3,up7,down7]")
+    assert run.code == 4, run.output
+    assert "everything but 4 nodes that stay high unsearched passes in float16" in run.result["message"]
+    assert "no other node has to be in float32" in run.result["message"]
+    assert (run.folder / "REPORT.md").read_text().startswith("# all but 4 of ")
+
+
+def test_what_stays_low_is_not_in_high_precision(tmp_path: Path) -> None:
+    run = search(tmp_path, network(3, 7), "strategy.include=[up3]")
+    assert run.code == 5, run.output
+    assert "even with everything in float32 but 1 node of strategy.include the check fails" in run.result["message"]
+
+
+def test_an_operator_that_onnx_defines_with_constants_of_one_type_stays_in_that(tmp_path: Path) -> None:
+    text = """<ir_version: 8, opset_import: ["": 12]> g (float[1,2,2,2] x) => (float[1,2,2,2] y)
+      <float much = {3000}> { [norm] n = MeanVarianceNormalization(x) [up] u = Mul(n, much) [square] s = Mul(u, u)
+      [root] y = Sqrt(s) }"""
+    onnx.save(onnx.parser.parse_model(text), str(tmp_path / "net.onnx"))
+    run = winnow("strategy=precision", f"model={tmp_path / 'net.onnx'}", folder=tmp_path / "run")
+    assert run.code == 0, run.output
+    assert run.result["precision"]["stays_high"][0]["node"] == "norm"
+    onnx.checker.check_model(run.model("mixed.onnx"), full_check=True)

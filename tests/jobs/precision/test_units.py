@@ -1,0 +1,138 @@
+"""`strategy.unit=block`: what belongs together is raised at once, and messages count nodes all the same."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from onnx import ModelProto, numpy_helper
+
+from runner.jobs.precision.units import Units
+from strategies.precision import Prior
+from tests.harness import Run, winnow
+from tests.jobs.precision.test_ort_loadable import assert_loads, network
+
+WIDTH = 24
+NORM = ["square", "mean", "safe", "root", "inverse", "apply", "scale"]
+
+
+def model(*, scope: str = "") -> ModelProto:
+    """Products around an RMSNorm that is written out, and whose squares leave the range of float16."""
+    before = " ".join(
+        f"[p{at}] a{at} = MatMul({f't{at - 1}' if at else 'x'}, w) [t{at}] t{at} = Tanh(a{at})" for at in range(4)
+    )
+    behind = " ".join(
+        f"[q{at}] b{at} = MatMul({f'u{at - 1}' if at else 'n'}, w) [u{at}] u{at} = Tanh(b{at})" for at in range(4)
+    )
+    made = onnx.parser.parse_model(
+        f"""
+        <ir_version: 9, opset_import: ["": 18]> g (float[4,{WIDTH}] x) => (float[4,{WIDTH}] y)
+        <float two = {{2.0}}, float eps = {{1e-5}}, float up = {{5000.0}}, int64[1] last = {{-1}}>
+        {{
+          {before}
+          [up] h = Mul(t3, up)
+          [square] s = Pow(h, two) [mean] m = ReduceMean(s, last) [safe] e = Add(m, eps) [root] r = Sqrt(e)
+          [inverse] i = Reciprocal(r) [apply] z = Mul(h, i) [scale] n = Mul(z, gain)
+          {behind}
+          [end] y = Tanh(u3)
+        }}
+        """
+    )
+    random = np.random.default_rng(0)
+    weight = random.normal(0, WIDTH**-0.5, (WIDTH, WIDTH)).astype(np.float32)
+    made.graph.initializer.append(numpy_helper.from_array(weight, "w"))
+    gain = random.uniform(0.5, 1.5, WIDTH).astype(np.float32)
+    made.graph.initializer.append(numpy_helper.from_array(gain, "gain"))
+    for node in made.graph.node:
+        node.name = f"{scope}{node.name}"
+    return made
+
+
+def search(folder: Path, *options: str, made: ModelProto | None = None, unit: str = "block") -> Run:
+    onnx.save(made or model(), str(folder / "net.onnx"))
+    given = ("strategy=precision", f"model={folder / 'net.onnx'}", "strategy.layer_errors=false", *options)
+    return winnow(*given, f"strategy.unit={unit}", folder=folder / unit)
+
+
+def test_a_norm_is_raised_as_a_whole_in_fewer_checks(tmp_path: Path) -> None:
+    single, block = search(tmp_path, unit="node"), search(tmp_path)
+    assert (single.code, block.code) == (0, 0), single.output + block.output
+    assert set(single.result["culprits"]) < set(NORM) and "square" in single.result["culprits"]
+    assert block.result["culprits"] == NORM
+    assert block.result["checks"]["search"] < single.result["checks"]["search"]
+    # nodes are counted, not blocks
+    assert block.result["message"].startswith("7 nodes in float32") and block.result["nodes"]["after"] == 7
+    assert re.search(r"1 beyond the range \(7 raised\): PASS", block.output)
+    group = {"kind": "RMSNorm", "nodes": NORM, "raised": NORM, "whole": True}
+    assert [group] == [{key: one[key] for key in group} for one in block.result["precision"]["groups"]]
+    report = (block.folder / "REPORT.md").read_text()
+    assert "| `square ... scale` | `RMSNorm` | the RMSNorm of 7 nodes as a whole; " in report
+    assert "| `mean` |" not in report
+    part = single.result["precision"]["groups"][0]
+    assert part["raised"] == single.result["culprits"] and not part["whole"]
+    assert "as a whole" not in (single.folder / "REPORT.md").read_text()
+    assert all(f"| `{name}` |" in (single.folder / "REPORT.md").read_text() for name in single.result["culprits"])
+
+
+def test_a_scope_that_all_have_is_not_the_answer(tmp_path: Path) -> None:
+    run = search(tmp_path, made=model(scope="main/"))
+    assert run.code == 0, run.output
+    assert run.result["culprits"] == [f"main/{name}" for name in NORM]
+
+
+@pytest.mark.parametrize("strategy", ["precision_bisect", "precision_linear"])
+def test_other_searches_go_by_blocks_too(tmp_path: Path, strategy: str) -> None:
+    run = search(tmp_path, f"strategy={strategy}", "strategy.direction=forward")
+    assert run.code == 0, run.output
+    assert run.result["culprits"][-7:] == NORM
+
+
+def test_what_is_fixed_is_no_part_of_a_block(tmp_path: Path) -> None:
+    run = search(tmp_path, "strategy.exclude=[square]", "strategy.include=[scale, Tanh]")
+    assert run.code == 0, run.output
+    assert run.result["culprits"] == NORM[1:-1]
+    told = run.result["precision"]
+    assert [one["node"] for one in told["selected"]] == NORM[:-1] == told["nodes_to_exclude"]
+    assert told["selected"][0]["reason"] == "strategy.exclude=square"
+    assert told["groups"][0]["whole"] and told["groups"][0]["raised"] == NORM[:-1]
+    assert "7 nodes as a whole, but for a scale or a bias; " in (run.folder / "REPORT.md").read_text()
+
+
+def test_a_floor_and_the_rest_of_its_block(tmp_path: Path) -> None:
+    run = search(tmp_path, "strategy.at_least=['range > 100000']")
+    assert run.code in (0, 4), run.output
+    high = [one["node"] for one in run.result["precision"]["selected"] if "at_least" in one["reason"]]
+    assert "square" in high and "apply" not in high
+    # the floor is raised whatever is found, the rest of the norm as one or not at all
+    assert set(run.result["culprits"]) in (set(), set(NORM) - set(high))
+
+
+def test_cheap_blocks_come_first(tmp_path: Path) -> None:
+    run = search(tmp_path, "strategy.goal=cheapest")
+    assert run.code == 0, run.output
+    assert run.result["culprits"] == NORM
+
+
+def test_a_whole_block_is_raised_for_loading_and_that_model_is_asked(tmp_path: Path) -> None:
+    made = network(1)
+    del made.graph.node[-1]
+    made.graph.node[-1].output[0] = "y"
+    run = search(tmp_path, made=made)
+    assert run.code == 4, run.output
+    loads = assert_loads(run)
+    told = run.result["precision"]
+    assert len(loads["raised"]) > 1
+    assert loads["raised"] == told["nodes_to_exclude"] == [one["node"] for one in told["selected"]]
+    assert {one["reason"] for one in told["selected"]} == {"raised so that ONNX Runtime loads the model"}
+
+
+def test_a_block_costs_what_its_nodes_cost_together() -> None:
+    found = Units(((0, 2), (1,), (3,)), (0, 1, 2))
+    known = Prior(suspects=(2, 1), ranking=(3, 2, 1, 0))
+    assert found.prior(known) == Prior(suspects=(0, 1), ranking=(2, 0, 1))
+    # the first node alone is the cheapest, its block is not
+    assert found.prior(known, {0: 1.0, 1: 3.0, 2: 5.0, 3: 6.0}).ranking == (1, 2, 0)

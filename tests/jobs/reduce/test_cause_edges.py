@@ -1,0 +1,150 @@
+"""Real runs: what may lead the two experiments of a cause astray, and a person who is asked them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import helper
+
+from runner.report.cause import rows
+from runner.session.cause import Experiment
+from strategies.outcome import Outcome
+from tests.harness import by_command, check_script, command, winnow
+from tests.jobs.reduce.test_cause import BESIDE, CHECK, COMPARE, ROUNDED, answers, pair
+from tests.jobs.reduce.test_hard_failures import plain
+
+
+def test_a_crash_above_the_node_that_gives_all_outputs_is_not_overlooked(tmp_path: Path) -> None:
+    """Good values in place of the model's outputs say nothing about what crashes before them."""
+    steps = [("Abs", "x", "a"), ("Sqrt", "a", "early"), ("Exp", "early", "b"), ("Neg", "b", "late")]
+    given = pair(tmp_path, steps, ["late"], {})[0]
+    check = check_script(tmp_path, "import os\nif {'early', 'late'} & nodes: os.kill(os.getpid(), 11)")
+    options = (*by_command(check), "strategy.first=start", "strategy.cause_checks=30")
+    run = winnow(given, *options, folder=tmp_path / "run")
+    assert run.result["cause"]["status"] == "joint", run.output
+    assert sorted(answers(run)) == [(["early"], True), (["late"], True)]
+
+
+def test_whoever_judges_more_than_values_is_asked_about_what_stands_above_the_outputs(tmp_path: Path) -> None:
+    """A script that says exit 1 for what a crash in the model would be: good outputs alone do not make it pass."""
+    given = pair(tmp_path, [("Abs", "x", "early"), ("Neg", "early", "late")], ["late"], {})[0]
+    check = by_command(check_script(tmp_path, "sys.exit(int(bool({'early', 'late'} & nodes)))"))
+    run = winnow(given, *check, "strategy.cause_checks=30", folder=tmp_path / "run")
+    assert run.result["cause"]["status"] == "joint", run.output
+
+
+@pytest.mark.parametrize("first", ["start", "end"])
+def test_of_two_instances_the_stronger_is_named(tmp_path: Path, first: str) -> None:
+    """50 tolerances of ``fault``, 3 of ``weak`` below it: these alone would decide between pass and fail."""
+    steps = [("Mul", "x", "fault", 1.0), ("Abs", "fault", "on"), ("Mul", "on", "weak", 1.0), ("Neg", "weak", "z")]
+    given = pair(tmp_path, steps, ["z"], {"fault": 1.5, "weak": 1.03})
+    options = (*COMPARE, f"strategy.first={first}", "strategy.cause_checks=30")
+    run = winnow(*given, *options, folder=tmp_path / "run")
+    assert (run.result["culprits"], run.result["cause"]["status"]) == (["fault"], "proven"), run.output
+    held = run.result["cause"]["answers"][-1]
+    assert held["instances"] == [["fault"], ["weak"]]
+    assert held["good_inputs"]["measure"] > 50
+
+
+def test_what_stands_after_the_experiments_is_checked_as_it_is_handed_over(tmp_path: Path) -> None:
+    """Noise is answered first; the cause that is found then cannot be judged as handed over."""
+    refusing = (
+        "import sys, onnx\n"
+        "if 'reduced' in sys.argv[1] and 'fault' in {one.name for one in onnx.load(sys.argv[1]).graph.node}:\n"
+        "    sys.exit(3)\n"
+    )
+    (tmp_path / "check.py").write_text(refusing + CHECK)
+    argv = json.dumps([sys.executable, str(tmp_path / "check.py"), "{model}", "{inputs}", "{references}"])
+    check = ("checker=command", f"checker.command={argv}", "checker.invalid_codes=[3]", "checker.flaky=never")
+    options = (*check, "strategy.first=end", "strategy.cause_checks=30")
+    run = winnow(*pair(tmp_path, BESIDE, ["z"], ROUNDED), *options, folder=tmp_path / "run")
+    assert run.code == 3, run.output
+    assert "could not be judged when checked again" in run.output.splitlines()[-1]
+
+
+@pytest.mark.parametrize("opset", [13, 14])
+def test_an_output_that_identity_does_not_take(tmp_path: Path, opset: int) -> None:
+    """Before opset 14 none hands on a sequence: such an output, right in any case, is left out."""
+    nodes = [
+        helper.make_node("SequenceConstruct", ["x", "x"], ["held"], name="held"),
+        helper.make_node("Neg", ["x"], ["fault"], name="fault"),
+        helper.make_node("Abs", ["fault"], ["z"], name="z"),
+    ]
+    outputs = [helper.make_tensor_value_info("z", 1, [2, 3]), helper.make_tensor_sequence_value_info("held", 1, None)]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", 1, [2, 3])], outputs)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    onnx.save(model, tmp_path / "net.onnx")
+    body = (
+        "import onnxruntime\n"
+        "try:\n"
+        "    onnxruntime.InferenceSession(sys.argv[1], providers=['CPUExecutionProvider'])\n"
+        "except Exception:\n"
+        "    sys.exit(9)\n"
+        "sys.exit('fault' in nodes)"
+    )
+    check = (*by_command(check_script(tmp_path, body)), "checker.invalid_codes=[9]")
+    run = winnow(f"model={tmp_path / 'net.onnx'}", *check, folder=tmp_path / "run")
+    assert (run.result["culprits"], run.result["cause"]["status"]) == (["fault"], "proven"), run.output
+
+
+def test_a_measure_that_is_not_positive_has_no_quarter() -> None:
+    whole = Experiment(Outcome.FAIL, -2.7)  # a logarithm, say
+    assert Experiment(Outcome.FAIL, -2.8).as_bad_as(whole)
+    assert not Experiment(Outcome.PASS, -4.7).as_bad_as(whole)
+
+
+def test_what_was_not_ruled_out_is_not_called_so() -> None:
+    def answer(name: str, inputs: str | None, *, is_cause: bool = False) -> dict[str, object]:
+        shown = {"outcome": inputs, "measure": None} if inputs else None
+        instances = [[name], ["copy"]] if is_cause else [[name]]
+        return {"culprits": [name], "is_cause": is_cause, "instances": instances,
+                "good_outputs": {"outcome": "pass", "measure": None}, "good_inputs": shown}  # fmt: skip
+
+    def roles(status: str, *found: dict[str, object]) -> list[str]:
+        cause = {"status": status, "whole": {"outcome": "fail", "measure": None}, "answers": list(found)}
+        return [row[1].split(";")[-1].strip() for row in rows(cause)[1:]]
+
+    assert roles("not proven", answer("a", "pass"), answer("b", None)) == ["not the cause", "fails alone"]
+    others = [answer("a", None), answer("copy", None), answer("b", "fail", is_cause=True)]
+    assert roles("proven", *others)[:2] == ["not the cause", "an instance of the pattern of the cause"]
+
+
+def test_a_person_who_takes_back_what_cannot_be_taken_back_is_asked_again(tmp_path: Path) -> None:
+    keyboard, screen = pty.openpty()
+    given = (pair(tmp_path, BESIDE, ["z"], ROUNDED)[0], "checker=interactive")
+    process = subprocess.Popen(
+        command(*given, folder=tmp_path / "run"), cwd=tmp_path, stdin=screen, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout
+    said, undone, model = "", False, Path()
+    while char := process.stdout.read(1):
+        said += char
+        line = said.rpartition("\n")[2]
+        if line.endswith(".onnx"):
+            model = Path(line)
+        if line.endswith("[u]ndo? "):
+            faulty = "fault" in {node.name for node in onnx.load(model).graph.node}
+            undo = not undone and "good values" in said.splitlines()[-2]
+            undone |= undo
+            os.write(keyboard, b"u\n" if undo else b"f\n" if faulty else b"p\n")
+            said += "\n"
+    os.close(keyboard)
+    os.close(screen)
+    assert process.wait() == 0, said
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert undone and (result["culprits"], result["cause"]["status"]) == (["fault"], "proven")
+    assert result["checks"]["cause"] == 2
+
+
+def test_two_faults_where_the_outputs_are_kept(tmp_path: Path) -> None:
+    """The set holds all that depends on it, so that another one cannot be searched beside it."""
+    check = by_command(check_script(tmp_path, "sys.exit(1 if {'Cos_4', 'Abs_1'} & nodes else 0)"))
+    run = winnow(*plain(tmp_path), *check, "strategy.reduce_outputs=false", folder=tmp_path / "run")
+    assert (run.code, run.result["cause"]["status"]) == (0, "not proven"), run.output

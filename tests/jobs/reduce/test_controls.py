@@ -1,0 +1,205 @@
+"""Checks as people write them: those that cannot judge cuts are found out before anything is searched."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from tests.harness import Run, winnow
+from tests.jobs.reduce.test_hard_failures import X, saved
+from tests.model.models import model_of
+
+START = """
+import sys, numpy as np, onnxruntime
+onnxruntime.set_default_logger_severity(4)
+session = onnxruntime.InferenceSession(sys.argv[1])
+"""
+OWN = "fed = {'x': np.full(%s, 0.5, np.float32), 'ids': np.zeros((2, 3), np.int64)}\n"
+OWN_FEED = START + OWN % "(2, 3)"
+GIVEN = START + "data = np.load(sys.argv[2])\nfed = {one.name: data[one.name] for one in session.get_inputs()}\n"
+VALUES = "out = session.run(None, fed)[0]\n"
+NEGATIVE = (
+    "there = b'Neg' in open(sys.argv[1], 'rb').read()\n"
+    "sys.exit(1 if there and out.dtype.kind == 'f' and (out < 0).any() else 0)\n"
+)
+"""Fails where a Neg gives negative numbers."""
+
+
+def node(op: str, reads: str, gives: str, **attributes):
+    return helper.make_node(op, reads.split(), gives.split(), name=op, **attributes)
+
+
+def model(x=("N", 3)):
+    """Two inputs, the second of which is read late; Neg is the culprit."""
+    nodes = [
+        node("Abs", "x", "a"),
+        node("Exp", "a", "e"),
+        node("Neg", "e", "n"),
+        node("Cast", "ids", "c", to=TensorProto.FLOAT),
+        node("Add", "n c", "s"),
+        node("Tanh", "s", "y"),
+    ]
+    ids = helper.make_tensor_value_info("ids", TensorProto.INT64, x)
+    inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, x), ids]
+    return model_of(nodes, inputs, [helper.make_tensor_value_info("y", TensorProto.FLOAT, x)])
+
+
+def run(folder: Path, text: str, *more: str, words: tuple[str, ...] = ("{model}", "{inputs}"), x=("N", 3)) -> Run:
+    check = folder / "check.py"
+    check.write_text(text)
+    given = saved(model(x), folder, x=X, ids=np.zeros((2, 3), np.int64))
+    argv = f"checker.command={json.dumps([sys.executable, str(check), *words])}"
+    return winnow(*given, "checker=command", argv, "checker.flaky=never", *more, folder=folder / "run")
+
+
+def warned(found: Run) -> str:
+    return " ".join(warning for warning in found.result["warnings"] if "cannot judge every cut" in warning)
+
+
+@pytest.mark.parametrize(
+    ("text", "culprits"),
+    [
+        pytest.param(GIVEN + VALUES + NEGATIVE, ["Neg"], id="feeds what it is given"),
+        pytest.param(
+            START + "fed = {one.name: np.full([d if isinstance(d, int) else 2 for d in one.shape], 1, "
+            "np.int64 if 'int64' in one.type else np.float32) for one in session.get_inputs()}\n" + VALUES + NEGATIVE,
+            ["Neg"],
+            id="makes up what the model asks for",
+        ),
+    ],
+)
+def test_a_check_that_can_judge_cuts_pays_one_control(tmp_path: Path, text: str, culprits: list[str]) -> None:
+    found = run(tmp_path, text)
+    assert (found.code, found.result["culprits"]) == (0, culprits), found.output
+    assert not warned(found)
+    assert found.output.count("a lone Identity") == 1
+    # the file, the control, the whole model, the answer, min_good
+    assert found.result["checks"]["trust"] == 5
+
+
+def test_a_tool_that_takes_out_identities_can_judge_cuts(tmp_path: Path) -> None:
+    """It leaves a lone Identity without the node that gives its output, as some simplifiers do."""
+    tool = (
+        "import sys, onnx\n"
+        "model = onnx.load(sys.argv[1])\n"
+        "kept = [node for node in model.graph.node if node.op_type != 'Identity']\n"
+        "made = {name for node in kept for name in node.output}\n"
+        "if {one.name for one in model.graph.output} - made: sys.exit('the tool broke the model')\n"
+        "sys.exit(1 if any(node.op_type == 'Neg' for node in kept) else 0)\n"
+    )
+    found = run(tmp_path, tool)
+    assert (found.code, found.result["culprits"]) == (0, ["Neg"]), found.output
+    assert not warned(found)
+
+
+def test_a_check_with_a_feed_of_its_own_keeps_the_inputs(tmp_path: Path) -> None:
+    """Here it is of another size than what is recorded, which the file leaves open."""
+    text = START + OWN.replace("(2, 3), np.int64", "(4, 3), np.int64") % "(4, 3)" + VALUES + NEGATIVE
+    found = run(tmp_path, text, words=("{model}",))
+    assert (found.code, found.result["culprits"]) == (0, ["Abs", "Exp", "Neg"]), found.output
+    assert "strategy.reduce_inputs=false" in warned(found)
+    assert [one.name for one in found.model().graph.input] == ["x", "ids"]
+
+
+def test_the_same_where_the_user_says_so(tmp_path: Path) -> None:
+    found = run(tmp_path, OWN_FEED + VALUES + NEGATIVE, "strategy.reduce_inputs=false", words=("{model}",))
+    assert (found.code, found.result["culprits"]) == (0, ["Abs", "Exp", "Neg"]), found.output
+    assert not warned(found)
+
+
+@pytest.mark.parametrize("option", ["strategy.reduce_inputs=true", "strategy.find=all"])
+def test_what_the_user_rules_out_is_advised(tmp_path: Path, option: str) -> None:
+    found = run(tmp_path, OWN_FEED + VALUES + NEGATIVE, option, words=("{model}",))
+    assert found.code == 3, found.output
+    for word in ("{inputs}", "{references}", "strategy.reduce_inputs=false", "Required inputs"):
+        assert word in found.result["message"]
+    assert found.result["checks"]["search"] == 0
+
+
+EXPECTED = "assert out.shape == (2, 3) and np.abs(out - np.load(sys.argv[3])).max() < 0.5\n"
+
+
+def test_a_check_with_expected_values_of_its_own_keeps_the_outputs(tmp_path: Path) -> None:
+    """The operator that is wrong is a Neg in the place of an Abs; the reference of the check knows better."""
+    np.save(tmp_path / "expected.npy", np.tanh(np.exp(X)))
+    words = ("{model}", "{inputs}", str(tmp_path / "expected.npy"))
+    # the reference of the run is as wrong as the model, so it passes neither with its values nor as an Identity
+    found = run(tmp_path, GIVEN + VALUES + EXPECTED, words=words)
+    assert found.code == 3, found.output
+    np.save(tmp_path / "expected.npy", np.tanh(-np.exp(X)))
+    bad = "import onnx\nout = out + 9 * ('Neg' in {node.op_type for node in onnx.load(sys.argv[1]).graph.node})\n"
+    (tmp_path / "more").mkdir()
+    found = run(tmp_path / "more", GIVEN + VALUES + bad + EXPECTED, words=words)
+    assert (found.code, found.result["culprits"]) == (0, ["Neg", "Add", "Tanh"]), found.output
+    assert "strategy.reduce_outputs=false" in warned(found)
+
+
+def test_a_check_that_needs_both_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "expected.npy", np.tanh(-np.exp(np.full((2, 3), 0.5))))
+    bad = "import onnx\nout = out + 9 * ('Neg' in {node.op_type for node in onnx.load(sys.argv[1]).graph.node})\n"
+    text = OWN_FEED + VALUES + bad + EXPECTED.replace("argv[3]", "argv[2]")
+    words = ("{model}", str(tmp_path / "expected.npy"))
+    found = run(tmp_path, text, words=words, x=(2, 3))
+    assert found.code == 3, found.output
+    assert "{inputs}" in found.result["message"]
+    assert found.result["checks"]["search"] == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "advice"),
+    [
+        ("false", "does not name {model}"),
+        ("test ! -s {model} && true", "No shell is started"),
+    ],
+)
+def test_an_obvious_mistake_costs_two_checks(tmp_path: Path, command: str, advice: str) -> None:
+    given = saved(model(), tmp_path, x=X, ids=np.zeros((2, 3), np.int64))
+    found = winnow(*given, "checker=command", f"checker.command={json.dumps(command)}", folder=tmp_path / "run")
+    assert found.code == 3, found.output
+    assert advice in found.result["message"]
+    assert found.result["checks"] == {**found.result["checks"], "search": 0, "trust": 2}
+
+
+def test_a_check_that_fails_whatever_it_gets(tmp_path: Path) -> None:
+    found = run(tmp_path, "import sys\nsys.exit(open(sys.argv[1]).name != 'good.onnx')", "checker.flaky=auto")
+    assert found.code == 3, found.output
+    assert "even a model of one Identity" in found.result["message"]
+    # the file, two harmless models, two with the model's own inputs and outputs, one of them again
+    assert found.result["checks"]["trust"] <= 6
+
+
+def test_a_function_with_a_feed_of_its_own(tmp_path: Path) -> None:
+    body = (OWN_FEED + VALUES).replace("sys.argv[1]", "model").strip().splitlines()
+    body += ["return not (out.dtype.kind == 'f' and (out < 0).any())"]
+    (tmp_path / "mine.py").write_text("def check(model, inputs, expected):\n" + "\n".join(f"    {one}" for one in body))
+    given = saved(model(), tmp_path, x=X, ids=np.zeros((2, 3), np.int64))
+    options = ("checker=python", f"checker.file={tmp_path / 'mine.py'}", "checker.flaky=never")
+    found = winnow(*given, *options, folder=tmp_path / "run")
+    assert (found.code, found.result["culprits"]) == (0, ["Abs", "Exp", "Neg"]), found.output
+    assert "strategy.reduce_inputs=false" in warned(found)
+
+
+def test_a_value_that_is_none(tmp_path: Path) -> None:
+    given = saved(model(), tmp_path, x=X, ids=np.zeros((2, 3), np.int64))
+    found = winnow(*given, "strategy.reduce_inputs=maybe", folder=tmp_path / "run")
+    assert found.code == 2
+    assert "strategy.reduce_inputs=maybe: choose one of true, false, auto" in found.output
+
+
+def test_a_check_that_has_no_answer_on_a_harmless_model_is_asked_all_the_same(tmp_path: Path) -> None:
+    """It looks the model's own operators up; what it says of others is no failure, so that no answer is a wrong one."""
+    text = (
+        "import sys, onnx\n"
+        "known = {'Abs': 0, 'Exp': 0, 'Neg': 1, 'Cast': 0, 'Add': 0, 'Tanh': 0}\n"
+        "found = [node.op_type for node in onnx.load(sys.argv[1]).graph.node]\n"
+        "sys.exit(9 if set(found) - set(known) or found == ['Abs'] else max(known[one] for one in found))\n"
+    )
+    found = run(tmp_path, text)
+    assert (found.code, found.result["culprits"]) == (0, ["Neg"]), found.output
+    assert any("gives no answer on a lone Identity" in warning for warning in found.result["warnings"])
+    assert not any("another failure was met" in warning for warning in found.result["warnings"])

@@ -1,0 +1,168 @@
+"""All disjoint culprits: none is missed silently, and what breaks the search off is said."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from runner.errors import CannotJudge
+from runner.schema.checker import Flaky
+from runner.session.reliability import Doubt
+from strategies.outcome import Outcome
+from strategies.trial import Trial
+from tests.harness import by_command, check_script, interrupted, winnow
+from tests.jobs.reduce.test_hard_failures import QUICK, X, plain, saved
+from tests.model.models import model_of
+from tests.session.test_reliability import flaky
+from tests.session.test_session import FAIL, PASS, Hands, session
+
+ALL = "strategy.find=all"
+
+
+def test_what_only_gets_nan_from_an_answer_hides_no_other_one(tmp_path: Path) -> None:
+    """Log and Sqrt of negative numbers, in branches that have consumers."""
+    made = [("Abs", "x", "p"), ("Neg", "p", "m"), ("Log", "m", "a"), ("Tanh", "a", "y1"), ("Sqrt", "m", "b"),
+            ("Sigmoid", "b", "y2"), ("Relu", "p", "y3")]  # fmt: skip
+    nodes = [helper.make_node(op, [read], [gives], name=op) for op, read, gives in made]
+    given = saved(model_of(nodes, ["x"], ["y1", "y2", "y3"]), tmp_path, x=X)
+    run = winnow(*given, "checker=finite", "checker.flaky=never", ALL, folder=tmp_path / "run")
+    assert run.code == 0, run.output
+    assert [answer["culprits"] for answer in run.result["answers"]] == [["Log"], ["Sqrt"]], run.output
+    assert "the rest passes, but for what only gets NaN or Inf and was not judged: Tanh, Sigmoid" in run.output
+    journals = [path.read_text().splitlines() for path in run.folder.glob("journal*.jsonl")]  # the file has its own
+    assert counted(run.result) == sum(len(lines) - 1 for lines in journals)
+
+
+def test_verdicts_on_one_failure_say_nothing_about_another_one(tmp_path: Path) -> None:
+    """An overflow is studied first: what only loses digits passes then, and is the second answer all the same."""
+    half = onnx.TensorProto.FLOAT16
+    big = [numpy_helper.from_array(np.array(v, np.float16), n) for n, v in (("far", 60000), ("wide", 2048))]
+    nodes = [
+        helper.make_node("Add", ["x", "wide"], ["up"], name="up"),
+        helper.make_node("Sub", ["up", "wide"], ["y2"], name="down"),
+        helper.make_node("Mul", ["x", "far"], ["over"], name="over"),
+        helper.make_node("Div", ["over", "far"], ["y1"], name="back"),
+    ]
+    ends = [[helper.make_tensor_value_info(n, half, [4]) for n in names] for names in (["x"], ["y1", "y2"])]
+    graph = helper.make_graph(nodes, "halves", *ends, big)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    given = saved(model, tmp_path, x=np.array([1.3, 1.7, 1.9, 2.1], np.float16))
+    run = winnow(*given, "target=onnx_reference", QUICK, ALL, folder=tmp_path / "run")
+    assert run.code == 0, run.output
+    found = [(answer["culprits"], answer["signature"]["kind"]) for answer in run.result["answers"]]
+    assert found == [(["over"], "inf"), (["up", "down"], "mismatch")], run.output
+
+
+def counted(result) -> int:
+    return sum(result["checks"][purpose] for purpose in ("search", "trust", "refine", "cause"))
+
+
+def test_one_answer_and_the_rest_passes(tmp_path: Path) -> None:
+    check = by_command(check_script(tmp_path, "sys.exit(1 if 'Cos_4' in nodes else 0)"))
+    run = winnow(*plain(tmp_path), *check, "strategy.trim=false", ALL, folder=tmp_path / "run")
+    assert (run.result["culprits"], run.result["answers"]) == (["Cos_4"], []), run.output
+    assert "the rest passes" in run.result["message"]
+    lines = [json.loads(line) for path in run.folder.glob("journal*") for line in path.read_text().splitlines()]
+    assert counted(run.result) == sum("key" in line for line in lines)
+
+
+def test_a_rest_that_cannot_be_judged_is_no_rest_that_passes(tmp_path: Path) -> None:
+    body = "sys.exit(1 if 'Cos_4' in nodes else 125 if 'Abs_1' in nodes and 'Exp_7' in nodes else 0)"
+    check = (*by_command(check_script(tmp_path, body)), "checker.invalid_codes=[125]")
+    run = winnow(*plain(tmp_path), *check, ALL, folder=tmp_path / "run")
+    assert (run.code, run.result["status"], run.result["culprits"]) == (3, "could_not_judge", ["Cos_4"]), run.output
+    assert "broke off" in run.result["message"]
+    assert (run.folder / "reduced.onnx").exists()
+
+
+def test_a_budget_that_ends_the_search_for_more_is_said(tmp_path: Path) -> None:
+    check = by_command(check_script(tmp_path, "sys.exit(1 if {'Cos_4', 'Abs_1'} & nodes else 0)"))
+    run = winnow(*plain(tmp_path), *check, ALL, "budget.checks=2", folder=tmp_path / "run")
+    assert "the budget was reached before the search ended" in run.output
+    assert "what else fails was not looked for" in run.output
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interruption_of_the_search_for_more(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    hanging, hang = tmp_path / "hanging", tmp_path / "hang"
+    hang.touch()
+    body = (
+        "import os, time\n"
+        f"if 'Cos_4' not in nodes and 'Abs_1' in nodes and 'Exp_7' in nodes and os.path.exists({str(hang)!r}):\n"
+        f"    open({str(hanging)!r}, 'w').close()\n"
+        "    time.sleep(600)\n"
+        "sys.exit(1 if {'Cos_4', 'Abs_1'} & nodes else 0)"
+    )
+    given, folder = (*plain(tmp_path), *by_command(check_script(tmp_path, body)), ALL), tmp_path / "run"
+    assert interrupted(*given, folder=folder, ready=hanging, number=number) == code
+    result = json.loads((folder / "result.json").read_text())
+    assert (result["status"], result["exit_code"], result["culprits"]) == ("interrupted", code, ["Cos_4"])
+    assert result["answers"] == []
+    assert f"resume={folder}" in result["message"]
+    hang.unlink()
+    run = winnow(*given, f"resume={folder}", folder=folder)
+    assert run.code == 0, run.output
+    assert [answer["culprits"] for answer in run.result["answers"]] == [["Cos_4"], ["Abs_1"]]
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(("first", "second"), [(0.5, 0.5), (0.95, 0.3)])
+def test_the_second_bug_of_a_flaky_check_is_not_missed(tmp_path, seed, first, second):
+    one, other = flaky(first, 0.0, 7, seed=seed), flaky(second, 0.0, 20, seed=seed + 50)
+    both = session(
+        tmp_path,
+        lambda candidate: FAIL if FAIL in (one(candidate), other(candidate)) else PASS,
+        doubt=Doubt(Flaky.always, 0.01),
+    )
+    assert both.preflight() is None
+    found = both.reduce().trial
+    assert found in (Trial.of([7]), Trial.of([20]))
+    ending = both.beyond(found.elements, Hands(tmp_path))
+    assert ending is not None
+    assert ending.trial == Trial.of({7, 20} - found.elements)
+    assert both.beyond(frozenset([7, 20]), Hands(tmp_path)) is None
+
+
+def test_a_rest_that_fails_no_more_often_than_nothing_at_all_passes(tmp_path):
+    one = session(tmp_path, flaky(0.9, 0.2, 7, seed=3), doubt=Doubt(Flaky.always, 0.01))
+    assert one.preflight() is None
+    assert one.reduce().trial == Trial.of([7])
+    assert one.beyond(frozenset([7]), Hands(tmp_path)) is None
+
+
+def test_a_rest_that_is_no_question(tmp_path):
+    unknown = PASS.__class__(Outcome.UNRESOLVED, reason="who knows")
+    rule = lambda candidate: FAIL if 7 in candidate.trial else unknown if len(candidate.trial) > 20 else PASS  # noqa: E731
+    one = session(tmp_path, rule)
+    assert one.preflight() is None
+    assert one.reduce().trial == Trial.of([7])
+    with pytest.raises(CannotJudge, match=r"without 1 of its nodes.*who knows"):
+        one.beyond(frozenset([7]), Hands(tmp_path))
+
+
+def test_what_was_found_before_is_not_taken_away(tmp_path: Path) -> None:
+    """The check turns out to be flaky while the second answer is sought: the first one's files stay."""
+    draw, lock = np.random.default_rng(2), threading.Lock()
+
+    def rule(candidate):
+        with lock:
+            drawn = draw.random()
+        if 7 in candidate.trial:
+            return FAIL
+        return FAIL if 20 in candidate.trial and drawn < 0.6 else PASS
+
+    one = session(tmp_path, rule, doubt=Doubt(Flaky.auto, 0.01))
+    assert one.preflight() is None
+    first = one.reduce().trial
+    (tmp_path / "second").mkdir()
+    ending = one.beyond(first.elements, Hands(tmp_path / "second"))
+    assert (first, ending and ending.trial) == (Trial.of([7]), Trial.of([20]))
+    assert (tmp_path / "reduced").read_text() == first.ranges
+    assert (tmp_path / "second" / "reduced").read_text() == Trial.of([20]).ranges

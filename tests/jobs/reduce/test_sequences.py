@@ -1,0 +1,81 @@
+"""A model whose input, activations and output are sequences: recorded, cut, judged, handed over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from runner.model.values import recorded as values
+from tests.harness import by_command, check_script, winnow
+
+SEQUENCE = helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, ["n", 3]))
+
+
+def model(folder: Path) -> Path:
+    nodes = [
+        helper.make_node("SequenceInsert", ["s", "x"], ["t"], name="insert"),
+        helper.make_node("SequenceErase", ["t"], ["u"], name="erase"),
+        helper.make_node("SequenceInsert", ["u", "x"], ["v"], name="again"),
+        helper.make_node("ConcatFromSequence", ["v"], ["c"], name="concat", axis=0),
+        helper.make_node("Neg", ["c"], ["y"], name="neg"),
+    ]
+    x, y = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in (("x", [2, 3]), ("y", None))
+    )
+    inputs, outputs = [helper.make_value_info("s", SEQUENCE), x], [y, helper.make_value_info("v", SEQUENCE)]
+    graph = helper.make_graph(nodes, "g", inputs, outputs)
+    path = folder / "model.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+def data_set(folder: Path) -> Path:
+    folder /= "test_data_set_0"
+    folder.mkdir()
+    sequence = numpy_helper.from_list([np.full((at, 3), at, np.float32) for at in (1, 2)])
+    (folder / "input_0.pb").write_bytes(sequence.SerializeToString())
+    (folder / "input_1.pb").write_bytes(numpy_helper.from_array(np.zeros((2, 3), np.float32)).SerializeToString())
+    return folder
+
+
+def test_a_command_finds_the_recorded_sequences(tmp_path: Path) -> None:
+    check = check_script(
+        tmp_path,
+        "import glob\n"
+        "values = {path: open(path, 'rb').read() for path in glob.glob(sys.argv[2] + '/*/input_*.pb')}\n"
+        "assert len(values) == len(model.graph.input), values\n"
+        "sys.exit(1 if {'erase', 'again'} <= nodes else 0)",
+    )
+    files = ("inputs=files", f"inputs.path={data_set(tmp_path)}")
+    run = winnow(f"model={model(tmp_path)}", *by_command(check, "{data}"), *files, folder=tmp_path / "run")
+    assert run.code == 0, run.output
+    assert run.result["culprits"] == ["erase", "again"]
+    # the model's own inputs come first
+    kind = ("sequence", ("tensor", 1))
+    found, _ = values.read_test_data_set(run.folder / "test_data_set_0", [None, kind], [kind])
+    assert [file.name for file in found] == ["x", "t"]
+    assert found[1].elements == ((1, 3), (2, 3), (2, 3))
+
+
+@pytest.mark.parametrize("checker", ["python", "compare"])
+def test_sequences_are_judged(tmp_path: Path, checker: str) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import onnx\n"
+        "def check(path, inputs, expected):\n"
+        "    for name, value in inputs[0].items():\n"
+        "        assert isinstance(value, list) == (name in 'stuv')\n"
+        "    return 'erase' not in [node.name for node in onnx.load(path).graph.node]\n"
+    )
+    options = {
+        "python": ("checker=python", f"checker.file={tmp_path / 'mine.py'}"),
+        # both sides run the same: nothing differs, in the sequence neither
+        "compare": ("checker=compare", "target=onnx_reference", "checker.tolerance=fixed", "checker.rtol=0"),
+    }[checker]
+    run = winnow(f"model={model(tmp_path)}", *options, folder=tmp_path / "run")
+    assert run.code == (0 if checker == "python" else 4), run.output
+    if checker == "python":
+        assert run.result["culprits"] == ["erase"]

@@ -1,0 +1,117 @@
+"""Checks that do not judge, scripts that go missing, and messages that change: what a run says of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from onnx import helper
+
+from tests.harness import by_command, check_script, winnow
+from tests.jobs.reduce.test_hard_failures import X, chain, model_of, plain, saved
+
+
+def test_why_verdicts_are_not_known_is_said_everywhere(tmp_path: Path) -> None:
+    body = (
+        "if 'Cos_4' in nodes and len(nodes) in (1, 10): sys.exit(1)\n"
+        "if 'Cos_4' in nodes: raise IndexError('no such output')\n"
+    )
+    check = check_script(tmp_path, body)
+    run = winnow(*plain(tmp_path), *by_command(check), folder=tmp_path / "run")
+    assert run.code == 3, run.output  # what it cannot be judged without is no culprit
+    line = check.read_text()[: check.read_text().index("raise IndexError")].count("\n") + 1
+    reason = f"the check ended in an exception of its own: IndexError at check.py:{line}: no such output"
+    assert "UNRESOLVED in" in run.output and f"({reason})" in run.output
+    unknown = run.result["unresolved"]
+    assert list(unknown) == [reason] and unknown[reason] == run.result["outcomes"]["unresolved"]
+    report = (run.folder / "REPORT.md").read_text()
+    assert "## What is not known" in report and "no such output" in report
+    assert "no such output" in (run.folder / "journal.jsonl").read_text()
+    last = run.output.rstrip().splitlines()[-1]
+    assert "verdicts are not known" in last and "checker.invalid_codes" in last
+
+
+def test_a_candidate_that_cannot_be_made_is_in_the_journal_and_no_verdict(tmp_path: Path) -> None:
+    body = "sys.exit(1 if 'Cos_4' in nodes else 0)"
+
+    nodes = [helper.make_node("Sqrt", ["x"], ["root"], name="root"), *chain("Abs", "Neg", "Cos", "Sin", first="root")]
+    given = saved(model_of(nodes, ["x"], ["t3"]), tmp_path, x=X - 2)
+    check = by_command(check_script(tmp_path, body.replace("Cos_4", "Cos_2")))
+    run = winnow(*given, *check, folder=tmp_path / "run")
+    assert run.code == 0, run.output
+    lines = [json.loads(line) for line in (run.folder / "journal.jsonl").read_text().splitlines()]
+    told = [line["invalid"] for line in lines if "invalid" in line]
+    assert told and "is not finite" in told[0]
+    assert sum(count for reason, count in run.result["unresolved"].items() if "is not finite" in reason) >= len(told)
+    again = winnow(*given, *check, f"resume={run.folder}", folder=tmp_path / "run")
+    assert again.result["culprits"] == run.result["culprits"] and again.result["checks"]["search"] == 0
+    after = (run.folder / "journal.jsonl").read_text().splitlines()
+    assert sum("invalid" in json.loads(line) for line in after) == len(told)
+
+
+def test_a_script_that_goes_missing_ends_the_run_and_resume_goes_on(tmp_path: Path) -> None:
+    body = (
+        "import os\n"
+        "if os.path.exists('go') and any(nodes) and len(nodes) < 3: os.rename(sys.argv[0], 'moved.py')\n"
+        "sys.exit(1 if 'Cos_4' in nodes else 0)"
+    )
+    check = check_script(tmp_path, body)
+    given = (*plain(tmp_path), *by_command(check))
+    (tmp_path / "go").touch()
+    run = winnow(*given, folder=tmp_path / "run")
+    assert (run.code, run.result["status"]) == (3, "could_not_judge"), run.output
+    assert "is no longer there" in run.result["message"] and f"resume={run.folder}" in run.result["message"]
+    (tmp_path / "go").unlink()
+    (tmp_path / "moved.py").rename(check)
+    paid = run.result["checks"]
+    again = winnow(*given, f"resume={run.folder}", folder=tmp_path / "run")
+    assert again.result["culprits"] == ["Cos_4"], again.output
+    assert again.result["checks"]["reused"] >= paid["search"] > 0
+
+
+def test_strict_follows_a_message_that_names_what_is_left(tmp_path: Path) -> None:
+    body = (
+        "outputs = ' '.join(value.name for value in model.graph.output)\n"
+        "if 'Cos_4' in nodes: sys.exit(f'outputs {outputs} of {len(nodes)} nodes are wrong')\n"
+    )
+    given = (*plain(tmp_path), *by_command(check_script(tmp_path, body)), "checker.same_failure=strict")
+    run = winnow(*given, folder=tmp_path / "run")
+    assert run.result["culprits"] == ["Cos_4"], run.output
+    assert "still fails the same way" in run.result["message"]
+
+
+def test_an_assertion_of_a_function(tmp_path: Path) -> None:
+    check = tmp_path / "mine.py"
+    check.write_text(
+        "import onnx\n"
+        "def check(model, inputs, expected):\n"
+        "    nodes = {node.name for node in onnx.load(model).graph.node}\n"
+        "    assert 'Cos_4' not in nodes, 'it is off'\n"
+    )
+    run = winnow(
+        *plain(tmp_path), "checker=python", f"checker.file={check}", "checker.flaky=never", folder=tmp_path / "run"
+    )
+    assert run.code == 0, run.output
+    assert run.result["culprits"] == ["Cos_4"]
+    assert run.result["signature"]["kind"] == "raised"
+    assert run.result["signature"]["raised"] == "AssertionError at mine.py:4"
+    assert "# AssertionError at mine.py" in (run.folder / "REPORT.md").read_text()
+
+
+def test_nodes_that_only_the_check_needs_are_no_answer(tmp_path: Path) -> None:
+    """Once the first input is cut, the function dies of a key that it looks for by itself."""
+    check = tmp_path / "mine.py"
+    check.write_text(
+        "import onnx\n"
+        "def check(model, inputs, expected):\n"
+        "    nodes = {node.name for node in onnx.load(model).graph.node}\n"
+        "    assert inputs[0]['x'].size and 'Cos_4' not in nodes, 'it is off'\n"
+    )
+    given = (*plain(tmp_path), "checker=python", f"checker.file={check}", "checker.flaky=never")
+    # the whole model's own input is what is kept
+    run = winnow(*given, "strategy.reduce_inputs=true", folder=tmp_path / "run")
+    assert run.code == 3, run.output
+    assert "KeyError at mine.py:4: 'x'" in run.result["message"]
+    assert "strategy.reduce_inputs=false" in run.result["message"]
+    kept = winnow(*given, "strategy.reduce_inputs=false", folder=tmp_path / "kept")
+    assert (kept.code, kept.result["culprits"][-1]) == (0, "Cos_4"), kept.output

@@ -1,0 +1,271 @@
+"""Repeating and isolating with a builder that is a plain function: what is chosen decides whether the engine is bad.
+
+All but TensorRT itself is real: the job, the command that judges, the journal, the artifacts.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hydra import compose, initialize_config_dir
+from onnx import TensorProto, helper
+
+from runner.candidate import Candidate
+from runner.checkers.backend_run import Ran
+from runner.checkers.checker import Tools
+from runner.checkers.registry import build as build_checker
+from runner.cli.app import CONF
+from runner.cli.config.compose import to_settings
+from runner.jobs import job as jobs
+from runner.jobs.tactics.building import Building
+from runner.jobs.tactics.isolate import Bench, Parts
+from runner.jobs.tactics.record import read, write
+from runner.jobs.tactics.repeat import _bench as bench_of
+from runner.loading.load import load
+from runner.report.summary import Summary
+from runner.schema.register import register
+from runner.verdict import Signature
+from runner.workers.guardian import Guardian
+from runner.workers.pool import Pool
+from tests.jobs.tactics.test_compare import build as recording
+from tests.jobs.tactics.test_compare import key
+
+LAYERS = 12
+GOOD = [1] * LAYERS
+Choose = Callable[[int], "list[int]"]
+
+
+@dataclass
+class Builder:
+    """``choose``: the tactics that the n-th unpinned build takes. ``honours``: whether it does what is pinned."""
+
+    choose: Choose
+    honours: Callable[[Mapping[str, str]], bool] = lambda pins: True
+    fails: Callable[[list[int]], str] = lambda taken: ""
+    error: str = "4"
+    free: int = 0
+    pinned: list[Mapping[str, str]] = field(default_factory=list)
+
+    def __call__(self, candidate: Candidate, request: Mapping[str, Any]) -> Ran:
+        pins = request["pins"]
+        if pins:
+            assert request["error_on_miss"] and [Path(path).read_bytes() for path in request["load"]]
+            self.pinned.append(pins)
+            honoured = self.honours(pins)
+            taken = [int(pins[key(place)], 16) if honoured else 1 for place in range(LAYERS)]
+        else:
+            taken = self.choose(self.free)
+            self.free += 1
+            Path(request["save"]).write_bytes(b"a timing cache")
+        why = self.fails(taken)
+        if why:
+            return Ran(signature=Signature("build", f"error {self.error}"), message=why)
+        (candidate.folder / "model.engine").write_text(json.dumps(taken))
+        choices = [
+            {"layer": f"layer{place}", "key": key(place), "tactic": hex(tactic), "kernel": f"kernel{tactic}"}
+            for place, tactic in enumerate(taken)
+        ]
+        return Ran(tactics={"choices": choices, "timed": [] if pins else [key(place) for place in range(LAYERS)]})
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _hydra() -> Iterator[None]:
+    register()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        yield
+
+
+@contextmanager
+def bench(folder: Path, builder: Builder, bad: str, *overrides: str) -> Iterator[Bench]:
+    """A bench whose command says that an engine is bad where ``bad`` holds of its tactics ``t``."""
+    node = helper.make_node("Relu", ["x"], ["y"])
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy"]
+    graph = helper.make_graph([node], "g", ends[:1], ends[1:])
+    onnx.save(helper.make_model(graph, ir_version=9), str(folder / "m.onnx"))
+    check = folder / "check.py"
+    check.write_text(f"import json, sys\nt = json.load(open(sys.argv[1]))\nsys.exit(1 if {bad} else 0)\n")
+    argv = json.dumps([sys.executable, str(check), "{engine}"])
+    settings = to_settings(
+        compose(
+            "config",
+            overrides=[
+                *(f"model={folder / 'm.onnx'}", "target=tensorrt", "checker=command", f"checker.command={argv}"),
+                *("checker.show_output=none", "checker.flaky=never", *overrides),
+            ],
+        )
+    )
+    run_folder = folder / "run"
+    run_folder.mkdir(exist_ok=True)
+    with ExitStack() as stack:
+        guardian = stack.enter_context(Guardian())
+        pool = stack.enter_context(Pool(run_folder / "workers", guardian))
+        tools = Tools(pool, guardian, run_folder, folder)
+        job = jobs.Job(settings, run_folder, ("winnow",), pool, tools, build_checker(settings, tools), 0.0)
+        parts = Parts(jobs._judge, jobs._account, jobs._ended, jobs._means, jobs._doubt, jobs.SEARCHES)
+        made = bench_of(job, parts, load(settings, pool, run_folder, record=False), "tensorrt 10.9.0")
+        checker = made.building.checker
+        assert isinstance(checker, Building)
+        yield replace(made, building=replace(made.building, checker=replace(checker, build=builder)))
+
+
+def drawn(number: int) -> list[int]:
+    """Tactics from 1 to 3, another set each time."""
+    return np.random.default_rng(number).integers(1, 4, LAYERS).tolist()
+
+
+def isolated(folder: Path, builder: Builder, bad: str, *overrides: str) -> Summary:
+    with bench(folder, builder, bad, "strategy=tactic_isolate", *overrides) as made:
+        return made.isolate(None)
+
+
+# ---- repeat
+
+
+def test_builds_are_sorted_counted_and_compared(tmp_path: Path) -> None:
+    builder = Builder(drawn)
+    with bench(tmp_path, builder, "t[5] == 3", "strategy=tactic_repeat", "strategy.until=20") as made:
+        summary = made.repeat()
+    bad = sum(drawn(number)[5] == 3 for number in range(20))
+    assert 0 < bad < 20
+    assert summary.statistics is not None
+    assert (summary.statistics["judged"], summary.statistics["passed"]) == (20, 20 - bad)
+    low, high = summary.statistics["pass_rate_95"]
+    assert low < 1 - bad / 20 < high
+    first, *_ = summary.suspects
+    assert (first["layer"], first["tactic"], first["bad_builds"], first["of"]) == ("layer5", "0x3", bad, bad)
+    places = tmp_path / "run" / "artifacts"
+    names = sorted(path.name for side in ("good", "bad") for path in (places / side).glob("*tactics.json"))
+    assert [int(name[:5]) for name in names] == list(range(1, 21)), "named by iteration"
+    kept = [read(path) for path in sorted((places / "bad").glob("*tactics.json"))]
+    assert all(one.choices[5].tactic == "0x3" and one.cache == b"a timing cache" for one in kept)
+    assert {one.library for one in kept} == {"tensorrt 10.9.0"}
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["suspects"][0]["layer"] == "layer5"
+
+
+def test_until_bad_stops_at_the_first(tmp_path: Path) -> None:
+    builder = Builder(lambda number: [3 if number == 4 else 1, *GOOD[1:]])
+    with bench(tmp_path, builder, "t[0] == 3", "strategy=tactic_repeat", "strategy.until=bad") as made:
+        summary = made.repeat()
+    assert (builder.free, summary.outcomes) == (5, {"pass": 4, "fail": 1})
+    assert [one["layer"] for one in summary.suspects] == ["layer0"]
+
+
+def test_a_build_that_fails_is_a_bad_one(tmp_path: Path) -> None:
+    builder = Builder(lambda number: [2 if number % 2 else 1, *GOOD[1:]], fails=lambda taken: "no" * (taken[0] == 2))
+    with bench(tmp_path, builder, "False", "strategy=tactic_repeat", "strategy.until=4") as made:
+        summary = made.repeat()
+    assert summary.outcomes == {"pass": 2, "fail": 2}
+    kept = [read(path) for path in (tmp_path / "run" / "artifacts" / "bad").glob("*tactics.json")]
+    assert [one.built for one in kept] == [False, False]
+
+
+# ---- isolate
+
+
+@pytest.mark.parametrize(
+    ("bad", "layers"),
+    [("t[6] == 3", {"layer6"}), ("t[2] == 3 and t[9] == 2", {"layer2", "layer9"})],
+)
+def test_the_smallest_set_of_choices_that_fails(tmp_path: Path, bad: str, layers: set[str]) -> None:
+    builder = Builder(lambda number: [2 + place % 2 for place in range(LAYERS)][::-1] if number == 2 else GOOD)
+    summary = isolated(tmp_path, builder, bad)
+    assert builder.free == 3
+    assert (summary.status, summary.exit_code, summary.minimality) == ("found", 0, "1-minimal"), summary.message
+    assert {one["layer"] for one in summary.suspects} == layers
+    assert {name.split(":")[0] for name in summary.culprits} == layers
+    handed = read(tmp_path / "run" / "reduced.tactics.json")
+    taken = [int(choice.tactic, 16) for choice in handed.choices]
+    assert eval(bad, {"t": taken})
+    assert all(len(pins) == LAYERS for pins in builder.pinned), "every choice is pinned in every trial"
+
+
+def test_no_more_builds_than_a_pair_needs_and_none_twice(tmp_path: Path) -> None:
+    first = Builder(drawn)
+    summary = isolated(tmp_path, first, "t[7] == 3", "strategy.most_builds=30")
+    again = Builder(drawn)
+    known = isolated(tmp_path, again, "t[7] == 3", "strategy.most_builds=30")
+    assert first.free == next(n for n in range(2, 30) if len({drawn(i)[7] == 3 for i in range(n)}) == 2)
+    assert again.free == 0, "a run that goes on pays for nothing twice"
+    assert 0 < len(again.pinned) == known.checks.trust, "but for the check of what it hands over"
+    assert known.culprits == summary.culprits and known.checks.reused > 0
+
+
+def given(folder: Path, good: list[int], bad: list[int]) -> tuple[str, str]:
+    for name, tactics in (("good", good), ("bad", bad)):
+        write(folder / f"{name}.json", recording(*tactics, names="abcdefghijkl", cache=b"x"))
+    return f"strategy.good={folder / 'good.json'}", f"strategy.bad={folder / 'bad.json'}"
+
+
+def pinned_from_files(folder: Path, builder: Builder, bad: str) -> Summary:
+    from runner.jobs.tactics.repeat import _pair  # noqa: PLC0415 - what reads the files
+
+    files = given(folder, GOOD, [1, 2, 1, 2, 3, *GOOD[5:]])
+    with bench(folder, builder, bad, "strategy=tactic_isolate", *files) as made:
+        return made.isolate(_pair(made.job.settings))
+
+
+def test_given_recordings_need_no_build_to_be_compared(tmp_path: Path) -> None:
+    builder = Builder(drawn)
+    summary = pinned_from_files(tmp_path, builder, "t[3] == 2")
+    assert builder.free == 0
+    assert [one["layer"] for one in summary.suspects] == ["d"]
+    assert summary.suspects[0]["good"] == {"kernel1 (0x1)": 1}
+
+
+def test_bad_choices_that_pass_when_pinned(tmp_path: Path) -> None:
+    summary = pinned_from_files(tmp_path, Builder(drawn), "False")
+    assert (summary.status, summary.exit_code) == ("nothing_to_find", 4)
+    assert "all 3 differing tactics" in summary.message
+
+
+def test_good_choices_that_fail_when_pinned(tmp_path: Path) -> None:
+    summary = pinned_from_files(tmp_path, Builder(drawn), "True")
+    assert (summary.status, summary.exit_code) == ("could_not_judge", 3)
+    assert "good build pinned it does not pass" in summary.message
+
+
+def test_pins_that_are_not_honoured_are_no_answer(tmp_path: Path) -> None:
+    builder = Builder(drawn, honours=lambda pins: False)
+    summary = pinned_from_files(tmp_path, builder, "t[3] == 2")
+    assert (summary.status, summary.exit_code) == ("could_not_judge", 3)
+    assert "pinned tactics were not honoured" in summary.message
+
+
+def test_a_subset_that_is_not_honoured_stays_in_the_answer(tmp_path: Path) -> None:
+    """The choice of d only holds beside that of b."""
+    builder = Builder(drawn, honours=lambda pins: not (pins[key(3)] == "0x2" and pins[key(1)] == "0x1"))
+    summary = pinned_from_files(tmp_path, builder, "t[3] == 2")
+    assert {one["layer"] for one in summary.suspects} == {"b", "d"}
+    assert summary.minimality == "1-minimal except for unanswered removals"
+    assert summary.outcomes["unresolved"] > 0
+
+
+@pytest.mark.parametrize(("error", "words"), [("1", "Timing cache miss for op a"), ("PinRefused", "no such key")])
+def test_a_miss_of_the_cache_is_no_failure(tmp_path: Path, error: str, words: str) -> None:
+    builder = Builder(drawn, fails=lambda taken: words * (taken[3] == 2 and taken[1] == 1), error=error)
+    summary = pinned_from_files(tmp_path, builder, "t[3] == 2")
+    assert {one["layer"] for one in summary.suspects} == {"b", "d"}
+
+
+def test_another_failure_is_not_followed(tmp_path: Path) -> None:
+    """Without the choice of e the build itself fails: that is no failure of the check."""
+    builder = Builder(drawn, fails=lambda taken: "out of memory" * (taken[3] == 2 and taken[4] == 1))
+    summary = pinned_from_files(tmp_path, builder, "t[3] == 2")
+    assert {one["layer"] for one in summary.suspects} == {"d", "e"}
+    assert summary.outcomes["different"] > 0
+
+
+def test_builds_of_one_kind_only(tmp_path: Path) -> None:
+    builder = Builder(drawn)
+    summary = isolated(tmp_path, builder, "False", "strategy.most_builds=4")
+    assert (summary.status, summary.exit_code, builder.free) == ("nothing_to_find", 4, 4)
+    assert "strategy.most_builds=4" in summary.message

@@ -1,0 +1,409 @@
+"""The journal, with real processes: nothing lost, nothing glued, nothing of another context."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from runner.errors import UsageError
+from runner.journal.journal import Journal, context_digest
+from runner.journal.open import Journals
+from runner.journal.records import read_context
+from runner.verdict import Signature, Verdict
+from strategies.outcome import Outcome
+from strategies.trial import Trial
+
+CONTEXT = {"model": "abc", "check": "def"}
+PASS = Verdict(Outcome.PASS, seconds=0.5)
+FAIL = Verdict(
+    Outcome.FAIL, Signature("infer", "death MEMORY", "SIGSEGV"), "died", {"worst": 0.25}, 1.5, "a/log", -11, 7.5
+)
+
+WRITER = """
+import sys
+from pathlib import Path
+from runner.journal.journal import Journal
+from runner.verdict import Verdict
+from strategies.outcome import Outcome
+from strategies.trial import Trial
+path, name, start, count = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+journal = Journal(path, {"model": "abc", "check": "def"}, writer=name)
+for number in range(start, start + count):
+    verdict = Verdict(Outcome.FAIL, reason="x" * (number * 37 % 9000))
+    journal.put(Trial.of([number]), 0, verdict, "search", f"prefix 0..{number}", number)
+    print(number, flush=True)
+"""
+
+
+def start_writer(path: Path, name: str, start: int, count: int) -> subprocess.Popen[str]:
+    argv = [sys.executable, "-c", WRITER, str(path), name, str(start), str(count)]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+
+
+def put(journal: Journal, elements: list[int], verdict: Verdict = PASS, attempt: int = 0) -> Verdict:
+    return journal.put(Trial.of(elements), attempt, verdict, "search", "label", 3)
+
+
+def test_a_verdict_comes_back_whole_in_a_new_process_image(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "journal.jsonl"
+    put(Journal(path, CONTEXT, writer="job 0"), [0, 1, 2, 9], FAIL)
+    again = Journal(path, dict(reversed(CONTEXT.items())))
+    assert again.get(Trial.of([9, 2, 1, 0])) == FAIL
+    assert again.get(Trial.of([9, 2, 1, 0]), 1) is None
+    assert again.get(Trial.of([9])) is None
+    (entry,) = again.entries()
+    assert (entry.ranges, entry.trial, entry.attempt) == ("0-2,9", Trial.of([0, 1, 2, 9]), 0)
+    assert (entry.phase, entry.label, entry.iteration, entry.writer) == ("search", "label", 3, "job 0")
+    header, record = (json.loads(line) for line in path.read_text().splitlines())
+    assert header == {"winnow": 2, "context": CONTEXT}
+    assert record["ranges"] == "0-2,9"
+
+
+def test_the_empty_trial_is_a_trial(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j", CONTEXT)
+    put(journal, [], FAIL)
+    assert Journal(tmp_path / "j", CONTEXT).get(Trial.of([])) == FAIL
+
+
+def test_the_first_verdict_of_a_place_counts_everywhere(tmp_path: Path) -> None:
+    one, two = Journal(tmp_path / "j", CONTEXT), Journal(tmp_path / "j", CONTEXT)
+    assert put(one, [1], FAIL) == FAIL
+    assert put(two, [1], PASS) == FAIL
+    assert one.refresh() == 1
+    assert one.get(Trial.of([1])) == two.get(Trial.of([1])) == FAIL
+    assert put(two, [1], PASS, attempt=1) == PASS
+
+
+def test_refresh_sees_what_others_appended(tmp_path: Path) -> None:
+    one, two = Journal(tmp_path / "j", CONTEXT), Journal(tmp_path / "j", CONTEXT)
+    put(one, [1])
+    assert two.get(Trial.of([1])) is None
+    assert two.refresh() == 1
+    assert two.get(Trial.of([1])) == PASS
+    assert two.refresh() == 0
+
+
+def test_forget_voids_until_the_next_put(tmp_path: Path) -> None:
+    journal, other = Journal(tmp_path / "j", CONTEXT), Journal(tmp_path / "j", CONTEXT)
+    put(journal, [1], FAIL)
+    journal.forget(Trial.of([1]), 0)
+    assert journal.get(Trial.of([1])) is None
+    assert journal.entries() == ()
+    assert put(journal, [1], PASS) == PASS
+    other.refresh()
+    assert other.get(Trial.of([1])) == PASS
+    assert [entry.verdict for entry in Journal(tmp_path / "j", CONTEXT).entries()] == [PASS]
+
+
+def test_another_context_is_refused_by_name_and_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    put(Journal(path, CONTEXT), [1])
+    path.write_bytes(path.read_bytes() + b'{"torn')
+    before = path.read_bytes()
+    with pytest.raises(UsageError, match=r"check changed: def -> xyz; more changed: \(none\) -> 1") as caught:
+        Journal(path, {"model": "abc", "check": "xyz", "more": "1"})
+    assert "model:" not in str(caught.value)
+    assert path.read_bytes() == before
+
+
+def test_a_journal_of_another_context_without_verdicts_is_begun_anew(tmp_path: Path) -> None:
+    """A run that was refused at its first check leaves one: it must not bar the mended command."""
+    path = tmp_path / "j"
+    Journal(path, CONTEXT)
+    other = {"model": "abc", "check": "xyz"}
+    put(Journal(path, other), [1])
+    with pytest.raises(UsageError, match="check changed"):
+        Journal(path, CONTEXT)
+    with pytest.raises(UsageError, match="check changed"):
+        Journal(path, CONTEXT, shared=True)
+
+
+def test_of_a_part_that_is_a_configuration_only_what_changed_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    put(Journal(path, {"target": '{"name": "onnxruntime", "threads": 1}'}), [1])
+    with pytest.raises(UsageError, match=r"target threads changed: 1 -> 2\. "):
+        Journal(path, {"target": '{"name": "onnxruntime", "threads": 2}'})
+
+
+@pytest.mark.parametrize(
+    "content", [b"hello\n", b"precious text", b'[1]\n{"a": 1}\n', b'{"winnow": 3, "context": {}}\n']
+)
+def test_a_file_that_is_no_journal_is_refused_and_left_alone(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "j"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match="journal"):
+        Journal(path, CONTEXT)
+    assert path.read_bytes() == content
+
+
+def test_a_journal_of_an_earlier_version_is_refused_in_one_line(tmp_path: Path) -> None:
+    """Its verdicts do not say which precisions, which outputs, which stage they are about."""
+    path = tmp_path / "run" / "journal.jsonl"
+    path.parent.mkdir()
+    path.write_text('{"winnow": 1, "context": {"model": "abc", "check": "def"}}\n')
+    for use in (lambda: Journal(path, CONTEXT), lambda: Journal(tmp_path / "new", CONTEXT).reuse([path.parent])):
+        with pytest.raises(UsageError, match="is a journal of format 1, written by another version of Winnow") as told:
+            use()
+        assert "\n" not in str(told.value) and "start a new run folder" in str(told.value)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 9, 11, 30])
+def test_a_header_cut_short_is_written_anew(tmp_path: Path, kept: int) -> None:
+    path = tmp_path / "j"
+    Journal(path, CONTEXT)
+    path.write_bytes(path.read_bytes()[:kept])
+    put(Journal(path, CONTEXT), [1])
+    assert read_context(path) == CONTEXT
+    assert Journal(path, CONTEXT).get(Trial.of([1])) == PASS
+
+
+def test_a_last_line_torn_anywhere_costs_only_itself(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    journal = Journal(path, CONTEXT)
+    put(journal, [1], FAIL)
+    whole = len(path.read_bytes())
+    put(journal, [2], FAIL)
+    full = path.read_bytes()
+    for end in range(whole, len(full)):
+        path.write_bytes(full[:end])
+        torn = Journal(path, CONTEXT)
+        assert torn.get(Trial.of([1])) == FAIL
+        put(torn, [3])
+        again = Journal(path, CONTEXT)
+        assert again.get(Trial.of([1])) == FAIL
+        assert again.get(Trial.of([3])) == PASS
+        assert all(isinstance(json.loads(line), dict) for line in path.read_bytes().splitlines())
+    assert again.get(Trial.of([2])) == FAIL  # only its line end was missing
+
+
+def test_a_journal_open_elsewhere_follows_a_repair(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    reader = Journal(path, CONTEXT)
+    put(reader, [1])
+    with path.open("ab") as file:
+        file.write(b'{"key": "half')
+    assert reader.refresh() == 0
+    put(Journal(path, CONTEXT), [2])
+    assert reader.refresh() == 1
+    assert reader.get(Trial.of([2])) == PASS
+
+
+def test_corrupt_lines_in_the_middle_are_skipped_aloud(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "j"
+    put(Journal(path, CONTEXT), [1])
+    bad = [
+        b"\x00\xff\xfe",
+        b"{",
+        b"[]",
+        b"{}",
+        b'{"key": "a", "attempt": 0, "verdict": {"outcome": "maybe"}}',
+        b"[" * 100_000,
+    ]
+    with path.open("ab") as file:
+        file.write(b"\n".join(bad) + b"\n")
+    journal = Journal(path, CONTEXT)
+    put(journal, [2])
+    assert len(journal.entries()) == 2
+    assert caplog.text.count("skipped") == len(bad)
+    assert "line 3" in caplog.text
+
+
+def test_odd_metrics_do_not_lose_a_verdict(tmp_path: Path) -> None:
+    numpy = pytest.importorskip("numpy")
+    metrics = {"worst": numpy.float32(0.5), "path": Path("a"), "all": numpy.zeros(2), "nan": float("nan")}
+    put(Journal(tmp_path / "j", CONTEXT), [1], Verdict(Outcome.FAIL, metrics=metrics, reason="\udcff \u2028 line"))
+    back = Journal(tmp_path / "j", CONTEXT).get(Trial.of([1]))
+    assert back is not None
+    assert back.metrics["worst"] == 0.5
+    assert back.reason == "\udcff \u2028 line"
+
+
+def test_reuse_reads_other_runs_and_never_writes_them(tmp_path: Path) -> None:
+    old = tmp_path / "old" / "journal.jsonl"
+    put(Journal(old, CONTEXT), [1], FAIL)
+    put(Journal(old, CONTEXT), [2], FAIL)
+    before = old.read_bytes()
+    journal = Journal(tmp_path / "new" / "journal.jsonl", CONTEXT)
+    assert journal.reuse([old.parent]) == 2
+    assert journal.get(Trial.of([1])) == FAIL
+    assert journal.entries() == ()
+    journal.forget(Trial.of([1]))
+    assert journal.get(Trial.of([1])) is None
+    put(journal, [2], PASS)
+    assert journal.get(Trial.of([2])) == PASS
+    assert journal.reuse([old]) == 2
+    assert old.read_bytes() == before
+
+
+def test_reuse_finds_the_journal_of_its_context_in_a_folder_of_several(tmp_path: Path) -> None:
+    for context in ({"model": "other"}, CONTEXT):
+        put(Journal(tmp_path / "sweep" / "journals" / f"{context_digest(context)}.jsonl", context), [1], FAIL)
+    journal = Journal(tmp_path / "j", CONTEXT)
+    assert journal.reuse([tmp_path / "sweep"]) == 1
+    assert journal.get(Trial.of([1])) == FAIL
+
+
+def test_reuse_refuses_another_context_and_a_folder_without_a_journal(tmp_path: Path) -> None:
+    other = tmp_path / "old" / "journal.jsonl"
+    Journal(other, {"model": "zzz", "check": "def"})
+    journal = Journal(tmp_path / "j", CONTEXT)
+    with pytest.raises(UsageError, match="model changed: zzz -> abc"):
+        journal.reuse([other.parent])
+    (tmp_path / "empty").mkdir()
+    for path in (tmp_path / "empty", tmp_path / "absent"):
+        with pytest.raises(UsageError, match=r"no journal at journal\.reuse="):
+            journal.reuse([path])
+
+
+def test_threads_of_one_job_lose_nothing(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j", CONTEXT)
+    threads = [threading.Thread(target=lambda n=n: [put(journal, [n, i]) for i in range(100, 120)]) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(Journal(tmp_path / "j", CONTEXT).entries()) == len(journal.entries()) == 120
+
+
+def test_four_processes_at_once_lose_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    writers = [start_writer(path, f"job {n}", n * 1000, 60) for n in range(4)]
+    for writer in writers:
+        writer.communicate(timeout=120)
+        assert writer.returncode == 0
+    entries = Journal(path, CONTEXT).entries()
+    assert {entry.ranges for entry in entries} == {str(n * 1000 + i) for n in range(4) for i in range(60)}
+    assert len(path.read_bytes().splitlines()) == 241
+    assert {entry.writer for entry in entries} == {f"job {n}" for n in range(4)}
+
+
+def test_kill_at_random_moments_loses_no_finished_record(tmp_path: Path) -> None:
+    path = tmp_path / "journal.jsonl"
+    dice = random.Random(7)
+    finished: set[str] = set()
+    for kill in range(8):
+        writer = start_writer(path, f"life {kill}", kill * 100_000, 100_000)
+        other = start_writer(path, f"other {kill}", kill * 100_000 + 50_000, 100_000) if kill % 2 else None
+        assert writer.stdout is not None
+        first = writer.stdout.readline()
+        time.sleep(dice.random() * 0.1)
+        for process in filter(None, (writer, other)):
+            os.kill(process.pid, signal.SIGKILL)
+            output, _ = process.communicate(timeout=60)
+            # the pipe's own last line may be torn: only what ends in a line end was reported
+            reported = output.split("\n")[:-1]
+            finished.update(reported)
+        finished.add(first.strip())
+    journal = Journal(path, CONTEXT)
+    put(journal, [999_999_999])
+    entries = {entry.ranges: entry for entry in journal.entries()}
+    assert finished <= set(entries)
+    assert len(finished) >= 8
+    for line in path.read_bytes().splitlines():
+        assert isinstance(json.loads(line), dict)
+    for ranges, entry in entries.items():
+        assert ranges == "999999999" or len(entry.verdict.reason) == int(ranges) * 37 % 9000
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        *(("verdict.seconds", "x"), ("verdict.seconds", float("inf")), ("verdict.seconds", -1), ("verdict.reason", 7)),
+        *(("verdict.metrics", []), ("verdict.metrics.left_out", "y"), ("verdict.metrics.reference", [])),
+        *(("verdict.metrics.fused", [{"nodes": 1}]), ("verdict.metrics.caught", ["check"]), ("verdict.log", [])),
+        *(
+            ("verdict.signature", ["a", "b", "c", [1, 2]]),
+            ("verdict.signature", ["a", 1, "c"]),
+            ("verdict.returncode", "x"),
+        ),
+        *(("ranges", "0-99999999999"), ("ranges", "x"), ("ranges", 3), ("key", "0" * 24), ("attempt", float("inf"))),
+    ],
+)
+def test_a_record_that_no_run_writes_is_skipped(tmp_path: Path, part: str, value: object) -> None:
+    path = tmp_path / "journal.jsonl"
+    put(Journal(path, CONTEXT), [0, 1], FAIL)
+    put(Journal(path, CONTEXT), [2], FAIL)
+    lines = path.read_text().splitlines()
+    record = json.loads(lines[1])
+    *parents, last = part.split(".")
+    inner = record
+    for name in parents:
+        inner = inner[name]
+    inner[last] = value
+    if part == "ranges" and isinstance(value, str):  # a forged trial with the key that goes with it
+        record["key"] = hashlib.sha256(value.encode()).hexdigest()[:24]
+    path.write_text("\n".join([lines[0], json.dumps(record), *lines[2:]]) + "\n")
+    (entry,) = Journal(path, CONTEXT).entries()
+    assert entry.trial == Trial.of([2])
+
+
+def test_bad_lines_are_named_a_few_times_only(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "journal.jsonl"
+    put(Journal(path, CONTEXT), [2], FAIL)
+    with path.open("a") as file:
+        file.writelines(["{}\n"] * 500 + ['{"key": 1, "attempt": 1e999}\n', "[" * 20_000 + "\n"])
+    assert len(Journal(path, CONTEXT).entries()) == 1
+    assert 0 < caplog.text.count("is no record and is skipped") < 20
+
+
+def test_what_the_command_creates_does_not_bar_going_on(tmp_path: Path) -> None:
+    settings: Any = SimpleNamespace(
+        strategy=SimpleNamespace(subject=None), journal=SimpleNamespace(share=False, reuse=[])
+    )
+    journals = Journals(settings, tmp_path, tmp_path.joinpath)
+    put(journals.main({**CONTEXT, "check.file check.py": "1"}), [1])
+    later = {**CONTEXT, "check.file check.py": "1", "check.file out.log": "2"}
+    again = journals.main(later)
+    assert again.get(Trial.of([1])) == PASS
+    assert again.context == {**CONTEXT, "check.file check.py": "1"}
+    with pytest.raises(UsageError, match=r"check.file check.py changed"):
+        journals.main({**later, "check.file check.py": "3"})
+    with pytest.raises(UsageError, match=r"check\.file more\.sh"):  # a program is not what a check writes
+        journals.main({**later, "check.file more.sh": "1"})
+
+
+def test_a_file_that_was_missing_bars_going_on(tmp_path: Path) -> None:
+    settings: Any = SimpleNamespace(
+        strategy=SimpleNamespace(subject=None), journal=SimpleNamespace(share=False, reuse=[])
+    )
+    journals = Journals(settings, tmp_path, tmp_path.joinpath)
+    missing = Verdict(Outcome.UNRESOLVED, reason="no limits.json")
+    journals.main(CONTEXT).put(Trial.of([1]), 0, missing, "pre-flight", "", 1)
+    with pytest.raises(UsageError, match=r"check\.file limits\.json"):
+        journals.main({**CONTEXT, "check.file limits.json": "1"})
+
+
+@pytest.mark.parametrize(
+    "reason",
+    ["the check could not import what it needs: No module named 'torch'", "the command could not run: exit 127"],
+)
+def test_that_a_check_could_not_run_is_no_verdict_for_the_next_run(tmp_path: Path, reason: str) -> None:
+    path = tmp_path / "journal.jsonl"
+    broken, unknown = Verdict(Outcome.UNRESOLVED, reason=reason), Verdict(Outcome.UNRESOLVED, reason="exit 3")
+    journal, neighbour = (Journal(path, CONTEXT, writer=name, shared=True) for name in ("a", "b"))
+    put(journal, [1], broken)
+    put(journal, [2], unknown)
+    put(neighbour, [3], broken)
+    assert journal.get(Trial.of([1])) == broken, "in the run that was told so it stands"
+    again = Journal(path, CONTEXT, writer="a", shared=True)
+    assert again.get(Trial.of([1])) is None
+    assert again.get(Trial.of([2])) == unknown
+    assert again.get(Trial.of([3])) == broken, "another job's, which may be at work"
+    put(again, [1], PASS)
+    assert Journal(path, CONTEXT, writer="a", shared=True).get(Trial.of([1])) == PASS
+    other = Journal(tmp_path / "new" / "journal.jsonl", CONTEXT)
+    assert other.reuse([path]) == 2
+    assert other.get(Trial.of([3])) is None
+    assert Journal(path, CONTEXT, writer="moved").get(Trial.of([3])) is None, "a folder's own"

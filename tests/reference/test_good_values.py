@@ -1,0 +1,204 @@
+"""The parent's values in the child's types; prints; the map of the user; inputs that were renamed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from runner.errors import UsageError
+from runner.inputs.declared import Declared
+from runner.model.graph.index import Graph
+from runner.model.values import recorded
+from runner.reference.good_values import UnfitError, cast, golden
+from runner.reference.lineage.by_value import Album
+from runner.reference.lineage.fingerprints import agree, print_of
+from runner.reference.lineage.sequence import aligned
+from runner.reference.lineage.teacher_forcing import forced
+from runner.reference.lineage.user_map import matched_inputs, read_map
+from runner.reference.untrusted import doubtful
+
+HALF, BF16 = int(TensorProto.FLOAT16), int(TensorProto.BFLOAT16)
+
+
+def given(folder: Path, array: np.ndarray, dtype: int, own: np.ndarray | None = None, *, reshaped: bool = False):
+    theirs = recorded.write(array, "theirs", folder / "theirs.pb")
+    mine = None if own is None else recorded.write(own, "mine", folder / "own.pb")
+    return golden(theirs, "mine", dtype, mine, folder / "golden.pb", reshaped=reshaped)
+
+
+def test_a_value_is_rounded_to_the_childs_type(tmp_path: Path) -> None:
+    array = np.array([1.0, 1 / 3, -2e4], np.float32)
+    for dtype, kind in ((HALF, np.float16), (BF16, ml_dtypes.bfloat16)):
+        found = given(tmp_path, array, dtype)
+        assert not found.unfit and found.file.dtype == dtype and found.file.name == "mine"
+        assert np.array_equal(recorded.read(found.file), array.astype(kind))
+
+
+def test_what_does_not_fit_shows_an_overflow_and_is_not_fed(tmp_path: Path) -> None:
+    found = given(tmp_path, np.array([1.0, 7e4, -1e5], np.float32), HALF)
+    assert "does not fit into float16" in found.unfit
+    assert recorded.read(found.file).tolist() == [1.0, 65504.0, -65504.0]
+
+
+@pytest.mark.parametrize(
+    ("held", "dtype", "kept"),
+    [
+        (np.array([1e38, 2.0], ml_dtypes.bfloat16), HALF, [65504.0, 2.0]),
+        (np.array([1e38, 2.0], ml_dtypes.bfloat16), int(TensorProto.FLOAT8E4M3FN), [448.0, 2.0]),
+        (np.array([100000, 2], np.int64), HALF, [65504.0, 2.0]),
+        (np.array([2**40, 2], np.int64), int(TensorProto.INT32), [2**31 - 1, 2]),
+        (np.array([-1, 2], np.int64), int(TensorProto.UINT8), [0, 2]),
+        (np.array([200, 2], np.uint8), int(TensorProto.INT8), [127, 2]),
+        (np.array([200, 2], np.int32), int(TensorProto.UINT4), [15, 2]),
+        (np.array([3e9, 2.0], np.float32), int(TensorProto.INT32), [2**31 - 1, 2]),
+        (np.array([2.0**63, 2.0], np.float64), int(TensorProto.INT64), [2**63 - 1024, 2]),
+        (np.array([1e39, 2.0], np.float64), int(TensorProto.FLOAT), [float(np.finfo(np.float32).max), 2.0]),
+    ],
+)
+def test_no_value_overflows_or_wraps_in_the_childs_type(
+    tmp_path: Path, held: np.ndarray, dtype: int, kept: list[float]
+) -> None:
+    found = given(tmp_path, held, dtype)
+    assert "does not fit" in found.unfit
+    assert [float(one) for one in recorded.read(found.file)] == [float(one) for one in kept]
+
+
+def test_the_ends_of_an_integer_type_are_those_of_a_narrower_one(tmp_path: Path) -> None:
+    """A Slice to the end has the largest int64 for an end; -1, which it would wrap to, is another one."""
+    found = given(tmp_path, np.array([2**63 - 1, -(2**63), 7], np.int64), int(TensorProto.INT32))
+    assert not found.unfit
+    assert recorded.read(found.file).tolist() == [2**31 - 1, -(2**31), 7]
+
+
+def test_inputs_and_outputs_that_a_type_cannot_hold_are_refused(tmp_path: Path) -> None:
+    sample = {"x": recorded.write(np.array([1e38, 1.0], ml_dtypes.bfloat16), "x", tmp_path / "x.pb")}
+    with pytest.raises(UnfitError, match=r"'x' holds 9.*e\+37, which float16 cannot hold"):
+        cast(sample, {"x": HALF}, tmp_path / "half")
+    mask = {"x": recorded.write(np.array([-3.4e38, 0.0, -3.4e38], np.float32), "x", tmp_path / "mask.pb")}
+    with np.errstate(over="ignore"):
+        assert recorded.read(cast(mask, {"x": HALF}, tmp_path / "mask")["x"]).tolist() == [-np.inf, 0.0, -np.inf]
+
+
+@pytest.mark.parametrize(("own", "last"), [(-65504.0, -65504.0), (-np.inf, -np.inf)])
+def test_a_mask_is_as_the_child_writes_it(tmp_path: Path, own: float, last: float) -> None:
+    mask = np.array([0.0, -3.4e38, -3.4e38], np.float32)
+    found = given(tmp_path, mask, HALF, np.array([0.0, own, own], np.float16))
+    assert not found.unfit
+    assert recorded.read(found.file).tolist() == [0.0, last, last]
+
+
+def test_a_value_takes_the_childs_shape_if_it_is_known_to_be_reshaped(tmp_path: Path) -> None:
+    array = np.arange(6, dtype=np.float32).reshape(1, 2, 3)
+    own = np.zeros((2, 3), np.float32)
+    assert recorded.read(given(tmp_path, array, 1, own, reshaped=True).file).tolist() == array[0].tolist()
+    assert recorded.read(given(tmp_path, array, 1, own).file).shape == (1, 2, 3)
+
+
+def test_prints_know_a_tensor_again() -> None:
+    generator = np.random.default_rng(3)
+    one, other = generator.normal(size=(2, 40, 40)).astype(np.float32)
+    held = print_of([one])
+    assert agree(print_of([one.astype(np.float16)]), held)
+    assert agree(print_of([np.round(one * 30) / 30]), held)  # eight bits or so
+    assert not agree(print_of([other]), held)
+    assert not agree(print_of([one.T]), held)
+    assert not agree(print_of([one[None]]), held)
+    assert not agree(print_of([one * 1.1]), held)
+    assert not agree(held, print_of([np.zeros_like(one)]))
+
+
+def test_of_tensors_that_hold_the_same_any_will_do_but_not_of_such_as_are_only_near() -> None:
+    generator = np.random.default_rng(3)
+    one = generator.normal(size=200)
+    shifted = one + 1e-4 * generator.normal(size=200)
+    held = print_of([one + 1e-3 * generator.normal(size=200)])
+    assert Album({"b": print_of([one]), "a": print_of([one])}).find(held, None, lambda name: name) == "a"
+    assert Album({"b": print_of([one]), "a": print_of([shifted])}).find(held, None, lambda name: name) is None
+    assert Album({"zeros": print_of([np.zeros(200)])}).find(print_of([np.zeros(200)]), None, lambda name: name) is None
+
+
+def test_sequences_are_aligned_around_what_was_put_in() -> None:
+    assert list(aligned("abcXYdef", "abcdef")) == [(0, 0), (1, 1), (2, 2), (5, 3), (6, 4), (7, 5)]
+
+
+def chain() -> Graph:
+    """x > a > b > c, and d of a."""
+    nodes = [helper.make_node("Relu", [i], [o]) for i, o in (("x", "a"), ("a", "b"), ("b", "c"), ("a", "d"))]
+    ends = [helper.make_tensor_value_info(name, 1, [2]) for name in "xcd"]
+    return Graph.of(helper.make_model(helper.make_graph(nodes, "g", ends[:1], ends[1:])))
+
+
+def test_nodes_on_good_values_stand_side_by_side() -> None:
+    one = forced(chain(), {"x", "a", "c"})
+    assert one.graph.inputs == ("x", "a", "c")
+    assert [(node.inputs, node.outputs) for node in one.graph.nodes] == [
+        (("x",), (one.made["a"],)),
+        (("a",), ("b",)),
+        (("b",), (one.made["c"],)),
+        (("a",), ("d",)),
+    ]
+    assert set(one.made) == {"a", "c"}
+
+
+def test_what_something_right_depends_on_is_not_doubtful() -> None:
+    graph = chain()
+    assert doubtful(graph, {"x", "c", "d"}, {"x"}) == ("a", "b")
+    assert doubtful(graph, {"x", "c", "d"}, {"x", "d"}) == ("b",)
+    assert doubtful(graph, {"x", "c", "d"}, {"x", "c"}) == ()
+    assert doubtful(graph, {"x"}, {"x"}) == ()
+
+
+def test_the_map_is_read_from_a_file_or_as_it_is(tmp_path: Path) -> None:
+    graph = chain()
+    (tmp_path / "map.yaml").write_text("a: d\nb: null\n")
+    (tmp_path / "map.json").write_text('{"a": "d", "b": null}')
+    for told in ({"a": "d", "b": None}, str(tmp_path / "map.yaml"), str(tmp_path / "map.json")):
+        assert read_map(told, graph, graph) == {"a": "d", "b": None}
+    assert read_map(None, graph, graph) == {}
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        (
+            {"aa": "d", "b": "cc"},
+            "model has no tensor 'aa'; close: 'a'; reference.model has no tensor 'cc'; close: 'c'",
+        ),
+        ("missing.json", "reference.map=missing.json: it cannot be read"),
+        ([1], "it must be a mapping"),
+    ],
+)
+def test_a_wrong_map_says_what_is_wrong(told: object, said: str) -> None:
+    with pytest.raises(UsageError, match=said.replace(".", r"\.")):
+        read_map(told, chain(), chain())
+
+
+def test_a_file_that_is_no_map(tmp_path: Path) -> None:
+    (tmp_path / "map.json").write_text("{a: [")
+    with pytest.raises(UsageError, match="neither JSON nor YAML"):
+        read_map(str(tmp_path / "map.json"), chain(), chain())
+
+
+def inputs(*ones: tuple[str, int, tuple[int | str | None, ...]]) -> dict[str, Declared]:
+    return {name: Declared(name, dtype, dims) for name, dtype, dims in ones}
+
+
+def test_inputs_by_map_by_name_by_place() -> None:
+    mine = inputs(("p", 10, (1, "N")), ("ids", 6, (4,)), ("q", 1, (2,)))
+    theirs = inputs(("ids", 7, (4,)), ("x", 1, (1, 8)), ("y", 1, (2,)))
+    assert matched_inputs(mine, theirs, {}) == {"ids": "ids", "x": "p", "y": "q"}
+    alike = inputs(("p", 1, (2,)), ("q", 1, (2,)))
+    assert matched_inputs(alike, inputs(("x", 1, (2,)), ("y", 1, (2,))), {"p": "y"}) == {"y": "p", "x": "q"}
+
+
+def test_the_parent_may_have_fewer_inputs_but_no_other() -> None:
+    mine = inputs(("p", 1, (2,)), ("mask", 9, (2,)))
+    assert matched_inputs(mine, inputs(("x", 1, (2,))), {}) == {"x": "p"}
+    with pytest.raises(UsageError, match=r"its input x \(float \[3\]\) is none of the model's, which are p \(float"):
+        matched_inputs(mine, inputs(("x", 1, (3,))), {})
+    with pytest.raises(UsageError, match=r"reference\.map='\{input of the model: x\}'"):
+        matched_inputs(inputs(("p", 1, (2,))), inputs(("x", 1, (2,)), ("y", 1, (2,))), {})

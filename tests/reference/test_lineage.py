@@ -1,0 +1,154 @@
+"""Partners of a child's tensors, where names were kept, lost, or given anew; with a bug on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import ModelProto, numpy_helper
+
+from runner.model.files.store import Store
+from runner.model.graph.index import Graph
+from runner.reference.lineage.align import Kin
+from runner.reference.lineage.fingerprints import Weights, print_of
+from runner.reference.lineage.match import Matching
+from runner.reference.lineage.pairs import How, Partner
+from tests.reference.families import fused, maker, parent, renamed, set_attribute, set_weight
+
+
+def kin(model: ModelProto, folder: Path) -> Kin:
+    """A model as it runs on fixed inputs."""
+    graph = Graph.of(model)
+    shown = ModelProto()
+    shown.CopyFrom(model)
+    del shown.graph.output[:]
+    shown.graph.output.extend(onnx.ValueInfoProto(name=name) for name in graph.producers)
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(shown.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    feeds = {
+        one.name: np.random.default_rng(1).normal(size=one.shape).astype(np.float32) for one in session.get_inputs()
+    }
+    values = dict(zip(graph.producers, session.run(list(graph.producers), feeds), strict=True))
+    return Kin(
+        graph, {name: print_of([one]) for name, one in {**feeds, **values}.items()}, Weights(graph, Store(folder))
+    )
+
+
+def matched(child: Kin, elder: Kin, named: bool = True, **known: str) -> dict[str, str]:
+    pairs = {name: Partner(partner, How.map) for name, partner in known.items()}
+    for mine, theirs in zip(child.graph.inputs, elder.graph.inputs, strict=True):
+        pairs.setdefault(mine, Partner(theirs, How.position))
+    matching = Matching(child, elder, pairs, named=named)
+    matching.find()
+    matching.place_outputs()
+    return {name: one.tensor for name, one in matching.find().items()}
+
+
+def wrong_axis(model: ModelProto) -> None:
+    set_attribute(maker(model, "b1_softmax"), "axis", 1)
+
+
+def wrong_weight(model: ModelProto) -> None:
+    set_weight(model, maker(model, "b1_k").input[1], lambda weight: -weight)
+
+
+def swapped_inputs(model: ModelProto) -> None:
+    node = maker(model, "b1_mixed")
+    node.input[:] = ["b1_softmax", "b1_q"]
+
+
+def other_operator(model: ModelProto) -> None:
+    maker(model, "relu0").op_type = "Softplus"
+
+
+BUGS = [wrong_axis, wrong_weight, swapped_inputs, other_operator]
+
+
+@pytest.fixture(scope="module")
+def elder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Kin]:
+    folder = tmp_path_factory.mktemp("elder")
+    path = parent(folder / "parent.onnx")
+    return path, kin(onnx.load(path), folder)
+
+
+@pytest.mark.parametrize("bug", BUGS)
+def test_without_any_name_every_tensor_is_known(
+    tmp_path: Path, elder: tuple[Path, Kin], bug: Callable[[ModelProto], None]
+) -> None:
+    model = onnx.load(elder[0])
+    bug(model)
+    child, names = renamed(model)
+    told = matched(kin(child, tmp_path), elder[1])
+    tensors = [name for name in elder[1].graph.producers if name in names]
+    missing = {name for name in tensors if names[name] not in told}
+    assert missing <= {"relu0"}  # another operator there, and no value: nothing tells it
+    assert {name: told[names[name]] for name in tensors if name not in missing} == {
+        name: name for name in tensors if name not in missing
+    }
+
+
+@pytest.mark.parametrize("level", ["basic", "extended"])
+@pytest.mark.parametrize("bug", BUGS[:2])
+def test_no_partner_of_a_fused_child_is_wrong(
+    tmp_path: Path, elder: tuple[Path, Kin], level: str, bug: Callable[[ModelProto], None]
+) -> None:
+    model = onnx.load(fused(elder[0], tmp_path / "fused.onnx", level))
+    bug(model)
+    child, names = renamed(model)
+    told = matched(kin(child, tmp_path), elder[1])
+    # what the optimiser makes keeps the name of the last of what it replaces
+    known = {name: told[new] for name, new in names.items() if name in elder[1].graph.producers and new in told}
+    assert known == {name: name for name in known}
+    assert len(known) >= 0.9 * sum(name in elder[1].graph.producers for name in names)
+
+
+def test_names_that_mean_nothing_mislead_nobody_who_does_not_look_at_them(
+    tmp_path: Path, elder: tuple[Path, Kin]
+) -> None:
+    model = onnx.load(elder[0])
+    names = [node.output[0] for node in model.graph.node[:-1]]
+    turned = dict(zip(names, [*names[1:], names[0]], strict=True))
+    for node in model.graph.node:
+        node.input[:] = [turned.get(name, name) for name in node.input]
+        node.output[:] = [turned.get(name, name) for name in node.output]
+    told = matched(kin(model, tmp_path), elder[1], named=False)
+    assert {old: told[new] for old, new in turned.items()} == {old: old for old in turned}
+
+
+def test_a_folded_normalisation_under_its_old_name(tmp_path: Path, elder: tuple[Path, Kin]) -> None:
+    """Some simplifiers leave the convolution's name to what is the normalisation's value by then."""
+    model = onnx.load(elder[0])
+    held = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer}
+    for block in range(2):
+        gain, bias, mean, variance = (held[f"{what}{block}"] for what in ("gain", "bias", "mean", "variance"))
+        factor = gain / np.sqrt(variance + 1e-5)
+        set_weight(model, f"k{block}", lambda k, factor=factor: k * factor[:, None, None, None])
+        set_weight(model, f"kb{block}", lambda b, f=factor, m=mean, s=bias: (b - m) * f + s)
+        normal, after = maker(model, f"norm{block}"), maker(model, f"relu{block}")
+        after.input[0] = normal.input[0]
+        model.graph.node.remove(normal)
+    told = matched(kin(model, tmp_path), elder[1])
+    assert (told["conv0"], told["conv1"], told["relu0"]) == ("norm0", "norm1", "relu0")
+
+
+def test_the_map_goes_first_and_names_without_partner_stay_alone(tmp_path: Path, elder: tuple[Path, Kin]) -> None:
+    child = kin(onnx.load(elder[0]), tmp_path)
+    pairs = {"relu0": Partner("norm0", How.map)}
+    found = Matching(child, elder[1], pairs, frozenset({"relu1"})).find()
+    assert found["relu0"] == Partner("norm0", How.map)
+    assert "relu1" not in found
+    assert found["conv1"] == Partner("conv1", How.name)
+
+
+def test_another_shape_for_a_while(tmp_path: Path, elder: tuple[Path, Kin]) -> None:
+    """A product over the last axis that a converter writes as one of matrices."""
+    model = onnx.load(fused(elder[0], tmp_path / "fused.onnx"))
+    flat = next(node for node in model.graph.node if node.op_type == "Gemm" and node.output[0] != "logits")
+    found = Matching(kin(model, tmp_path), elder[1], {}).find()
+    assert found[flat.input[0]].tensor == "b0_f_ln" and found[flat.input[0]].reshaped
+    assert found[flat.output[0]].tensor == "b0_upb" and found[flat.output[0]].reshaped

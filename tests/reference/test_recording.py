@@ -1,0 +1,216 @@
+"""Recording values where the model as a whole cannot be run: what can be is, and the run goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from runner.artifacts.disk_space import NoRoom
+from runner.candidate import Candidate, Invalid
+from runner.checkers.compare.values import compare
+from runner.errors import UsageError
+from runner.jobs.reduce.subgraph import Subgraph
+from runner.model.files.store import Store
+from runner.model.graph.index import Graph
+from runner.model.values import recorded as values
+from runner.model.values.recorded import TensorFile
+from runner.reference.recording import Recorded, Recorder, recorded_types
+from runner.schema.checker import CompareChecker
+from runner.schema.inputs import CutPolicy
+from runner.workers.pool import Pool
+from runner.workers.reply import Failure, Reply
+from strategies.trial import Trial
+from tests.artifacts.test_disk_space import disk_with
+
+ORT = {"name": "onnxruntime", "optimization": "none", "providers": ["CPUExecutionProvider"]}
+
+
+def info(name, dims=(2,), dtype=TensorProto.FLOAT):
+    return helper.make_tensor_value_info(name, dtype, dims)
+
+
+def endless():
+    """A branch that can be run beside a Loop that does not end, and what depends on that."""
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["go"], ["on"]), helper.make_node("Identity", ["v"], ["w"])],
+        "body",
+        [info("i", (), TensorProto.INT64), info("go", (), TensorProto.BOOL), info("v")],
+        [info("on", (), TensorProto.BOOL), info("w")],
+    )
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"], name="before"),
+        helper.make_node("Loop", ["", "yes", "a"], ["stuck"], name="loop", body=body),
+        helper.make_node("Neg", ["stuck"], ["y"], name="after"),
+        helper.make_node("Exp", ["a"], ["z"], name="beside"),
+    ]
+    yes = numpy_helper.from_array(np.array(True), "yes")
+    graph = helper.make_graph(nodes, "g", [info("x")], [info("y"), info("z")], [yes])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.fixture
+def pool(tmp_path: Path):
+    with Pool(tmp_path / "workers") as pool:
+        yield pool
+
+
+def recorder(tmp_path: Path, pool: Pool, **given) -> Recorder:
+    pytest.importorskip("onnxruntime")
+    graph = Graph.of(endless())
+    return Recorder(
+        graph, Store(tmp_path), pool, given.pop("backend", ORT), graph.value_types, tmp_path / "values", **given
+    )
+
+
+def sample(tmp_path: Path):
+    return {"x": values.write(np.array([1, -1], np.float32), "x", tmp_path / "x.pb")}
+
+
+def test_a_node_that_hangs_is_found_and_the_others_are_recorded(tmp_path, pool):
+    recorded = recorder(tmp_path, pool, timeout=16.0).record([sample(tmp_path)])
+    assert recorded.unrunnable == ("loop",)
+    assert recorded.reason == "timeout"
+    assert recorded.values[0].keys() == {"x", "a", "z"}
+    assert not recorded.out_of_time
+
+
+def test_a_full_disk_is_no_fault_of_a_node(tmp_path, pool, monkeypatch):
+    """At the seam: the system says that nothing is free any more when the first piece has failed."""
+    one = recorder(tmp_path, pool)
+
+    def no_more(*_, **__):
+        monkeypatch.setattr("runner.artifacts.disk_space.os.statvfs", lambda _: disk_with(0))
+        return Reply(None, Failure("infer", "OSError", "No space left on device"), None, 0.0, 0.0)
+
+    monkeypatch.setattr(one.pool, "call", no_more)
+    with pytest.raises(NoRoom, match="make room"):
+        one.record([sample(tmp_path)])
+
+
+def test_room_is_looked_at_before_anything_is_recorded(tmp_path, pool, monkeypatch):
+    one = recorder(tmp_path, pool)
+    monkeypatch.setattr(one.pool, "call", lambda *_, **__: pytest.fail("it was run"))
+    one.types = {"a": helper.make_tensor_type_proto(TensorProto.FLOAT, [1 << 20, 1 << 20])}
+    with pytest.raises(NoRoom, match=r"recording the values of all tensors takes at least [48]\d{6} MiB"):
+        one.record([sample(tmp_path)])
+
+
+def test_out_of_time_is_said_and_nothing_is_blamed(tmp_path, pool):
+    recorded = recorder(tmp_path, pool, timeout=0.1).record([sample(tmp_path)])
+    assert recorded.out_of_time
+    assert recorded.unrunnable == ()
+    assert recorded.values[0].keys() == {"x"}
+
+
+def test_settings_that_cannot_work_are_not_tried_on_every_node(tmp_path, pool):
+    with pytest.raises(UsageError, match=r"no values can be recorded with onnxruntime.*NoSuchProvider"):
+        recorder(tmp_path, pool, backend={**ORT, "providers": ["NoSuchProvider"]}).record([sample(tmp_path)])
+
+
+def sequences():
+    """A sequence on the way, of tensors of other sizes, and one without elements; an optional at the end."""
+    nodes = [
+        helper.make_node("SplitToSequence", ["x", "parts"], ["s"], name="split", axis=0),
+        helper.make_node("SequenceErase", ["s"], ["shorter"], name="erase"),
+        helper.make_node("SequenceEmpty", [], ["none"], name="none", dtype=1),
+        helper.make_node("SequenceInsert", ["none", "x"], ["one"], name="insert"),
+        helper.make_node("SequenceAt", ["shorter", "first"], ["y"], name="at"),
+        helper.make_node("Optional", ["shorter"], ["o"], name="optional"),
+        helper.make_node("OptionalGetElement", ["o"], ["again"], name="get"),
+        helper.make_node("ConcatFromSequence", ["again"], ["z"], name="concat", axis=0),
+        helper.make_node("SequenceLength", ["one"], ["n"], name="length"),
+    ]
+    constants = [numpy_helper.from_array(np.array([2, 1, 1]), "parts"), numpy_helper.from_array(np.array(0), "first")]
+    outputs = [info("y", None), info("z", None), info("n", (), TensorProto.INT64)]
+    graph = helper.make_graph(nodes, "g", [info("x", (4,))], outputs, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+def test_sequences_are_recorded_and_fed_to_every_candidate(tmp_path, pool):
+    pytest.importorskip("onnxruntime")
+    graph = Graph.of(sequences())
+    store = Store(tmp_path)
+    made = Recorder(graph, store, pool, ORT, graph.value_types, tmp_path / "values")
+    x = [values.write(np.arange(4, dtype=np.float32) + at, "x", tmp_path / f"x{at}.pb") for at in range(2)]
+    recorded = made.record([{"x": one} for one in x])
+    assert recorded.unrunnable == ()
+    sample = recorded.values[1]
+    assert [item.tolist() for item in values.contents(sample["shorter"])] == [[1, 2], [3]]
+    assert sample["o"].structure == ("optional", ("sequence", ("tensor", 1)))
+    assert values.contents(sample["none"]) == []
+    subject = Subgraph(graph, store, recorded, {}, tmp_path / "none.onnx", tmp_path / "seeded")
+    for at, node in enumerate(graph.nodes):
+        candidate = subject.make(Trial.of([at]), tmp_path / f"trial{at}", at, "", "")
+        assert isinstance(candidate, Candidate), (node, candidate)
+        onnx.checker.check_model(candidate.model)
+        feeds = [{name: str(file.path) for name, file in one.feeds.items()} for one in candidate.samples]
+        arguments = {"backend": ORT, "model": str(candidate.model), "samples": feeds, "out": str(tmp_path / f"o{at}")}
+        reply = pool.call("run", arguments)
+        assert reply.failure is None, (node, reply.failure)
+        for one, found in zip(candidate.samples, reply.value["samples"], strict=True):
+            assert found.keys() == one.expected.keys() == set(node.outputs)
+            for name, entry in found.items():
+                assert not compare(TensorFile.from_json(entry), one.expected[name], CompareChecker()).fails()
+
+
+def test_a_candidate_whose_constants_no_file_can_hold_is_unresolved(tmp_path):
+    nodes = [helper.make_node("Neg", ["x"], ["y"]), helper.make_node("Abs", ["y"], ["z"])]
+    graph = Graph.of(
+        helper.make_model(helper.make_graph(nodes, "g", [info("x", (9,))], [info("z", (9,))]), ir_version=8)
+    )
+    held = {name: values.write(np.ones(9, np.float32), name, tmp_path / f"{name}.pb") for name in "xyz"}
+    for limit, fits in ((37, True), (36, False)):
+        store = Store(tmp_path / "store", file_limit=limit)
+        where = tmp_path / "none.onnx", tmp_path / "seeded"
+        subject = Subgraph(graph, store, Recorded((held,)), {}, *where, cut_policy=CutPolicy.constant)
+        made = subject.make(Trial.of([1]), tmp_path / f"at{limit}", 1, "", "")
+        assert isinstance(made, Candidate) is fits
+    assert "less than 2 GiB; inputs.cut=input" in made.reason
+
+
+def test_the_type_of_a_sequence_is_what_all_samples_have_in_common(tmp_path):
+    def sequence(*shapes):
+        proto = numpy_helper.from_list([np.zeros(shape, np.float32) for shape in shapes], dtype=1)
+        return values.write_container(proto, ("sequence", ("tensor", 1)), "s", tmp_path / "s.pb")
+
+    def shape(*files):
+        proto = recorded_types([{"s": file} for file in files])["s"].sequence_type.elem_type.tensor_type
+        return [dim.dim_value or None for dim in proto.shape.dim] if proto.HasField("shape") else None
+
+    assert shape(sequence((2, 3)), sequence((2, 3), (2, 3))) == [2, 3]
+    assert shape(sequence((2, 3)), sequence((2, 3), (4, 3))) == [None, 3]
+    assert shape(sequence(), sequence((2, 3))) == [2, 3]
+    assert shape(sequence((2,)), sequence((2, 3))) is None
+    tensor = values.write(np.ones(2, np.float32), "s", tmp_path / "t.pb")
+    assert recorded_types([{"s": tensor}, {"s": sequence((2,))}]) == {}
+
+
+def test_a_nan_that_is_meant_can_be_fed(tmp_path, pool):
+    """The model looks for it and replaces it: its output is finite."""
+    pytest.importorskip("onnxruntime")
+    nodes = [
+        helper.make_node("Sqrt", ["x"], ["r"], name="root"),
+        helper.make_node("IsNaN", ["r"], ["bad"], name="is"),
+        helper.make_node("Where", ["bad", "x", "r"], ["y"], name="where"),
+    ]
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", [info("x")], [info("y")]),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    for outputs, fits in ((["y"], True), (["y", "r"], False)):
+        del model.graph.output[:]
+        model.graph.output.extend(info(name) for name in outputs)
+        graph, folder = Graph.of(onnx.ModelProto.FromString(model.SerializeToString())), tmp_path / outputs[-1]
+        folder.mkdir()
+        recorded = Recorder(graph, Store(folder), pool, ORT, graph.value_types, folder / "values").record(
+            [sample(folder)]
+        )
+        assert recorded.values[0]["r"].nan
+        subject = Subgraph(graph, Store(folder), recorded, {}, folder / "none.onnx", folder / "seeded")
+        made = subject.make(Trial.of([1]), folder / "trial", 0, "", "")
+        assert isinstance(made, Candidate if fits else Invalid)

@@ -1,0 +1,246 @@
+"""A reference with a model of its own: what it holds is right, whatever a conversion made of names, types and nodes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from tests.harness import Run, winnow
+from tests.reference.families import fused, maker, parent, renamed, set_attribute, set_weight
+
+Bug = Callable[[ModelProto, NodeProto], None]
+
+
+@pytest.fixture(scope="module")
+def elder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return parent(tmp_path_factory.mktemp("elder") / "parent.onnx")
+
+
+def planted(source: Path, path: Path, output: str, bug: Bug, *, lost: bool) -> str:
+    """Save the model with a bug in the node that makes ``output``; return what that node is called then."""
+    model = onnx.load(source)
+    node = maker(model, output)
+    bug(model, node)
+    place, name = list(model.graph.node).index(node), node.name
+    onnx.save(renamed(model)[0] if lost else model, path)
+    return f"n{place}" if lost else name
+
+
+def judged(child: Path, elder: Path, *more: str) -> Run:
+    return winnow(f"model={child}", f"reference.model={elder}", *more, folder=child.parent / "run")
+
+
+def epsilon(model: ModelProto, node: NodeProto) -> None:
+    set_attribute(node, "epsilon", 0.5)
+
+
+def axis(model: ModelProto, node: NodeProto) -> None:
+    set_attribute(node, "axis", 1)
+
+
+def weight(model: ModelProto, node: NodeProto) -> None:
+    set_weight(model, node.input[1], lambda held: -held)
+
+
+def swapped(model: ModelProto, node: NodeProto) -> None:
+    node.input[:] = list(node.input)[::-1]
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize(
+    ("level", "output", "bug"),
+    [
+        (None, "b1_gd", swapped),
+        ("basic", "b1_f_ln", epsilon),
+        ("basic", "b1_softmax", axis),
+        ("extended", "relu1", weight),
+        ("extended", "b1_q", weight),
+    ],
+)
+def test_the_node_that_a_conversion_spoilt_is_found(
+    tmp_path: Path, elder: Path, level: str | None, output: str, bug: Bug, lost: bool
+) -> None:
+    source = fused(elder, tmp_path / "fused.onnx", level) if level else elder
+    name = planted(source, tmp_path / "child.onnx", output, bug, lost=lost)
+    run = judged(tmp_path / "child.onnx", elder)
+    assert run.code == 0, run.output
+    assert run.result["culprits"] == [name], run.output
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+def test_a_healthy_child_has_nothing_to_find(tmp_path: Path, samples: int) -> None:
+    elder = parent(tmp_path / "parent.onnx", "N")
+    onnx.save(renamed(onnx.load(fused(elder, tmp_path / "fused.onnx", "extended")))[0], tmp_path / "child.onnx")
+    run = judged(tmp_path / "child.onnx", elder, f"inputs.samples={samples}")
+    assert run.code == 4, run.output
+
+
+def test_names_that_were_given_anew_mislead_nobody(tmp_path: Path, elder: Path) -> None:
+    onnx.save(renamed(onnx.load(elder))[0], tmp_path / "parent.onnx")
+    name = planted(fused(elder, tmp_path / "fused.onnx"), tmp_path / "child.onnx", "b1_softmax", axis, lost=True)
+    both = [onnx.load(tmp_path / f"{who}.onnx").graph for who in ("parent", "child")]
+    names = [{name for node in graph.node for name in node.output} for graph in both]
+    assert len(names[0] & names[1]) > 50  # the same names, for other tensors
+    run = judged(tmp_path / "child.onnx", tmp_path / "parent.onnx")
+    assert run.result["culprits"] == [name], run.output
+
+
+def test_another_shape_at_the_end(tmp_path: Path, elder: Path) -> None:
+    model = onnx.load(elder)
+    set_attribute(maker(model, "pooled"), "keepdims", 1)
+    last = maker(model, "logits")
+    last.op_type, last.input[:] = "MatMul", last.input[:2]
+    set_weight(model, "c_head", lambda held: held * 0)
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    onnx.save(model, tmp_path / "child.onnx")
+    run = judged(tmp_path / "child.onnx", elder)
+    assert run.result["culprits"] == ["/pooled"], run.output
+    assert run.result["signature"]["kind"] == "shape"
+
+
+def half(model: ModelProto) -> ModelProto:
+    """The model in half precision, input and output too."""
+    result = ModelProto()
+    result.CopyFrom(model)
+    for tensor in result.graph.initializer:
+        if tensor.data_type == TensorProto.FLOAT:
+            array = np.clip(numpy_helper.to_array(tensor), -6e4, 6e4).astype(np.float16)
+            tensor.CopyFrom(numpy_helper.from_array(array, tensor.name))
+    for value in (*result.graph.input, *result.graph.output):
+        value.type.tensor_type.elem_type = TensorProto.FLOAT16
+    return result
+
+
+@pytest.mark.parametrize(("checker", "lost"), [("auto", True), ("compare", False), ("finite", False)])
+def test_an_overflow_in_half_precision(tmp_path: Path, elder: Path, checker: str, lost: bool) -> None:
+    model = onnx.load(elder)
+    for name, factor in (("w_q1", 3000), ("w_k1", 3000), ("root1", 1e4)):
+        set_weight(model, name, lambda held, factor=factor: held * factor)
+    onnx.save(model, tmp_path / "parent.onnx")
+    onnx.save(half(model), tmp_path / "half.onnx")
+    name = planted(tmp_path / "half.onnx", tmp_path / "child.onnx", "b1_scores", lambda *_: None, lost=lost)
+    run = judged(tmp_path / "child.onnx", tmp_path / "parent.onnx", "target=onnx_reference", f"checker={checker}")
+    assert run.result["culprits"] == [name], run.output
+
+
+@pytest.fixture(scope="module")
+def quantised(elder: Path) -> Path:
+    from onnxruntime.quantization import (  # noqa: PLC0415 - slow to import
+        CalibrationDataReader,
+        QuantFormat,
+        QuantType,
+        quantize_static,
+    )
+
+    class Samples(CalibrationDataReader):  # type: ignore[misc]
+        def __init__(self) -> None:
+            self.left = iter(
+                [{"image": np.random.default_rng(at).uniform(0, 1, (2, 3, 6, 6)).astype(np.float32)} for at in range(8)]
+            )
+
+        def get_next(self) -> dict[str, np.ndarray] | None:
+            return next(self.left, None)
+
+    path = elder.parent / "quantised.onnx"
+    kinds = ["Conv", "MatMul", "Gemm"]
+    quantize_static(
+        elder,
+        path,
+        Samples(),
+        quant_format=QuantFormat.QDQ,
+        weight_type=QuantType.QInt8,
+        op_types_to_quantize=kinds,
+    )
+    return path
+
+
+@pytest.mark.parametrize(
+    ("scale", "culprits"),
+    [
+        (None, []),
+        ("b1_gelu_scale", ["b1_gelu_QuantizeLinear", "b1_gelu_DequantizeLinear"]),
+        ("w_u1_scale", ["w_u1_DequantizeLinear"]),
+    ],
+)
+def test_a_wrong_scale_of_a_quantised_child(
+    tmp_path: Path, elder: Path, quantised: Path, scale: str | None, culprits: list[str]
+) -> None:
+    model = onnx.load(quantised)
+    if scale:
+        set_weight(model, scale, lambda held: held * 0.15)
+    onnx.save(model, tmp_path / "child.onnx")
+    run = judged(
+        tmp_path / "child.onnx",
+        elder,
+        "inputs.ranges={image: [0, 1]}",
+        "+experiment=quantised",
+    )
+    assert run.code == (0 if scale else 4), run.output
+    assert run.result["culprits"] == culprits, run.output
+
+
+def chain(path: Path, wrong: float = 2.0, prefix: str = "", steps: int = 6) -> Path:
+    """Nodes x * 2, abs, x * 2 ...: nothing but names and places tells one from another."""
+    weight = [
+        numpy_helper.from_array(np.array([2.0 if at != 3 else wrong], np.float32), f"w{at}") for at in range(steps)
+    ]
+    nodes = []
+    for at in range(steps):
+        source = f"{prefix}{at - 1}" if at else "x"
+        nodes.append(helper.make_node("Mul", [source, f"w{at}"], [f"{prefix}{at}"], name=f"n{at}"))
+    ends = [helper.make_tensor_value_info(name, 1, [8]) for name in ("x", f"{prefix}{steps - 1}")]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], weight)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+@pytest.mark.parametrize("tolerance", ["fixed", "auto"])
+def test_golden_values_of_each_candidate_are_those_that_were_recorded(tmp_path: Path, tolerance: str) -> None:
+    good, bad = chain(tmp_path / "good.onnx"), chain(tmp_path / "bad.onnx", wrong=2.5, prefix="c")
+    for golden in ("ahead", "candidate"):  # it can run no candidate: both mean the same
+        run = judged(bad, good, "checker=compare", f"checker.golden={golden}", f"checker.tolerance={tolerance}")
+        assert run.result["culprits"] == ["n3"], run.output
+
+
+def test_a_map_says_what_belongs_together(tmp_path: Path) -> None:
+    good, bad = chain(tmp_path / "good.onnx"), chain(tmp_path / "bad.onnx", wrong=2.5, prefix="c")
+    (tmp_path / "map.json").write_text(json.dumps({"c2": "1", "c5": "5", "c3": None}))
+    # as the map has it n2 is wrong already: what it makes is compared with what the node before makes in the parent
+    run = judged(bad, good, f"reference.map={tmp_path / 'map.json'}", "strategy.first=end")
+    assert run.result["culprits"] == ["n2"], run.output
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("reference.map={c33: 3}", "model has no tensor 'c33'; close: 'c3'"),
+        ("reference.map={c3: w33}", "reference.model has no tensor 'w33'; close: 'w3'"),
+        ("reference.map=none.yaml", "none.yaml: it cannot be read"),
+        ("inputs.record=off", "its values are recorded"),
+    ],
+)
+def test_what_is_wrong_is_said(tmp_path: Path, key: str, said: str) -> None:
+    good, bad = chain(tmp_path / "good.onnx"), chain(tmp_path / "bad.onnx", wrong=2.5, prefix="c")
+    run = judged(bad, good, key)
+    assert run.code == 2
+    assert said in run.output
+
+
+def test_a_reference_that_is_no_relative(tmp_path: Path, elder: Path) -> None:
+    bad = chain(tmp_path / "bad.onnx")
+    run = judged(bad, elder)
+    assert run.code == 2
+    assert "its input image (float [2, 3, 6, 6]) is none of the model's, which are x (float [8])" in run.output
+    ends = [helper.make_tensor_value_info("x", 1, [8]), helper.make_tensor_value_info("y", 1, [1])]
+    graph = helper.make_graph([helper.make_node("ReduceSum", ["x"], ["y"])], "g", ends[:1], ends[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "stranger.onnx")
+    run = judged(bad, tmp_path / "stranger.onnx")
+    assert run.code == 2
+    assert "none of the model's outputs (5) has a partner among its tensors; its outputs are y" in run.output

@@ -1,0 +1,169 @@
+"""A check that changes what it is given is told so, and its verdict is not kept."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from runner.candidate import Candidate
+from runner.jobs.reduce.model_copy import lent
+from runner.loading.load import clean_up
+from runner.model.files.ingest import STRUCTURE
+from runner.model.values import storage
+from runner.session.file_integrity import DIGESTED, Seal, Tampered
+from strategies.trial import Trial
+from tests.harness import ROOT, by_command, check_script, winnow
+
+MODEL = f"model={ROOT / 'examples' / 'overflow.onnx'}"
+CULPRIT = "/bert/encoder/layer.5/output/dense/MatMul"
+
+
+def flip(path: Path) -> None:
+    """Change a byte in place; the size and the time of the last change stay."""
+    before = path.stat()
+    with path.open("r+b") as file:
+        file.write(b"!")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def into_a_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def into_a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def made(folder: Path) -> Candidate:
+    """A candidate that names a file of weights beside it."""
+    tensor = helper.make_tensor("w", TensorProto.FLOAT, [2], [1.0, 2.0])
+    storage.set_reference(tensor, "side.data", 0, 8)
+    graph = helper.make_graph([helper.make_node("Relu", ["w"], ["y"])], "g", [], [], [tensor])
+    path = folder / "model.onnx"
+    path.write_bytes(helper.make_model(graph).SerializeToString())
+    (folder / "side.data").write_bytes(bytes(8))
+    return Candidate(path, folder, 1, "search", "", Trial.of([0]))
+
+
+@pytest.mark.parametrize("change", [flip, Path.unlink, into_a_pipe, into_a_folder])
+@pytest.mark.parametrize("name", ["model.onnx", "side.data"])
+def test_every_change_is_seen(tmp_path: Path, name: str, change: Callable[[Path], None]) -> None:
+    seal = Seal.of(made(tmp_path))
+    seal.confirm()
+    change(tmp_path / name)
+    with pytest.raises(Tampered, match=name):
+        seal.confirm()
+
+
+def test_weights_that_all_candidates_share(tmp_path: Path) -> None:
+    """They are too large to be read each time: their size and the time of the last change are looked at."""
+    candidate = made(tmp_path)
+    weights = tmp_path / "weights.bin"
+    weights.write_bytes(bytes(DIGESTED + 1))
+    (tmp_path / STRUCTURE).touch()
+    seal = Seal.of(candidate)
+    seal.confirm()
+    with weights.open("r+b") as file:
+        file.write(b"!")
+    with pytest.raises(Tampered, match=r"weights\.bin"):
+        seal.confirm()
+
+
+def test_what_was_read_linked_or_written_again_as_it_was_is_no_change(tmp_path: Path) -> None:
+    candidate = made(tmp_path)
+    seal = Seal.of(candidate)
+    path = tmp_path / "model.onnx"
+    content = path.read_bytes()
+    path.unlink()
+    path.write_bytes(content)
+    (tmp_path / "link").hardlink_to(path)
+    (tmp_path / "side.data").touch()
+    seal.confirm()
+
+
+def test_a_candidate_that_is_no_model_has_no_weights(tmp_path: Path) -> None:
+    candidate = made(tmp_path)
+    (tmp_path / "model.onnx").write_bytes(b"location\xff" * 9)
+    Seal.of(candidate).confirm()
+    Seal.of(Candidate(None, tmp_path, 1, "", "", Trial.of([]))).confirm()
+
+
+def test_a_folder_in_place_of_a_large_candidate_is_cleaned_away(tmp_path: Path) -> None:
+    (tmp_path / "store" / "00001.model.onnx" / "deep").mkdir(parents=True)
+    clean_up(tmp_path)
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        "open(sys.argv[1], 'ab').write(b'!')",
+        "os.remove(sys.argv[1]); os.mkdir(sys.argv[1])",
+    ],
+)
+def test_a_check_that_changes_its_model(tmp_path: Path, act: str) -> None:
+    body = f"import os\n{act}\nsys.exit(1 if {CULPRIT!r} in nodes else 0)"
+    mine, content = tmp_path / "net.onnx", (ROOT / "examples" / "overflow.onnx").read_bytes()
+    mine.write_bytes(content)
+    run = winnow(f"model={mine}", *by_command(check_script(tmp_path, body)), folder=tmp_path / "run")
+    assert mine.is_file() and mine.read_bytes() == content
+    assert (run.code, run.result["status"]) == (3, "could_not_judge"), run.output
+    assert "changes the files that it is given" in run.result["message"]
+    assert "Traceback" not in run.output
+    verdicts = [path.read_text().splitlines()[1:] for path in run.folder.glob("journal*.jsonl")]
+    assert not any(verdicts)
+
+
+def test_the_users_model_is_lent_as_a_copy_where_that_is_the_same_model(tmp_path: Path) -> None:
+    model = made(tmp_path).model
+    assert model is not None
+    assert lent(model, tmp_path / "checks" / "1") == model, "its weights lie beside it"
+    alone = tmp_path / "alone.onnx"
+    alone.write_bytes(helper.make_model(helper.make_graph([], "g", [], [])).SerializeToString())
+    copy = lent(alone, tmp_path / "checks" / "1")
+    assert copy == tmp_path / "checks" / "1" / "model.onnx" and copy.read_bytes() == alone.read_bytes()
+    alone.write_bytes(b"")
+    assert lent(alone, tmp_path) == alone
+
+
+def test_what_is_handed_over_is_what_was_verified(tmp_path: Path) -> None:
+    """The check spoils the answer itself, after it has read it."""
+    body = (
+        "if sys.argv[1].endswith('reduced.onnx'): open(sys.argv[1], 'r+b').write(bytes(9))\n"
+        f"sys.exit(1 if {CULPRIT!r} in nodes else 0)"
+    )
+    run = winnow(MODEL, *by_command(check_script(tmp_path, body)), folder=tmp_path / "run")
+    assert (run.code, run.result["status"]) == (3, "could_not_judge"), run.output
+    assert "reduced.onnx" in run.result["message"]
+    assert not (run.folder / "reduced.onnx").exists()
+
+
+def test_odd_things_that_a_check_leaves_behind(tmp_path: Path) -> None:
+    """A pipe in place of the log is not waited for, and a line without end is not repeated whole."""
+    body = (
+        "import os\n"
+        "log = os.path.dirname(sys.argv[1]) + '/check.log'\n"
+        "print('x' * 3_000_000)\n"
+        "if os.path.exists(log) and len(nodes) % 2: os.remove(log); os.mkfifo(log)\n"
+        f"sys.exit(1 if {CULPRIT!r} in nodes else 0)"
+    )
+    run = winnow(MODEL, *by_command(check_script(tmp_path, body)), "strategy.find=one", folder=tmp_path / "run")
+    assert (run.code, run.result["culprits"]) == (0, [CULPRIT]), run.output[-2000:]
+    assert len(run.output) < 200_000
+    assert sum(path.stat().st_size for path in run.folder.glob("*.*")) < 2_000_000
+    onnx.checker.check_model(str(run.folder / "reduced.onnx"))
+
+
+def test_a_check_that_removes_the_folder_of_the_run(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    check = check_script(tmp_path, f"import shutil\nshutil.rmtree({str(folder)!r}, ignore_errors=True)\nsys.exit(1)")
+    done = winnow(MODEL, *by_command(check), folder=folder)
+    assert done.code == 1
+    assert f"{folder} is gone" in done.output and "Traceback" not in done.output and "bug" not in done.output

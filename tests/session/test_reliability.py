@@ -1,0 +1,275 @@
+"""Checks that cannot be relied on: noticed, measured, and answered rightly all the same."""
+
+from __future__ import annotations
+
+import random
+import threading
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from runner.errors import CannotJudge
+from runner.journal.journal import Journal
+from runner.schema.checker import Flaky
+from runner.session.inquiry import SEARCHING, Budget
+from runner.session.recheck import HANDED_OVER
+from runner.session.reliability import Doubt
+from runner.session.stage import Stage
+from strategies.minimal import reduce
+from strategies.outcome import Answer, Outcome
+from strategies.search import Search
+from strategies.sequential import Count, Rates
+from strategies.trial import Trial
+from tests.session.test_session import FAIL, PASS, Numbers, needs, session
+
+
+def flaky(hit: float, false_alarm: float, *culprits: int, seed: int = 0):
+    """Fails with probability ``hit`` where the culprits are, else with ``false_alarm``."""
+    draw, lock = random.Random(seed), threading.Lock()
+
+    def rule(candidate):
+        with lock:
+            drawn = draw.random()
+        return FAIL if drawn < (hit if candidate.trial.elements.issuperset(culprits) else false_alarm) else PASS
+
+    return rule
+
+
+@pytest.mark.parametrize(("hit", "false_alarm"), [(0.5, 0.0), (0.7, 0.1), (1.0, 0.2)])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_flaky_check_is_noticed_and_the_answer_is_right(tmp_path, hit, false_alarm, seed):
+    one = session(tmp_path, flaky(hit, false_alarm, 7, 8, 20, seed=seed), doubt=Doubt(Flaky.auto, 0.01))
+    assert one.preflight() is None
+    ending = one.reduce()
+    assert (ending.status, ending.trial) == ("found", Trial.of([7, 8, 20]))
+    assert one.doubt.rates is not None
+    assert one.doubt.whole.total >= 20
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_failure_of_one_run_in_four(tmp_path, seed):
+    one = session(tmp_path, flaky(0.25, 0.0, 7, 20, seed=seed), doubt=Doubt(Flaky.always, 0.01))
+    assert one.preflight() is None
+    assert one.reduce().trial == Trial.of([7, 20])
+
+
+def test_workers_decide_on_flaky_checks_too(tmp_path):
+    one = session(tmp_path, flaky(0.6, 0.05, 3, 9, seed=4), doubt=Doubt(Flaky.always, 0.01), workers=4)
+    assert one.preflight() is None
+    assert one.reduce().trial == Trial.of([3, 9])
+
+
+def test_a_reliable_check_costs_a_few_repeats_and_no_more(tmp_path):
+    one = session(tmp_path, needs(7, 20), doubt=Doubt(Flaky.auto, 0.01))
+    one.preflight()
+    ending = one.reduce()
+    assert ending.trial == Trial.of([7, 20])
+    assert one.doubt.rates is None
+    assert one.judge.tally.paid["trust"] <= 3 + 8 + 2 * 3 + 2
+
+
+def test_repeats_take_no_more_than_their_share_of_the_time(tmp_path):
+    """A check of a minute is not repeated eleven times."""
+    slow = [verdict.__class__(**{**verdict.__dict__, "seconds": 60.0}) for verdict in (FAIL, PASS)]
+    rule = needs(7, 20)
+    one = session(tmp_path, lambda c: slow[rule(c).outcome is Outcome.PASS], doubt=Doubt(Flaky.auto, 0.01), count=256)
+    one.preflight()
+    assert one.judge.tally.paid["trust"] == 1
+    one.reduce()
+    searched = one.judge.tally.paid["search"]
+    assert one.judge.tally.paid["trust"] <= 3 + (searched + 3) / 2
+
+
+def test_a_model_that_fails_now_and_then_is_not_called_healthy(tmp_path):
+    rule = flaky(0.4, 0.0, 3, seed=11)  # passes when first asked
+    one = session(tmp_path, rule, doubt=Doubt(Flaky.auto, 0.01))
+    assert one.preflight() is None
+    assert one.reduce().trial == Trial.of([3])
+
+
+def test_a_healthy_model_is_healthy_whatever_is_asked(tmp_path):
+    for mode in Flaky:
+        folder = tmp_path / mode.value
+        folder.mkdir()
+        one = session(folder, lambda candidate: PASS, doubt=Doubt(mode, 0.01))
+        ending = one.preflight()
+        assert ending is not None
+        assert ending.exit_code == 4
+
+
+def test_a_coin_cannot_judge(tmp_path):
+    one = session(tmp_path, flaky(0.5, 0.5, 3), doubt=Doubt(Flaky.always, 0.01))
+    with pytest.raises(CannotJudge, match="cannot be told from"):
+        one.preflight()
+
+
+def test_a_resumed_flaky_run_pays_nothing_twice_but_for_what_it_hands_over(tmp_path):
+    first = session(tmp_path, flaky(0.6, 0.0, 5, 6, seed=2), doubt=Doubt(Flaky.always, 0.01))
+    first.preflight()
+    first.reduce()
+    paid = sum(first.judge.tally.paid.values())
+    second = session(tmp_path, flaky(0.6, 0.0, 5, 6, seed=9), doubt=Doubt(Flaky.always, 0.01))
+    second.preflight()
+    ending = second.reduce()
+    assert ending.trial == Trial.of([5, 6])
+    assert set(second.judge.tally.paid) == {"trust"}
+    # each file once: the repeats of a flaky check are about the same bytes
+    assert second.judge.tally.paid["trust"] == len({entry.ranges for entry in about_files(second)})
+    assert paid > 40
+
+
+def about_files(one):
+    """The verdicts on what the session handed over."""
+    return [entry for entry in one.judge.journal.entries() if entry.attempt >= HANDED_OVER]
+
+
+def bought(one):
+    """What the budget pays for: what a search asks, and what is repeated since the check is flaky."""
+    return sum(one.judge.tally.paid[purpose] for purpose in SEARCHING)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("checks", [45, 60, 90])
+def test_repeats_are_part_of_the_budget(tmp_path, checks, workers):
+    given = {"doubt": Doubt(Flaky.always, 0.01), "workers": workers, "budget": Budget(checks)}
+    one = session(tmp_path, flaky(0.5, 0.0, 7, 20, seed=5), **given)
+    assert one.preflight() is None
+    ending = one.reduce()
+    # what was under way when the budget was spent is paid for as well
+    assert checks <= bought(one) <= checks + workers - 1
+    assert "the budget was reached before" in ending.message
+
+
+@pytest.mark.parametrize("checks", [0, 10, 25])
+def test_a_budget_that_no_rates_can_be_measured_with(tmp_path, checks):
+    one = session(tmp_path, flaky(0.3, 0.1, 7, seed=5), doubt=Doubt(Flaky.always, 0.01), budget=Budget(checks))
+    with pytest.raises(CannotJudge, match="the budget was reached while that was measured: it takes 20 to 60 checks"):
+        one.preflight()
+    assert bought(one) == checks
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_rate_between_the_two_does_not_overdraw_a_budget(tmp_path, seed):
+    """What fails neither as often as the whole model nor as rarely as the control takes hundreds of repeats."""
+    draw = random.Random(seed)
+
+    def rule(candidate):
+        held = len(candidate.trial.elements & {7, 20})
+        return FAIL if draw.random() < (0.02, 0.32, 0.64)[held] else PASS
+
+    one = session(tmp_path, rule, doubt=Doubt(Flaky.always, 0.01), budget=Budget(150))
+    assert one.preflight() is None
+    ending = one.reduce()
+    assert bought(one) <= 150
+    assert ending.status in ("found", "could_not_judge")
+    assert bought(one) < 150 or "the budget was reached before" in ending.message
+
+
+def test_an_answer_that_no_budget_is_left_to_repeat_is_said_to_be_so(tmp_path):
+    """A reliable check: the search ends within its time, and the repeats would not."""
+    one = session(tmp_path, needs(7, 20), doubt=Doubt(Flaky.auto, 0.01), budget=Budget(seconds=1e9))
+    one.preflight()
+    one.doubt.spent = lambda: True
+    ending = one.reduce()
+    assert ending.trial == Trial.of([7, 20])
+    assert ending.message.endswith(
+        "the budget was reached before the answer was repeated as often as it takes to be sure"
+    )
+    assert one.judge.tally.paid["trust"] == 3 + 1 + 1  # the whole model, reduced, min_good
+
+
+def test_what_is_reused_is_counted_once_and_all_of_it(tmp_path):
+    runs, files = [], []
+    for seed in (2, 9):
+        one = session(tmp_path, flaky(0.6, 0.0, 5, 6, seed=seed), doubt=Doubt(Flaky.always, 0.01))
+        one.preflight()
+        one.reduce()
+        runs.append(one.judge.tally)
+        files.append(len({entry.ranges for entry in about_files(one)}))
+    paid = sum(runs[0].paid.values())
+    assert paid == sum(runs[0].outcomes.values())
+    assert (runs[0].reused, runs[1].reused, runs[1].paid.total()) == (0, paid - files[0], files[1])
+
+
+class OneStage:
+    """A refinement of the first answer into three elements, of which any may go."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.begun = folder, False
+
+    def next(self, standing):
+        if self.begun:
+            return None
+        self.begun = True
+        subject = Numbers(3)
+        judge = standing.judge.beside(subject, Journal(self.folder / "stage.jsonl", {"stage": "smaller"}))
+        space = subject.space
+
+        def start(known):
+            return Search(space, reduce(space, None), known)
+
+        return Stage("hoist", "smaller", judge, start, ("owner",), space.whole)
+
+
+def near_a_limit(failures: int):
+    """Fails where 7 and 20 are; the smallest refined answer fails so many times, and passes from then on."""
+    left = count(failures, -1)
+
+    def rule(candidate):
+        if candidate.trial.elements == {0}:
+            return FAIL if next(left) > 0 else PASS
+        return FAIL if candidate.trial.elements in ({0, 1, 2}, {0, 1}) else needs(7, 20)(candidate)
+
+    return rule
+
+
+@pytest.mark.parametrize("failures", [1, 2, 3, 5])
+@pytest.mark.parametrize("mode", [Flaky.auto, Flaky.never])
+def test_a_refinement_whose_failure_is_not_reliable_is_refused(tmp_path, failures, mode):
+    """The answer before it stands, and nothing else is asked again."""
+    plain = session(tmp_path / "plain", needs(7, 20), doubt=Doubt(mode, 0.01))
+    plain.preflight()
+    plain.reduce()
+    one = session(tmp_path, near_a_limit(failures), doubt=Doubt(mode, 0.01), refiner=OneStage(tmp_path))
+    assert one.preflight() is None
+    ending = one.reduce()
+    refused = failures <= (1 if mode is Flaky.never else 5)
+    assert ending.status == "found"
+    assert (ending.standing.judge is one.judge, ending.main) == (refused, Trial.of([7, 20]))
+    assert one.doubt.rates is None
+    assert (tmp_path / "reduced").read_text() == ("7,20" if refused else "0")
+    assert one.judge.tally.paid["search"] <= plain.judge.tally.paid["search"] + 5
+
+
+def test_a_flaky_check_is_noticed_in_a_refinement_too(tmp_path):
+    """What was reliable so far fails only now and then from the refinement on: it is not the refinement."""
+    late = []
+
+    def rule(candidate):
+        if candidate.trial.elements == {0}:
+            late.append(1)
+            return FAIL if len(late) % 2 else PASS
+        verdict = near_a_limit(0)(candidate)
+        return PASS if late and len(late) % 2 == 0 and not late.append(1) else verdict
+
+    one = session(tmp_path, rule, doubt=Doubt(Flaky.auto, 0.01), refiner=OneStage(tmp_path))
+    assert one.preflight() is None
+    one.reduce()
+    assert one.doubt.rates is not None
+
+
+def test_an_answer_is_judged_by_its_own_repeats_too(tmp_path):
+    """The whole model failed in 18 of 20 repeats, by luck; 8 failures of 20 handed over are no reason to refuse."""
+    one = session(tmp_path, needs(7))
+    doubt = Doubt(Flaky.always, 0.01)
+    doubt.whole, doubt.control = Count(18, 2), Count(3, 17)
+    doubt.rates = Rates.measured(doubt.whole, doubt.control)
+    answer = Trial.of([7])
+    for attempt in range(12):
+        one.judge.journal.put(answer, attempt, FAIL if attempt < 8 else PASS, "doubt", "7", attempt)
+    rates = doubt.rates_of(one.judge, answer)
+    assert doubt.rates is not None
+    assert rates is not None
+    assert doubt.rates.decide(Count(8, 12), 0.01) is Answer.NO
+    assert rates.decide(Count(8, 12), 0.01) is None

@@ -1,0 +1,348 @@
+"""The session on a subject without files: who is asked, who is given up, what is counted and claimed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from runner.artifacts.sort import Artifacts
+from runner.candidate import Candidate
+from runner.errors import CannotJudge, NotTried
+from runner.journal.journal import Journal
+from runner.schema.run import ArtifactSettings, Keep, LeaseMode
+from runner.session.handover import HandOver
+from runner.session.inquiry import Budget, Means
+from runner.session.judge import Judge
+from runner.session.recheck import HANDED_OVER
+from runner.session.reliability import Doubt
+from runner.session.session import Session
+from runner.verdict import Signature, Verdict
+from runner.workers.leases.gpus import Gpus
+from runner.workers.leases.leases import Leases
+from runner.workers.pool import Pool
+from strategies.linear import linear
+from strategies.minimal import reduce
+from strategies.outcome import Answer, Outcome
+from strategies.repeat import repeat
+from strategies.search import Ask, Claim, Done
+from strategies.space import Space
+from strategies.trial import Trial
+
+FAIL = Verdict(Outcome.FAIL, Signature("check", "exit 1"), seconds=1.0)
+PASS = Verdict(Outcome.PASS, seconds=1.0)
+Rule = Callable[[Candidate], Verdict]
+
+
+class Numbers:
+    """A subject whose candidates are nothing but their trials."""
+
+    def __init__(self, count: int) -> None:
+        self.space = Space(tuple(range(count)))
+
+    def identity(self):
+        return {"kind": "numbers"}
+
+    def names(self, trial):
+        return tuple(str(number) for number in trial)
+
+    def make(self, trial, folder, iteration, phase, label):
+        return Candidate(None, folder, iteration, phase, label, trial)
+
+    def discard(self, candidate):
+        pass
+
+
+class Rules:
+    name, wants_feeds = "rules", False
+
+    def __init__(self, rule: Rule) -> None:
+        self.check = rule
+
+    def settle(self, verdict):
+        pass
+
+    def reset(self):
+        return False
+
+    def identity(self):
+        return {}
+
+    def describe(self):
+        return "the rule"
+
+
+class Hands(HandOver):
+    """Writes a line in place of a model."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def write(self, subject, trial, name):
+        path = self.folder / name
+        path.write_text(trial.ranges)
+        return path
+
+    def withdraw(self, name):
+        (self.folder / name).unlink(missing_ok=True)
+
+
+def session(
+    folder: Path, rule: Rule, *, count: int = 32, search=reduce, doubt: Doubt | None = None, refiner=None, **means
+) -> Session:
+    subject = Numbers(count)
+    judge = Judge(
+        subject,
+        Rules(rule),
+        Journal(folder / "journal.jsonl", {}),
+        Artifacts(ArtifactSettings(keep=Keep.none), folder, folder),
+        folder / "checks",
+        lambda *told: None,
+    )
+
+    return Session(judge, search, means=Means(**means), doubt=doubt, hand_over=Hands(folder), refiner=refiner)
+
+
+def needs(*culprits: int) -> Rule:
+    return lambda candidate: FAIL if candidate.trial.elements.issuperset(culprits) else PASS
+
+
+def test_what_the_machine_did_not_let_be_checked_is_tried_anew_in_another_run(tmp_path):
+    """Memory runs out on one day; what is said then would be an answer for ever."""
+
+    def crowded(candidate):
+        if len(candidate.trial) == 5:
+            raise NotTried("it took more memory than one process may take here")
+        return needs(7)(candidate)
+
+    five = Trial.of(range(5, 10))
+    for rule, wanted in ((crowded, Outcome.UNRESOLVED), (needs(7), Outcome.FAIL), (crowded, Outcome.FAIL)):
+        judge = session(tmp_path, rule).judge
+        verdict = judge.verdict(five, "search", "five", "search")
+        assert verdict.outcome is wanted
+    lines = (tmp_path / "journal.jsonl").read_text().splitlines()
+    assert [("more memory" in line, '"fail"' in line) for line in lines[1:]] == [(True, False), (False, True)]
+
+
+def test_what_could_not_judge_the_whole_model_is_asked_anew(tmp_path):
+    """Once what was missing is there, going on has to help."""
+    missing = Verdict(Outcome.UNRESOLVED, reason="FileNotFoundError: limits.json")
+    for _ in range(2):
+        judging = session(tmp_path, lambda candidate: missing)
+        with pytest.raises(CannotJudge, match=r"limits\.json"):
+            judging.preflight()
+        assert judging.judge.tally.paid["trust"] == 1
+    assert session(tmp_path, needs(7)).preflight() is None
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_every_number_comes_from_a_recorded_verdict(tmp_path, workers):
+    one = session(tmp_path, needs(7, 20), workers=workers)
+    assert one.preflight() is None
+    ending = one.reduce()
+    assert (ending.status, ending.trial) == ("found", Trial.of([7, 20]))
+    tally, entries = one.judge.tally, one.judge.journal.entries()
+    assert sum(tally.paid.values()) == len(entries) == sum(tally.outcomes.values())
+    assert tally.paid["trust"] == 3
+    assert tally.seconds == sum(entry.verdict.seconds for entry in entries)
+    assert tally.outcomes["fail"] == sum(entry.verdict.outcome is Outcome.FAIL for entry in entries)
+
+
+def test_nobody_waits_for_the_files_of_another_check(tmp_path, monkeypatch):
+    """Models are copied when a check is over; the next one can begin meanwhile."""
+    judge = session(tmp_path, needs(9)).judge
+    copying, copied = threading.Event(), threading.Event()
+
+    def sort(candidate, verdict):
+        copying.set()
+        assert copied.wait(30)
+
+    monkeypatch.setattr(judge.artifacts, "sort", sort)
+    with ThreadPoolExecutor(2) as threads:
+        check = threads.submit(judge.verdict, Trial.of([9]), "search", "one", "search")
+        assert copying.wait(30)
+        number, _ = threads.submit(judge.folder_for).result(10)
+        copied.set()
+        assert number == 2 and check.result(30).outcome is Outcome.FAIL
+
+
+def test_nobody_waits_for_checks_that_are_not_needed_any_more(tmp_path):
+    """The passing checks last until their processes are killed; the answer needs only those of a chain of failures."""
+    killed = threading.Event()
+
+    def rule(candidate):
+        (candidate.folder / "said").touch()
+        if candidate.phase == "one at a time" and 9 not in candidate.trial:
+            killed.wait(30)
+            return FAIL  # what a killed check says is worth nothing
+        return needs(9)(candidate)
+
+    one = session(tmp_path, rule, count=10, search=one_question, workers=4, kill_checks=killed.set)
+    one.preflight()
+    ending = one.reduce()
+    assert killed.is_set()
+    assert ending.trial == Trial.of(range(1, 10))
+    known = {entry.ranges for entry in one.judge.journal.entries()}
+    assert not any(9 not in Trial.parse(ranges) for ranges in known if ranges)
+    left = {path.name for path in (tmp_path / "checks").iterdir()}
+    assert left == {f"{entry.iteration:05d}" for entry in one.judge.journal.entries()}
+
+
+def one_question(space):
+    """May the first element go? YES ends the search; NO would lead to another question, which is speculated on."""
+    without, other = Trial.of(space.order[1:]), Trial.of(space.order[:-1])
+
+    def then(answer):
+        if answer is Answer.YES:
+            return Done(without, Claim.WINDOW)
+        return Ask(other, lambda _: Done(space.whole, Claim.WINDOW), "one at a time")
+
+    return Ask(without, then, "one at a time")
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_an_interruption_keeps_the_best_so_far(tmp_path, workers):
+    asked = []
+
+    def rule(candidate):
+        asked.append(candidate.trial)
+        return needs(3)(candidate)
+
+    one = session(tmp_path, rule, search=linear, workers=workers)
+    one.preflight()
+    take, taken = one.inquiry._take, []
+
+    def interrupt(ask, future):
+        take(ask, future)
+        taken.append(ask.trial)
+        if len(taken) == 6:
+            raise KeyboardInterrupt
+
+    one.inquiry._take = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        one.reduce()
+    ending = one.interrupted(130)
+    assert (ending.status, ending.exit_code) == ("interrupted", 130)
+    assert ending.trial == min(taken, key=len)
+    assert f"{len(ending.trial)} nodes" in ending.message
+
+
+def test_an_interruption_before_anything_was_found(tmp_path):
+    one = session(tmp_path, needs(3))
+    assert one.interrupted(143).trial is None
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+@pytest.mark.parametrize("checks", [1, 3, 6])
+def test_a_budget_is_not_overdrawn(tmp_path, workers, checks):
+    one = session(tmp_path, needs(3, 28), search=linear, workers=workers, budget=Budget(checks))
+    one.preflight()
+    ending = one.reduce()
+    assert one.judge.tally.paid["search"] == checks
+    assert ending.status == "found"
+    assert ending.done.claim.value == "budget reached"
+
+
+def test_a_wait_for_a_gpu_ends_with_the_budget(tmp_path):
+    """Somebody takes the GPU after two checks and keeps it."""
+    started, seconds = time.monotonic(), 3.0
+    taken = []
+
+    def leases():
+        return Leases(lambda: Gpus(("GPU-one",)), 1, tmp_path / "locks", LeaseMode.gpu, tmp_path)
+
+    with Pool(tmp_path / "workers", None, leases(), started + seconds) as pool:
+
+        def passes(candidate):
+            with pool.user_lease():
+                pass
+            if len(one.judge.journal.entries()) == 1:
+                taken.append(leases().take("gpu"))
+            return PASS
+
+        budget = Budget(seconds=seconds, started=started)
+        one = session(tmp_path, passes, search=lambda space: repeat("100"), budget=budget)
+        ending = one.repeat()
+        assert one.inquiry.stopped and ending.message == "2 pass (budget reached)"
+        with pytest.raises(CannotJudge, match=r"budget\.seconds is over, .*GPU-one is held by process"):
+            one.preflight()
+        assert all(taken)
+
+
+def test_an_answer_that_does_not_fail_again(tmp_path):
+    """Its files stay, but nobody calls it an answer."""
+    seen = set()
+
+    def flaky(candidate):
+        first = candidate.trial not in seen
+        seen.add(candidate.trial)
+        return needs(5)(candidate) if first else PASS
+
+    one = session(tmp_path, flaky)
+    one.preflight()
+    ending = one.reduce()
+    assert (ending.status, ending.exit_code) == ("could_not_judge", CannotJudge.exit_code)
+    assert ending.trial == Trial.of([5])
+    assert (tmp_path / "reduced").read_text() == "5"
+    assert not (tmp_path / "min_good").exists()
+
+
+def test_a_min_good_that_does_not_pass_again_is_taken_away(tmp_path):
+    def rule(candidate):
+        again = candidate.phase == "re-check" and "min_good" in candidate.label
+        return FAIL if again else needs(5, 6)(candidate)
+
+    one = session(tmp_path, rule)
+    one.preflight()
+    ending = one.reduce()
+    assert (ending.status, ending.min_good) == ("found", None)
+    assert not (tmp_path / "min_good").exists()
+
+
+def test_min_good_is_the_largest_that_passes_below_the_answer(tmp_path):
+    one = session(tmp_path, needs(5, 6, 7))
+    one.preflight()
+    ending = one.reduce()
+    passed = [e.trial for e in one.judge.journal.entries() if e.verdict.outcome is Outcome.PASS and e.ranges]
+    assert len(ending.min_good) == max(len(trial) for trial in passed if len(trial) < 3)
+
+
+def test_a_check_that_fails_on_everything_cannot_judge(tmp_path):
+    one = session(tmp_path, lambda candidate: FAIL)
+    one.preflight()
+    with pytest.raises(CannotJudge, match="not even a model of one Identity"):
+        one.reduce()
+
+
+def test_a_resumed_session_pays_nothing_twice(tmp_path):
+    first = session(tmp_path, needs(7, 20), budget=Budget(checks=5))
+    first.preflight()
+    first.reduce()
+    paid = {(entry.ranges, entry.attempt) for entry in first.judge.journal.entries()}
+    second = session(tmp_path, needs(7, 20))
+    second.preflight()
+    ending = second.reduce()
+    assert ending.trial == Trial.of([7, 20])
+    everything = [(entry.ranges, entry.attempt) for entry in second.judge.journal.entries()]
+    assert len(everything) == len(set(everything))
+    assert sum(second.judge.tally.paid.values()) == len(everything) - len(paid)
+    iterations = [entry.iteration for entry in second.judge.journal.entries()]
+    assert len(iterations) == len(set(iterations))
+
+
+def test_what_is_handed_over_is_checked_by_the_run_that_hands_it_over(tmp_path):
+    """A job with the same journal handed over a file that fails; the one of this job does not."""
+    first = session(tmp_path, needs(7, 20))
+    first.preflight()
+    assert first.reduce().status == "found"
+    second = session(tmp_path, lambda candidate: PASS if candidate.model else needs(7, 20)(candidate))
+    second.preflight()
+    ending = second.reduce()
+    assert (ending.exit_code, ending.trial) == (3, Trial.of([7, 20]))
+    assert second.judge.tally.paid == {"trust": 1}
+    kept = second.judge.journal.get(Trial.of([7, 20]), HANDED_OVER)
+    assert kept and kept.outcome is Outcome.PASS

@@ -1,0 +1,126 @@
+"""GPU leases as a user meets them: runs from the command line that share GPUs which do not exist."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.workers.leases import lease_log
+from runner.workers.leases.lock_folder import LockFolder
+from tests.harness import ROOT, command, winnow
+from tests.workers.test_pool import gone
+
+GPU = "GPU-00000001-0000-0000-0000-000000000000"
+
+# a file that must not be there while somebody else uses the GPU
+CHECK = """
+import os, pathlib, sys, time
+gpu = os.environ["CUDA_VISIBLE_DEVICES"]
+token = pathlib.Path(sys.argv[1]) / gpu
+os.close(os.open(token, os.O_CREAT | os.O_EXCL))
+with open(token.with_suffix(".seen"), "a") as file:
+    file.write(gpu + "\\n")
+time.sleep(0.2)
+token.unlink()
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that the names stand also where there are GPUs."""
+    (tmp_path / "without").mkdir()
+    (tmp_path / "without" / "pynvml.py").write_text("raise ImportError('as if it were not installed')\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "without"), str(ROOT)]))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+
+def repeated(folder: Path, *more: str) -> list[str]:
+    argv = json.dumps([sys.executable, str(folder / "check.py"), str(folder)])
+    given = ["strategy=repeat", "strategy.until=4", "checker=command", f"checker.command={argv}", "workers.lease=gpu"]
+    return [*given, f"workers.leases={folder / 'locks'}", *more]
+
+
+def test_two_runs_share_a_gpu(tmp_path: Path) -> None:
+    """One is told of it by the configuration, the other by the environment, and a third is killed at work."""
+    (tmp_path / "check.py").write_text(CHECK)
+    (tmp_path / "sleep.py").write_text("import time\ntime.sleep(600)\n")
+    sleeper = json.dumps([sys.executable, str(tmp_path / "sleep.py")])
+    log = tmp_path / "holders"
+    env = {**os.environ, lease_log.LOG: str(log)}
+    chosen = f"workers.gpus=[{GPU}]"
+    argv = repeated(tmp_path, chosen, f"checker.command={sleeper}")
+    killed = subprocess.Popen(command(*argv, folder=tmp_path / "killed"), env=env, cwd=tmp_path)
+    while not lease_log.read(str(log)):
+        assert killed.poll() is None
+        time.sleep(0.02)
+    runs: list[tuple[Path, Any]] = []
+    for number, how in enumerate((repeated(tmp_path, chosen, "workers=parallel"), repeated(tmp_path))):
+        environment = env if number == 0 else {**env, "CUDA_VISIBLE_DEVICES": GPU}
+        folder = tmp_path / f"run{number}"
+        runs.append((folder, subprocess.Popen(command(*how, folder=folder), env=environment, cwd=tmp_path)))
+    time.sleep(1.0)
+    assert [run.poll() for _, run in runs] == [None, None]  # they wait
+    killed.kill()
+    killed.wait()
+    for folder, run in runs:
+        run.wait(120)
+        result = json.loads((folder / "result.json").read_text())
+        assert result["statistics"]["passed"] == 4, result
+    lines = lease_log.read(str(log))
+    assert len(lines) == 9 and {line["lease"] for line in lines} == {GPU}
+    assert all(line["beside"] == [] for line in lines)
+    assert gone(lines[0]["pid"])
+    assert (tmp_path / f"{GPU}.seen").read_text().split() == [GPU] * 8
+
+
+@pytest.mark.parametrize(
+    ("strategy", "code", "words"),
+    [
+        (("strategy=repeat", "strategy.until=4"), 0, "(budget reached)"),
+        (("strategy=reduce", f"model={ROOT / 'examples' / 'overflow.onnx'}"), 3, "budget.seconds is over, after"),
+    ],
+)
+def test_the_budget_ends_a_wait(tmp_path: Path, strategy: tuple[str, ...], code: int, words: str) -> None:
+    (tmp_path / "check.py").write_text(CHECK)
+    held = LockFolder(tmp_path / "locks").lock(GPU)
+    assert held is not None
+    argv = repeated(tmp_path, f"workers.gpus=[{GPU}]", "budget.seconds=2")[2:]
+    run = winnow(*strategy, *argv, folder=tmp_path / "run", timeout=60)
+    os.close(held)
+    assert run.code == code and words in run.output and "Traceback" not in run.output, run.output
+
+
+def test_functions_get_one_too(tmp_path: Path) -> None:
+    (tmp_path / "check.py").write_text(
+        f"import os\ndef check(model, inputs, expected):\n    return os.environ['CUDA_VISIBLE_DEVICES'] == {GPU!r}\n"
+    )
+    argv = ["strategy=repeat", "strategy.until=2", "checker=python", f"checker.file={tmp_path / 'check.py'}"]
+    more = ["workers.lease=gpu", f"workers.gpus=[{GPU}]", f"workers.leases={tmp_path / 'locks'}"]
+    run = winnow(*argv, *more, folder=tmp_path / "run")
+    assert run.result["statistics"]["passed"] == 2, run.output
+
+
+@pytest.mark.parametrize(
+    ("visible", "more", "words"),
+    [
+        ("", (), "CUDA_VISIBLE_DEVICES='' allows none"),
+        ("GPU-a", (f"workers.gpus=[{GPU}]",), "is not among those that CUDA_VISIBLE_DEVICES=GPU-a allows"),
+        (None, ("workers.gpus=[first]",), "workers.gpus=first: there is no such GPU"),
+        (None, ("workers.gpus=[]",), "workers.gpus=[] names none"),
+    ],
+)
+def test_no_gpu_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, visible: str | None, more: tuple[str, ...], words: str
+) -> None:
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    (tmp_path / "check.py").write_text(CHECK)
+    run = winnow(*repeated(tmp_path, *more), folder=tmp_path / "run")
+    assert run.code == 2 and words in run.output and "Traceback" not in run.output

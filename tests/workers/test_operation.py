@@ -1,0 +1,72 @@
+"""The end of Winnow's own operations in a crash is no verdict on a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.errors import UsageError, WinnowError
+from runner.jobs.precision.both_precisions import outputs_of
+from runner.schema.backend import OnnxRuntimeReference
+from runner.schema.root import Settings
+from runner.schema.run import WorkerSettings
+from runner.workers import Pool
+from runner.workers.operation import operate
+from runner.workers.reply import OUT_OF_MEMORY, Failure, Reply
+
+DONE = Reply({"done": 1}, None, None, 0.0, 0.0)
+
+
+def died(how: str) -> Reply:
+    return Reply(None, None, how, 0.0, 0.0)
+
+
+class Scripted(Pool):
+    """Answers as was written down; everything else is the pool's own."""
+
+    def __init__(self, folder: Path, *replies: Reply) -> None:
+        super().__init__(folder)
+        self.replies: Iterator[Reply] = iter(replies)
+        self.asked: list[dict[str, Any]] = []
+
+    def call(self, op: str, args: Any, **more: Any) -> Reply:
+        self.asked.append(more)
+        return next(self.replies)
+
+
+def asked(pool: Pool) -> Reply:
+    return operate(pool, Settings(), "ingest", {}, "model=m.onnx: reading it")
+
+
+def test_a_death_is_tried_once_more_in_a_fresh_worker(tmp_path: Path) -> None:
+    pool = Scripted(tmp_path, died("death KILL"), DONE)
+    assert asked(pool) is DONE
+    assert [one["fresh"] for one in pool.asked] == [False, True]
+
+
+def test_two_deaths_are_no_mistake_of_the_users(tmp_path: Path) -> None:
+    with pytest.raises(WinnowError, match=r"reading it ended with death MEMORY, and so it did in a second") as raised:
+        asked(Scripted(tmp_path, died("death KILL"), died("death MEMORY")))
+    assert raised.value.exit_code == 1
+    with pytest.raises(WinnowError, match=r"workers\.memory_mb=MIB sets another limit") as raised:
+        asked(Scripted(tmp_path, died(OUT_OF_MEMORY)))
+    assert raised.value.exit_code == 1
+
+
+@pytest.mark.parametrize("limit", ["timeout", "memory"])
+def test_limits_are_the_users(tmp_path: Path, limit: str) -> None:
+    with pytest.raises(UsageError, match=r"workers\.timeout=600 workers\.memory_mb=null"):
+        asked(Scripted(tmp_path, died(limit)))
+
+
+def test_what_runs_on_a_gpu_holds_its_lease(tmp_path: Path) -> None:
+    failed = Reply(None, Failure("infer", "Fail", "no"), None, 0.0, 0.0)
+    for providers, lease in ((["CUDAExecutionProvider"], "gpu"), (["CPUExecutionProvider"], None)):
+        pool = Scripted(tmp_path, failed)
+        settings = Settings(reference=OnnxRuntimeReference(providers=providers), workers=WorkerSettings())
+        with pytest.raises(UsageError, match="the reference cannot run it: no"):
+            outputs_of(settings, pool, tmp_path / "m.onnx", [], tmp_path)
+        assert pool.asked[0]["lease"] == lease
