@@ -22,7 +22,7 @@ WORKER, GUARDIAN, CHECK = "workers/child.py", "guardian.py", "check.py"
 _AS_ROOT = os.geteuid() == 0
 #: rights by which root writes where nobody may
 _CAPABILITIES = "-dac_override,-dac_read_search,-fowner"
-#: MiB of each neighbour that eats memory: less than a job has
+#: MiB of each neighbor that eats memory: less than a job has
 _SMALL = 20
 REAL, INJECTED = "real", "injected"
 
@@ -226,10 +226,10 @@ def _no_tmp(place: Path, draw: random.Random, share: float) -> tuple[Scene, list
 
 
 def _memory(place: Path, draw: random.Random, share: float) -> tuple[Scene, list[End]]:
-    """Neighbours in the same group, each smaller than the job, eat the memory up: the kernel chooses whom it kills."""
+    """Neighbors in the same group, each smaller than the job, eat the memory up: the kernel chooses whom it kills."""
     group = Path("/sys/fs/cgroup/memory") / f"winnow-fault-{os.getpid()}"
     group.mkdir()
-    neighbours = (
+    neighbors = (
         "import os, time\n"
         f"time.sleep({share})\n"
         "for _ in range(14):\n"
@@ -240,7 +240,7 @@ def _memory(place: Path, draw: random.Random, share: float) -> tuple[Scene, list
     try:
         (group / "memory.limit_in_bytes").write_text(str(14 * _SMALL + 20 << 20))
         script = f'echo $$ > {group}/cgroup.procs; python3 -c "$NEIGHBOURS" & exec "$@"'
-        scene = Scene(place, before=("bash", "-c", script, "-"), environment={"NEIGHBOURS": neighbours})
+        scene = Scene(place, before=("bash", "-c", script, "-"), environment={"NEIGHBOURS": neighbors})
         ends = [scene.end(scene.start())]
         for pid in (group / "cgroup.procs").read_text().split():
             os.kill(int(pid), signal.SIGKILL)
@@ -315,7 +315,7 @@ FAULTS: Sequence[Fault] = (
     Fault("read-only folder", REAL, _read_only, usage=True, light=True),
     Fault("no /tmp", f"{REAL}, a mount namespace", _no_tmp, full=2, light=True, needs=_ROOT),
     Fault(
-        "memory eaten by a neighbour",
+        "memory eaten by a neighbor",
         f"{REAL}, a control group",
         _memory,
         light=True,
@@ -325,7 +325,7 @@ FAULTS: Sequence[Fault] = (
     Fault("check leaves a child", REAL, _misbehaving(_FORKS), full=3),
     Fault("check leaves a daemon", REAL, _misbehaving(_DAEMON), full=3),
     Fault("check floods its output", REAL, _misbehaving(_FLOODS), full=3),
-    Fault("check forks, daemonises, floods", REAL, _misbehaving(f"{_FORKS}\n{_DAEMON}\n{_FLOODS}"), full=3, light=True),
+    Fault("check forks, daemonizes, floods", REAL, _misbehaving(f"{_FORKS}\n{_DAEMON}\n{_FLOODS}"), full=3, light=True),
     Fault("check deletes the candidate", REAL, _misbehaving(_DELETES), full=3, clear=True),
     Fault("check rewrites the candidate", REAL, _misbehaving(_REWRITES), full=3, clear=True),
     Fault("check deletes or rewrites it", REAL, _misbehaving(_EITHER), full=3, clear=True, light=True),

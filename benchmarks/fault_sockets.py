@@ -23,7 +23,7 @@ _FAMILY = re.compile(r"socket(?:pair)?\((\w+)")
 
 
 def products(path: Path, nodes: int = 4) -> None:
-    """Write a chain of products in fp16, which rounds otherwise when it is optimised."""
+    """Write a chain of products in fp16, which rounds otherwise when it is optimized."""
     draw = np.random.default_rng(0)
     weights = [
         numpy_helper.from_array((draw.standard_normal((256, 256)) / 16).astype(np.float16), f"w{i}")

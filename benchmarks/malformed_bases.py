@@ -23,7 +23,7 @@ class Base:
 
 def bases() -> dict[str, Base]:
     """Return the sound models by name, always the same ones."""
-    made = [_convolution(), _attention(), _control_flow(), _external(), _quantised(), _functions()]
+    made = [_convolution(), _attention(), _control_flow(), _external(), _quantized(), _functions()]
     return {base.name: base for base in made}
 
 
@@ -144,7 +144,7 @@ def outside(
     return made
 
 
-def _quantised() -> Base:
+def _quantized() -> Base:
     nodes = [
         _node("QuantizeLinear", "x xs xz", "xq"),
         _node("DequantizeLinear", "xq xs xz", "xd"),
@@ -162,7 +162,7 @@ def _quantised() -> Base:
         _constant("wz", [0, 0, 0, 0], np.int8),
     ]
     inputs, outputs = [value("x", [1, 3, 4, 4])], [value("y", [1, 4, 4, 4])]
-    return Base("quantised", _model(helper.make_graph(nodes, "quantised", inputs, outputs, weights)))
+    return Base("quantized", _model(helper.make_graph(nodes, "quantized", inputs, outputs, weights)))
 
 
 def _functions() -> Base:

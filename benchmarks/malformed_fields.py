@@ -45,7 +45,7 @@ def _tensors() -> Iterator[tuple[str, str, Change]]:
     for dims in ([], [0], [-1], [4, -3, 3, 3], [2**62, 4], [2**63 - 1], [2**32, 2**32], [1] * 5000, [0, 2**62]):
         shown = f"{dims[:3]}" if len(dims) > 4 else f"{dims}"
         yield "conv", f"dims {shown}", _first(lambda tensor, dims=dims: tensor.dims.__setitem__(slice(None), dims))
-    for base in ("conv", "quantised", "control"):
+    for base in ("conv", "quantized", "control"):
         yield base, "a byte too few", _first(lambda tensor: setattr(tensor, "raw_data", tensor.raw_data[:-1]))
         yield base, "a byte too many", _first(lambda tensor: setattr(tensor, "raw_data", tensor.raw_data + b"\0"))
         yield base, "no data", _first(lambda tensor: tensor.ClearField("raw_data"))

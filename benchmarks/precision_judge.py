@@ -2,7 +2,7 @@
 
 With ``--shared DIR`` the evaluator of ``DIR/precision/rounding_evaluator.py`` runs models node by node and rounds each
 output to the type that the file declares. Without it, ONNX Runtime runs the model as ``runner.backends.rounding``
-rewrites it, with optimisation disabled: the same emulation that Winnow itself uses, so the judgement is not its own.
+rewrites it, with optimization disabled: the same emulation that Winnow itself uses, so the judgment is not its own.
 """
 
 from __future__ import annotations
@@ -99,13 +99,13 @@ def _exposed(model: ModelProto, feeds: Feeds) -> tuple[Feeds, Table]:
 
 
 def expected(model: ModelProto, samples: Sequence[Feeds]) -> list[Feeds]:
-    """Return what plain ONNX Runtime makes of a model, without optimisation."""
+    """Return what plain ONNX Runtime makes of a model, without optimization."""
     names = [value.name for value in model.graph.output]
     return [dict(zip(names, run(model, feeds, emulated=False), strict=True)) for feeds in samples]
 
 
 def refused(path: Path) -> dict[int, str]:
-    """Return the optimisation levels at which plain ONNX Runtime does not load a model, with what it says."""
+    """Return the optimization levels at which plain ONNX Runtime does not load a model, with what it says."""
     found = {}
     for level in LEVELS:
         options = onnxruntime.SessionOptions()

@@ -93,10 +93,10 @@ class Net:
 
 
 def _layer_norm(net: Net, x: str, width: int, epsilon: float) -> str:
-    centred = net.add("Sub", x, net.mean(x))
-    variance = net.mean(net.add("Mul", centred, centred))
+    centered = net.add("Sub", x, net.mean(x))
+    variance = net.mean(net.add("Mul", centered, centered))
     divisor = net.add("Sqrt", net.add("Add", variance, net.const(epsilon)))
-    scaled = net.add("Mul", net.add("Div", centred, divisor), net.draw(width, scale=0.1, mean=1.0))
+    scaled = net.add("Mul", net.add("Div", centered, divisor), net.draw(width, scale=0.1, mean=1.0))
     return net.add("Add", scaled, net.draw(width, scale=0.1))
 
 

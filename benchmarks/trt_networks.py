@@ -38,7 +38,7 @@ class Network:
         return name
 
     def conv(self, x: str, channels: tuple[int, int], kernel: int, stride: int = 1) -> str:
-        """Add a convolution with a batch normalisation behind it."""
+        """Add a convolution with a batch normalization behind it."""
         source, target = channels
         scale = np.sqrt(2.0 / (source * kernel * kernel))
         weight = self.constant(self.random.normal(0, scale, (target, source, kernel, kernel)), np.float32)

@@ -88,7 +88,7 @@ class Signature:
     ``kind``: ``exit 1``, ``listed exit``, ``regex``, ``death MEMORY`` (SEGV, BUS and ABRT are one), ``death FPE``,
     ``timeout``,
     ``memory``, ``error TYPE``, ``nan``, ``inf``, ``mismatch``, ``shape``.
-    ``detail``: normalised text, a hint only (it changes while a model shrinks).
+    ``detail``: normalized text, a hint only (it changes while a model shrinks).
     ``raised``: the exceptions with which a check ended; None where it judged.
     """
 

@@ -81,7 +81,7 @@ def _remove(
     removals: tuple[frozenset[int], ...] | None,
     tried: _Tried,
 ) -> Step:
-    """Try to remove several elements at once: pairs, nearest first, then larger neighbourhoods."""
+    """Try to remove several elements at once: pairs, nearest first, then larger neighborhoods."""
     if removals is None:
         removals = tuple(_removals(space, keep, left))
     if not removals or left < 1:
@@ -114,7 +114,7 @@ def _removals(space: Space, keep: Trial, most: int) -> list[frozenset[int]]:
 
 
 def _near_sets(space: Space, elements: Sequence[int]) -> Iterator[frozenset[int]]:
-    """Pairs, those that are linked first and the nearest first, then larger neighbourhoods.
+    """Pairs, those that are linked first and the nearest first, then larger neighborhoods.
 
     One after the other as they are asked for: thousands of elements have millions of pairs.
     """
@@ -142,9 +142,9 @@ def _allowed(space: Space, elements: frozenset[int]) -> bool:
 
 
 def _grow(space: Space, keep: Trial, unanswered: int, left: int, tried: _Tried) -> Step:
-    """Add the neighbours; if that fails too, look in it for an answer that is smaller, and another one."""
+    """Add the neighbors; if that fails too, look in it for an answer that is smaller, and another one."""
     ended = replace(claim(keep, unanswered), note=str(tried))
-    grown = space.close([*keep, *_neighbours(space, keep)])
+    grown = space.close([*keep, *_neighbors(space, keep)])
     # a sweep over the grown set is worth it only if it can come to an end
     if len(keep) < 3 or len(grown) == len(keep) or left <= len(grown):
         return ended
@@ -163,10 +163,10 @@ def _grow(space: Space, keep: Trial, unanswered: int, left: int, tried: _Tried) 
         # what was found before is tried first, so that what was added can take its place
         return limited(sweep(space, grown, claim, last=tuple(added)), left - 1, swept)
 
-    return Ask(grown, then, "growing again", f"with {len(added)} neighbours", 0.5, left=left)
+    return Ask(grown, then, "growing again", f"with {len(added)} neighbors", 0.5, left=left)
 
 
-def _neighbours(space: Space, keep: Trial) -> set[int]:
+def _neighbors(space: Space, keep: Trial) -> set[int]:
     if not space.parents:
         return set()
     inside = set(space.order)

@@ -24,7 +24,7 @@ from strategies.trial import Trial
 NEAR = (1, 4, 16)
 """Window sizes that are tried first when looking for the second end."""
 MAX_PROBES = 6
-"""How many neighbours of unanswered positions are probed before an end of the window is left where it is."""
+"""How many neighbors of unanswered positions are probed before an end of the window is left where it is."""
 
 
 class First(str, Enum):
@@ -60,7 +60,7 @@ class _Range:
     def probe(self) -> int | None:
         """The next position to ask about.
 
-        Galloping first, then the middle, or the nearest neighbour with an answer to give.
+        Galloping first, then the middle, or the nearest neighbor with an answer to give.
         """
         low, high = sorted((self.no, self.yes))
         for position in self.near:

@@ -3,7 +3,7 @@
 The core is QuickXplain (Junker, "QuickXplain: preferred explanations and relaxations for over-constrained problems",
 AAAI 2004): about k log2(n/k) + 2k questions for k culprits among n. Two things come before it, because culprits of real
 failures lie together: elements that bisection has shown to be needed are tried alone, and then with ever more of their
-neighbourhood, so that what lies far away is dropped in one question. A sweep proves the result 1-minimal. Unknown
+neighborhood, so that what lies far away is dropped in one question. A sweep proves the result 1-minimal. Unknown
 answers count as "no": they can only make the answer larger, never wrong.
 """
 
@@ -22,7 +22,7 @@ from strategies.trial import Trial
 SMALL = 8
 """Up to this many open elements, trying one at a time is cheaper than halving."""
 GROWTH = (4, 8, 16, 64, 256)
-"""Sizes of the neighbourhood that are tried around the elements known to be needed."""
+"""Sizes of the neighborhood that are tried around the elements known to be needed."""
 
 Found = Callable[[tuple[int, ...]], Step]
 
@@ -80,7 +80,7 @@ def _grow(
         return explain(space, needed, False, near[:size], proof)
 
     label = f"{size} nearest" if size else "the ends alone"
-    return Ask(trial, then, "neighbourhood", label, left=size + len(needed) + 4)
+    return Ask(trial, then, "neighborhood", label, left=size + len(needed) + 4)
 
 
 def explain(space: Space, base: tuple[int, ...], grown: bool, open_: tuple[int, ...], then: Found) -> Step:

@@ -44,7 +44,7 @@ class Claim(str, Enum):
     BUDGET = "budget reached"
     """The search was stopped; the best set so far."""
     COUNTED = "counted"
-    """A repeat: nothing is minimised."""
+    """A repeat: nothing is minimized."""
 
 
 @dataclass(frozen=True)

@@ -45,9 +45,9 @@ class Count:
         if not self.total:
             return 0.0, 1.0
         n, z = self.total, CONFIDENCE
-        centre = (self.rate + z * z / (2 * n)) / (1 + z * z / n)
+        center = (self.rate + z * z / (2 * n)) / (1 + z * z / n)
         half = z / (1 + z * z / n) * math.sqrt(self.rate * (1 - self.rate) / n + z * z / (4 * n * n))
-        return max(0.0, centre - half), min(1.0, centre + half)
+        return max(0.0, center - half), min(1.0, center + half)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 from runner.checkers.checker import Tools
 from runner.checkers.command.template import digest
-from runner.checkers.failure_text import normalise
+from runner.checkers.failure_text import normalize
 from runner.errors import NotTried, UsageError
 from runner.model.values.recorded import TensorFile
 from runner.schema.backend import BackendSettings, TensorRtBackend
@@ -150,7 +150,7 @@ class Side:
             if failure.stage == "setup":
                 raise UsageError(f"{self}: {failure.message}")
             stage = failure.stage if failure.stage in ("load", "build") else "infer"
-            signature = Signature(stage, f"error {failure.type}", normalise(failure.message))
+            signature = Signature(stage, f"error {failure.type}", normalize(failure.message))
             return Ran((), signature, failure.message, peak_rss_mb=reply.peak_rss_mb, log=reply.log)
         if reply.death == OUT_OF_MEMORY:
             raise NotTried(f"{self}: {shortage()}")

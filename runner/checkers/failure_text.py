@@ -51,7 +51,7 @@ def last_line(text: str) -> str:
     return ""
 
 
-def normalise(text: str) -> str:
+def normalize(text: str) -> str:
     """``text``'s last meaningful line without names, numbers, hex, paths; at most 160 characters."""
     line = last_line(text)[:2000]
     for pattern, replacement in _RULES:

@@ -12,7 +12,7 @@ from runner.checkers.command.measure import Measure, as_number
 from runner.checkers.command.tracebacks import BY_LINE, uncaught
 from runner.checkers.command.watched_files import Watched
 from runner.checkers.compare.accuracy_drop import VALUE, Threshold
-from runner.checkers.failure_text import last_line, normalise
+from runner.checkers.failure_text import last_line, normalize
 from runner.errors import NotTried, UsageError
 from runner.schema.checker import PythonChecker
 from runner.verdict import MEASURE, NO_IMPORT, Signature, Verdict
@@ -148,7 +148,7 @@ class PythonCheck:
             return Outcome.UNRESOLVED, None, f"{self.describe()} raised {last_line(trace)}"
         if died.imports:
             return Outcome.UNRESOLVED, None, f"{NO_IMPORT}: {died.said}"
-        return Outcome.FAIL, Signature("check", "raised", normalise(died.said), died.raised), died.said[:300]
+        return Outcome.FAIL, Signature("check", "raised", normalize(died.said), died.raised), died.said[:300]
 
     def _outcome(self, result: object) -> tuple[Outcome, Signature | None, str, Mapping[str, Any]]:
         if result is None:
@@ -175,7 +175,7 @@ class PythonCheck:
         if outcome is Outcome.UNRESOLVED and not detail:
             return outcome, None, f"{self.describe()} said unresolved", numbers
         failed = outcome in (Outcome.FAIL, Outcome.DIFFERENT)
-        signature = Signature("check", "returned fail", normalise(detail)) if failed else None
+        signature = Signature("check", "returned fail", normalize(detail)) if failed else None
         return outcome, signature, detail or (f"{self.describe()} returned {said!r}" if failed else ""), numbers
 
     def _log(self, candidate: Candidate, reply: Reply) -> str | None:

@@ -221,7 +221,7 @@ def _repeat(job: Job) -> Summary:
     sanitize = settings.sanitize
     if sanitize.fold or sanitize.shapes or sanitize.cleanup:
         raise UsageError(
-            "sanitize: strategy=repeat checks your own file as it is. Leave sanitize out, or sanitise the file before"
+            "sanitize: strategy=repeat checks your own file as it is. Leave sanitize out, or sanitize the file before"
         )
     model = Path(settings.model).expanduser().absolute() if settings.model else None
     loaded = load(settings, job.pool, job.folder, record=False) if model and job.checker.wants_feeds else None

@@ -203,9 +203,9 @@ def pass_rate(outcomes: Mapping[str, int]) -> dict[str, Any]:
     found: dict[str, Any] = {"iterations": sum(outcomes.values()), "passed": passed, "judged": judged}
     if judged:
         z, rate = 1.96, passed / judged
-        centre = (rate + z * z / (2 * judged)) / (1 + z * z / judged)
+        center = (rate + z * z / (2 * judged)) / (1 + z * z / judged)
         half = z / (1 + z * z / judged) * math.sqrt(rate * (1 - rate) / judged + z * z / (4 * judged * judged))
-        interval = [round(max(0.0, centre - half), 4), round(min(1.0, centre + half), 4)]
+        interval = [round(max(0.0, center - half), 4), round(min(1.0, center + half), 4)]
         found |= {"pass_rate": round(rate, 4), "pass_rate_95": interval}
     return found
 

@@ -1,4 +1,4 @@
-"""Inputs as the profiles of a TensorRT target say that they move: the shapes to optimise for first, then both ends."""
+"""Inputs as the profiles of a TensorRT target say that they move: the shapes to optimize for first, then both ends."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def profiled_samples(
 ) -> tuple[tuple[dict[str, TensorFile], ...], list[str]]:
     """Return the samples for a model's inputs, and warnings about those that lie outside the profiles.
 
-    Random ones are drawn for the shapes (and hold the shape values) to optimise for, and once more for the least and
+    Random ones are drawn for the shapes (and hold the shape values) to optimize for, and once more for the least and
     the largest ones: tensors at cuts then move as they would. Raises what `samples` does, and UsageError for profiles
     that do not fit the model.
     """

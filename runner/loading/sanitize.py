@@ -16,7 +16,7 @@ FOLDER = "sanitized"
 def sanitized(settings: Settings, path: Path, pool: Pool, folder: Path) -> tuple[Path, tuple[str, ...]]:
     """Return the path to read the model from and what was done to it; both as they were if nothing is switched on.
 
-    The sanitised model lies in ``folder``/sanitized until ``remove`` is called. Raises UsageError for a file that is
+    The sanitized model lies in ``folder``/sanitized until ``remove`` is called. Raises UsageError for a file that is
     wrong and for a step that fails; nothing is left behind then.
     """
     chosen = settings.sanitize
@@ -50,5 +50,5 @@ def sanitized(settings: Settings, path: Path, pool: Pool, folder: Path) -> tuple
 
 
 def remove(folder: Path) -> None:
-    """Remove the sanitised model: once it is read, the run has a copy of its own."""
+    """Remove the sanitized model: once it is read, the run has a copy of its own."""
     shutil.rmtree(folder / FOLDER, ignore_errors=True)

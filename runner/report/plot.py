@@ -25,13 +25,13 @@ def plot_layers(rows: Sequence[Mapping[str, Any]], path: Path, low: str) -> bool
     axes = figure.add_subplot()
     known = [row[key] for row in rows for key in ("error_low", "error_mixed") if row[key]]
     top = max([*known, 1.0]) * 10
-    for key, label, colour in (("low", f"everything in {low}", "tab:red"), ("mixed", "as handed over", "tab:blue")):
+    for key, label, color in (("low", f"everything in {low}", "tab:red"), ("mixed", "as handed over", "tab:blue")):
         errors = [row[f"error_{key}"] for row in rows]
         heights = [float("nan") if error is None else max(error, LEAST) for error in errors]
-        axes.plot(range(len(rows)), heights, label=label, color=colour, linewidth=1, marker=".", markersize=2)
+        axes.plot(range(len(rows)), heights, label=label, color=color, linewidth=1, marker=".", markersize=2)
         places = [place for place, row in enumerate(rows) if key in row.get("not_finite", ())]
         if places:
-            style = {"linestyle": "none", "marker": "^" if key == "low" else "v", "color": colour, "markersize": 6}
+            style = {"linestyle": "none", "marker": "^" if key == "low" else "v", "color": color, "markersize": 6}
             axes.plot(places, [top] * len(places), label=f"Inf or NaN, {label}", clip_on=False, **style)
     raised = [place for place, row in enumerate(rows) if row["raised"]]
     for number, place in enumerate(raised):

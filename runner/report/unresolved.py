@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from runner.checkers.failure_text import normalise
+from runner.checkers.failure_text import normalize
 from runner.verdict import MISFIT, OWN_EXCEPTION, Verdict
 from strategies.outcome import Outcome
 
@@ -55,7 +55,7 @@ class Unknown:
         self.unknown += searching and is_unknown
         if is_unknown:
             reason = " ".join(verdict.reason.split())[:_LONGEST]
-            kind = normalise(reason)
+            kind = normalize(reason)
             self.said.setdefault(kind, reason)
             self.counts[kind] += 1
 

@@ -11,7 +11,7 @@ from runner.schema.settings import limited, settings
 
 
 class Optimization(str, Enum):
-    """Graph optimisation levels of ONNX Runtime."""
+    """Graph optimization levels of ONNX Runtime."""
 
     none = "none"
     basic = "basic"

@@ -63,7 +63,7 @@ class Golden(str, Enum):
 class SameFailure(str, Enum):
     """Which failures of candidates count as the one under study."""
 
-    # stage, kind and the normalised message
+    # stage, kind and the normalized message
     strict = "strict"
     # stage and kind (exit 1, error TYPE, death, timeout, nan or inf, mismatch), and of an exception its class and line
     kind = "kind"

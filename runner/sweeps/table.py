@@ -205,7 +205,7 @@ def _one_line(name: str) -> str:
 
 
 def show(table: Sequence[Row]) -> None:
-    """Print the table, in colour on a terminal. All words are as a person types them; sweep.md has them escaped."""
+    """Print the table, in color on a terminal. All words are as a person types them; sweep.md has them escaped."""
     console = rich.get_console()
     shared = _shared(table)
     below = "\n".join(_below(table, shared, _plain, _plain))

@@ -1,4 +1,4 @@
-"""Winnow's own operations on a model (reading, sanitising, casting it): their end in a crash is no verdict on it."""
+"""Winnow's own operations on a model (reading, sanitizing, casting it): their end in a crash is no verdict on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SIGKILLs that nobody here has sent: the kernel may have meant a neighbour, so one is made sure of by another try."""
+"""SIGKILLs that nobody here has sent: the kernel may have meant a neighbor, so one is made sure of by another try."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Pool:
     A worker that served before is a suspect: if it dies, runs out of time or memory, the call is made again in a fresh
     one, and only that answer counts. So it is with an error under a GPU lease, after which no worker is used again: an
     error of CUDA's sticks to the process, and every later call would fail with it. A SIGKILL is a suspect whomever it
-    hits, since the kernel may have meant a neighbour: one is always made sure of.
+    hits, since the kernel may have meant a neighbor: one is always made sure of.
 
     ``leases``: hands out GPUs and CPU slots; None: calls that ask for a lease get none. A worker that has one keeps it
     to its end. Who waits for a lease keeps none: idle workers of this pool are ended for it, so that neither two

@@ -287,7 +287,7 @@ def test_trouble_with_the_disk_does_not_end_a_run(run: Run, caplog: pytest.LogCa
     assert len(index(artifacts)) == 2
 
 
-def test_a_large_candidate_is_pointed_at_or_materialised(run: Run, tmp_path: Path) -> None:
+def test_a_large_candidate_is_pointed_at_or_materialized(run: Run, tmp_path: Path) -> None:
     weights = helper.make_tensor("w", TensorProto.FLOAT, [1 << 12], b"\1" * (1 << 14), raw=True)
     graph = helper.make_graph(
         [helper.make_node("Add", ["x", "w"], ["y"])],
@@ -314,9 +314,9 @@ def test_a_large_candidate_is_pointed_at_or_materialised(run: Run, tmp_path: Pat
     run.sort(best, Outcome.FAIL, 4, large)
     assert len(list((best.folder / "bad").iterdir())) == 1
     assert len(list(store.glob("kept.*"))) == 2
-    materialised = run.artifacts(keep=Keep.all, materialize=True, folder="out")
-    run.sort(materialised, Outcome.FAIL, 1, large)
-    (place,) = (materialised.folder / "bad").iterdir()
+    materialized = run.artifacts(keep=Keep.all, materialize=True, folder="out")
+    run.sort(materialized, Outcome.FAIL, 1, large)
+    (place,) = (materialized.folder / "bad").iterdir()
     alone = onnx.load(place / "model.onnx")
     onnx.checker.check_model(str(place / "model.onnx"))
     assert alone.graph.initializer[0].raw_data == b"\1" * (1 << 14)

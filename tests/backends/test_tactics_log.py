@@ -182,6 +182,6 @@ def test_what_was_timed_although_it_was_pinned() -> None:
     ]
 
 
-def test_pins_that_were_honoured() -> None:
+def test_pins_that_were_honored() -> None:
     assert mismatches({KEY_1: "0x0A"}, {KEY_1.upper().replace("0X", "0x"): "0xa"}) == []
     assert mismatches({KEY_1: "0xa"}, {}) == [Mismatch(KEY_1, "0xa", None)]

@@ -12,7 +12,7 @@ from tests.checkers.models import tensors
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ml_dtypes.bfloat16])
-def test_each_number_moves_to_a_neighbour(dtype: type) -> None:
+def test_each_number_moves_to_a_neighbor(dtype: type) -> None:
     before = np.array([[1.0, -2.5, 0.0], [np.inf, np.nan, 1e-3]]).astype(dtype)
     after = nudge(before, np.random.default_rng(0))
     assert after.dtype == before.dtype and after.shape == before.shape

@@ -412,7 +412,7 @@ if sys.argv[1] == "always" or len(open("calls").read()) == 1:
 def test_a_kill_is_made_sure_of(
     tools: Tools, candidate: MakeCandidate, relu: Path, monkeypatch: pytest.MonkeyPatch, shell: bool
 ) -> None:
-    """The kernel may have meant a neighbour: of the command itself, or of what a shell waits for (exit 137)."""
+    """The kernel may have meant a neighbor: of the command itself, or of what a shell waits for (exit 137)."""
     name = script(tools, KILLED)
     calls = tools.cwd / "calls"
 

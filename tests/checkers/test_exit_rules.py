@@ -18,8 +18,8 @@ IMPORT = AT + "ModuleNotFoundError: No module named 'helpers'\n"
 
 def judge(code: int | None, output: str = "", death: str | None = None, why: str | None = None, **settings: object):
     rules = ExitRules(CommandChecker(command="c", **settings))  # type: ignore[arg-type]
-    judgement = rules.judge(Ending(code, death, why, output), "c {model}")
-    return judgement.outcome, judgement.signature.kind if judgement.signature else None
+    judgment = rules.judge(Ending(code, death, why, output), "c {model}")
+    return judgment.outcome, judgment.signature.kind if judgment.signature else None
 
 
 @pytest.mark.parametrize(
@@ -107,15 +107,15 @@ def test_a_signal_that_the_user_lists_is_what_the_user_says() -> None:
 
 
 def test_a_command_that_cannot_start_names_itself() -> None:
-    judgement = ExitRules(CommandChecker(command="c")).judge(Ending(None, None, "no such program: c", ""), "c {model}")
-    assert judgement.outcome is UNRESOLVED
-    assert "no such program" in judgement.reason and "c {model}" in judgement.reason
+    judgment = ExitRules(CommandChecker(command="c")).judge(Ending(None, None, "no such program: c", ""), "c {model}")
+    assert judgment.outcome is UNRESOLVED
+    assert "no such program" in judgment.reason and "c {model}" in judgment.reason
 
 
-def test_the_signature_holds_the_normalised_last_line() -> None:
-    judgement = ExitRules(CommandChecker(command="c")).judge(Ending(1, None, None, "a\nbad value 3 in 'conv_7'\n"), "c")
-    assert judgement.signature == Signature("check", "exit 1", "bad value # in _")
-    assert judgement.reason == "bad value 3 in 'conv_7'"
+def test_the_signature_holds_the_normalized_last_line() -> None:
+    judgment = ExitRules(CommandChecker(command="c")).judge(Ending(1, None, None, "a\nbad value 3 in 'conv_7'\n"), "c")
+    assert judgment.signature == Signature("check", "exit 1", "bad value # in _")
+    assert judgment.reason == "bad value 3 in 'conv_7'"
 
 
 @pytest.mark.parametrize(
@@ -145,6 +145,6 @@ def test_contradictions_are_refused(settings) -> None:
     ],
 )
 def test_the_exception_that_ended_it_is_in_the_signature(output, settings, raised) -> None:
-    judgement = ExitRules(CommandChecker(command="c", **settings)).judge(Ending(1, None, None, output), "c")
-    assert judgement.outcome is FAIL and judgement.signature
-    assert judgement.signature.raised == raised
+    judgment = ExitRules(CommandChecker(command="c", **settings)).judge(Ending(1, None, None, output), "c")
+    assert judgment.outcome is FAIL and judgment.signature
+    assert judgment.signature.raised == raised

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.checkers.failure_text import last_line, normalise
+from runner.checkers.failure_text import last_line, normalize
 from runner.schema.checker import SameFailure
 from runner.verdict import LONGEST, Signature, same_failure
 
@@ -38,13 +38,13 @@ from runner.verdict import LONGEST, Signature, same_failure
     ],
 )
 def test_what_changes_between_candidates_goes(one: str, other: str) -> None:
-    assert normalise(one) == normalise(other) != ""
+    assert normalize(one) == normalize(other) != ""
 
 
 def test_what_tells_failures_apart_stays() -> None:
-    assert normalise("TypeError: no kernel for Add") != normalise("TypeError: no kernel for Mul")
-    assert normalise("no kernel for fp16") != normalise("no kernel for i64") != normalise("no kernel for int64")
-    assert "can't open file" in normalise("can't open file 'x.py': it isn't there")
+    assert normalize("TypeError: no kernel for Add") != normalize("TypeError: no kernel for Mul")
+    assert normalize("no kernel for fp16") != normalize("no kernel for i64") != normalize("no kernel for int64")
+    assert "can't open file" in normalize("can't open file 'x.py': it isn't there")
 
 
 # messages of ONNX Runtime as they came, of the whole model and of a cut one
@@ -67,11 +67,11 @@ SQUEEZE = (
     ],
 )
 def test_names_of_the_model_are_no_part_of_a_message(whole: str, cut: str) -> None:
-    one, other = (Signature("check", "exit 1", normalise(text)) for text in (whole, cut))
+    one, other = (Signature("check", "exit 1", normalize(text)) for text in (whole, cut))
     names = {"logits", "t12", "pooled", "output"}
     assert same_failure(one, other, SameFailure.strict, names)
     changed = whole.replace("diff", "ratio").replace("Squeeze node", "Add node").replace("word", "work")
-    third = Signature("check", "exit 1", normalise(changed))
+    third = Signature("check", "exit 1", normalize(changed))
     assert not same_failure(one, third, SameFailure.strict, names)
 
 
@@ -79,10 +79,10 @@ def test_the_last_line_that_says_something() -> None:
     assert last_line("first\nValueError: bad\n    ^^^^^\n\n---\n") == "ValueError: bad"
     assert last_line("AssertionError: off\n       [nan, 12.25]])\n") == "AssertionError: off"
     assert last_line("0.125\n") == "0.125"
-    assert last_line("") == normalise("\n \n") == ""
-    assert len(normalise("word " * 500)) <= LONGEST
+    assert last_line("") == normalize("\n \n") == ""
+    assert len(normalize("word " * 500)) <= LONGEST
 
 
 def test_long_hostile_lines_do_not_take_long() -> None:
-    normalise("/" * 100_000)
-    normalise("a/" * 50_000 + "'" * 1000)
+    normalize("/" * 100_000)
+    normalize("a/" * 50_000 + "'" * 1000)

@@ -175,7 +175,7 @@ def test_what_is_left_out_is_not_compared(a: list, b: list, nan: NonFinite, inf:
     assert difference.nothing is nothing
 
 
-def test_quantised_values_may_be_a_step_off() -> None:
+def test_quantized_values_may_be_a_step_off() -> None:
     b = np.array([100, 101, -127], np.int8)
     assert differs(b + np.int8(1), b) == ""
     assert differs(b - np.int8(50), b) == "mismatch"

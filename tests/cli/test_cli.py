@@ -66,8 +66,8 @@ def test_log_file_and_format(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert len(lines) == 2, "a file has everything from info on"
     shown = capsys.readouterr().out
     assert "#3 loud" in shown and "runner.x:" in shown and "quiet" not in shown
-    with pytest.raises(UsageError, match=r"log.format=\[colour\]"):
-        logs.configure(LogSettings(format=["colour"]), logs.levels("info"))
+    with pytest.raises(UsageError, match=r"log.format=\[color\]"):
+        logs.configure(LogSettings(format=["color"]), logs.levels("info"))
 
 
 def test_a_log_waits_for_no_reader_of_a_pipe(tmp_path: Path) -> None:

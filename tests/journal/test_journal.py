@@ -392,10 +392,10 @@ def test_a_file_that_was_missing_bars_going_on(tmp_path: Path) -> None:
 def test_that_a_check_could_not_run_is_no_verdict_for_the_next_run(tmp_path: Path, reason: str) -> None:
     path = tmp_path / "journal.jsonl"
     broken, unknown = Verdict(Outcome.UNRESOLVED, reason=reason), Verdict(Outcome.UNRESOLVED, reason="exit 3")
-    journal, neighbour = (Journal(path, CONTEXT, writer=name, shared=True) for name in ("a", "b"))
+    journal, neighbor = (Journal(path, CONTEXT, writer=name, shared=True) for name in ("a", "b"))
     put(journal, [1], broken)
     put(journal, [2], unknown)
-    put(neighbour, [3], broken)
+    put(neighbor, [3], broken)
     assert journal.get(Trial.of([1])) == broken, "in the run that was told so it stands"
     again = Journal(path, CONTEXT, writer="a", shared=True)
     assert again.get(Trial.of([1])) is None

@@ -1,4 +1,4 @@
-"""`sanitize` through a whole run: what is reduced is the sanitised model, and what was done is said."""
+"""`sanitize` through a whole run: what is reduced is the sanitized model, and what was done is said."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def culprit(tmp_path, *more: str) -> tuple[str, str]:
     return by_command(check_script(tmp_path, f"{body}sys.exit(1 if 'culprit' in nodes else 0)"), *more)
 
 
-def test_the_sanitised_model_is_what_is_reduced(tmp_path, model):
+def test_the_sanitized_model_is_what_is_reduced(tmp_path, model):
     options = ["sanitize.fold=true", "sanitize.shapes=true", "sanitize.cleanup=true", "inputs.shapes={x: [2, 3]}"]
     run = winnow(model, *culprit(tmp_path), *options, folder=tmp_path / "run")
     assert run.code == 0, run.output

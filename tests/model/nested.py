@@ -193,12 +193,12 @@ def run_reference(model: onnx.ModelProto, feeds: dict) -> dict:
     return dict(zip([value.name for value in model.graph.output], found, strict=True))
 
 
-def run_ort(model: onnx.ModelProto, feeds: dict, optimise: bool = False) -> dict:
+def run_ort(model: onnx.ModelProto, feeds: dict, optimize: bool = False) -> dict:
     import onnxruntime  # noqa: PLC0415 - tests that need it skip where it is not
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    if not optimise:
+    if not optimize:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     names = [value.name for value in session.get_outputs()]

@@ -1,4 +1,4 @@
-"""Sanitising changes what it is told to and nothing else: values, order and names of what stays are the same."""
+"""Sanitizing changes what it is told to and nothing else: values, order and names of what stays are the same."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_shape_that_the_file_only_claims_is_not_believed(tmp_path):
     assert len(model.graph.node) == 3
 
 
-def test_what_is_drawn_quantised_or_a_face_of_the_model_stays(tmp_path):
+def test_what_is_drawn_quantized_or_a_face_of_the_model_stays(tmp_path):
     nodes = [
         node("RandomNormal", "", "drawn", shape=[2, 3]),
         node("Neg", "drawn", "negated"),

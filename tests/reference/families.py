@@ -14,7 +14,7 @@ WIDTH, BLOCKS, CLASSES = 16, 3, 10
 
 
 def parent(path: Path, batch: int | str = 2) -> Path:
-    """Convolutions with normalisation, a residual, and a transformer's attention and feed-forward, three times over."""
+    """Convolutions with normalization, a residual, and a transformer's attention and feed-forward, three times over."""
     generator = np.random.default_rng(7)
     nodes: list[NodeProto] = []
     weights: list[TensorProto] = []
@@ -79,14 +79,14 @@ def parent(path: Path, batch: int | str = 2) -> Path:
 def layer_norm(
     add: Callable[..., str], weight: Callable[..., str], constant: Callable[..., str], at: str, tag: str
 ) -> str:
-    """A layer normalisation in small pieces, as exporters write it."""
+    """A layer normalization in small pieces, as exporters write it."""
     mean = add("ReduceMean", [at], f"{tag}_mean", axes=[-1])
-    centred = add("Sub", [at, mean], f"{tag}_centred")
-    square = add("Pow", [centred, constant(f"{tag}_two", 2.0, np.float32)], f"{tag}_square")
+    centered = add("Sub", [at, mean], f"{tag}_centered")
+    square = add("Pow", [centered, constant(f"{tag}_two", 2.0, np.float32)], f"{tag}_square")
     variance = add("ReduceMean", [square], f"{tag}_variance", axes=[-1])
     safe = add("Add", [variance, constant(f"{tag}_epsilon", 1e-5, np.float32)], f"{tag}_safe")
     root = add("Sqrt", [safe], f"{tag}_root")
-    unit = add("Div", [centred, root], f"{tag}_unit")
+    unit = add("Div", [centered, root], f"{tag}_unit")
     scaled = add("Mul", [unit, weight(f"{tag}_gain", WIDTH, scale=1.0)], f"{tag}_scaled")
     return add("Add", [scaled, weight(f"{tag}_shift", WIDTH)], f"{tag}_ln")
 
@@ -99,7 +99,7 @@ def gelu(add: Callable[..., str], constant: Callable[..., str], at: str, tag: st
 
 
 def fused(source: Path, path: Path, level: str = "basic") -> Path:
-    """What ONNX Runtime's optimiser makes of a model."""
+    """What ONNX Runtime's optimizer makes of a model."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = {
         "basic": onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC,

@@ -101,7 +101,7 @@ def test_no_partner_of_a_fused_child_is_wrong(
     bug(model)
     child, names = renamed(model)
     told = matched(kin(child, tmp_path), elder[1])
-    # what the optimiser makes keeps the name of the last of what it replaces
+    # what the optimizer makes keeps the name of the last of what it replaces
     known = {name: told[new] for name, new in names.items() if name in elder[1].graph.producers and new in told}
     assert known == {name: name for name in known}
     assert len(known) >= 0.9 * sum(name in elder[1].graph.producers for name in names)
@@ -120,8 +120,8 @@ def test_names_that_mean_nothing_mislead_nobody_who_does_not_look_at_them(
     assert {old: told[new] for old, new in turned.items()} == {old: old for old in turned}
 
 
-def test_a_folded_normalisation_under_its_old_name(tmp_path: Path, elder: tuple[Path, Kin]) -> None:
-    """Some simplifiers leave the convolution's name to what is the normalisation's value by then."""
+def test_a_folded_normalization_under_its_old_name(tmp_path: Path, elder: tuple[Path, Kin]) -> None:
+    """Some simplifiers leave the convolution's name to what is the normalization's value by then."""
     model = onnx.load(elder[0])
     held = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer}
     for block in range(2):

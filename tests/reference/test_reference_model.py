@@ -130,7 +130,7 @@ def test_an_overflow_in_half_precision(tmp_path: Path, elder: Path, checker: str
 
 
 @pytest.fixture(scope="module")
-def quantised(elder: Path) -> Path:
+def quantized(elder: Path) -> Path:
     from onnxruntime.quantization import (  # noqa: PLC0415 - slow to import
         CalibrationDataReader,
         QuantFormat,
@@ -147,7 +147,7 @@ def quantised(elder: Path) -> Path:
         def get_next(self) -> dict[str, np.ndarray] | None:
             return next(self.left, None)
 
-    path = elder.parent / "quantised.onnx"
+    path = elder.parent / "quantized.onnx"
     kinds = ["Conv", "MatMul", "Gemm"]
     quantize_static(
         elder,
@@ -168,10 +168,10 @@ def quantised(elder: Path) -> Path:
         ("w_u1_scale", ["w_u1_DequantizeLinear"]),
     ],
 )
-def test_a_wrong_scale_of_a_quantised_child(
-    tmp_path: Path, elder: Path, quantised: Path, scale: str | None, culprits: list[str]
+def test_a_wrong_scale_of_a_quantized_child(
+    tmp_path: Path, elder: Path, quantized: Path, scale: str | None, culprits: list[str]
 ) -> None:
-    model = onnx.load(quantised)
+    model = onnx.load(quantized)
     if scale:
         set_weight(model, scale, lambda held: held * 0.15)
     onnx.save(model, tmp_path / "child.onnx")

@@ -44,7 +44,7 @@ ORT = ("numpy", "onnx", "onnxruntime")
 EVALUATOR = ("numpy", "onnx")
 NOTHING: tuple[str, ...] = ()
 REFERENCE = OnnxReferenceBackend()
-UNOPTIMISED = OnnxRuntimeBackend(optimization=Optimization.none)
+UNOPTIMIZED = OnnxRuntimeBackend(optimization=Optimization.none)
 
 Values = Mapping[str, Any]
 
@@ -239,15 +239,15 @@ def error_cases() -> list[Case]:
     fails = {"nodes": gather, "inputs": beyond}
     fine = {"nodes": gather, "inputs": {**beyond, "i": np.array([1])}}
     return [
-        Case("runs, infer error", SHOWS, runs, found, target=UNOPTIMISED, **fails),  # type: ignore[arg-type]
-        Case("runs, no longer", GONE, runs, found, target=UNOPTIMISED, **fine),  # type: ignore[arg-type]
-        Case("runs, another status", CANNOT_TELL, runs, ("infer", "error FAIL", said), target=UNOPTIMISED, **fails),  # type: ignore[arg-type]
-        Case("runs, another stage", CANNOT_TELL, runs, ("load", *found[1:]), target=UNOPTIMISED, **fails),  # type: ignore[arg-type]
+        Case("runs, infer error", SHOWS, runs, found, target=UNOPTIMIZED, **fails),  # type: ignore[arg-type]
+        Case("runs, no longer", GONE, runs, found, target=UNOPTIMIZED, **fine),  # type: ignore[arg-type]
+        Case("runs, another status", CANNOT_TELL, runs, ("infer", "error FAIL", said), target=UNOPTIMIZED, **fails),  # type: ignore[arg-type]
+        Case("runs, another stage", CANNOT_TELL, runs, ("load", *found[1:]), target=UNOPTIMIZED, **fails),  # type: ignore[arg-type]
         Case("runs, another message", CANNOT_TELL, runs, (*found[:2], "no kernel was ever written for that"),
-             target=UNOPTIMISED, **fails),  # type: ignore[arg-type]
+             target=UNOPTIMIZED, **fails),  # type: ignore[arg-type]
         Case("runs, evaluator", SHOWS, runs, ("infer", "error IndexError", ""), EVALUATOR, REFERENCE, **fails),  # type: ignore[arg-type]
         Case("runs, load error", SHOWS, runs, ("load", "error FAIL", "_ is not a registered function/op"), nodes=odd),
-        Case("runs, an error where NaN was", CANNOT_TELL, checkers.AutoChecker(), ("infer", "nan"), target=UNOPTIMISED, **fails),  # type: ignore[arg-type]
+        Case("runs, an error where NaN was", CANNOT_TELL, checkers.AutoChecker(), ("infer", "nan"), target=UNOPTIMIZED, **fails),  # type: ignore[arg-type]
         Case("compare, the reference does not run", CANNOT_TELL, checkers.CompareChecker(), ("compare", "mismatch"), **fails),  # type: ignore[arg-type]
     ]  # fmt: skip
 

@@ -7,7 +7,7 @@ STRINGS: dict[str, str] = {
     "sets the title": "\x1b]0;owned\x07",
     "a link of the terminal": "\x1b]8;;http://evil.example\x1b\\x\x1b]8;;\x1b\\",
     "copies to the clipboard": "\x1b]52;c;Y3VybA==\x07",
-    "colours": "\x1b[31;1mred",
+    "colors": "\x1b[31;1mred",
     "C1 control sequence": "\x9b31mred",
     "C1 string": "\x90q\x9c",
     "bell and backspace": "\a\b\b\b",

@@ -22,7 +22,7 @@ from tests.harness import Run, check_script, winnow
 from tests.report.hostile import STRINGS, SURROGATE
 
 NAMES = list(STRINGS.values())
-FOLDER = "".join(STRINGS[key] for key in ("colours", "interpolation", "line feed", "quotes", "right to left override"))
+FOLDER = "".join(STRINGS[key] for key in ("colors", "interpolation", "line feed", "quotes", "right to left override"))
 CHECK = "".join(STRINGS[key] for key in ("C1 control sequence", "a link", "shell", "a mapping", "percent"))
 FILE = "".join(STRINGS[key] for key in ("escaped interpolation", "C1 control sequence", "a link", "shell", "a mapping"))
 

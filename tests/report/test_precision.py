@@ -64,7 +64,7 @@ def test_everything_low_is_no_failure_that_is_missing() -> None:
     assert commands(said)[1] == ["trtexec", "--onnx=my models/net.onnx", "--fp16"]
 
 
-def test_a_quantised_model_is_built_strongly_typed_only() -> None:
+def test_a_quantized_model_is_built_strongly_typed_only() -> None:
     said = report(summary("a", low="quantized"))
     assert len(commands(said)) == 1 and "weakly typed" not in said
     assert "In Q/DQ: 50.0% of the nodes" in said

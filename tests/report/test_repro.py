@@ -36,12 +36,12 @@ from runner.schema.checker import (
 from runner.schema.root import Settings
 
 NASTY = 'a"""\n\'\\N{BULLET}{model}\u2028\u202e`$(id)`@FACTS@\udcff'
-UNOPTIMISED = OnnxRuntimeBackend(optimization=Optimization.none)
+UNOPTIMIZED = OnnxRuntimeBackend(optimization=Optimization.none)
 REFERENCE = OnnxReferenceBackend()
 AHEAD = CompareChecker(golden=Golden.ahead)
 
 
-def facts(checker: CheckerSettings, folder: Path, target: BackendSettings = UNOPTIMISED) -> Facts:
+def facts(checker: CheckerSettings, folder: Path, target: BackendSettings = UNOPTIMIZED) -> Facts:
     return facts_of(Settings(target=target, reference=REFERENCE, checker=checker), folder)  # type: ignore[arg-type]
 
 
@@ -82,7 +82,7 @@ def run(folder: Path, summary: Summary, facts: Facts) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-@pytest.mark.parametrize("target", [UNOPTIMISED, REFERENCE])
+@pytest.mark.parametrize("target", [UNOPTIMIZED, REFERENCE])
 def test_sequences_and_optionals(tmp_path: Path, target: BackendSettings) -> None:
     """Fed, and compared, element by element."""
     kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, None))
@@ -199,7 +199,7 @@ def test_names_never_become_code(tmp_path: Path) -> None:
 
 def test_facts_of_a_configuration(tmp_path: Path) -> None:
     def of(**given: object) -> Facts:
-        settings = {"target": OnnxRuntimeBackend(), "reference": UNOPTIMISED, **given}
+        settings = {"target": OnnxRuntimeBackend(), "reference": UNOPTIMIZED, **given}
         return facts_of(Settings(**settings), tmp_path)  # type: ignore[arg-type]
 
     reference = of(checker=AutoChecker()).reference

@@ -17,7 +17,7 @@ from tests.strategies.transcript import chain, drive, transcript
 
 
 def fused(kept: frozenset[int]) -> bool:
-    """2 and 3 fail, but a neighbour on one side alone is fused with them, and hides it."""
+    """2 and 3 fail, but a neighbor on one side alone is fused with them, and hides it."""
     return {2, 3} <= kept and (1 in kept) == (4 in kept)
 
 
@@ -59,7 +59,7 @@ def test_the_answer_says_what_was_tried() -> None:
 
 
 def test_growing_finds_a_smaller_answer_outside() -> None:
-    """What was found first needs 4 elements; with their neighbours, two others fail as well."""
+    """What was found first needs 4 elements; with their neighbors, two others fail as well."""
 
     def condition(kept: frozenset[int]) -> bool:
         return ({0, 2, 4, 6} <= kept and 3 not in kept) or {1, 3} <= kept

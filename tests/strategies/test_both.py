@@ -54,7 +54,7 @@ def test_few_choices_are_tried_one_by_one() -> None:
 
 
 def test_a_choice_that_cannot_be_pinned_alone_stays() -> None:
-    """Pinning 2 without 1 is not honoured (no answer): the answer keeps both, and says that it is not proven."""
+    """Pinning 2 without 1 is not honored (no answer): the answer keeps both, and says that it is not proven."""
     space = Space(tuple(range(4)))
     _, done = transcript(space, minimal(space), lambda kept: None if 2 in kept and 1 not in kept else 2 in kept)
     assert (done.trial, done.claim) == (Trial.of([1, 2]), Claim.UNPROVEN)

@@ -42,7 +42,7 @@ def test_bisect_leaves_the_window_between_first_and_last_culprit() -> None:
     assert (done.trial, done.claim) == (Trial.of(range(3, 21)), Claim.WINDOW)
 
 
-def test_bisect_probes_the_neighbours_of_an_unknown() -> None:
+def test_bisect_probes_the_neighbors_of_an_unknown() -> None:
     lines, done = transcript(chain(16), bisect(chain(16)), lambda kept: None if kept == set(range(8)) else 5 in kept)
     assert lines == ["0-7 unknown", "0-8 yes", "0-3 no", "0-5 yes", "0-4 no", "5 yes"]
     assert done.unanswered == 1

@@ -130,7 +130,7 @@ def test_death_of_a_warm_worker_is_confirmed_in_a_fresh_one(ask: Ask) -> None:
 
 
 def test_a_kill_is_made_sure_of(ask: Ask, tmp_path: Path) -> None:
-    """The kernel may have meant a neighbour; that of a fresh worker as well, and whatever was asked for."""
+    """The kernel may have meant a neighbor; that of a fresh worker as well, and whatever was asked for."""
     for number, more in enumerate(({}, {"fresh": True}, {"confirm": False, "fresh": True})):
         assert ask("killed_once", str(tmp_path / f"calls{number}"), **more).value == {"result": True}
     calls = tmp_path / "calls"

@@ -178,8 +178,8 @@ class _Inside(Steps):
         if axis >= 0 and dims is None:
             return None
         axes = list(range(axis - len(dims or []) if axis >= 0 else axis, 0))
-        centred = self._node.op_type == "LayerNormalization"
-        y, mean, root = self._normal(x, axes, centred=centred)
+        centered = self._node.op_type == "LayerNormalization"
+        y, mean, root = self._normal(x, axes, centered=centered)
         others = [*self._node.output[1:], "", ""]
         if others[0]:
             self._emit("Identity", [mean], [others[0]], {})
@@ -195,7 +195,7 @@ class _Inside(Steps):
         length = None if dims is None or None in dims[1:] else math.prod(one or 0 for one in dims[1:])
         channels = groups or (dims[1] if dims else None)
         self._of.dims[flat] = [None, channels, length // channels if length and channels else None]
-        y, _, _ = self._normal(flat, [-1], centred=True)
+        y, _, _ = self._normal(flat, [-1], centered=True)
         if self._node.op_type == "GroupNormalization" and self._of.opset >= 21:  # a scale for each channel
             y = self._wide_step("Reshape", y, self._wide_step("Shape", x))
             y = self._wide_step("Reshape", y, self._of.constant(INT64, [3], [0, 0, -1]))

@@ -3,7 +3,7 @@
 ONNX Runtime's CPU provider computes most fp16 operators in fp32 and drops the casts between them, so that an overflow
 or a loss of digits never shows. Here a model is rewritten so that all its low-precision tensors are fp32 tensors that
 hold low-precision values: each operator computes in fp32, and a pair of casts rounds what it makes. It is run without
-graph optimisations, which would drop those pairs. An emulation: on a GPU an operator may also accumulate in the low
+graph optimizations, which would drop those pairs. An emulation: on a GPU an operator may also accumulate in the low
 type (see `lowering`, for the strict one), and operators that are fused round less often.
 """
 

@@ -60,10 +60,10 @@ class Steps:
 
     # ---- what they have in common
 
-    def _normal(self, x: str, axes: List[int], *, centred: bool) -> Tuple[str, str, str]:
+    def _normal(self, x: str, axes: List[int], *, centered: bool) -> Tuple[str, str, str]:
         """Return values over the root of their mean square, the mean that was taken off, and the root."""
-        mean = self._mean(x, axes) if centred else ""
-        distance = self._low_step("Sub", x, mean) if centred else x
+        mean = self._mean(x, axes) if centered else ""
+        distance = self._low_step("Sub", x, mean) if centered else x
         square = self._mean(self._low_step("Mul", distance, distance), axes, x)
         root = self._low_step("Sqrt", self._low_step("Add", square, self._small(self._attributes.get("epsilon", 1e-5))))
         return self._low_step("Div", distance, root), mean, root

@@ -1,4 +1,4 @@
-"""Whether a plain ONNX Runtime loads a model: at each level of its graph optimisations, on its CPU provider."""
+"""Whether a plain ONNX Runtime loads a model: at each level of its graph optimizations, on its CPU provider."""
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
 # ruff: noqa: UP006, UP035, PLC0415, PTH123

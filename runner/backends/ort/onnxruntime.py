@@ -150,7 +150,7 @@ def _rounded(path: str, options: Any, rounding: str) -> bytes:
         rounded(model, strict=rounding == "strict")
     except ValueError as error:
         raise StageError("setup", "CannotRound", f"rounding={rounding}: {error}") from error
-    # optimisations would drop the pairs of casts that round
+    # optimizations would drop the pairs of casts that round
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     folder = os.path.dirname(os.path.abspath(path))
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)

@@ -1,7 +1,7 @@
-"""Optimisation profiles: in which ranges inputs may move, from the samples, or as the user says.
+"""Optimization profiles: in which ranges inputs may move, from the samples, or as the user says.
 
 A dynamic input gets the least and the largest of each dimension over the samples, and the first sample's shape as the
-one to optimise for. An input that holds a shape needs *values* besides: the same, of its elements.
+one to optimize for. An input that holds a shape needs *values* besides: the same, of its elements.
 """
 
 # runs under Python 3.8 (and so without subscripted builtins)
@@ -16,7 +16,7 @@ from runner.backends.trt.library import Library
 from runner.backends.values import tensors
 
 Range = Tuple[List[int], List[int], List[int]]
-"""The least, the one to optimise for, the largest."""
+"""The least, the one to optimize for, the largest."""
 _ENDS = ("min", "opt", "max")
 
 

@@ -1,6 +1,6 @@
 """Tactics of a build: what is recorded of them, and how they are pinned. Between ``build`` and the editable cache.
 
-A request has the keys ``load`` (files of serialised caches; empty: start with none), ``save`` (where the cache goes
+A request has the keys ``load`` (files of serialized caches; empty: start with none), ``save`` (where the cache goes
 after the build, or null), ``pins`` ({key: hash}) and ``error_on_miss`` (nothing may be timed).
 """
 
@@ -71,9 +71,9 @@ class Tactics:
 
 
 def account(cache: Mapping[str, Choice], records: List[Record], pins: Mapping[str, str]) -> Dict[str, Any]:
-    """Return ``choices`` (a list of mappings), and how the ``pins`` were honoured.
+    """Return ``choices`` (a list of mappings), and how the ``pins`` were honored.
 
-    The cache says what was chosen, the log which operator that is. ``mismatches``: pins that were not honoured;
+    The cache says what was chosen, the log which operator that is. ``mismatches``: pins that were not honored;
     ``timed``: keys of operators that were timed (with pins: none should be).
     """
     told = {record.key: record for record in records}

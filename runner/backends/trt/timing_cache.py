@@ -68,7 +68,7 @@ def switch_on(api: Any, config: Any, *, error_on_miss: bool) -> None:
 class TimingCache:
     """A cache of ``config``. What it does to entries is unverified (needs a GPU).
 
-    ``contents``: serialised caches, the first of which has the last word on a key that several have. Raises StageError
+    ``contents``: serialized caches, the first of which has the last word on a key that several have. Raises StageError
     (setup) where one was made by another version or for another GPU.
     """
 

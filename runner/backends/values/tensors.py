@@ -1,4 +1,4 @@
-"""Tensors in files: a serialised ``onnx.TensorProto`` each, read and written without protobuf.
+"""Tensors in files: a serialized ``onnx.TensorProto`` each, read and written without protobuf.
 
 So a tensor of several GiB needs no second copy, and an older onnx package does not have to know a newer element type.
 The wire format is that of https://protobuf.dev/programming-guides/encoding, the field numbers are those of

@@ -161,15 +161,15 @@ class CommandCheck:
         if not ending.output:  # nothing to look at later; a run may have thousands of these
             with suppress(OSError):
                 path.unlink()
-        judgement = self._rules.judge(ending, self.describe())
+        judgment = self._rules.judge(ending, self.describe())
         measure = self._measure.of(ending.output)
         return Verdict(
-            judgement.outcome,
-            judgement.signature,
-            judgement.reason,
+            judgment.outcome,
+            judgment.signature,
+            judgment.reason,
             {
                 **({} if measure is None else {MEASURE: measure}),
-                **({CAUGHT: judgement.caught.to_json()} if judgement.caught else {}),
+                **({CAUGHT: judgment.caught.to_json()} if judgment.caught else {}),
             },
             seconds=end.seconds,
             log=self._tools.relative(path) if ending.output else None,
@@ -178,7 +178,7 @@ class CommandCheck:
         )
 
     def _ended(self, given: Mapping[str, str], environment: Mapping[str, str], path: Path) -> CommandEnd:
-        """Run the command; where it is killed, twice: the kernel may have meant a neighbour."""
+        """Run the command; where it is killed, twice: the kernel may have meant a neighbor."""
         kills, seconds = Kills(self._tools.guardian), 0.0
         while True:
             with self._tools.pool.user_lease() as lease:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from runner.checkers.command.tracebacks import uncaught
-from runner.checkers.failure_text import last_line, normalise
+from runner.checkers.failure_text import last_line, normalize
 from runner.errors import NotTried, UsageError
 from runner.schema.checker import CommandChecker
 from runner.verdict import NO_IMPORT, NOT_RUN, Raised, Signature
@@ -119,9 +119,9 @@ class ExitRules:
         if ending.death == OUT_OF_MEMORY and not listed:
             raise NotTried(f"{command}: {shortage()}")
         died = uncaught(output)
-        detail = normalise(died.said if died else output)
+        detail = normalize(died.said if died else output)
         if ending.death in {"timeout", "memory"}:
-            return self._fails(ending.death, normalise(output), output)
+            return self._fails(ending.death, normalize(output), output)
         if code in self._invalid:
             return Judgement(Outcome.UNRESOLVED, None, f"exit {code} is one of invalid_codes; {last_line(output)}")
         if code in self._different:
@@ -130,7 +130,7 @@ class ExitRules:
         claimed = code in self._fail or (hit and not self._fail)
         death = ending.death or (None if listed or code is None else _SHELL_DEATHS.get(code))
         if death and not claimed and code not in self._pass:
-            return self._fails(death, normalise(output), output)
+            return self._fails(death, normalize(output), output)
         kind = self._kind(code, hit)
         if died and died.imports and died.last and not self._hit(died.rest) and code:
             return Judgement(Outcome.UNRESOLVED, None, f"{NO_IMPORT}: {died.said}")
@@ -140,7 +140,7 @@ class ExitRules:
                 return Judgement(Outcome.UNRESOLVED, None, f"{died.raised.why}: {died.said}")
             return Judgement(Outcome.PASS, None, self._passing(code), died.raised if died else None)
         if died is None or (hit and (not died.raised.feeds or self._hit(died.rest))):
-            return self._fails(kind, normalise(hit or output) if kind == "regex" else normalise(output), output)
+            return self._fails(kind, normalize(hit or output) if kind == "regex" else normalize(output), output)
         return Judgement(Outcome.FAIL, Signature("check", kind, detail, died.raised), died.said[:300])
 
     def _kind(self, code: int | None, hit: str) -> str | None:

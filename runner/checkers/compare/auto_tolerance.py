@@ -37,7 +37,7 @@ EPSILON: Mapping[int, float] = {
     int(TensorProto.FLOAT8E5M2): 2.0**-2,
     int(TensorProto.FLOAT8E5M2FNUZ): 2.0**-2,
 }
-# types whose neighbouring numbers have neighbouring bit patterns (sign and magnitude)
+# types whose neighboring numbers have neighboring bit patterns (sign and magnitude)
 _NUDGED = frozenset(EPSILON) - {int(TensorProto.COMPLEX64), int(TensorProto.COMPLEX128)}
 
 
@@ -47,7 +47,7 @@ def limit(noise: float, failing: float) -> float:
 
 
 def nudged(feeds: Mapping[str, TensorFile], folder: Path) -> dict[str, TensorFile]:
-    """The same feeds with each finite, non-zero floating-point number moved to a neighbour; the name seeds the coin.
+    """The same feeds with each finite, non-zero floating-point number moved to a neighbor; the name seeds the coin.
 
     Files are written into ``folder``, which exists. Feeds of other types stay the files that they are.
     """

@@ -19,7 +19,7 @@ LARGEST = 1e300
 FLOOR_ULPS = 4.0
 # from the worst on: what a failing output is called when several fail
 KINDS = ("shape", "nan", "inf", "mismatch")
-# smallest size in bytes of an integer type whose values are counts and indices rather than quantised reals
+# smallest size in bytes of an integer type whose values are counts and indices rather than quantized reals
 EXACT_BYTES = 4
 
 

@@ -9,9 +9,9 @@ from typing import Any
 from runner.jobs.precision.both_precisions import Casting
 
 Levels = Mapping[str, str]
-"""Level of optimisation -> why the model is refused there, empty where it loads."""
+"""Level of optimization -> why the model is refused there, empty where it loads."""
 
-UNOPTIMISED = "disable"
+UNOPTIMIZED = "disable"
 _REASON = "raised so that ONNX Runtime loads the model"
 _LONGEST = 300
 
@@ -50,9 +50,9 @@ class Loads:
         at, why = ", ".join(self.refused), next(iter(self.refused.values()))[:_LONGEST]
         if len(self.refused) == len(self.levels) and all("NOT_IMPLEMENTED" in told for told in self.refused.values()):
             return f"ONNX Runtime's CPU provider lacks an operator in this precision; mixed.onnx is for a GPU: {why}"
-        said = f"plain ONNX Runtime refuses mixed.onnx at graph optimisation level {at}: {why}"
-        if self.levels.get(UNOPTIMISED) and not self.own.get(UNOPTIMISED):
-            said += "; without any optimisation too: it is no matter of where casts are"
+        said = f"plain ONNX Runtime refuses mixed.onnx at graph optimization level {at}: {why}"
+        if self.levels.get(UNOPTIMIZED) and not self.own.get(UNOPTIMIZED):
+            said += "; without any optimization too: it is no matter of where casts are"
         if all(self.own.get(level) for level in self.refused):
             said += "; it refuses the model that was given there too"
         if self.disabled:
@@ -75,5 +75,5 @@ class Loads:
 
     @property
     def blamed(self) -> list[str]:
-        """The levels whose optimisations are to blame: without them the model loads."""
-        return [] if self.levels.get(UNOPTIMISED) else list(self.refused)
+        """The levels whose optimizations are to blame: without them the model loads."""
+        return [] if self.levels.get(UNOPTIMIZED) else list(self.refused)

@@ -84,7 +84,7 @@ class Parent:
         for name in (self._origins.get(own), own):
             found = self._nodes.get(name or "")
             if found is not None and found.op_type in _ACTIVATIONS and found.op_type != node.op_type:
-                # what the child's node makes once the quantiser has left out what followed
+                # what the child's node makes once the quantizer has left out what followed
                 found = self._makers.get(found.input[0])
             if found is not None and found.op_type == node.op_type and place < len(found.input):
                 yield found.input[place]
@@ -183,7 +183,7 @@ def _said(
     if rounded:
         advice = "" if has_parent else "; give the original as reference.model="
         yield (
-            f"{len(rounded)} quantised weights ({_named(rounded)}) are dequantised for raised layers, which so keep "
+            f"{len(rounded)} quantized weights ({_named(rounded)}) are dequantized for raised layers, which so keep "
             f"their rounding{advice}"
         )
 

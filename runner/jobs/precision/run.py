@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 _CPU = "CPUExecutionProvider"
 _QUANTIZED = "Q/DQ"
-"""How a message calls what is quantised as it was."""
+"""How a message calls what is quantized as it was."""
 _OWN_WAYS = ("command", "interactive", "python")
 
 

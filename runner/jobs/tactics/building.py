@@ -70,7 +70,7 @@ class Building(Around):
             if built.signature.kind == _REFUSED or missed:
                 return Verdict(Outcome.UNRESOLVED, reason=f"the tactics could not be pinned: {reason}")
             return Verdict(Outcome.FAIL, built.signature, f"the build fails: {reason}")
-        why = not_honoured(request["pins"], built.tactics or {}, recording)
+        why = not_honored(request["pins"], built.tactics or {}, recording)
         if why:
             return Verdict(Outcome.UNRESOLVED, reason=why)
         if self.checker.name == "builds":  # it would build another engine
@@ -100,8 +100,8 @@ class Building(Around):
         return recording
 
 
-def not_honoured(pins: Mapping[str, str], told: Mapping[str, Any], recording: Recording) -> str:
-    """Return why a build with pins says nothing about them; empty where each was honoured and nothing was timed."""
+def not_honored(pins: Mapping[str, str], told: Mapping[str, Any], recording: Recording) -> str:
+    """Return why a build with pins says nothing about them; empty where each was honored and nothing was timed."""
     if not pins:
         return ""
     found = {choice.key: choice for choice in recording.choices}
@@ -109,7 +109,7 @@ def not_honoured(pins: Mapping[str, str], told: Mapping[str, Any], recording: Re
     if wrong:
         had = found[wrong[0]].shown if wrong[0] in found else "nothing"
         return (
-            f"{len(wrong)} of {len(pins)} pinned tactics were not honoured: {wrong[0]} got {had} in place of "
+            f"{len(wrong)} of {len(pins)} pinned tactics were not honored: {wrong[0]} got {had} in place of "
             f"{pins[wrong[0]]}"
         )
     timed = list(told.get("timed") or ())

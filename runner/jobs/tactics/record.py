@@ -52,7 +52,7 @@ class Recording:
     """The tactics of one build.
 
     ``kind``: winnow, log or polygraphy. ``source``: the file. ``model``: SHA-256 of the model, if known. ``library``:
-    what built it. ``cache``: the serialised timing cache, if there is one. ``built``: whether the build came to its
+    what built it. ``cache``: the serialized timing cache, if there is one. ``built``: whether the build came to its
     end. ``pinned``: whether the tactics were prescribed.
     """
 

@@ -67,7 +67,7 @@ def _library(job: Job) -> str:
         )
     sanitize = settings.sanitize
     if sanitize.fold or sanitize.shapes or sanitize.cleanup:
-        raise UsageError(f"sanitize: strategy={name} builds your own file as it is. Sanitise the file before")
+        raise UsageError(f"sanitize: strategy={name} builds your own file as it is. Sanitize the file before")
     reply = job.pool.call(
         "tactics_support", {"backend": target.to_json()}, python=target.python, timeout=settings.workers.timeout
     )

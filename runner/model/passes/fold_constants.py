@@ -3,7 +3,7 @@
 onnx-graphsurgeon computes the values (with ONNX Runtime), on a model of those nodes alone. It does not write the
 result: what it writes anew loses doc strings, metadata and attributes of kinds that it does not know. Two things it
 would do are left out: it takes ``Shape(x, start=1)`` for the whole shape, and turns integer arithmetic done in floats
-into integer arithmetic. What a node draws at random, quantises, or calls with nested graphs or functions stays.
+into integer arithmetic. What a node draws at random, quantizes, or calls with nested graphs or functions stays.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from runner.model.graph.index import is_sparse_constant
 from runner.model.graph.prune import remove_nodes, remove_unused_initializers
 from runner.model.values import storage
 
-# quantisation of weights is what a quantised model is about: runtimes look for these nodes
+# quantization of weights is what a quantized model is about: runtimes look for these nodes
 _KEPT = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "Constant")
 _RANDOM = ("Random", "Dropout", "Multinomial", "Bernoulli", "Sampling")
 # element types that come back from ONNX Runtime as they are: all that numpy has itself, and strings

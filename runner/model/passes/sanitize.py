@@ -1,4 +1,4 @@
-"""Sanitising: a model with concrete input shapes, folded constants and no dead nodes, before anything else is done.
+"""Sanitizing: a model with concrete input shapes, folded constants and no dead nodes, before anything else is done.
 
 In a worker: inference of shapes is native code, and folding runs ONNX Runtime. Weights lie in a file of their own all
 the while, so a model of more than 2 GiB passes; only what the folded nodes read is taken into memory. What is not
@@ -30,16 +30,16 @@ SANITIZED = "sanitized.onnx"
 
 
 class SanitizeError(ModelError):
-    """A step of sanitising failed; the message begins with its setting."""
+    """A step of sanitizing failed; the message begins with its setting."""
 
 
 def sanitize(args: Mapping[str, Any]) -> dict[str, Any]:
-    """Sanitise the model at ``args["model"]`` into the folder ``args["out"]``.
+    """Sanitize the model at ``args["model"]`` into the folder ``args["out"]``.
 
     ``fold``, ``cleanup``: what to do. ``shapes``: shapes to write into the model's inputs, by name, or None.
     ``fold_limit``: bytes beyond which a value is not folded, or None.
 
-    Returns ``path`` (the sanitised model, with its weights beside it), ``warnings`` (what was odd with the file) and
+    Returns ``path`` (the sanitized model, with its weights beside it), ``warnings`` (what was odd with the file) and
     ``done`` (one line for each step, saying what it did). Nothing is there under ``path`` unless all of it went well.
     Raises ModelError for a file that is wrong, SanitizeError for a step that fails.
     """

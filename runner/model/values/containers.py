@@ -1,4 +1,4 @@
-"""Recorded values that are no tensors: a serialised SequenceProto, OptionalProto or MapProto a file."""
+"""Recorded values that are no tensors: a serialized SequenceProto, OptionalProto or MapProto a file."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def parse(data: bytes, structure: Structure) -> Container:
     try:
         message.ParseFromString(data)
     except Exception as error:  # the class that protobuf raises differs between its versions
-        raise ValueError(f"no serialised {structure[0]}") from error
+        raise ValueError(f"no serialized {structure[0]}") from error
     for tensor in tensors(message, structure):
         if storage.is_external(tensor):
             raise ValueError("a tensor in it refers to data outside the file")

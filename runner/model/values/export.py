@@ -92,7 +92,7 @@ def _at(structures: Sequence[Structure | None], number: int) -> Structure | None
 
 
 def describe(path: Path, structure: Structure | None = None) -> TensorFile:
-    """Return what a file holds: a serialised TensorProto, or what ``structure`` says.
+    """Return what a file holds: a serialized TensorProto, or what ``structure`` says.
 
     Raises OSError, or ValueError where it holds something else.
     """

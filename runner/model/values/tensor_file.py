@@ -1,4 +1,4 @@
-"""A recorded value: one serialised TensorProto a file, which holds every ONNX dtype. ``containers`` has the others.
+"""A recorded value: one serialized TensorProto a file, which holds every ONNX dtype. ``containers`` has the others.
 
 This module also runs in workers under older interpreters (Python 3.8, onnx 1.13, numpy 1).
 """
@@ -39,7 +39,7 @@ _RAW_DATA, _NAME, _OTHER_NAME = b"\x4a", b"\x42", b"\x0a"
 class TensorFile:
     """One value on disk: nearly always a tensor.
 
-    ``path``: a serialised ``onnx.TensorProto``. ``dtype``: an ``onnx.TensorProto.DataType`` number. ``finite`` /
+    ``path``: a serialized ``onnx.TensorProto``. ``dtype``: an ``onnx.TensorProto.DataType`` number. ``finite`` /
     ``nan``: whether all its elements are finite / any is NaN (integers and strings are finite).
     ``structure``: None for a tensor; else what the value is (see ``types``), the file is the SequenceProto,
     OptionalProto or MapProto, ``dtype`` is UNDEFINED, ``shape`` empty, and ``elements`` are the shapes of the tensors
@@ -102,7 +102,7 @@ def load(file: TensorFile | Path) -> TensorProto:
     except Exception as error:  # the class that protobuf raises differs between its versions
         if isinstance(error, OSError):
             raise
-        raise ValueError(f"{path} is not a serialised TensorProto") from error
+        raise ValueError(f"{path} is not a serialized TensorProto") from error
     return tensor
 
 

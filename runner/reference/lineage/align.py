@@ -30,7 +30,7 @@ class Kin:
 
     @cached_property
     def roots(self) -> Mapping[str, str]:
-        """For each tensor that is another one handed on (cast, quantised and back), the first of these."""
+        """For each tensor that is another one handed on (cast, quantized and back), the first of these."""
         found: dict[str, str] = {}
         for node in self.graph.nodes:
             if self.hands_on(node):
@@ -120,7 +120,7 @@ class Kin:
 
 
 def operator(node: Node) -> str:
-    """Return the operator with its domain; that of a quantised one is the real one's."""
+    """Return the operator with its domain; that of a quantized one is the real one's."""
     name = node.op_type
     if node.domain in ("", "com.microsoft") and name.startswith("QLinear"):
         return name.removeprefix("QLinear")

@@ -23,7 +23,7 @@ SAMPLED = 512
 CLOSE = 0.02
 """Part of the largest number by which two prints of one tensor may differ: half precision and 8 bits stay below."""
 MOST_ODD = 0.02
-"""Share of elements that may differ more: those that a quantisation clips, or that are on the edge of a step."""
+"""Share of elements that may differ more: those that a quantization clips, or that are on the edge of a step."""
 TELLING = 8
 """Different numbers that a print must hold to be told from others."""
 

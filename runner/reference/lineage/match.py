@@ -1,12 +1,12 @@
-"""Which tensor of the parent each tensor of a converted, simplified, fused or quantised child is.
+"""Which tensor of the parent each tensor of a converted, simplified, fused or quantized child is.
 
 Evidence, strongest first: the user's map, equal names, equal values, structure. A value decides against a name or the
 structure in one case only: where it is that of a tensor further *down* in the parent. Then the child's node does what
-several of the parent's did (a folded normalisation, a fused activation). A value from further *up* is that of a node
+several of the parent's did (a folded normalization, a fused activation). A value from further *up* is that of a node
 that does nothing where it should do something, and so perhaps the bug itself.
 
 Structure: a node is known by its operator and the partners of what it reads, by its weights, by who reads what it
-makes, and at last by its place in the sequence of operators, which counts only where a neighbour agrees. Downstream of
+makes, and at last by its place in the sequence of operators, which counts only where a neighbor agrees. Downstream of
 a wrong node no value agrees, and structure alone decides.
 """
 
@@ -155,7 +155,7 @@ class Matching(Pairing):
         return any(one.op_type in _RESHAPING for one, _ in readers) or bool(maker and maker.op_type in _RESHAPING)
 
     def _sequence(self) -> None:
-        """Align what is left by the sequence of operators and shapes; keep what a neighbour supports."""
+        """Align what is left by the sequence of operators and shapes; keep what a neighbor supports."""
         mine, theirs = self.child.graph.nodes, self.parent.graph.nodes
         ours = [self._token(self.child, node, node.outputs[:1]) for node in mine]
         others = [

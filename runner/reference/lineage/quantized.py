@@ -1,4 +1,4 @@
-"""Whether a quantised tensor still says what it was made of."""
+"""Whether a quantized tensor still says what it was made of."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def test_what_cannot_be_avoided_is_said_with_what_to_disable(tmp_path: Path) -> 
     assert disabled and refused(mixed, disabled) == []
     assert all(refused(mixed, [other for other in disabled if other != one]) for one in disabled)
     (said,) = [warning for warning in run.result["warnings"] if "refuses mixed.onnx" in warning]
-    assert f"disabled_optimizers={disabled}" in said and "at graph optimisation level basic" in said
+    assert f"disabled_optimizers={disabled}" in said and "at graph optimization level basic" in said
     assert "it refuses the model that was given there too" in said
 
 
@@ -192,7 +192,7 @@ def test_what_is_said() -> None:
     assert fine.warnings == () and fine.blamed == []
     nowhere = Loads(frozenset(), dict.fromkeys(LEVELS, "no kernel"))
     assert nowhere.blamed == [] and "no kernel" in nowhere.warnings[0]
-    assert "without any optimisation too" in nowhere.warnings[0]
+    assert "without any optimization too" in nowhere.warnings[0]
     untried = Loads(frozenset(), {}, untried="No module named 'onnxruntime'")
     assert untried.warnings == ("whether ONNX Runtime loads mixed.onnx was not tried: No module named 'onnxruntime'",)
 

@@ -17,7 +17,7 @@ from tests.jobs.precision.test_precision import SIZE, network, search
 
 
 def quantized(folder: Path, layers: int = 6, coarse: int = 3) -> tuple[Path, Path]:
-    """A chain and its quantised child, in which the weights of one layer are stored far too coarsely."""
+    """A chain and its quantized child, in which the weights of one layer are stored far too coarsely."""
     random = np.random.default_rng(1)
     parent, child, floats, stored = [], [], [], []
     x = mine = "x"
@@ -50,7 +50,7 @@ def quantized(folder: Path, layers: int = 6, coarse: int = 3) -> tuple[Path, Pat
 
 
 @pytest.mark.parametrize("with_parent", [True, False])
-def test_a_quantised_model_gets_back_what_one_layer_had(tmp_path: Path, with_parent: bool) -> None:
+def test_a_quantized_model_gets_back_what_one_layer_had(tmp_path: Path, with_parent: bool) -> None:
     fp32, int8 = quantized(tmp_path)
     parent = [f"reference.model={fp32}"] if with_parent else []
     margin = "strategy.margin=1"  # the other layers take more than half of the tolerance
@@ -59,7 +59,7 @@ def test_a_quantised_model_gets_back_what_one_layer_had(tmp_path: Path, with_par
     if not with_parent:
         # nothing is better than the stored weights themselves: only activations gain
         assert run.code == 4, run.output
-        assert "6 quantised weights" in run.output and "give the original as reference.model=" in run.output
+        assert "6 quantized weights" in run.output and "give the original as reference.model=" in run.output
         return
     assert run.code == 0, run.output
     assert run.result["culprits"] == ["product3"]
@@ -87,14 +87,14 @@ def test_what_pairs_introduce_says_where_to_begin(tmp_path: Path) -> None:
     assert rows["product21"]["introduced"] > 0.2 and all(row["why"] is None for row in rows.values())
 
 
-def test_what_is_no_quantised_model(tmp_path: Path) -> None:
+def test_what_is_no_quantized_model(tmp_path: Path) -> None:
     run = search(tmp_path, network(), "strategy.low=quantized")
     assert run.code == 6, run.output
     assert "strategy.low=float16" in run.output
 
 
 def clipped(folder: Path) -> tuple[Path, Path]:
-    """Layers with a Clip, and the quantised child, in which a pair stands where the Clip was."""
+    """Layers with a Clip, and the quantized child, in which a pair stands where the Clip was."""
     random = np.random.default_rng(2)
     parent, child, floats, stored = [], [], [], []
     ends = [numpy_helper.from_array(np.array(value, np.float32), name) for name, value in (("lo", 0.0), ("hi", 2.0))]
@@ -167,7 +167,7 @@ def search_quantized(folder: Path, int8: Path, fp32: Path) -> Run:
 
 
 def channelwise(folder: Path, channels: int) -> Path:
-    """A large model: scales and zeros of every channel lie outside, and one constant is dequantised twice."""
+    """A large model: scales and zeros of every channel lie outside, and one constant is dequantized twice."""
     random = np.random.default_rng(4)
     x, nodes, stored = "x", [], []
 

@@ -270,7 +270,7 @@ def test_outputs_that_the_failure_does_not_need_are_left_out(tmp_path: Path) -> 
     audited(run)
 
 
-def test_a_model_that_is_itself_random_is_recognised(tmp_path: Path) -> None:
+def test_a_model_that_is_itself_random_is_recognized(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("RandomNormalLike", ["x"], ["noise"], name="noise"),
         helper.make_node("Add", ["x", "noise"], ["y"], name="sum"),

@@ -46,10 +46,10 @@ Choose = Callable[[int], "list[int]"]
 
 @dataclass
 class Builder:
-    """``choose``: the tactics that the n-th unpinned build takes. ``honours``: whether it does what is pinned."""
+    """``choose``: the tactics that the n-th unpinned build takes. ``honors``: whether it does what is pinned."""
 
     choose: Choose
-    honours: Callable[[Mapping[str, str]], bool] = lambda pins: True
+    honors: Callable[[Mapping[str, str]], bool] = lambda pins: True
     fails: Callable[[list[int]], str] = lambda taken: ""
     error: str = "4"
     free: int = 0
@@ -60,8 +60,8 @@ class Builder:
         if pins:
             assert request["error_on_miss"] and [Path(path).read_bytes() for path in request["load"]]
             self.pinned.append(pins)
-            honoured = self.honours(pins)
-            taken = [int(pins[key(place)], 16) if honoured else 1 for place in range(LAYERS)]
+            honored = self.honors(pins)
+            taken = [int(pins[key(place)], 16) if honored else 1 for place in range(LAYERS)]
         else:
             taken = self.choose(self.free)
             self.free += 1
@@ -233,16 +233,16 @@ def test_good_choices_that_fail_when_pinned(tmp_path: Path) -> None:
     assert "good build pinned it does not pass" in summary.message
 
 
-def test_pins_that_are_not_honoured_are_no_answer(tmp_path: Path) -> None:
-    builder = Builder(drawn, honours=lambda pins: False)
+def test_pins_that_are_not_honored_are_no_answer(tmp_path: Path) -> None:
+    builder = Builder(drawn, honors=lambda pins: False)
     summary = pinned_from_files(tmp_path, builder, "t[3] == 2")
     assert (summary.status, summary.exit_code) == ("could_not_judge", 3)
-    assert "pinned tactics were not honoured" in summary.message
+    assert "pinned tactics were not honored" in summary.message
 
 
-def test_a_subset_that_is_not_honoured_stays_in_the_answer(tmp_path: Path) -> None:
+def test_a_subset_that_is_not_honored_stays_in_the_answer(tmp_path: Path) -> None:
     """The choice of d only holds beside that of b."""
-    builder = Builder(drawn, honours=lambda pins: not (pins[key(3)] == "0x2" and pins[key(1)] == "0x1"))
+    builder = Builder(drawn, honors=lambda pins: not (pins[key(3)] == "0x2" and pins[key(1)] == "0x1"))
     summary = pinned_from_files(tmp_path, builder, "t[3] == 2")
     assert {one["layer"] for one in summary.suspects} == {"b", "d"}
     assert summary.minimality == "1-minimal except for unanswered removals"

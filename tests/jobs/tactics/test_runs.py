@@ -29,7 +29,7 @@ def test_rtx_times_no_tactics(strategy: str, rtx_python: str, tmp_path: Path) ->
     [
         (("target=onnxruntime", "checker=runs"), "no engine is built there. Set target=tensorrt"),
         (("target=tensorrt", "checker=python", "checker.file=x.py"), "it is handed no engine"),
-        (("target=tensorrt", "checker=builds", "sanitize.fold=true"), "Sanitise the file before"),
+        (("target=tensorrt", "checker=builds", "sanitize.fold=true"), "Sanitize the file before"),
         (("target=tensorrt", "checker=builds", "target.timing_cache=x"), "all builds choose alike"),
     ],
 )

@@ -1,6 +1,6 @@
 """Norms, written out: a value divided by a root of its mean square, or of the sum of its squares.
 
-The value may be centred before (LayerNorm and its like) or not (RMSNorm); the variance is the mean of the squared
+The value may be centered before (LayerNorm and its like) or not (RMSNorm); the variance is the mean of the squared
 differences, or the mean of squares less the square of the mean.
 """
 
@@ -35,7 +35,7 @@ def norm(sight: Sight, place: int) -> Found | None:
         if spread.affine:
             continue  # an inverse with a scale in it is part of the folded form only
         core = spread.places | {place}
-        if spread.centred:
+        if spread.centered:
             difference = _difference(sight, value, spread)
             if difference is None:
                 continue
@@ -51,7 +51,7 @@ def norm(sight: Sight, place: int) -> Found | None:
 
 
 def _difference(sight: Sight, value: str, spread: Spread) -> frozenset[int] | None:
-    """Return the nodes that take the mean away from what is divided; None: it is not centred."""
+    """Return the nodes that take the mean away from what is divided; None: it is not centered."""
     difference = sight.made(value, "Sub")
     mean = mean_of(sight, difference.node.input[1]) if difference else None
     if not difference or not mean or not is_of(sight, mean, difference.node.input[0], spread):
@@ -62,7 +62,7 @@ def _difference(sight: Sight, value: str, spread: Spread) -> frozenset[int] | No
 def _folded(sight: Sight, place: int, value: str, spread: Spread) -> Found | None:
     """Return x * inverse + (bias - mean * inverse), with a scale in the inverse."""
     node = sight.nodes[place]
-    if not spread.centred or node.op_type != "Mul" or sight.origin(value) != spread.source:
+    if not spread.centered or node.op_type != "Mul" or sight.origin(value) != spread.source:
         return None
     factor = next((other for one, other in sides(node) if one == value), "")
     for product in sight.read(factor, "Mul"):
@@ -105,7 +105,7 @@ def _affine(sight: Sight, name: str) -> tuple[frozenset[int], tuple[str, ...]]:
 
 def _kind(sight: Sight, spread: Spread, behind: tuple[str, ...]) -> str:
     """Return what a norm is called, by what it is taken over."""
-    if not spread.centred:
+    if not spread.centered:
         return "RMSNorm" if spread.is_mean else "L2Norm"
     rank = sight.rank(spread.source)
     axes = from_first(spread.axes or (), rank)

@@ -23,9 +23,9 @@ class Mean:
 
 @dataclass(frozen=True)
 class Spread(Mean):
-    """A mean of squares of ``source``, or its variance (``centred``)."""
+    """A mean of squares of ``source``, or its variance (``centered``)."""
 
-    centred: bool = False
+    centered: bool = False
     affine: frozenset[int] = frozenset()
 
 
@@ -85,7 +85,7 @@ def _variance(sight: Sight, name: str, depth: int) -> Spread | None:
     """Return a mean of squares, or a variance, to which a small number may be added."""
     found = _moment(sight, name, 0)
     if found:
-        return _centred(sight, found)
+        return _centered(sight, found)
     if difference := sight.made(name, "Sub"):
         return _of_moments(sight, difference)
     guard = sight.made(name, "Add", "Max", "Clip", "Relu", "Abs") if depth < _DEEPEST else None
@@ -143,14 +143,14 @@ def _square(sight: Sight, name: str) -> tuple[str, frozenset[int]] | None:
     return (source, made.places) if same else None
 
 
-def _centred(sight: Sight, spread: Spread) -> Spread:
+def _centered(sight: Sight, spread: Spread) -> Spread:
     """Return a mean of squares as the variance that it is, if they are squares of differences from a mean."""
     difference = sight.made(spread.source, "Sub")
     mean = mean_of(sight, difference.node.input[1]) if difference else None
     if not difference or not mean or not is_of(sight, mean, difference.node.input[0], spread):
         return spread
     places = spread.places | difference.places | mean.places
-    return replace(spread, source=mean.source, places=places, centred=True)
+    return replace(spread, source=mean.source, places=places, centered=True)
 
 
 def _of_moments(sight: Sight, difference: Made) -> Spread | None:
@@ -160,7 +160,7 @@ def _of_moments(sight: Sight, difference: Made) -> Spread | None:
     if not (square and mean and moment and moment.is_mean and is_of(sight, mean, moment.source, moment)):
         return None
     places = difference.places | square[1] | mean.places | moment.places
-    return replace(moment, source=mean.source, places=places, centred=True)
+    return replace(moment, source=mean.source, places=places, centered=True)
 
 
 def is_of(sight: Sight, mean: Mean, value: str, spread: Spread) -> bool:

@@ -134,7 +134,7 @@ def layers(
 
 
 def quantized_layers(model: ModelProto, found: tuple[Layer, ...]) -> tuple[Layer, ...]:
-    """Return those of the layers that read, or are quantised into a graph output through, a Q/DQ pair."""
+    """Return those of the layers that read, or are quantized into a graph output through, a Q/DQ pair."""
     pairs = pairs_of(model.graph)
     outer = {name for one in pairs for name in one}
     ends = {pair.source for name, pair in pairs[0].items() if name in {value.name for value in model.graph.output}}

@@ -2,7 +2,7 @@
 
 Every tensor of a float type of the pair has the type that its producer makes; whoever reads it in the other gets one
 Cast, right behind the producer, that all such readers share. Initializers are never cast: they come in both types,
-made once (see `weights`). A raised layer reads what its Q/DQ pairs quantise, not what they make of it, and pairs that
+made once (see `weights`). A raised layer reads what its Q/DQ pairs quantize, not what they make of it, and pairs that
 nobody reads any more go. What a graph takes in and hands out keeps its type unless that is to be converted too. Casts
 of the original from one type of the pair to the other are plumbing: they go, and are put back where a boundary is.
 """
@@ -233,7 +233,7 @@ class Mixer:
         return made
 
     def _raw(self, scope: Scope, name: str, wanted: int | None) -> str:
-        """Return the name of what a tensor was before it was quantised, in the type that is wanted."""
+        """Return the name of what a tensor was before it was quantized, in the type that is wanted."""
         at: Scope | None = scope
         while at is not None and name not in self._pairs[at.level.number] and name not in at.native:
             at = at.outer
@@ -275,7 +275,7 @@ class Mixer:
         return home.versions[key]
 
     def _ends_a_pair(self, scope: Scope, node: NodeProto, declared: set[str]) -> bool:
-        """Hand out what a raised layer makes as it is, where a pair would quantise it for a graph output."""
+        """Hand out what a raised layer makes as it is, where a pair would quantize it for a graph output."""
         pair = self._pairs[scope.level.number].get(node.output[0]) if node.output else None
         if pair is None or pair.source not in scope.lifted or node.output[0] not in declared:
             return False

@@ -23,7 +23,7 @@ from runner.model.passes.lift_constants import lower_constants
 def prepare(args: Mapping[str, Any]) -> dict[str, Any]:
     """Write the structure at ``args["model"]`` to ``args["out"]``, functions inlined, with the types of all tensors.
 
-    ``contrib``: what is known of operators that ONNX does not define. Of the weights outside only scales of quantised
+    ``contrib``: what is known of operators that ONNX does not define. Of the weights outside only scales of quantized
     tensors are read. Returns ``warning``: what could not be done, empty if nothing failed, and ``inlined``: where nodes
     come from that were in a function, by their first output.
     """

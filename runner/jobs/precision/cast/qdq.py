@@ -1,4 +1,4 @@
-"""Q/DQ pairs: where quantisation stands between layers, and what a layer reads without it."""
+"""Q/DQ pairs: where quantization stands between layers, and what a layer reads without it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Ends = tuple[float | None, float | None]
 
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
 _NEVER_NEGATIVE = ("Abs", "Exp", "HardSigmoid", "Relu", "Sigmoid", "Softmax", "Softplus")
-# integers of quantised activations -> the least and the largest
+# integers of quantized activations -> the least and the largest
 _INTEGERS = {
     TensorProto.UINT8: (0, 255),
     TensorProto.INT8: (-128, 127),
@@ -27,10 +27,10 @@ _INTEGERS = {
 
 @dataclass(frozen=True)
 class Pair:
-    """What a DequantizeLinear makes. ``source``: the float tensor that its pair quantises, None: a constant is stored.
+    """What a DequantizeLinear makes. ``source``: the float tensor that its pair quantizes, None: a constant is stored.
 
     ``constant``: the stored tensor. ``ends``: what the pair limits a tensor to, if nothing below zero survives it and
-    somebody may rely on that: quantisers leave out a Relu or a Clip in front of such a pair.
+    somebody may rely on that: quantizers leave out a Relu or a Clip in front of such a pair.
     """
 
     source: str | None
@@ -39,15 +39,15 @@ class Pair:
 
 
 def is_quantization(node: NodeProto) -> bool:
-    """Whether a node quantises or dequantises linearly."""
+    """Whether a node quantizes or dequantizes linearly."""
     return node.op_type in ("QuantizeLinear", "DequantizeLinear") and node.domain in _DOMAINS
 
 
 def pairs_of(graph: GraphProto) -> list[dict[str, Pair]]:
     """Return for each graph (a nested one after its outer one, in reading order) its pairs, by what they make.
 
-    Only pairs are: what comes quantised from anywhere else has no float to go back to. A pair behind a pair stands for
-    what the first one quantises.
+    Only pairs are: what comes quantized from anywhere else has no float to go back to. A pair behind a pair stands for
+    what the first one quantizes.
     """
     found: list[dict[str, Pair]] = []
 
@@ -109,7 +109,7 @@ def _ends(node: NodeProto, constants: Mapping[str, TensorProto | SparseTensorPro
 
 
 def without_unused(nodes: Iterable[NodeProto], wanted: Collection[str]) -> list[NodeProto]:
-    """Return the nodes without quantisation that nobody reads any more; ``wanted``: read from outside."""
+    """Return the nodes without quantization that nobody reads any more; ``wanted``: read from outside."""
     kept: list[NodeProto] = []
     read = set(wanted)
     for node in reversed(list(nodes)):
@@ -122,7 +122,7 @@ def without_unused(nodes: Iterable[NodeProto], wanted: Collection[str]) -> list[
 
 
 def constants_dropped(original: GraphProto, nodes: Iterable[NodeProto]) -> set[str]:
-    """Return the initializers of a graph that only quantisation read, and that ``nodes`` read no more."""
+    """Return the initializers of a graph that only quantization read, and that ``nodes`` read no more."""
     nodes = list(nodes)
     kept = {name for node in nodes for name in node.input} | {*_inner(nodes)}
     by_quantization = {

@@ -1,4 +1,4 @@
-"""Weights of raised layers: those of the parent where one is given, else what quantised ones amount to; in a worker."""
+"""Weights of raised layers: those of the parent where one is given, else what quantized ones amount to; in a worker."""
 
 from __future__ import annotations
 

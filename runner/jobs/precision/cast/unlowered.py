@@ -101,7 +101,7 @@ def _why(node: NodeProto, kinds: set[int], schemas: Schemas, pair: Pair) -> str:
     low, high = (_NAMES.get(dtype, str(dtype)) for dtype in (pair.low, pair.high))
     formals = schemas.of(node)
     if is_quantization(node):
-        return "it quantises: its scales have the type of the model"
+        return "it quantizes: its scales have the type of the model"
     if formals is None:
         return "no schema of its operator is known"
     if -1 in kinds:

@@ -95,13 +95,13 @@ class Writer:
             return self.add("Mul", name, name)
         return self.add("Pow", name, self.constant(2.0))
 
-    def normed(self, x: str, *, centred: bool) -> tuple[str, list[str]]:
+    def normed(self, x: str, *, centered: bool) -> tuple[str, list[str]]:
         """Write a norm; return what it makes, and the names of its scale and bias."""
         value, affine = x, list[str]()
-        if centred:
+        if centered:
             mean = self.mean(x)
             value = self.add("Sub", x, mean)
-        if centred and self.choose("differences", "moments") == "moments":
+        if centered and self.choose("differences", "moments") == "moments":
             variance = self.add("Sub", self.mean(self.square(x)), self.square(mean))
         else:
             variance = self.mean(self.square(value))
@@ -147,7 +147,7 @@ def written(draw: st.DrawFn) -> tuple[ModelProto, list[tuple[str, list[str], lis
         if kind == "Softmax":
             x, affine = writer.softened(x), list[str]()
         else:
-            x, affine = writer.normed(x, centred=kind == "LayerNorm")
+            x, affine = writer.normed(x, centered=kind == "LayerNorm")
         # what is neither one number nor a weight ends the norm
         x = writer.add("Mul", x, "x", to=[])
         expected.append((kind, writer.core, affine))
@@ -261,7 +261,7 @@ def test_ways_of_writing(body: str, expected: tuple[str, int, int]) -> None:
     "body",
     [
         pytest.param(NORM.replace("two", "three") + "y = Div(d, s)", id="a-cube"),
-        pytest.param(NORM + "y = Div(x, s)", id="what-is-divided-is-not-centred"),
+        pytest.param(NORM + "y = Div(x, s)", id="what-is-divided-is-not-centered"),
         pytest.param(
             "q = Pow(x, two) v = ReduceMean(q, last) s = Sqrt(v) f = Tanh(x) y = Div(f, s)", id="another-value"
         ),

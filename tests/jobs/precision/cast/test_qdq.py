@@ -142,5 +142,5 @@ def test_none_raised_is_the_model_as_it_was() -> None:
 
 def test_only_the_pairs_that_a_layer_reads_go() -> None:
     assert ops(mixer(FP32).mixed(frozenset({1}))).count("DequantizeLinear") == 2
-    # what comes before it stays quantised for it, what it hands out is quantised for the next
+    # what comes before it stays quantized for it, what it hands out is quantized for the next
     assert ops(mixer(FP32).mixed(frozenset({0}))).count("DequantizeLinear") == 3

@@ -1,4 +1,4 @@
-"""Q/DQ pairs that share what they quantise: any raised set of any such model gives a valid one."""
+"""Q/DQ pairs that share what they quantize: any raised set of any such model gives a valid one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ X = np.linspace(-2, 2, SIDE * SIDE, dtype=np.float32).reshape(SIDE, SIDE)
 
 
 def model(seed: int) -> ModelProto:
-    """Layers of products, sums and branches; floats and a constant are quantised once, twice, or not at all."""
+    """Layers of products, sums and branches; floats and a constant are quantized once, twice, or not at all."""
     draw = random.Random(seed)
     nodes: list[NodeProto] = []
     floats, weights = ["x"], ["w"]
