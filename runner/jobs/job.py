@@ -28,7 +28,7 @@ from runner.jobs.precision import run as raising
 from runner.jobs.precision.subject import Precision
 from runner.jobs.reduce import run as reduction
 from runner.jobs.reduce.closure import closure, used
-from runner.jobs.reduce.controls import FORMS
+from runner.jobs.reduce.controls import FORMS, QUESTION
 from runner.jobs.reduce.find_all import Further
 from runner.jobs.reduce.report import answered, files_of, with_rest
 from runner.jobs.reduce.searches import SEARCHES, searching
@@ -54,7 +54,7 @@ from runner.schema.strategy import Find, FirstEnd, SubjectKind
 from runner.session.handover import HandOver
 from runner.session.inquiry import Budget, Means
 from runner.session.judge import Judge
-from runner.session.reliability import Doubt
+from runner.session.reliability import Reliability
 from runner.session.result import Ending
 from runner.session.session import Session
 from runner.session.subject import Subject
@@ -159,7 +159,8 @@ def _reduce(job: Job) -> Summary:
             judge,
             searching(settings.strategy, settings.strategy.first, subject, judge),
             means=_means(job),
-            doubt=_doubt(job),
+            question=QUESTION,
+            reliability=_doubt(job),
             find_min_good=settings.result.find_min_good,
             hand_over=handed,
             refiner=reduction.refinements(job, loaded, searching(settings.strategy, FirstEnd.end, subject, judge)),
@@ -175,16 +176,15 @@ def _reduce(job: Job) -> Summary:
         if audited:
             loaded = replace(loaded, warnings=(*loaded.warnings, audited.summary))
 
-        def told(ending: Ending, doubt: Doubt, folder: Path = job.folder) -> Summary:
+        def told(ending: Ending, doubt: Reliability, folder: Path = job.folder) -> Summary:
             return answered(_account(job, judge, ending, loaded, doubt), ending, subject, folder)
 
         def conclude(ending: Ending, folder: Path) -> Summary:
-            summary = told(ending, session.doubt, folder)
+            summary = told(ending, session.reliability, folder)
             write_bundle(job.settings, folder, summary, job.tools.cwd, job.command, files_of(ending), job.pool)
             return summary
 
-        doubt = session.doubt
-        summary = told(ending, doubt)
+        summary = told(ending, doubt := session.reliability)
         if settings.strategy.find is Find.all and ending.status == "found":
             journal = partial(job.journals.further, judge.journal)
             rest = Further(session, handed, subject, partial(_ended, session), conclude, journal).find(ending)
@@ -210,9 +210,7 @@ def _question(job: Job, session: Session, judge: Judge, loaded: Loaded) -> Endin
             subject.taint = found
             checker.spare(found.harmless)
     if settings.plan:
-        return Ending(
-            "planned", 0, "stopped after the pre-flight, as asked", remaining=session.inquiry.search.remaining
-        )
+        return session.planned()
     return session.reduce()
 
 
@@ -293,7 +291,9 @@ def _judge(job: Job, subject: Subject, loaded: Loaded | None) -> Iterator[Judge]
         watcher.finished()
 
 
-def _account(job: Job, judge: Judge, ending: Ending, loaded: Loaded | None, doubt: Doubt | None = None) -> Summary:
+def _account(
+    job: Job, judge: Judge, ending: Ending, loaded: Loaded | None, doubt: Reliability | None = None
+) -> Summary:
     return account(job.settings, job.checker, job.pool, judge, ending, loaded, job.started, doubt)
 
 
@@ -304,7 +304,7 @@ def _means(job: Job) -> Means:
     return Means(workers, budget, job.tools.guardian.kill)
 
 
-def _doubt(job: Job) -> Doubt:
+def _doubt(job: Job) -> Reliability:
     """How the check is doubted; a person is asked each question once."""
     settings = job.settings.checker
-    return Doubt(Flaky.never if isinstance(job.checker, InteractiveCheck) else settings.flaky, settings.max_wrong)
+    return Reliability(Flaky.never if isinstance(job.checker, InteractiveCheck) else settings.flaky, settings.max_wrong)

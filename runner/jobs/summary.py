@@ -19,7 +19,7 @@ from runner.schema.root import Settings
 from runner.session.cause import Experiment
 from runner.session.judge import Judge
 from runner.session.recheck import HANDED_OVER
-from runner.session.reliability import ANSWER, REPEATED, SECONDS, Doubt
+from runner.session.reliability import ANSWER, REPEATED, SECONDS, Reliability
 from runner.session.result import Ending
 from runner.verdict import Signature
 from runner.workers.pool import Pool
@@ -35,7 +35,7 @@ def account(
     ending: Ending,
     loaded: Loaded | None,
     started: float,
-    doubt: Doubt | None = None,
+    doubt: Reliability | None = None,
 ) -> Summary:
     """Return the summary of a run that began at ``started`` (monotonic seconds)."""
     tally = judge.tally
@@ -169,7 +169,7 @@ def drift_of_message(ending: Ending, judge: Judge) -> tuple[str, ...]:
     return (ending.drift,) if ending.drift else ()
 
 
-def reliability(doubt: Doubt) -> dict[str, Any]:
+def reliability(doubt: Reliability) -> dict[str, Any]:
     """Return what was measured of a flaky check, and what was asked of it."""
     counts = {"whole_model": doubt.whole, "control": doubt.control}
     return {

@@ -8,22 +8,26 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from runner.checkers.interactive import Undo, insisting
+from runner.checkers.interactive import Undo
 from runner.session.judge import Judge
 from runner.session.parallel import Crew
-from runner.session.reliability import REPEATED, Doubt, Ruling
+from runner.session.reliability import REMOVAL, REPEATED, Reliability, Ruling
 from runner.workers.leases.leases import OutOfTime
 from strategies.beyond import REFINING
 from strategies.outcome import Answer, Outcome
-from strategies.search import Ask, Done, Search
+from strategies.search import Ask, Claim, Done, Search
 from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
 
 SEARCHING = ("search", "refine", "cause", REPEATED)
 """The purposes whose checks ``budget.checks`` limits."""
+MOST_ROUNDS = 10
+"""How often the search of a flaky check starts again from what is known by then."""
+MOST_REFUSALS, MOST_SURPRISES = 12, 3
+"""How many refused removals, and sets around the answer that have not its outcome, are checked again."""
 Start = Callable[[dict[Trial, Answer]], Search]
 """Makes a search that knows these answers."""
 
@@ -46,19 +50,6 @@ class Means:
     kill_checks: Callable[[], None] = lambda: None
 
 
-def ruled(
-    doubt: Doubt, judge: Judge, trial: Trial, phase: str, label: str, purpose: str, spent: Callable[[], bool]
-) -> Ruling | None:
-    """Decide on a trial that no search asks for; None where the budget is ``spent`` before it is sure."""
-    try:
-        return insisting(lambda: doubt.rule(judge, trial, phase, label, purpose, spent=spent))
-    except OutOfTime as error:
-        if not spent():
-            raise
-        log.warning("%s", error)
-        return None
-
-
 class Inquiry:
     """Asks, checks and tells until a search is done.
 
@@ -68,14 +59,14 @@ class Inquiry:
     def __init__(
         self,
         judge: Judge,
-        doubt: Doubt,
+        reliability: Reliability,
         start: Start,
         means: Means,
         purpose: str = "search",
         most: float = math.inf,
     ) -> None:
         self.judge = judge
-        self.doubt = doubt
+        self.reliability = reliability
         self.means = means
         self.purpose = purpose
         self.most = most
@@ -116,7 +107,7 @@ class Inquiry:
 
     def begin_again(self) -> None:
         """Start anew from what the recorded verdicts amount to by now."""
-        known = {trial: self.doubt.known(self.judge, trial) for trial in self._told}
+        known = {trial: self.reliability.known(self.judge, trial) for trial in self._told}
         whole = self.search.space.whole
         self._told = {trial: answer for trial, answer in known.items() if answer} | {whole: Answer.YES}
         self.passed = {trial for trial in self.passed if self._told.get(trial) is Answer.NO}
@@ -139,7 +130,7 @@ class Inquiry:
 
     def _check(self, ask: Ask, given_up: threading.Event) -> Ruling | None:
         purpose = "refine" if ask.phase in REFINING and self.purpose == "search" else self.purpose
-        return self.doubt.rule(
+        return self.reliability.rule(
             self.judge, ask.trial, ask.phase, ask.label, purpose, given_up=given_up, spent=lambda: self.exhausted
         )
 
@@ -186,3 +177,38 @@ class Inquiry:
     def _out_of_time(self) -> bool:
         seconds = self.means.budget.seconds
         return seconds is not None and time.monotonic() - self.means.budget.started >= seconds
+
+
+def settled(inquiry: Inquiry, reliability: Reliability) -> Done:
+    """Run a search until its answer, and what proves it, stands the tests.
+
+    Raises ContradictionError where a check that was taken to be reliable contradicts itself.
+    """
+    for _ in range(MOST_ROUNDS):
+        done = inquiry.run()
+        if inquiry.stopped or done.trial is None or _stands(inquiry, reliability, done.trial):
+            return done
+        inquiry.begin_again()
+    return replace(inquiry.run(), claim=Claim.UNPROVEN)
+
+
+def _stands(inquiry: Inquiry, reliability: Reliability, answer: Trial) -> bool:
+    """Whether an answer and the refusals that prove it hold when they are tested harder."""
+    judge, question = inquiry.judge, reliability.question
+    refusals = list(inquiry.refusals(answer))
+    if reliability.rates is None:
+        allowance, failing = reliability.allowance(judge), not question.wants_failure
+        did = "failed" if failing else "passed"
+        for trial in [*inquiry.surprises(answer)][:MOST_SURPRISES] + refusals[:MOST_REFUSALS]:
+            if question.fails(judge.counted(trial)[0]) is failing:  # else it was not good enough
+                label = f"{question.shown(judge.subject, trial)} that {did}"
+                reliability.repeat(judge, trial, label, REMOVAL, allowance, failing=failing)
+        return True
+    error = reliability.max_wrong / (len(refusals) + 1)
+    for trial, wanted in [(answer, Answer.YES), *((trial, Answer.NO) for trial in refusals)]:
+        label = f"{question.shown(judge.subject, trial)} again"
+        ruling = reliability.rule(judge, trial, "doubt", label, "trust", error=error)
+        # the search hears of it when it begins again, from all verdicts there are by then
+        if ruling is None or ruling.answer is not wanted:
+            return False
+    return True

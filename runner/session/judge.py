@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from runner.artifacts.disk_space import Room
 from runner.artifacts.sort import Artifacts, failure_of
 from runner.candidate import Candidate, Invalid
 from runner.checkers.checker import Checker
+from runner.checkers.interactive import insisting
 from runner.errors import NotTried
 from runner.journal.journal import Journal
 from runner.report.unresolved import Unknown
@@ -131,13 +133,19 @@ class Judge:
         with self.journal.claimed(trial, attempt):
             return self._verdict(trial, phase, label, purpose, attempt, given_up)
 
+    def sure(self, trial: Trial, phase: str, label: str, purpose: str = "trust", attempt: int = 0) -> Verdict:
+        """Return the verdict of a trial that no search asks for: it is never given up."""
+        verdict = self.verdict(trial, phase, label, purpose, attempt)
+        assert verdict is not None, "only the search is stopped"
+        return verdict
+
     def _verdict(
         self, trial: Trial, phase: str, label: str, purpose: str, attempt: int, given_up: threading.Event | None
     ) -> Verdict | None:
         known = None if self._unsettled(trial, attempt, phase) else self.recall(trial, attempt, phase, label)
         if known:
             return known
-        iteration, folder = self._next()
+        iteration, folder = self.folder_for()
         made = self.subject.make(trial, folder, iteration, phase, label)
         if isinstance(made, Invalid):
             shutil.rmtree(folder)
@@ -195,7 +203,7 @@ class Judge:
         """Have a candidate checked, whatever the journal knows; None if it was given up meanwhile.
 
         ``own=False``: its files are not ours to sort or to remove. ``given_up``: once set, the processes of checks are
-        being killed, and what they say is worth nothing.
+        being killed, and what they say is worth nothing. Without it no search asks: a person has nothing to undo.
         Raises NoRoom where a disk is full, Tampered where the check has changed the files that it was given: then
         nothing is recorded. Of a check that the machine did not let be made only the reason is: it is no verdict.
         """
@@ -203,7 +211,8 @@ class Judge:
         seal = Seal.of(candidate)
         untried = ""
         try:
-            raw = self.checker.check(candidate)
+            ask = partial(self.checker.check, candidate)
+            raw = insisting(ask) if given_up is None else ask()
         except NotTried as error:
             untried = str(error)
             raw = Verdict(Outcome.UNRESOLVED, reason=untried)
@@ -237,10 +246,6 @@ class Judge:
             candidate.folder.rmdir()  # where nothing was left in it
         self._tell(candidate.iteration, candidate.phase, candidate.label, candidate.trial, verdict)
         return verdict
-
-    def folder_for(self) -> tuple[int, Path]:
-        """Return the next iteration's number and its new, empty folder."""
-        return self._next()
 
     def second_failures(self) -> tuple[str, ...]:
         """Return what else failed, and how often: other bugs, perhaps, that were not followed."""
@@ -280,7 +285,8 @@ class Judge:
             return verdict
         return relative(verdict, studied.signature, studied.rule, studied.names, studied.caught)
 
-    def _next(self) -> tuple[int, Path]:
+    def folder_for(self) -> tuple[int, Path]:
+        """Return the next iteration's number and its new, empty folder."""
         with self._lock:
             iteration = next(self._iterations)
             folder = self.folder / f"{iteration:05d}"

@@ -5,20 +5,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from runner.candidate import Invalid
-from runner.checkers.interactive import insisting
 from runner.run_folder import MIN_GOOD, REDUCED
 from runner.schema.checker import Flaky
 from runner.session.file_integrity import Tampered
 from runner.session.handover import HandOver
 from runner.session.inquiry import Inquiry
 from runner.session.judge import Judge
-from runner.session.reliability import REPEATED, SEARCH_ERROR, ContradictionError, Doubt, Ruling
+from runner.session.reliability import REPEATED, SEARCH_ERROR, ContradictionError, Reliability, Ruling
 from runner.verdict import Verdict
-from strategies.outcome import Answer, Outcome, answer_of
+from strategies.outcome import Answer, Outcome
 from strategies.sequential import Count
 from strategies.trial import Trial
 
@@ -31,9 +29,9 @@ MOST_MIN_GOOD = 3
 class Recheck:
     """Hands models over and checks them. ``hand_over``: None where nothing is handed over (a repeat)."""
 
-    def __init__(self, hand_over: HandOver | None, doubt: Doubt) -> None:
+    def __init__(self, hand_over: HandOver | None, reliability: Reliability) -> None:
         self._hand_over = hand_over
-        self._doubt = doubt
+        self._reliability = reliability
 
     def withdraw(self, name: str) -> None:
         """Remove what was handed over under this name."""
@@ -55,33 +53,39 @@ class Recheck:
             raise
 
     def _rule(self, judge: Judge, trial: Trial, name: str, path: Path, times: int) -> Ruling:
-        wanted = Answer.YES if name == REDUCED else Answer.NO
-        allowance, spent = self._doubt.allowance(judge), 0.0
-        rates, count = self._doubt.rates, Count()
+        wanted = Answer.NO if name == MIN_GOOD else Answer.YES
+        allowance, spent = self._reliability.allowance(judge), 0.0
+        question, rates, count = self._reliability.question, self._reliability.rates, Count()
         if name == REDUCED:
-            rates = self._doubt.rates_of(judge, trial)
+            rates = self._reliability.rates_of(judge, trial)
         for verdict in self._handed_over(judge, trial, name, path):
-            answer, spent = answer_of(verdict.outcome), spent + verdict.seconds
-            count = count.and_(self._doubt.fails(verdict))
+            answer, spent = question.answer(verdict), spent + verdict.seconds
+            count = count.and_(question.fails(verdict))
             if rates:
-                decided = rates.decide(count, min(self._doubt.max_wrong, SEARCH_ERROR))
+                decided = self._reliability.decided(rates, count, min(self._reliability.max_wrong, SEARCH_ERROR))
                 if decided or verdict.outcome is Outcome.UNRESOLVED:
-                    return Ruling(decided or answer, verdict, count)
-                if self._doubt.out_of_budget():  # what it rather is, by all that is known of it
-                    known = self._doubt.counted(judge.counted(trial))
+                    return Ruling(decided or answer, verdict)
+                if self._reliability.out_of_budget():  # what it rather is, by all that is known of it
+                    known = self._reliability.counted(judge.counted(trial))
                     together = Count(count.failed + known.failed, count.passed + known.passed)
-                    return Ruling(Answer.YES if rates.odds(together) > 0 else Answer.NO, verdict, count)
+                    rather = Answer.YES if rates.odds(together) > 0 else Answer.NO
+                    return Ruling(question.of_failing(rather), verdict)
                 continue
             if (
                 answer is not wanted
-                and self._doubt.mode is not Flaky.never
+                and self._reliability.mode is not Flaky.never
                 and verdict.outcome is not Outcome.UNRESOLVED
             ):
                 raise ContradictionError(f"{name}: {verdict.outcome.value} as handed over")
             enough = count.total >= times or spent + verdict.seconds > allowance
-            if answer is not wanted or self._doubt.mode is Flaky.never or enough or self._doubt.out_of_budget():
+            if (
+                answer is not wanted
+                or self._reliability.mode is Flaky.never
+                or enough
+                or self._reliability.out_of_budget()
+            ):
                 break
-        return Ruling(answer, verdict, count)
+        return Ruling(answer, verdict)
 
     def min_good(self, inquiry: Inquiry, size: int) -> Trial | None:
         """The largest passing trial smaller than an answer, else the smallest larger one; re-checked, never empty."""
@@ -101,7 +105,7 @@ class Recheck:
     def _handed_over(self, judge: Judge, trial: Trial, name: str, path: Path) -> Iterator[Verdict]:
         """Check a file again and again."""
         for attempt in itertools.count(HANDED_OVER):
-            yield insisting(partial(self._check_file, judge, trial, name, path, attempt))
+            yield self._check_file(judge, trial, name, path, attempt)
 
     def _check_file(self, judge: Judge, trial: Trial, name: str, path: Path, attempt: int) -> Verdict:
         label = f"{name}, as handed over"
@@ -117,7 +121,7 @@ class Recheck:
             judge.journal.refresh()
             if judge.journal.get(trial, attempt):
                 judge.journal.forget(trial, attempt)
-            purpose = REPEATED if self._doubt.rates and attempt > HANDED_OVER else "trust"
+            purpose = REPEATED if self._reliability.rates and attempt > HANDED_OVER else "trust"
             verdict = judge.check(replace(made, model=path), purpose, attempt, own=False)
         assert verdict is not None, "only the search is given up"
         return verdict

@@ -19,7 +19,7 @@ from runner.session.handover import HandOver
 from runner.session.inquiry import Budget, Means
 from runner.session.judge import Judge
 from runner.session.recheck import HANDED_OVER
-from runner.session.reliability import Doubt
+from runner.session.reliability import Reliability
 from runner.session.session import Session
 from runner.verdict import Signature, Verdict
 from runner.workers.leases.gpus import Gpus
@@ -92,7 +92,14 @@ class Hands(HandOver):
 
 
 def session(
-    folder: Path, rule: Rule, *, count: int = 32, search=reduce, doubt: Doubt | None = None, refiner=None, **means
+    folder: Path,
+    rule: Rule,
+    *,
+    count: int = 32,
+    search=reduce,
+    reliability: Reliability | None = None,
+    refiner=None,
+    **means,
 ) -> Session:
     subject = Numbers(count)
     judge = Judge(
@@ -104,7 +111,9 @@ def session(
         lambda *told: None,
     )
 
-    return Session(judge, search, means=Means(**means), doubt=doubt, hand_over=Hands(folder), refiner=refiner)
+    return Session(
+        judge, search, means=Means(**means), reliability=reliability, hand_over=Hands(folder), refiner=refiner
+    )
 
 
 def needs(*culprits: int) -> Rule:

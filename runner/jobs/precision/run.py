@@ -11,14 +11,14 @@ from runner.artifacts import stale
 from runner.artifacts.disk_space import NoRoom
 from runner.errors import CannotJudge
 from runner.jobs.precision.held_out_samples import JUDGED, Values
+from runner.jobs.precision.mixed_model import Mixing
 from runner.jobs.precision.ort_loadable import Loadable, Loading
 from runner.jobs.precision.prepare import prepare
-from runner.jobs.precision.question import Question, Words
+from runner.jobs.precision.question import Margin, Raising
 from runner.jobs.precision.report import infinities
 from runner.jobs.precision.report.summary import answered
 from runner.jobs.precision.sample_rounds import Rounds
 from runner.jobs.precision.subject import Precision
-from runner.jobs.precision.trust import Trust
 from runner.jobs.reduce.closure import used
 from runner.loading.load import Loaded
 from runner.report.bundle import write_bundle
@@ -29,11 +29,10 @@ from runner.schema.checker import AutoChecker, CompareChecker, PythonChecker
 from runner.schema.root import Settings
 from runner.schema.strategy import PrecisionSettings, SubjectKind
 from runner.session.handover import HandOver
-from runner.session.inquiry import Inquiry
 from runner.session.judge import Judge
 from runner.session.result import Ending
+from runner.session.session import Session
 from runner.verdict import Verdict
-from strategies.search import Search
 from strategies.trial import Trial
 
 if TYPE_CHECKING:
@@ -78,20 +77,32 @@ def run(job: Job, parts: Parts) -> Summary:
     material = prepare(settings, strategy, job.pool, job.folder)
     loaded = material.loaded
     handed = HandOver(settings.result, job.folder, job.tools.at, loaded.store)
-    doubt = _trust(settings, strategy)
+    reliability, steady = parts.doubt(job), _is_steady(job, loaded)
     low = _QUANTIZED if material.casting.quantized else strategy.low.value
-    words = Words(low, strategy.high.value, _emulated(settings), len(material.kept.high), len(material.kept.low))
+    question = replace(
+        Raising.of(low, strategy.high.value, Margin(strategy.margin, _tells_share(settings))),
+        emulation=_emulated(settings),
+        stays_high=len(material.kept.high),
+        stays_low=len(material.kept.low),
+    )
     looking = infinities.looking(job, material)
-    steady = _is_steady(job, loaded)
     loadable = Loadable(settings, material.casting, loaded, job.pool)
 
-    def ask(judge: Judge, base: Trial | None, values: tuple[Values, ...], fails_low: Verdict | None) -> Question:
+    def ask(judge: Judge, base: Trial | None, values: tuple[Values, ...], fails_low: Verdict | None) -> Mixing:
         step = material.step(base, values)
-        inquiry = Inquiry(judge, doubt, lambda told: Search(judge.subject.space, step, told), parts.means(job))
+        session = Session(
+            judge,
+            lambda space: step,
+            question=question,
+            means=parts.means(job),
+            reliability=reliability,
+            hand_over=handed,
+            steady=steady,
+            nothing=fails_low,
+        )
         subject = judge.subject
         assert isinstance(subject, Precision)
-        loading = Loading(loadable, subject)
-        return Question(judge, inquiry, handed, doubt, words, steady=steady, fails_low=fails_low, loading=loading)
+        return Mixing(session, question, Loading(loadable, subject))
 
     with parts.judge(looking, material.subject, loaded) as judge:
         stale.drop(job.folder, used(settings, job.tools.at))
@@ -105,20 +116,21 @@ def run(job: Job, parts: Parts) -> Summary:
         except KeyboardInterrupt as error:
             ending = rounds.interrupted(getattr(error, "exit_code", 130))
             ending = replace(ending, message=f"{ending.message}; go on with resume={job.folder}")
+            if ending.standing:
+                handed.write(ending.standing.judge.subject, ending.standing.trial, MIXED)
         loaded = replace(loaded, warnings=(*loaded.warnings, *rounds.known.warnings))
-        summary = parts.account(job, judge, ending, loaded, doubt)
+        summary = parts.account(job, judge, ending, loaded, reliability)
         summary = answered(looking, material, rounds, ending, summary)
         write_bundle(settings, job.folder, summary, job.tools.cwd, job.command, None)
     return summary
 
 
-def _trust(settings: Settings, strategy: PrecisionSettings) -> Trust:
-    """Return how verdicts are taken; a margin is kept where a check says how much of what is allowed it took."""
+def _tells_share(settings: Settings) -> bool:
+    """Whether the check says how much of what is allowed a model took; a margin is kept then."""
     checker = settings.checker
-    measured = isinstance(checker, AutoChecker | CompareChecker) or (
+    return isinstance(checker, AutoChecker | CompareChecker) or (
         isinstance(checker, PythonChecker) and (checker.max_drop is not None or checker.max_rise is not None)
     )
-    return Trust(checker.flaky, checker.max_wrong, aim=strategy.margin, measured=measured)
 
 
 def _is_steady(job: Job, loaded: Loaded) -> bool:

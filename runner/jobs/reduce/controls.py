@@ -24,7 +24,8 @@ from runner.model.graph.control import Form
 from runner.schema.checker import Flaky
 from runner.schema.root import Settings
 from runner.session.judge import Judge
-from runner.session.reliability import CONTROL, ContradictionError
+from runner.session.question import NOTHING, Question
+from runner.session.reliability import ContradictionError
 from runner.session.subject import Subject
 from runner.verdict import CAUGHT, Raised, Verdict
 from strategies.outcome import Outcome
@@ -56,6 +57,9 @@ NEEDS = (
     "(strategy.reduce_inputs=false or strategy.reduce_outputs=false)"
 )
 """What may be wrong with a check that passes no harmless model."""
+_NOTHING, _SO = Question().nothing_fails
+QUESTION = Question(nothing_fails=(_NOTHING, f"{_SO}\n{NEEDS}"))
+"""What a reduction asks."""
 REPEATS = 3
 """How often a control that failed is checked again, to tell a flaky check from one that cannot judge."""
 
@@ -215,8 +219,7 @@ class Controls:
 
 
 def _verdict(judge: Judge, form: Form, attempt: int) -> Verdict:
-    verdict = judge.verdict(CONTROL, "control", str(form), "trust", attempt)
-    assert verdict is not None, "only the search is stopped"
+    verdict = judge.sure(NOTHING, "control", str(form), attempt=attempt)
     shown = verdict.metrics.get(CAUGHT)
     caught = Raised.from_json(shown) if shown and verdict.outcome is Outcome.PASS else None
     studied = judge.baseline.raised if judge.baseline else None

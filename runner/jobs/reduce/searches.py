@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from runner.errors import UsageError
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.schema.strategy import FirstEnd, SearchKind, StrategySettings
 from runner.session.judge import Judge
@@ -21,13 +22,18 @@ SEARCHES: dict[SearchKind, Callable[[Space, int | None, First], Step]] = {
 }
 
 
+def search_of(strategy: StrategySettings, first: Callable[[], First] = lambda: First.END) -> Callable[[Space], Step]:
+    """Return what makes the first step of the strategy's search. Raises UsageError for one that searches no subsets."""
+    kind = strategy.search
+    if kind not in SEARCHES:
+        known = ", ".join(one.value for one in SEARCHES)
+        raise UsageError(f"strategy.search={kind.value}: subsets are not searched so. Choose one of {known}")
+    return lambda space: SEARCHES[kind](space, strategy.extra_checks, first())
+
+
 def searching(strategy: StrategySettings, wanted: FirstEnd, subject: Subgraph, judge: Judge) -> Callable[[Space], Step]:
-    """Return what makes the first step of the strategy's search, once the failure under study is known."""
-
-    def search(space: Space) -> Step:
-        return SEARCHES[strategy.search](space, strategy.extra_checks, _first(wanted, subject, judge))
-
-    return search
+    """Return what makes the first step of a reduction's search, once the failure under study is known."""
+    return search_of(strategy, lambda: _first(wanted, subject, judge))
 
 
 def _first(wanted: FirstEnd, subject: Subgraph, judge: Judge) -> First:

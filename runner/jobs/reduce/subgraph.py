@@ -28,6 +28,7 @@ from runner.model.values.types import has_no_rank, structure_of, without_shape
 from runner.reference.nonfinite import Taint
 from runner.reference.recording import Recorded, recorded_types
 from runner.schema.inputs import CutPolicy, OutputPolicy
+from runner.session.subject import Kept
 from strategies.space import Closure, Space
 from strategies.trial import Trial
 
@@ -136,6 +137,10 @@ class Subgraph:
         samples = samples_of(made, values, self.folder / "control")
         path = self.write(made.cut, folder)
         return Candidate(path, folder, iteration, phase, label, Trial.of([]), samples)
+
+    def kept(self, trial: Trial) -> Kept:
+        """Return the nodes of ``trial``, which are elements of the graph."""
+        return Kept(self.graph, trial)
 
     def write(self, made: Cut, folder: Path) -> Path:
         """Write a candidate's model."""

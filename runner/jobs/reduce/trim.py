@@ -21,7 +21,7 @@ from runner.model.graph import scopes
 from runner.model.graph.cut import Cut, CutError
 from runner.model.graph.index import Graph
 from runner.model.values.recorded import TensorFile
-from runner.session.subject import Cutting, identity_digest
+from runner.session.subject import Cutting, Kept, identity_digest
 from strategies.outcome import Answer
 from strategies.search import Ask, Done, Search, Step
 from strategies.space import Closure, Space
@@ -139,6 +139,10 @@ class Trimming:
         inputs = tuple(name for name in self.whole.inputs if name not in constants)
         outputs = tuple(name for name in self.whole.outputs if name not in gone)
         return Cut(model, inputs, outputs, (*self.whole.constants, *constants))
+
+    def kept(self, trial: Trial) -> Kept:
+        """Return the nodes of what is trimmed: they stay."""
+        return self.base.kept(self.trial)
 
     def write(self, made: Cut, folder: Path) -> Path:
         """Write a candidate's model."""

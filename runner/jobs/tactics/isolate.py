@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from runner.candidate import Sample
 from runner.checkers.backend_run import Side
-from runner.checkers.interactive import insisting
-from runner.errors import CannotJudge, UsageError, WinnowError
+from runner.errors import CannotJudge, WinnowError
+from runner.jobs.reduce.searches import search_of
 from runner.jobs.summary import pass_rate
 from runner.jobs.tactics.building import ENGINE
 from runner.jobs.tactics.compare import said, suspected, tactic_settings, tell
@@ -23,19 +23,18 @@ from runner.jobs.tactics.suspects import Suspect
 from runner.loading.load import Loaded
 from runner.report.bundle import write_bundle
 from runner.report.summary import Summary
-from runner.schema.root import Settings
 from runner.schema.strategy import SearchKind
 from runner.session.handover import HandOver
 from runner.session.inquiry import Means
 from runner.session.judge import Judge
-from runner.session.reliability import CONTROL, Doubt
+from runner.session.question import Question
+from runner.session.reliability import Reliability
 from runner.session.result import Ending
 from runner.session.session import Session
 from runner.session.subject import Subject
 from runner.text import counted
 from strategies.bisect import First
 from strategies.both import both
-from strategies.outcome import Outcome
 from strategies.repeat import repeat
 from strategies.search import Step
 from strategies.space import Space
@@ -52,10 +51,10 @@ class Parts:
     """What all jobs are made of; see `runner.jobs.job`."""
 
     judge: Callable[[Job, Subject, Loaded], AbstractContextManager[Judge]]
-    account: Callable[[Job, Judge, Ending, Loaded, Doubt | None], Summary]
+    account: Callable[[Job, Judge, Ending, Loaded, Reliability | None], Summary]
     ended: Callable[[Session, Callable[[], Ending]], Ending]
     means: Callable[[Job], Means]
-    doubt: Callable[[Job], Doubt]
+    doubt: Callable[[Job], Reliability]
     searches: Mapping[SearchKind, Callable[[Space, int | None, First], Step]]
 
 
@@ -99,7 +98,7 @@ class Bench:
     def isolate(self, pair: tuple[Recording, Recording] | None) -> Summary:
         """Pin subsets of the differing choices; without a pair, build until there is one."""
         with self.parts.judge(self.building, Engine(self.loaded.path, self.samples), self.loaded) as judge:
-            doubt = self.parts.doubt(self.job)
+            reliability = self.parts.doubt(self.job)
             finder = Session(
                 judge, lambda space: both(tactic_settings(self.job.settings).most_builds), means=self.means
             )
@@ -109,10 +108,10 @@ class Bench:
                 chosen = pair or self._made(finder, judge)
                 subject = Tactics(self.loaded.path, *chosen, self._caches(chosen), self.samples)
                 made.append(subject)
-                return self._isolate(judge, subject, doubt)
+                return self._isolate(judge, subject, reliability)
 
             ending = self.parts.ended(finder, question)
-            return self._reported(judge, ending, doubt, (), subject=made[0] if made else None)
+            return self._reported(judge, ending, reliability, (), subject=made[0] if made else None)
 
     # ---- steps of an isolation
 
@@ -148,29 +147,27 @@ class Bench:
                 raise CannotJudge(f"no timing cache could be made to pin tactics in: {ran.invalid or ran.message}")
         return (base,)
 
-    def _isolate(self, judge: Judge, subject: Tactics, doubt: Doubt) -> Ending:
+    def _isolate(self, judge: Judge, subject: Tactics, reliability: Reliability) -> Ending:
         many = len(subject.elements)
         journal = self.job.journals.stage(judge.journal, "tactics", subject)
         handed = PinsHandOver(self.job.settings.result, self.job.folder, self.job.tools.at, self.loaded.store)
         pinned = judge.beside(subject, journal)
         session = Session(
             pinned,
-            search_of(self.job.settings, self.parts),
+            search_of(self.job.settings.strategy),
+            question=question_about(many),
             means=self.means,
-            doubt=doubt,
+            reliability=reliability,
             find_min_good=False,
             hand_over=handed,
         )
 
         def asked() -> Ending:
-            ending = session.preflight()
-            if ending:
-                told = f"all {many} differing tactics of the bad build, pinned, pass: the failure is not in them"
-                return replace(ending, message=told)
-            _good_passes(pinned)
+            if ending := session.preflight():
+                return ending
+            session.confirm_nothing()
             if self.job.settings.plan:
-                left = session.inquiry.search.remaining
-                return Ending("planned", 0, "stopped after the pre-flight, as asked", remaining=left)
+                return session.planned()
             return session.reduce()
 
         ending = self.parts.ended(session, asked)
@@ -202,13 +199,13 @@ class Bench:
         self,
         judge: Judge,
         ending: Ending,
-        doubt: Doubt | None,
+        reliability: Reliability | None,
         found: Sequence[Suspect],
         *,
         subject: Tactics | None = None,
         statistics: bool = False,
     ) -> Summary:
-        summary = self.parts.account(self.building, judge, ending, self.loaded, doubt)
+        summary = self.parts.account(self.building, judge, ending, self.loaded, reliability)
         summary = replace(summary, nodes_before=0, suspects=tuple(one.to_json() for one in found))
         if statistics:
             summary = replace(summary, statistics=pass_rate(judge.tally.outcomes))
@@ -237,25 +234,17 @@ class PinsHandOver(HandOver):
         return subject.model
 
 
-def search_of(settings: Settings, parts: Parts) -> Callable[[Space], Step]:
-    """Return the search over the differing tactics. Raises UsageError for one that is none."""
-    kind, extra = settings.strategy.search, settings.strategy.extra_checks
-    if kind not in parts.searches:
-        known = ", ".join(one.value for one in parts.searches)
-        raise UsageError(f"strategy.search={kind.value}: subsets are not searched so. Choose one of {known}")
-    return lambda space: parts.searches[kind](space, extra, First.END)
-
-
-def _good_passes(judge: Judge) -> None:
-    """All good choices pinned must pass, or pinning itself is what fails. Raises CannotJudge."""
-    verdict = insisting(lambda: judge.verdict(CONTROL, "control", "all good tactics pinned", "trust"))
-    assert verdict is not None, "only the search is stopped"
-    if verdict.outcome is not Outcome.PASS:
-        raise CannotJudge(
-            "with all tactics of the good build pinned it does not pass "
-            f"({verdict.outcome.value}: {verdict.reason}): the failure is not in the tactics that differ.\n"
-            f"check: {judge.checker.describe()}"
-        )
+def question_about(many: int) -> Question:
+    """Return which of so many differing tactics are needed: all bad ones pinned fail, and all good ones pass."""
+    return Question(
+        whole="the build with all bad tactics pinned",
+        nothing="the build with all good tactics pinned",
+        whole_passes=(f"all {many} differing tactics of the bad build, pinned, pass", "the failure is not in them"),
+        nothing_fails=(
+            "with all tactics of the good build pinned it does not pass",
+            "the failure is not in the tactics that differ.",
+        ),
+    )
 
 
 def _isolated(subject: Tactics, number: int) -> dict[str, Any]:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from runner.candidate import Candidate
 from runner.checkers.backend_run import Ran, Side
 from runner.errors import NotApplicable, UsageError
+from runner.jobs.reduce.searches import search_of
 from runner.jobs.tactics.building import Building
 from runner.jobs.tactics.compare import given, tactic_settings
-from runner.jobs.tactics.isolate import Bench, Parts, pair_of, search_of
+from runner.jobs.tactics.isolate import Bench, Parts, pair_of
 from runner.jobs.tactics.record import SUFFIX, Recording
 from runner.jobs.tactics.suspects import comparable
 from runner.loading.load import Loaded, load
@@ -41,7 +42,7 @@ def run(job: Job, parts: Parts) -> Summary:
         raise UsageError(f"strategy.{error}") from None
     isolating = settings.strategy.subject is SubjectKind.tactics
     if isolating:
-        search_of(settings, parts)
+        search_of(settings.strategy)
     recorded = isolating and bool(tactic_settings(settings).good or tactic_settings(settings).bad)
     pair = _pair(settings) if recorded else None
     loaded = load(settings, job.pool, job.folder, record=False)

@@ -35,7 +35,7 @@ def answered(job: Job, material: Material, rounds: Rounds, ending: Ending, summa
     told = {**gain(strategy, casting, material.known, loaded, raised, material.kept), **rounds.known.to_json(subject)}
     told, warnings = infinities.named(job, material, raised, told)
     summary = replace(summary, warnings=(*summary.warnings, *warnings))
-    loads = rounds.question.loads if rounds.question else None
+    loads = rounds.mixing.loads if rounds.mixing else None
     if loads is not None:
         told = loads.told(told, casting)
         summary = replace(summary, warnings=(*summary.warnings, *loads.warnings))

@@ -27,6 +27,7 @@ from runner.model.values import recorded as values
 from runner.model.values.recorded import TensorFile
 from runner.reference.hoisted import Descent, Level
 from runner.reference.recording import recorded_types
+from runner.session.subject import Kept
 from strategies.space import Closure, Space
 from strategies.trial import Trial
 
@@ -106,6 +107,11 @@ class Inside:
     def cut(self, trial: Trial) -> Cut:
         """Keep ``trial`` in the body. Raises CutError where a value that must come from outside is not known."""
         return cut_inside(self.inner, trial.elements, self._knowledge, self.expose).cut
+
+    def kept(self, trial: Trial) -> Kept:
+        """Return all nodes of the model around the body: they stay."""
+        graph = self.level.graph
+        return Kept(graph, Trial.of(range(len(graph.nodes))), inside=True)
 
     def samples(self, made: Cut) -> tuple[Sample, ...]:
         """Return, for each input sample, what a cut is fed and what its outputs should be.
