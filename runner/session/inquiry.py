@@ -6,7 +6,7 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 
@@ -50,33 +50,27 @@ class Means:
     kill_checks: Callable[[], None] = lambda: None
 
 
+@dataclass(eq=False)
 class Inquiry:
     """Asks, checks and tells until a search is done.
 
     ``purpose``: what its checks are counted as. ``most``: questions that may be answered at most.
     """
 
-    def __init__(
-        self,
-        judge: Judge,
-        reliability: Reliability,
-        start: Start,
-        means: Means,
-        purpose: str = "search",
-        most: float = math.inf,
-    ) -> None:
-        self.judge = judge
-        self.reliability = reliability
-        self.means = means
-        self.purpose = purpose
-        self.most = most
-        self.stopped = False
-        self.passed: set[Trial] = set()
-        self._start = start
-        self._told: dict[Trial, Answer] = {}
-        self._paid: list[Trial] = []
-        self.search = start({})
-        judge.estimate = lambda: self.search.remaining
+    judge: Judge
+    reliability: Reliability
+    start: Start
+    means: Means
+    purpose: str = "search"
+    most: float = math.inf
+    stopped: bool = False
+    passed: set[Trial] = field(default_factory=set)
+    _told: dict[Trial, Answer] = field(default_factory=dict)
+    _paid: list[Trial] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.search = self.start({})
+        self.judge.estimate = lambda: self.search.remaining
 
     def run(self) -> Done:
         """Return the end of the search; the best so far where a budget ended it (then it is ``stopped``)."""
@@ -111,20 +105,7 @@ class Inquiry:
         whole = self.search.space.whole
         self._told = {trial: answer for trial, answer in known.items() if answer} | {whole: Answer.YES}
         self.passed = {trial for trial in self.passed if self._told.get(trial) is Answer.NO}
-        self.search = self._start(dict(self._told))
-
-    def refusals(self, found: Trial) -> Iterator[Trial]:
-        """The trials, one element smaller than ``found``, that do not fail: what proves it minimal."""
-        for element in found:
-            smaller = Trial(found.elements - {element})
-            if smaller and self._told.get(smaller) is Answer.NO:
-                yield smaller
-
-    def surprises(self, found: Trial) -> Iterator[Trial]:
-        """The trials that hold ``found`` and do not fail all the same."""
-        for trial, answer in self._told.items():
-            if answer is Answer.NO and found.elements < trial.elements:
-                yield trial
+        self.search = self.start(dict(self._told))
 
     # ---- one question
 
@@ -161,7 +142,7 @@ class Inquiry:
         self.judge.journal.forget(trial, 0)
         self._told.pop(trial, None)
         self.passed.discard(trial)
-        self.search = self._start(dict(self._told))
+        self.search = self.start(dict(self._told))
 
     @property
     def answered(self) -> int:
@@ -178,37 +159,38 @@ class Inquiry:
         seconds = self.means.budget.seconds
         return seconds is not None and time.monotonic() - self.means.budget.started >= seconds
 
+    # ---- whether an answer stands
 
-def settled(inquiry: Inquiry, reliability: Reliability) -> Done:
-    """Run a search until its answer, and what proves it, stands the tests.
+    def settle(self) -> Done:
+        """Search until an answer, and what proves it, stands the tests.
 
-    Raises ContradictionError where a check that was taken to be reliable contradicts itself.
-    """
-    for _ in range(MOST_ROUNDS):
-        done = inquiry.run()
-        if inquiry.stopped or done.trial is None or _stands(inquiry, reliability, done.trial):
-            return done
-        inquiry.begin_again()
-    return replace(inquiry.run(), claim=Claim.UNPROVEN)
+        Raises ContradictionError where a check that was taken to be reliable contradicts itself.
+        """
+        for _ in range(MOST_ROUNDS):
+            done = self.run()
+            if self.stopped or done.trial is None or self._stands(done.trial):
+                return done
+            self.begin_again()
+        return replace(self.run(), claim=Claim.UNPROVEN)
 
-
-def _stands(inquiry: Inquiry, reliability: Reliability, answer: Trial) -> bool:
-    """Whether an answer and the refusals that prove it hold when they are tested harder."""
-    judge, question = inquiry.judge, reliability.question
-    refusals = list(inquiry.refusals(answer))
-    if reliability.rates is None:
-        allowance, failing = reliability.allowance(judge), not question.wants_failure
-        did = "failed" if failing else "passed"
-        for trial in [*inquiry.surprises(answer)][:MOST_SURPRISES] + refusals[:MOST_REFUSALS]:
-            if question.fails(judge.counted(trial)[0]) is failing:  # else it was not good enough
-                label = f"{question.shown(judge.subject, trial)} that {did}"
-                reliability.repeat(judge, trial, label, REMOVAL, allowance, failing=failing)
+    def _stands(self, found: Trial) -> bool:
+        """Whether an answer and the removals that were refused, which prove it, hold when they are tested harder."""
+        judge, reliability, question = self.judge, self.reliability, self.reliability.question
+        smaller = [Trial(found.elements - {element}) for element in found]
+        refused = [trial for trial in smaller if trial and self._told.get(trial) is Answer.NO]
+        if reliability.rates is None:
+            around = [one for one, said in self._told.items() if said is Answer.NO and found.elements < one.elements]
+            allowance, failing = reliability.allowance(judge), not question.wants_failure
+            for trial in around[:MOST_SURPRISES] + refused[:MOST_REFUSALS]:
+                if question.fails(judge.counted(trial)[0]) is failing:  # else it was not good enough
+                    label = f"{question.shown(judge.subject, trial)} that {'failed' if failing else 'passed'}"
+                    reliability.repeat(judge, trial, label, REMOVAL, allowance, failing=failing)
+            return True
+        error = reliability.max_wrong / (len(refused) + 1)
+        for trial, wanted in [(found, Answer.YES), *((trial, Answer.NO) for trial in refused)]:
+            label = f"{question.shown(judge.subject, trial)} again"
+            ruling = reliability.rule(judge, trial, "doubt", label, "trust", error=error)
+            # the search hears of it when it begins again, from all verdicts there are by then
+            if ruling is None or ruling.answer is not wanted:
+                return False
         return True
-    error = reliability.max_wrong / (len(refusals) + 1)
-    for trial, wanted in [(answer, Answer.YES), *((trial, Answer.NO) for trial in refusals)]:
-        label = f"{question.shown(judge.subject, trial)} again"
-        ruling = reliability.rule(judge, trial, "doubt", label, "trust", error=error)
-        # the search hears of it when it begins again, from all verdicts there are by then
-        if ruling is None or ruling.answer is not wanted:
-            return False
-    return True

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -78,29 +78,23 @@ class Studied:
     others: Counter[str] = field(default_factory=Counter)
 
 
+@dataclass(eq=False)
 class Judge:
     """Makes a candidate, has it checked, sorts its files and records the verdict. Safe for threads."""
 
-    def __init__(
-        self,
-        subject: Subject,
-        checker: Checker,
-        journal: Journal,
-        artifacts: Artifacts,
-        folder: Path,
-        report: Report,
-        same_failure: SameFailure = SameFailure.kind,
-    ) -> None:
-        self.subject = subject
-        self.checker = checker
-        self.journal = journal
-        self.artifacts = artifacts
-        self.folder = folder
-        self.report = report
-        self.room = Room(folder.parent, (journal.path.parent,))
-        self.tally = Tally()
+    subject: Subject
+    checker: Checker
+    journal: Journal
+    artifacts: Artifacts
+    folder: Path
+    report: Report
+    same_failure: InitVar[SameFailure] = SameFailure.kind
+    tally: Tally = field(default_factory=Tally)
+    estimate: Callable[[], int] | None = None
+
+    def __post_init__(self, same_failure: SameFailure) -> None:
+        self.room = Room(self.folder.parent, (self.journal.path.parent,))
         self.studied = Studied(same_failure)
-        self.estimate: Callable[[], int] | None = None
         self._lock = threading.Lock()
         self._iterations = count(self._last_iteration() + 1)
 
@@ -131,31 +125,26 @@ class Judge:
     ) -> Verdict | None:
         """Return the verdict of a trial: from the journal, or by checking it. None: it was given up meanwhile."""
         with self.journal.claimed(trial, attempt):
-            return self._verdict(trial, phase, label, purpose, attempt, given_up)
+            known = None if self._unsettled(trial, attempt, phase) else self.recall(trial, attempt, phase, label)
+            if known:
+                return known
+            iteration, folder = self.folder_for()
+            made = self.subject.make(trial, folder, iteration, phase, label)
+            if isinstance(made, Invalid):
+                shutil.rmtree(folder)
+                verdict = Verdict(Outcome.UNRESOLVED, reason=made.reason)
+                self.journal.note(trial, attempt, made.reason, phase, label, iteration)
+                with self._lock:
+                    self.tally.count(verdict, phase)
+                self._tell(iteration, phase, label, trial, verdict)
+                return verdict
+            return self.check(made, purpose, attempt, given_up=given_up)
 
     def sure(self, trial: Trial, phase: str, label: str, purpose: str = "trust", attempt: int = 0) -> Verdict:
         """Return the verdict of a trial that no search asks for: it is never given up."""
         verdict = self.verdict(trial, phase, label, purpose, attempt)
         assert verdict is not None, "only the search is stopped"
         return verdict
-
-    def _verdict(
-        self, trial: Trial, phase: str, label: str, purpose: str, attempt: int, given_up: threading.Event | None
-    ) -> Verdict | None:
-        known = None if self._unsettled(trial, attempt, phase) else self.recall(trial, attempt, phase, label)
-        if known:
-            return known
-        iteration, folder = self.folder_for()
-        made = self.subject.make(trial, folder, iteration, phase, label)
-        if isinstance(made, Invalid):
-            shutil.rmtree(folder)
-            verdict = Verdict(Outcome.UNRESOLVED, reason=made.reason)
-            self.journal.note(trial, attempt, made.reason, phase, label, iteration)
-            with self._lock:
-                self.tally.count(verdict, phase)
-            self._tell(iteration, phase, label, trial, verdict)
-            return verdict
-        return self.check(made, purpose, attempt, given_up=given_up)
 
     def _unsettled(self, trial: Trial, attempt: int, phase: str) -> bool:
         """Whether another run could not judge the whole model, or the control; if so, its verdict is forgotten.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runner.candidate import Invalid
@@ -26,17 +25,17 @@ MOST_MIN_GOOD = 3
 """How many passing candidates are re-checked before min_good is given up."""
 
 
+@dataclass(frozen=True)
 class Recheck:
     """Hands models over and checks them. ``hand_over``: None where nothing is handed over (a repeat)."""
 
-    def __init__(self, hand_over: HandOver | None, reliability: Reliability) -> None:
-        self._hand_over = hand_over
-        self._reliability = reliability
+    hand_over: HandOver | None
+    reliability: Reliability
 
     def withdraw(self, name: str) -> None:
         """Remove what was handed over under this name."""
-        if self._hand_over:
-            self._hand_over.withdraw(name)
+        if self.hand_over:
+            self.hand_over.withdraw(name)
 
     def rule(self, judge: Judge, trial: Trial, name: str, times: int = 1) -> Ruling:
         """Write the files that are handed over, and check those: ``times`` in all, or until a flaky check is sure.
@@ -44,8 +43,8 @@ class Recheck:
         They are checked once whatever a journal says: its verdicts are about the files of another run, or of this one
         before it was interrupted. Repeats of that are not paid for twice.
         """
-        assert self._hand_over
-        path = self._hand_over.write(judge.subject, trial, name)
+        assert self.hand_over
+        path = self.hand_over.write(judge.subject, trial, name)
         try:
             return self._rule(judge, trial, name, path, times)
         except Tampered:
@@ -54,38 +53,31 @@ class Recheck:
 
     def _rule(self, judge: Judge, trial: Trial, name: str, path: Path, times: int) -> Ruling:
         wanted = Answer.NO if name == MIN_GOOD else Answer.YES
-        allowance, spent = self._reliability.allowance(judge), 0.0
-        question, rates, count = self._reliability.question, self._reliability.rates, Count()
+        allowance, spent = self.reliability.allowance(judge), 0.0
+        question, rates, count = self.reliability.question, self.reliability.rates, Count()
         if name == REDUCED:
-            rates = self._reliability.rates_of(judge, trial)
-        for verdict in self._handed_over(judge, trial, name, path):
+            rates = self.reliability.rates_of(judge, trial)
+        for attempt in itertools.count(HANDED_OVER):
+            verdict = self._check_file(judge, trial, name, path, attempt)
             answer, spent = question.answer(verdict), spent + verdict.seconds
             count = count.and_(question.fails(verdict))
             if rates:
-                decided = self._reliability.decided(rates, count, min(self._reliability.max_wrong, SEARCH_ERROR))
+                decided = self.reliability.decided(rates, count, min(self.reliability.max_wrong, SEARCH_ERROR))
                 if decided or verdict.outcome is Outcome.UNRESOLVED:
                     return Ruling(decided or answer, verdict)
-                if self._reliability.out_of_budget():  # what it rather is, by all that is known of it
-                    known = self._reliability.counted(judge.counted(trial))
+                if self.reliability.out_of_budget():  # what it rather is, by all that is known of it
+                    known = self.reliability.counted(judge.counted(trial))
                     together = Count(count.failed + known.failed, count.passed + known.passed)
                     rather = Answer.YES if rates.odds(together) > 0 else Answer.NO
                     return Ruling(question.of_failing(rather), verdict)
                 continue
-            if (
-                answer is not wanted
-                and self._reliability.mode is not Flaky.never
-                and verdict.outcome is not Outcome.UNRESOLVED
-            ):
+            never = self.reliability.mode is Flaky.never
+            if answer is not wanted and not never and verdict.outcome is not Outcome.UNRESOLVED:
                 raise ContradictionError(f"{name}: {verdict.outcome.value} as handed over")
-            enough = count.total >= times or spent + verdict.seconds > allowance
-            if (
-                answer is not wanted
-                or self._reliability.mode is Flaky.never
-                or enough
-                or self._reliability.out_of_budget()
-            ):
-                break
-        return Ruling(answer, verdict)
+            enough = never or count.total >= times or spent + verdict.seconds > allowance
+            if answer is not wanted or enough or self.reliability.out_of_budget():
+                return Ruling(answer, verdict)
+        raise AssertionError("attempts do not end")
 
     def min_good(self, inquiry: Inquiry, size: int) -> Trial | None:
         """The largest passing trial smaller than an answer, else the smallest larger one; re-checked, never empty."""
@@ -102,11 +94,6 @@ class Recheck:
             self.withdraw(MIN_GOOD)
         return None
 
-    def _handed_over(self, judge: Judge, trial: Trial, name: str, path: Path) -> Iterator[Verdict]:
-        """Check a file again and again."""
-        for attempt in itertools.count(HANDED_OVER):
-            yield self._check_file(judge, trial, name, path, attempt)
-
     def _check_file(self, judge: Judge, trial: Trial, name: str, path: Path, attempt: int) -> Verdict:
         label = f"{name}, as handed over"
         # the first check is about the file that lies there now; what repeats it says whether the check is reliable
@@ -121,7 +108,7 @@ class Recheck:
             judge.journal.refresh()
             if judge.journal.get(trial, attempt):
                 judge.journal.forget(trial, attempt)
-            purpose = REPEATED if self._reliability.rates and attempt > HANDED_OVER else "trust"
+            purpose = REPEATED if self.reliability.rates and attempt > HANDED_OVER else "trust"
             verdict = judge.check(replace(made, model=path), purpose, attempt, own=False)
         assert verdict is not None, "only the search is given up"
         return verdict

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from runner.report.unresolved import kept_for_the_check
-from runner.session.inquiry import Inquiry, settled
+from runner.session.inquiry import Inquiry
 from runner.session.judge import Judge
 from runner.session.question import NOTHING
 from runner.session.reliability import (
@@ -136,7 +136,7 @@ class Refining:
         reliability = self.session.reliability
         inquiry = Inquiry(stage.judge, reliability, stage.start, self.session.means, stage.purpose)
         inquiry.note(stage.whole, Answer.YES)
-        found = settled(inquiry, reliability)
+        found = inquiry.settle()
         smallest = found.trial
         if not smallest:
             return None

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 
 from runner.errors import CannotJudge
 from runner.journal.journal import Journal
 from runner.schema.checker import Flaky
 from runner.session.handover import HandOver
-from runner.session.inquiry import Inquiry, Means, settled
+from runner.session.inquiry import Inquiry, Means
 from runner.session.judge import Judge
 from runner.session.question import NOTHING, Question
 from runner.session.recheck import Recheck
@@ -33,47 +33,35 @@ PROVEN_BY = 2
 """Equal verdicts on either end that prove a check steady which has no reason not to be."""
 
 
+@dataclass(eq=False)
 class Session:
     """One question put to one checker, from the first doubt to the verified answer.
 
-    ``nothing``: the verdict of the empty trial, where PASS is wanted, once it is known.
+    ``step``: makes the first step of a search. ``hand_over``: None where nothing is (a repeat). ``refiner``: what is
+    tried on an answer, None: nothing. ``causes``: how an answer is shown to be the cause, None: not at all.
+    ``opening``: what comes before the whole, None: nothing. ``steady``: the check computes the same each time, unless
+    the first verdicts prove otherwise. ``nothing``: the verdict of the empty trial, where PASS is wanted.
     """
 
-    def __init__(  # noqa: PLR0913 - all but the first two by name
-        self,
-        judge: Judge,
-        search: Callable[[Space], Step],
-        *,
-        question: Question | None = None,
-        means: Means | None = None,
-        reliability: Reliability | None = None,
-        find_min_good: bool = True,
-        hand_over: HandOver | None = None,
-        refiner: Refiner | None = None,
-        causes: Causes | None = None,
-        opening: Opening | None = None,
-        steady: bool = False,
-        nothing: Verdict | None = None,
-    ) -> None:
-        """``hand_over``: None where nothing is (a repeat). ``refiner``: what is tried on an answer, None: nothing.
+    judge: Judge
+    step: Callable[[Space], Step]
+    _: KW_ONLY
+    question: Question = field(default_factory=Question)
+    means: Means = field(default_factory=Means)
+    reliability: Reliability = field(default_factory=lambda: Reliability(Flaky.never, 0.01))
+    find_min_good: bool = True
+    hand_over: InitVar[HandOver | None] = None
+    refiner: Refiner | None = None
+    causes: Causes | None = None
+    opening: Opening | None = None
+    steady: bool = False
+    nothing: Verdict | None = None
 
-        ``causes``: how an answer is shown to be the cause, None: not at all. ``opening``: what comes before the whole,
-        None: nothing. ``steady``: the check computes the same each time, unless the first verdicts prove otherwise.
-        """
-        self.judge = judge
-        self.question = question or Question()
-        self.means = means or Means()
-        self.reliability = reliability or Reliability(Flaky.never, 0.01)
+    def __post_init__(self, hand_over: HandOver | None) -> None:
         self.reliability.question, self.reliability.spent = self.question, self.spent
-        self.find_min_good = find_min_good
         self.recheck = Recheck(hand_over, self.reliability)
-        self.refiner = refiner
-        self.causes = causes
-        self.opening = opening
-        self.nothing = nothing
-        self._steady = steady and self.reliability.mode is Flaky.auto
-        self._step = search
-        self._space = judge.subject.space
+        self.steady = self.steady and self.reliability.mode is Flaky.auto
+        self._space = self.judge.subject.space
         self.inquiry = self.inquire()
 
     # ---- both ends
@@ -89,7 +77,7 @@ class Session:
             self.nothing = self.nothing or self.examine(NOTHING)
         if reliability.mode is Flaky.always and reliability.rates is None:
             self._measure(ContradictionError("checker.flaky=always"))
-        if self._steady and reliability.rates is None:
+        if self.steady and reliability.rates is None:
             reliability.mode = Flaky.never
             log.info("the check is steady: it said the same of both ends again, and is not doubted any further")
         self.inquiry = self.inquire()  # which end is looked for first depends on the failure
@@ -118,12 +106,12 @@ class Session:
             if surprise:
                 raise surprise
             should_fail = bool(end) is self.question.wants_failure
-            times = PROVEN_BY if self._steady else WHOLE if failing and should_fail else HEALTHY
+            times = PROVEN_BY if self.steady else WHOLE if failing and should_fail else HEALTHY
             self.reliability.repeat(self.judge, end, label, times, failing=failing)
         except ContradictionError as found:
             self._measure(found)
-        if self._steady:
-            self._steady = len({one.metrics.get(MEASURE) for one in self.judge.counted(end)[:PROVEN_BY]}) == 1
+        if self.steady:
+            self.steady = len({one.metrics.get(MEASURE) for one in self.judge.counted(end)[:PROVEN_BY]}) == 1
         return verdict
 
     def confirm_nothing(self, *, unjudged: bool = False) -> None:
@@ -143,7 +131,7 @@ class Session:
         """Search until an answer, and what proves it, stands the tests. Raises CannotJudge."""
         while True:
             try:
-                return settled(self.inquiry, self.reliability)
+                return self.inquiry.settle()
             except ContradictionError as surprise:  # noqa: PERF203 - it happens once
                 self.begin_again(surprise)
 
@@ -163,7 +151,7 @@ class Session:
             log.warning("%s", error)
             return None
 
-    def hand_over(self, inquiry: Inquiry, done: Done) -> HandedOver:
+    def finish(self, inquiry: Inquiry, done: Done) -> HandedOver:
         """Make what a search found as small as it gets in other ways, hand it over and check it again.
 
         Raises ContradictionError where that shows the check to be flaky.
@@ -184,7 +172,7 @@ class Session:
             self.opening.confirm(self, done.trial)
         elif not self.inquiry.passed:
             self.confirm_nothing()
-        answer = self.hand_over(self.inquiry, done)
+        answer = self.finish(self.inquiry, done)
         cause, doubtful = None, answer.doubtful
         if self.causes and not self.inquiry.stopped and not doubtful:
             answer, cause = self.causes.prove(self, answer)
@@ -288,7 +276,7 @@ class Session:
     ) -> Inquiry:
         """Return a search for an answer, or among some elements only; see `Inquiry`."""
         where = self._space if order is None else replace(self._space, order=order)
-        first = (step or self._step)(where)
+        first = (step or self.step)(where)
         return Inquiry(
             self.judge, self.reliability, lambda known: Search(where, first, known), self.means, purpose, most
         )

@@ -14,6 +14,7 @@ from runner.artifacts.sort import Artifacts
 from runner.candidate import Candidate
 from runner.errors import CannotJudge, NotTried
 from runner.journal.journal import Journal
+from runner.schema.checker import Flaky
 from runner.schema.run import ArtifactSettings, Keep, LeaseMode
 from runner.session.handover import HandOver
 from runner.session.inquiry import Budget, Means
@@ -112,7 +113,12 @@ def session(
     )
 
     return Session(
-        judge, search, means=Means(**means), reliability=reliability, hand_over=Hands(folder), refiner=refiner
+        judge,
+        search,
+        means=Means(**means),
+        reliability=reliability or Reliability(Flaky.never, 0.01),
+        hand_over=Hands(folder),
+        refiner=refiner,
     )
 
 

@@ -58,39 +58,33 @@ class Found:
     failed: Verdict | None
 
 
+@dataclass(eq=False)
 class Rounds:
     """Answers a question about precision on samples, and on others.
 
     ``suspects``: the units that may fail when they alone are low, the likeliest first.
     """
 
-    def __init__(
-        self,
-        judge: Judge,
-        ask: Ask,
-        journals: Journals,
-        division: Division,
-        samples: Samples,
-        suspects: Sequence[int],
-    ) -> None:
-        self._judge = judge
-        self._ask = ask
-        self._journals = journals
-        self._division = division
-        self._samples = samples
-        self._suspects = suspects
-        self.known = Worth(reason=division.reason)
-        self.mixing: Mixing | None = None
-        self._before: Mixing | None = None
+    judge: Judge
+    ask: Ask
+    journals: Journals
+    division: Division
+    samples: Samples
+    suspects: Sequence[int]
+    mixing: Mixing | None = None
+    _before: Mixing | None = None
+
+    def __post_init__(self) -> None:
+        self.known = Worth(reason=self.division.reason)
 
     def answer(self, *, plan: bool = False) -> Ending:
         """Return how it ends. Raises CannotJudge."""
-        judge, values = self._judge, self._division
-        held = self._samples.of(values.held)
+        judge, values = self.judge, self.division
+        held = self.samples.of(values.held)
         found: Found | None = None
         for number in range(1, MOST_ROUNDS + 1):
             base, failed = (found.trial, found.failed) if found else (None, None)
-            mixing = self._ask(judge, base, values.searched, failed)
+            mixing = self.ask(judge, base, values.searched, failed)
             self._before, self.mixing = self.mixing, mixing
             try:
                 impossible = mixing.session.preflight()
@@ -117,8 +111,8 @@ class Rounds:
             subject = judge.subject
             assert isinstance(subject, Precision)
             judge = self._beside(replace(subject, samples=(*subject.samples, *held)), f"round {number + 1}")
-            values = self._samples.further((*values.searched, *values.held))
-            held = self._samples.of(values.held)
+            values = self.samples.further((*values.searched, *values.held))
+            held = self.samples.of(values.held)
         assert found
         return self._concluded(found)
 
@@ -172,7 +166,7 @@ class Rounds:
         if not alone:
             return mixing, done, trial
         names = mixing.session.judge.subject.names(Trial.of(alone))
-        larger = self._ask(mixing.session.judge, Trial.of((*trial, *alone)), values.searched, mixing.session.nothing)
+        larger = self.ask(mixing.session.judge, Trial.of((*trial, *alone)), values.searched, mixing.session.nothing)
         ending = larger.session.preflight()
         assert ending is None, "the ends were checked before"
         grown, found = larger.search()
@@ -191,7 +185,7 @@ class Rounds:
     def _failing_alone(self, mixing: Mixing, trial: Trial) -> list[int]:
         """Return the units that an answer leaves out and that fail when they alone are low."""
         session, whole, found = mixing.session, mixing.session.whole, []
-        out = [unit for unit in self._suspects if unit in whole.elements and unit not in trial.elements]
+        out = [unit for unit in self.suspects if unit in whole.elements and unit not in trial.elements]
         most, spent = min(MOST_ALONE, len(session.inquiry.search.asked)), 0.0
         for unit in out[:most]:
             others = Trial(whole.elements - {unit})
@@ -235,4 +229,4 @@ class Rounds:
         self.known.error[samples] = {"before": before, "after": after}
 
     def _beside(self, subject: Precision, name: str) -> Judge:
-        return self._judge.beside(subject, self._journals.stage(self._judge.journal, name, subject))
+        return self.judge.beside(subject, self.journals.stage(self.judge.journal, name, subject))

@@ -23,7 +23,7 @@ from runner.jobs.reduce.subgraph import Subgraph
 from runner.model.graph.pattern import instances
 from runner.model.graph.splice import ancestors
 from runner.session.cause import Cause, Status, Tested
-from runner.session.inquiry import Inquiry, settled
+from runner.session.inquiry import Inquiry
 from runner.session.run_stages import HandedOver
 from runner.session.session import Session
 from strategies.outcome import Answer, Outcome
@@ -58,7 +58,7 @@ class Causes:
                 return None
             inquiry = session.inquire(order, "cause", questions, self.search)
             inquiry.note(whole, Answer.YES)
-            done = settled(inquiry, session.reliability) if session.reliability.rates else inquiry.run()
+            done = inquiry.settle() if session.reliability.rates else inquiry.run()
             if done.trial and not inquiry.stopped:
                 found[done.trial] = inquiry, done
             return inquiry.search
@@ -66,7 +66,7 @@ class Causes:
         prover = Prover(session, self, search)
         cause = prover.prove(first.standing.top_level(session.judge.subject) or first.main)
         other = found.get(cause.answers[cause.main].answer)
-        return session.hand_over(*other) if other else first, cause
+        return session.finish(*other) if other else first, cause
 
 
 @dataclass
