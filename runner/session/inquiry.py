@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from runner.checkers.interactive import Undo
 from runner.session.judge import Judge
-from runner.session.parallel import Crew
+from runner.session.parallel import ParallelChecks
 from runner.session.reliability import REMOVAL, REPEATED, Reliability, Ruling
 from runner.workers.leases.leases import OutOfTime
 from strategies.beyond import REFINING
@@ -75,16 +75,16 @@ class Inquiry:
     def run(self) -> Done:
         """Return the end of the search; the best so far where a budget ended it (then it is ``stopped``)."""
         self.judge.estimate = lambda: self.search.remaining
-        with Crew(self.means.workers, self._check, self.means.kill_checks) as crew:
+        with ParallelChecks(self.means.workers, self._check, self.means.kill_checks) as checks:
             while not self.search.done:
                 left = self._left()
-                if self._out_of_time() or (left <= 0 and not crew.busy):
+                if self._out_of_time() or (left <= 0 and not checks.busy):
                     self.stopped = True
                     return self.search.stop()
                 for ask in self.search.ask(self.means.workers):
-                    if crew.free and len(crew.busy) < left and ask.trial not in crew.busy:
-                        crew.start(ask)
-                for ask, future in crew.finished():
+                    if checks.free and len(checks.busy) < left and ask.trial not in checks.busy:
+                        checks.start(ask)
+                for ask, future in checks.finished():
                     self._take(ask, future)
         assert self.search.done
         return self.search.done
