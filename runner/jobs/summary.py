@@ -7,37 +7,29 @@ import resource
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runner import machine
-from runner.checkers.checker import Checker
 from runner.checkers.compare.constant_outputs import CONSTANT, said
 from runner.jobs.context import drifted, versions
 from runner.loading.load import Loaded
 from runner.report.summary import Checks, Seconds, Summary
-from runner.schema.root import Settings
 from runner.session.cause import Experiment
 from runner.session.judge import Judge
 from runner.session.recheck import HANDED_OVER
 from runner.session.reliability import ANSWER, REPEATED, SECONDS, Doubt
 from runner.session.result import Ending
 from runner.verdict import Signature
-from runner.workers.pool import Pool
 from strategies.outcome import Outcome
 from strategies.trial import Trial
 
+if TYPE_CHECKING:
+    from runner.jobs.job import Job
 
-def account(
-    settings: Settings,
-    checker: Checker,
-    pool: Pool,
-    judge: Judge,
-    ending: Ending,
-    loaded: Loaded | None,
-    started: float,
-    doubt: Doubt | None = None,
-) -> Summary:
-    """Return the summary of a run that began at ``started`` (monotonic seconds)."""
+
+def summary_of(job: Job, judge: Judge, ending: Ending, loaded: Loaded | None, doubt: Doubt | None = None) -> Summary:
+    """Return the summary of a run."""
+    settings, checker, pool = job.settings, job.checker, job.pool
     tally = judge.tally
     signature = ending.signature or judge.baseline
     return Summary(
@@ -57,7 +49,7 @@ def account(
         outcomes=dict(tally.outcomes),
         unresolved=tally.unknown.reasons,
         signature=described(signature),
-        seconds=Seconds(time.monotonic() - started, tally.seconds, loaded.recorded.seconds if loaded else 0.0),
+        seconds=Seconds(time.monotonic() - job.started, tally.seconds, loaded.recorded.seconds if loaded else 0.0),
         peak_rss_mb={"job": _own_peak_mb(), "workers": max(pool.peak_rss_mb, tally.peak_rss_mb)},
         warnings=_once(
             *(loaded.warnings if loaded else ()),

@@ -5,9 +5,12 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import field
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runner.schema.settings import limited, settings
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class Optimization(str, Enum):
@@ -36,6 +39,10 @@ class BackendSettings:
         for key in ("model", "map", "python"):
             plain.pop(key, None)
         return {key: value.value if isinstance(value, Enum) else value for key, value in plain.items()}
+
+    def settled(self) -> Self:
+        """Return the settings with what no run has asked for decided."""
+        return self
 
 
 class Rounding(str, Enum):
@@ -68,6 +75,10 @@ class OnnxRuntimeBackend(BackendSettings):
     threads: int = limited(1, least=0)
     # an emulation: fp16 and bf16 tensors are rounded as they are made, whatever computes them
     rounding: Rounding = Rounding.auto
+
+    def settled(self) -> Self:
+        """Return the settings with rounding off, where it is neither asked for nor decided."""
+        return self if self.rounding is not Rounding.auto else dataclasses.replace(self, rounding=Rounding.off)
 
 
 @settings

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from runner.artifacts import stale
 from runner.artifacts.disk_space import NoRoom
 from runner.errors import CannotJudge
+from runner.jobs.job import Job
 from runner.jobs.precision.held_out_samples import JUDGED, Values
 from runner.jobs.precision.ort_loadable import Loadable, Loading
 from runner.jobs.precision.prepare import prepare
@@ -21,13 +23,12 @@ from runner.jobs.precision.subject import Precision
 from runner.jobs.precision.trust import Trust
 from runner.jobs.reduce.closure import used
 from runner.loading.load import Loaded
-from runner.report.bundle import write_bundle
 from runner.report.summary import Summary
 from runner.run_folder import MIXED
 from runner.schema.backend import OnnxRuntimeBackend, Rounding
 from runner.schema.checker import AutoChecker, CompareChecker, PythonChecker
 from runner.schema.root import Settings
-from runner.schema.strategy import PrecisionSettings, SubjectKind
+from runner.schema.strategy import PrecisionSettings
 from runner.session.handover import HandOver
 from runner.session.inquiry import Inquiry
 from runner.session.judge import Judge
@@ -35,10 +36,6 @@ from runner.session.result import Ending
 from runner.verdict import Verdict
 from strategies.search import Search
 from strategies.trial import Trial
-
-if TYPE_CHECKING:
-    from runner.jobs.job import Job
-    from runner.jobs.tactics.isolate import Parts
 
 log = logging.getLogger(__name__)
 
@@ -48,30 +45,35 @@ _QUANTIZED = "Q/DQ"
 _OWN_WAYS = ("command", "interactive", "python")
 
 
-def rounding(settings: Settings) -> Settings:
-    """Return the settings with the target's rounding decided: on where precision is searched on ONNX Runtime's CPU."""
+def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
+    """Run the job and leave its result folder behind. Raises WinnowError where the question cannot be put at all."""
+    with Job.opened(_rounding(settings), folder, command) as job:
+        return _raise(job)
+
+
+def _rounding(settings: Settings) -> Settings:
+    """Return the settings with the target's rounding decided: on, on ONNX Runtime's CPU."""
     target = settings.target
-    if settings.strategy.subject is SubjectKind.precision and settings.checker.name in _OWN_WAYS:
+    if settings.checker.name in _OWN_WAYS:
         log.warning(
             "checker=%s runs models in its own way: on ONNX Runtime's CPU provider that computes low precision in fp32 "
             "and hides what a GPU shows, unless it uses runner.backends.rounding.session (docs/precision.md)",
             settings.checker.name,
         )
-    if not isinstance(target, OnnxRuntimeBackend) or target.rounding is not Rounding.auto:
-        if settings.strategy.subject is SubjectKind.precision and getattr(target, "rounding", None) is Rounding.off:
-            log.warning(
-                "target.rounding=off: ONNX Runtime's CPU provider computes low precision in fp32 and drops casts, so "
-                "it does not show what a GPU does"
-            )
+    if not isinstance(target, OnnxRuntimeBackend):
         return settings
-    wanted = settings.strategy.subject is SubjectKind.precision and target.providers == [_CPU]
-    if wanted:
-        log.info("low precision is emulated: tensors are rounded as they are made (target.rounding=on)")
-    return replace(settings, target=replace(target, rounding=Rounding.on if wanted else Rounding.off))
+    if target.rounding is Rounding.off:
+        log.warning(
+            "target.rounding=off: ONNX Runtime's CPU provider computes low precision in fp32 and drops casts, so it "
+            "does not show what a GPU does"
+        )
+    if target.rounding is not Rounding.auto or target.providers != [_CPU]:
+        return settings
+    log.info("low precision is emulated: tensors are rounded as they are made (target.rounding=on)")
+    return replace(settings, target=replace(target, rounding=Rounding.on))
 
 
-def run(job: Job, parts: Parts) -> Summary:
-    """Run the job and leave its result folder behind. Raises WinnowError where the question cannot be put at all."""
+def _raise(job: Job) -> Summary:
     settings = job.settings
     strategy = settings.strategy
     assert isinstance(strategy, PrecisionSettings)
@@ -87,13 +89,16 @@ def run(job: Job, parts: Parts) -> Summary:
 
     def ask(judge: Judge, base: Trial | None, values: tuple[Values, ...], fails_low: Verdict | None) -> Question:
         step = material.step(base, values)
-        inquiry = Inquiry(judge, doubt, lambda told: Search(judge.subject.space, step, told), parts.means(job))
+        inquiry = Inquiry(judge, doubt, lambda told: Search(judge.subject.space, step, told), job.means)
         subject = judge.subject
         assert isinstance(subject, Precision)
         loading = Loading(loadable, subject)
         return Question(judge, inquiry, handed, doubt, words, steady=steady, fails_low=fails_low, loading=loading)
 
-    with parts.judge(looking, material.subject, loaded) as judge:
+    def size(trial: Trial) -> int:  # an element may be several nodes
+        return len(material.subject.names(trial))
+
+    with looking.judge(material.subject, loaded, "raised", size) as judge:
         stale.drop(job.folder, used(settings, job.tools.at))
         rounds = Rounds(judge, ask, job.journals, material.division, material.samples, material.likely)
         try:
@@ -106,9 +111,9 @@ def run(job: Job, parts: Parts) -> Summary:
             ending = rounds.interrupted(getattr(error, "exit_code", 130))
             ending = replace(ending, message=f"{ending.message}; go on with resume={job.folder}")
         loaded = replace(loaded, warnings=(*loaded.warnings, *rounds.known.warnings))
-        summary = parts.account(job, judge, ending, loaded, doubt)
+        summary = job.summary(judge, ending, loaded, doubt)
         summary = answered(looking, material, rounds, ending, summary)
-        write_bundle(settings, job.folder, summary, job.tools.cwd, job.command, None)
+        job.bundle(summary)
     return summary
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from runner.candidate import Sample
 from runner.checkers.backend_run import Side
 from runner.checkers.interactive import insisting
 from runner.errors import CannotJudge, UsageError, WinnowError
+from runner.jobs.job import Job
+from runner.jobs.reduce.searches import SEARCHES
 from runner.jobs.summary import pass_rate
 from runner.jobs.tactics.building import ENGINE
 from runner.jobs.tactics.compare import said, suspected, tactic_settings, tell
@@ -21,10 +23,8 @@ from runner.jobs.tactics.record import SUFFIX, Recording, read, write
 from runner.jobs.tactics.subject import Tactics, nearest
 from runner.jobs.tactics.suspects import Suspect
 from runner.loading.load import Loaded
-from runner.report.bundle import write_bundle
 from runner.report.summary import Summary
 from runner.schema.root import Settings
-from runner.schema.strategy import SearchKind
 from runner.session.handover import HandOver
 from runner.session.inquiry import Means
 from runner.session.judge import Judge
@@ -41,22 +41,7 @@ from strategies.search import Step
 from strategies.space import Space
 from strategies.trial import Trial
 
-if TYPE_CHECKING:
-    from runner.jobs.job import Job
-
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What all jobs are made of; see `runner.jobs.job`."""
-
-    judge: Callable[[Job, Subject, Loaded], AbstractContextManager[Judge]]
-    account: Callable[[Job, Judge, Ending, Loaded, Doubt | None], Summary]
-    ended: Callable[[Session, Callable[[], Ending]], Ending]
-    means: Callable[[Job], Means]
-    doubt: Callable[[Job], Doubt]
-    searches: Mapping[SearchKind, Callable[[Space, int | None, First], Step]]
 
 
 @dataclass(frozen=True)
@@ -68,7 +53,6 @@ class Bench:
 
     job: Job
     building: Job
-    parts: Parts
     loaded: Loaded
     side: Side
 
@@ -80,14 +64,18 @@ class Bench:
     @property
     def means(self) -> Means:
         """One build at a time: what runs beside it changes what is timed."""
-        return replace(self.parts.means(self.job), workers=1)
+        return replace(self.job.means, workers=1)
+
+    def judge(self, noun: str) -> AbstractContextManager[Judge]:
+        """Judge builds of the model; ``noun``: what is counted."""
+        return self.building.judge(Engine(self.loaded.path, self.samples), self.loaded, noun)
 
     def repeat(self) -> Summary:
         """Build until good, bad or N, and compare the tactics."""
         until = self.job.settings.strategy.until
-        with self.parts.judge(self.building, Engine(self.loaded.path, self.samples), self.loaded) as judge:
+        with self.judge("builds") as judge:
             session = Session(judge, lambda space: repeat(until), means=self.means)
-            ending = self.parts.ended(session, session.repeat)
+            ending = self.job.ended(session, session.repeat)
             good, bad = self._recorded(judge)
             found = suspected(good, bad) if good and bad else ()
             tell(found)
@@ -98,8 +86,8 @@ class Bench:
 
     def isolate(self, pair: tuple[Recording, Recording] | None) -> Summary:
         """Pin subsets of the differing choices; without a pair, build until there is one."""
-        with self.parts.judge(self.building, Engine(self.loaded.path, self.samples), self.loaded) as judge:
-            doubt = self.parts.doubt(self.job)
+        with self.judge("tactics") as judge:
+            doubt = self.job.doubt()
             finder = Session(
                 judge, lambda space: both(tactic_settings(self.job.settings).most_builds), means=self.means
             )
@@ -111,7 +99,7 @@ class Bench:
                 made.append(subject)
                 return self._isolate(judge, subject, doubt)
 
-            ending = self.parts.ended(finder, question)
+            ending = self.job.ended(finder, question)
             return self._reported(judge, ending, doubt, (), subject=made[0] if made else None)
 
     # ---- steps of an isolation
@@ -155,7 +143,7 @@ class Bench:
         pinned = judge.beside(subject, journal)
         session = Session(
             pinned,
-            search_of(self.job.settings, self.parts),
+            search_of(self.job.settings),
             means=self.means,
             doubt=doubt,
             find_min_good=False,
@@ -173,7 +161,7 @@ class Bench:
                 return Ending("planned", 0, "stopped after the pre-flight, as asked", remaining=left)
             return session.reduce()
 
-        ending = self.parts.ended(session, asked)
+        ending = self.job.ended(session, asked)
         if ending.status == "found" and ending.trial:
             kept = len(ending.trial)
             told = f"{kept} of {counted(many, 'differing tactic')}, pinned, still fail{'s' * (kept == 1)}"
@@ -208,7 +196,7 @@ class Bench:
         subject: Tactics | None = None,
         statistics: bool = False,
     ) -> Summary:
-        summary = self.parts.account(self.building, judge, ending, self.loaded, doubt)
+        summary = self.building.summary(judge, ending, self.loaded, doubt)
         summary = replace(summary, nodes_before=0, suspects=tuple(one.to_json() for one in found))
         if statistics:
             summary = replace(summary, statistics=pass_rate(judge.tally.outcomes))
@@ -220,7 +208,7 @@ class Bench:
             )
         for left in (self.job.folder / "checks").glob(f"*/{ENGINE}"):  # what was checked again was not sorted
             left.unlink()
-        write_bundle(self.job.settings, self.job.folder, summary, self.job.tools.cwd, self.job.command, None)
+        self.job.bundle(summary)
         return summary
 
 
@@ -237,13 +225,13 @@ class PinsHandOver(HandOver):
         return subject.model
 
 
-def search_of(settings: Settings, parts: Parts) -> Callable[[Space], Step]:
+def search_of(settings: Settings) -> Callable[[Space], Step]:
     """Return the search over the differing tactics. Raises UsageError for one that is none."""
     kind, extra = settings.strategy.search, settings.strategy.extra_checks
-    if kind not in parts.searches:
-        known = ", ".join(one.value for one in parts.searches)
+    if kind not in SEARCHES:
+        known = ", ".join(one.value for one in SEARCHES)
         raise UsageError(f"strategy.search={kind.value}: subsets are not searched so. Choose one of {known}")
-    return lambda space: parts.searches[kind](space, extra, First.END)
+    return lambda space: SEARCHES[kind](space, extra, First.END)
 
 
 def _good_passes(judge: Judge) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from runner.candidate import Candidate
 from runner.checkers.backend_run import Ran, Side
 from runner.errors import NotApplicable, UsageError
+from runner.jobs.job import Job
 from runner.jobs.tactics.building import Building
 from runner.jobs.tactics.compare import given, tactic_settings
-from runner.jobs.tactics.isolate import Bench, Parts, pair_of, search_of
+from runner.jobs.tactics.isolate import Bench, pair_of, search_of
 from runner.jobs.tactics.record import SUFFIX, Recording
 from runner.jobs.tactics.suspects import comparable
 from runner.loading.load import Loaded, load
@@ -22,17 +24,19 @@ from runner.schema.root import Settings
 from runner.schema.strategy import SubjectKind
 from strategies.repeat import repeat
 
-if TYPE_CHECKING:
-    from runner.jobs.job import Job
-
 _CHECKERS = ("command", "interactive", "builds", "auto", "compare", "finite", "runs")
 
 
-def run(job: Job, parts: Parts) -> Summary:
-    """Run ``tactic_repeat`` or ``tactic_isolate``.
+def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
+    """Run ``tactic_repeat`` or ``tactic_isolate``, and leave the result folder behind.
 
     Raises NotApplicable where TensorRT times no tactics, before any work, and UsageError.
     """
+    with Job.opened(settings, folder, command) as job:
+        return _run(job)
+
+
+def _run(job: Job) -> Summary:
     library = _library(job)
     settings = job.settings
     try:
@@ -41,11 +45,11 @@ def run(job: Job, parts: Parts) -> Summary:
         raise UsageError(f"strategy.{error}") from None
     isolating = settings.strategy.subject is SubjectKind.tactics
     if isolating:
-        search_of(settings, parts)
+        search_of(settings)
     recorded = isolating and bool(tactic_settings(settings).good or tactic_settings(settings).bad)
     pair = _pair(settings) if recorded else None
     loaded = load(settings, job.pool, job.folder, record=False)
-    bench = _bench(job, parts, loaded, library)
+    bench = _bench(job, loaded, library)
     return bench.isolate(pair) if isolating else bench.repeat()
 
 
@@ -98,7 +102,7 @@ def _pair(settings: Settings) -> tuple[Recording, Recording]:
     return pair_of(good, bad)
 
 
-def _bench(job: Job, parts: Parts, loaded: Loaded, library: str) -> Bench:
+def _bench(job: Job, loaded: Loaded, library: str) -> Bench:
     settings = job.settings
     limits = tactic_settings(settings).build_timeout, settings.workers.memory_mb
     side = Side("target", settings.target, job.tools, *limits, keep=("engine", "log"))
@@ -112,4 +116,4 @@ def _bench(job: Job, parts: Parts, loaded: Loaded, library: str) -> Bench:
     checker = Building(job.checker, build, identity, loaded.sha256, library)
     artifacts = replace(settings.artifacts, paths=[*settings.artifacts.paths, f"{{dir}}/{SUFFIX}"])
     building = replace(job, checker=checker, settings=replace(settings, artifacts=artifacts))
-    return Bench(job, building, parts, loaded, side)
+    return Bench(job, building, loaded, side)
