@@ -22,7 +22,7 @@ IMPLEMENTATIONS: Mapping[SubjectKind, str] = MappingProxyType(
         SubjectKind.precision: "runner.jobs.precision.run:run",
         SubjectKind.engine: "runner.jobs.tactics.repeat:run",
         SubjectKind.tactics: "runner.jobs.tactics.repeat:run",
-        SubjectKind.recorded: "runner.jobs.tactics.compare:run",
+        SubjectKind.recorded: "runner.jobs.tactics.compare:compare",
     }
 )
 
