@@ -16,6 +16,7 @@ from pathlib import Path
 
 from runner.errors import WinnowError
 from runner.files import read_plain
+from runner.status import Status
 from runner.verdict import Verdict
 from strategies.outcome import Outcome
 
@@ -34,8 +35,7 @@ _CLAIMED = frozenset({"regex", "listed exit"})
 class NoRoom(WinnowError):  # noqa: N818 - the name is the message
     """A disk is full, or nearly (exit 1)."""
 
-    exit_code = 1
-    status = "no_room"
+    status = Status.no_room
 
 
 @dataclass(frozen=True)

@@ -19,13 +19,14 @@ from runner.cli.config import argv as arguments
 from runner.cli.config.loader import CONF, loading
 from runner.cli.config.user_file import NAME, store_user_file
 from runner.cli.explain import exit_code_of, explain
-from runner.cli.signals import Phase, Terminated, terminable
+from runner.cli.signals import Phase, terminable
 from runner.cli.streams import failure
 from runner.cli.task import Task
 from runner.cli.terminal import say
 from runner.errors import WinnowError
 from runner.report.summary import Summary
 from runner.schema.register import register
+from runner.status import FAILED_JOBS, Status
 from runner.sweeps.callback import Sweep, watching
 from runner.sweeps.launcher import register_launcher
 
@@ -83,9 +84,8 @@ def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary])
             traceback.print_exc()
         if sweep.folder is None:
             return _complain(f"internal error: {type(error).__name__}: {error}", 1)
-        _complain(
-            f"the sweep broke off ({type(error).__name__}). To go on: the same command with resume={sweep.folder}", 7
-        )
+        told = f"the sweep broke off ({type(error).__name__}). To go on: the same command with resume={sweep.folder}"
+        _complain(told, FAILED_JOBS)
     if sweep.folder is not None:
         return sweep.finish()
     return ended[-1].exit_code if ended else 0
@@ -134,7 +134,7 @@ def _hydra_argv(argv: list[str]) -> Iterator[None]:
 
 
 def _interrupted(error: KeyboardInterrupt, sweep: Sweep) -> int:
-    code = Terminated.exit_code if isinstance(error, Terminated) else 130
+    code = getattr(error, "exit_code", Status.interrupted.exit_code)
     if sweep.folder is None:
         return _complain("interrupted", code)
     sweep.finish()

@@ -13,9 +13,10 @@ from typing import Any, get_args, get_origin, get_type_hints
 from hydra.errors import MissingConfigException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
 
-from runner.artifacts.disk_space import FULL, NoRoom
-from runner.errors import UsageError, WinnowError
+from runner.artifacts.disk_space import FULL
+from runner.errors import WinnowError
 from runner.schema.register import SCHEMAS
+from runner.status import Status
 
 #: how much of a path a message shows
 _SHOWN = 200
@@ -72,7 +73,7 @@ def _folder(error: OSError, *, sweep: bool) -> str:
 def exit_code_of(error: BaseException) -> int:
     """Return the exit code: a full disk is no mistake of the user's."""
     full = any(isinstance(link, OSError) and link.errno in FULL for link in chain_of(error))
-    return NoRoom.exit_code if full else UsageError.exit_code
+    return (Status.no_room if full else Status.usage).exit_code
 
 
 def chain_of(error: BaseException) -> Iterator[BaseException]:

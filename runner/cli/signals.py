@@ -18,6 +18,8 @@ from enum import Enum
 from types import FrameType
 from typing import Any
 
+from runner.status import TERMINATED, Status
+
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _GRACE = 10.0
 _AGAIN = 0.1
@@ -26,7 +28,7 @@ _AGAIN = 0.1
 class Terminated(KeyboardInterrupt):
     """SIGTERM or SIGHUP arrived. Whoever handles Ctrl-C handles it alike."""
 
-    exit_code = 143
+    exit_code = TERMINATED
 
 
 class Phase(Enum):
@@ -46,7 +48,7 @@ def leave(number: int, _frame: FrameType | None = None) -> None:
     """End this process now: there is nothing to write down. Handles signals."""
     with suppress(OSError):
         os.write(2, b"winnow: interrupted\n")
-    os._exit(130 if number == signal.SIGINT else Terminated.exit_code)
+    os._exit(Status.interrupted.exit_code if number == signal.SIGINT else Terminated.exit_code)
 
 
 def listen(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:

@@ -27,6 +27,7 @@ from runner.errors import UsageError, WinnowError
 from runner.report.summary import Summary
 from runner.schema.register import register
 from runner.schema.root import Settings
+from runner.status import ENDED_WELL, TERMINATED, Status
 from runner.sweeps import finished
 from runner.sweeps.fingerprint import fingerprint
 from runner.text import listed
@@ -73,7 +74,7 @@ class Task:
                     summary = _run(settings, folder, self.command)
                 written = (folder / "result.json").is_file()
                 told = bool(signals) and signals[0] != signal.SIGINT
-                if told and summary.status == "interrupted" and summary.exit_code != Terminated.exit_code:
+                if told and summary.status == Status.interrupted and summary.exit_code != Terminated.exit_code:
                     summary, written = replace(summary, exit_code=Terminated.exit_code), False
         except BaseException as error:  # noqa: BLE001 - Hydra must not see it, the result must
             summary = _failed(error, config, folder)
@@ -88,7 +89,7 @@ class Task:
             finished.note(folder, config, summary.exit_code, overrides, inputs)
         if not silent:
             _say(summary, folder, job, refused=refused)
-        if job is not None and summary.status == "interrupted":  # the rest of the sweep must not run
+        if job is not None and summary.status == Status.interrupted:  # the rest of the sweep must not run
             raise Terminated if summary.exit_code == Terminated.exit_code else KeyboardInterrupt
 
 
@@ -118,34 +119,30 @@ def _again(result: Mapping[str, Any]) -> Summary:
 
 def _failed(error: BaseException, config: DictConfig, folder: Path) -> Summary:
     strategy = str(config.get("strategy", {}).get("name", "?"))
+
+    def summary(status: Status, message: str = "", code: int | None = None) -> Summary:
+        return Summary(status, status.exit_code if code is None else code, strategy, message)
+
     if isinstance(error, WinnowError):
-        return Summary(status=error.status, exit_code=error.exit_code, strategy=strategy, message=str(error))
+        return summary(error.status, str(error))
     if isinstance(error, KeyboardInterrupt):
-        code = error.exit_code if isinstance(error, Terminated) else 130
-        return Summary(status="interrupted", exit_code=code, strategy=strategy)
+        return summary(Status.interrupted, code=getattr(error, "exit_code", None))
     if type(error).__module__.partition(".")[0] == "submitit":  # raised by its signal handler: the time is over
-        told = f"SLURM ended this job before it was done ({error})"
-        return Summary(status="interrupted", exit_code=Terminated.exit_code, strategy=strategy, message=told)
+        return summary(Status.interrupted, f"SLURM ended this job before it was done ({error})", TERMINATED)
     if isinstance(error, OSError) and error.errno in FULL:
         full = Room(folder).none(f"{error.strerror}: {error.filename or folder}")
-        return Summary(status=full.status, exit_code=full.exit_code, strategy=strategy, message=str(full))
+        return summary(full.status, str(full))
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _SPENT):
         told = f"{getattr(error, 'strerror', None) or 'out of memory'}: this process is allowed no more"
         told += f" (ulimit -a shows what it is). Raise the limit, then go on: resume={folder}"
-        return Summary(status="internal_error", exit_code=1, strategy=strategy, message=told)
-    if isinstance(error, OSError) and error.errno in {errno.EACCES, errno.EPERM, errno.EROFS} and error.filename:
+    elif isinstance(error, OSError) and error.errno in {errno.EACCES, errno.EPERM, errno.EROFS} and error.filename:
         told = f"{error.strerror}: {error.filename}. Let it be written, or name another, then go on: resume={folder}"
-        return Summary(status="internal_error", exit_code=1, strategy=strategy, message=told)
-    if isinstance(error, OSError) and not folder.is_dir():
+    elif isinstance(error, OSError) and not folder.is_dir():
         told = f"{folder} is gone: something, perhaps the check, removed the run's folder while the run was at work"
-        return Summary(status="internal_error", exit_code=1, strategy=strategy, message=told)
-    where = _write_traceback(error, folder)
-    return Summary(
-        status="internal_error",
-        exit_code=1,
-        strategy=strategy,
-        message=f"{type(error).__name__}: {error}. This is a bug; its traceback lies in {where}. Please report it.",
-    )
+    else:
+        where = _write_traceback(error, folder)
+        told = f"{type(error).__name__}: {error}. This is a bug; its traceback lies in {where}. Please report it."
+    return summary(Status.internal_error, told)
 
 
 def _write_traceback(error: BaseException, folder: Path) -> Path:
@@ -179,13 +176,13 @@ def _say(summary: Summary, folder: Path, job: int | None, *, refused: bool = Fal
     """
     number = f"#{job} " if job is not None else ""
     answer = listed([name.replace("\n", "\\n") for name in summary.culprits], _MOST_NAMES)
-    answer = answer if summary.status == "found" else ""
+    answer = answer if summary.status == Status.found else ""
     nodes = f" ({summary.nodes_after} of {summary.nodes_before} nodes)" if summary.nodes_after is not None else ""
-    resumable = summary.exit_code in {130, 143} and "resume=" not in summary.message
+    resumable = summary.status == Status.interrupted and "resume=" not in summary.message
     onward = f"to go on: the same command with resume={folder}" if resumable else ""
     message = summary.message.removeprefix("interrupted; ")
     what = "; ".join(part for part in ((answer + nodes).strip(), message, onward if job is None else "") if part)
-    names = ("REPORT.md", "result.json") if summary.exit_code != UsageError.exit_code else ("result.json",)
+    names = ("REPORT.md", "result.json") if summary.exit_code != Status.usage.exit_code else ("result.json",)
     report = next((path for name in names if (path := folder / name).exists()), folder)
     line = f"{number}{summary.status}: {what}" if what else f"{number}{summary.status}"
     line = line.replace("\n", "\n  ")  # no line of a message passes for the last word
@@ -193,4 +190,4 @@ def _say(summary: Summary, folder: Path, job: int | None, *, refused: bool = Fal
         say(line, error=True)
         return
     text = f"{line}\n{number}{report}" if "\n" in line else f"{line} [{report}]"
-    say(text, error=summary.exit_code not in {0, 4, 5, 6})
+    say(text, error=summary.exit_code not in ENDED_WELL)

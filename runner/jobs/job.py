@@ -33,6 +33,7 @@ from runner.session.reliability import Doubt
 from runner.session.result import Ending
 from runner.session.session import Session
 from runner.session.subject import Subject
+from runner.status import Status
 from runner.verdict import Verdict
 from runner.workers.guardian import Guardian
 from runner.workers.leases.leases import Leases
@@ -42,7 +43,6 @@ from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
 
-INTERRUPTED = 130
 BEST = "interrupted; "
 """How the message of a session begins that somebody stopped."""
 
@@ -150,14 +150,14 @@ class Job:
             said = f"{error}\n{best.message.removeprefix(BEST)}" if best.standing else str(error)
             return replace(best, status=error.status, message=said)
         except WinnowError as error:
-            return Ending(error.status, error.exit_code, str(error))
+            return Ending(error.status, str(error))
         except OSError as error:
             if error.errno not in FULL:
                 raise
             full = session.judge.room.none(f"{error.strerror}: {error.filename or session.judge.folder.parent}")
-            return Ending(full.status, full.exit_code, str(full))
+            return Ending(full.status, str(full))
         except KeyboardInterrupt as error:  # a termination says its own exit code
-            return session.interrupted(getattr(error, "exit_code", INTERRUPTED))
+            return session.interrupted(getattr(error, "exit_code", Status.interrupted.exit_code))
 
     def summary(self, judge: Judge, ending: Ending, loaded: Loaded | None, doubt: Doubt | None = None) -> Summary:
         """Return what is reported of an ending."""

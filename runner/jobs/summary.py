@@ -19,6 +19,7 @@ from runner.session.judge import Judge
 from runner.session.recheck import HANDED_OVER
 from runner.session.reliability import ANSWER, REPEATED, SECONDS, Doubt
 from runner.session.result import Ending
+from runner.status import Status
 from runner.verdict import Signature
 from strategies.outcome import Outcome
 from strategies.trial import Trial
@@ -63,7 +64,7 @@ def summary_of(job: Job, judge: Judge, ending: Ending, loaded: Loaded | None, do
         input_model=settings.model,
         context=judge.journal.context,
         versions=versions(settings, pool),
-        plan=plan(ending, judge) if ending.status == "planned" else None,
+        plan=plan(ending, judge) if ending.status is Status.planned else None,
         reliability=reliability(doubt) if doubt and doubt.rates else None,
         tried=ending.done.note if ending.done else "",
         fused=fused(ending, judge),

@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from runner.errors import CannotJudge
 from runner.jobs.reduce.cause.prover import Causes, Prover
 from runner.jobs.reduce.preflight import Preflight, confirm_control, refuse, study, trusted
 from runner.jobs.reduce.subgraph import THE_FILE
@@ -31,6 +30,7 @@ from runner.session.reliability import (
 from runner.session.result import Ending
 from runner.session.run_stages import HandedOver, Refined, Refining
 from runner.session.stage import Refiner, Standing
+from runner.status import Status
 from runner.text import counted
 from runner.verdict import Verdict, message_drift
 from strategies.outcome import Answer, Outcome
@@ -193,8 +193,7 @@ class Session:
         if self.doubt.rates:
             message += f"; the check is flaky: {self.doubt}"
         return Ending(
-            "found",
-            0,
+            Status.found,
             message,
             answer.done,
             answer.standing,
@@ -213,8 +212,7 @@ class Session:
 
     def _could_not_judge(self, answer: HandedOver, message: str) -> Ending:
         return Ending(
-            "could_not_judge",
-            CannotJudge.exit_code,
+            Status.could_not_judge,
             message,
             answer.done,
             answer.standing,
@@ -260,7 +258,7 @@ class Session:
         done = self.inquiry.run()
         outcomes = self.judge.tally.outcomes
         counted = ", ".join(f"{count} {name}" for name, count in sorted(outcomes.items())) or "no iterations"
-        return Ending("found", 0, f"{counted}" + (" (budget reached)" if self.inquiry.stopped else ""), done)
+        return Ending(Status.found, f"{counted}" + (" (budget reached)" if self.inquiry.stopped else ""), done)
 
     def interrupted(self, exit_code: int) -> Ending:
         """How it stands where somebody stops it: the smallest set so far, if it is smaller than the whole."""
@@ -272,7 +270,9 @@ class Session:
             else "interrupted"
         )
         standing = Standing(self.judge, best) if best else None
-        return Ending("interrupted", exit_code, message, done, standing, signature=self.judge.baseline, main=best)
+        return Ending(
+            Status.interrupted, message, done, standing, signature=self.judge.baseline, main=best, code=exit_code
+        )
 
     # ---- trust
 
@@ -304,4 +304,4 @@ class Session:
 
 def _nothing_to_find(why: str) -> Ending:
     said = f" ({why})" if why else ""
-    return Ending("nothing_to_find", 4, f"the whole model passes the check{said}: there is nothing to reduce")
+    return Ending(Status.nothing_to_find, f"the whole model passes the check{said}: there is nothing to reduce")

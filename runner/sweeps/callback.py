@@ -22,10 +22,10 @@ from runner.cli.signals import Phase
 from runner.cli.terminal import say
 from runner.errors import UsageError, WinnowError
 from runner.files import write_text
+from runner.status import FAILED_JOBS, Status
 from runner.sweeps import plan
 from runner.sweeps.table import markdown, rows, show, traces
 
-_FAILED_JOBS = 7
 #: where ours are published for Hydra (`runner.sweeps.launcher`)
 LAUNCHERS = "hydra_plugins.winnow_launcher."
 
@@ -74,7 +74,7 @@ class Sweep:
             return 0
         self.phase = Phase.ended
         table = rows(self.folder, self.planned, self.before)
-        code = 0 if table and all(row.ended_well for row in table) else _FAILED_JOBS
+        code = 0 if table and all(row.ended_well for row in table) else FAILED_JOBS
         if not self.silent:
             show(table)
         try:
@@ -84,7 +84,7 @@ class Sweep:
             write_text(self.folder / "sweep.md", markdown(table))
         except OSError as error:
             say(f"winnow: sweep.json and sweep.md: {error.strerror or error} (in {self.folder})", error=True)
-            return code or UsageError.exit_code
+            return code or Status.usage.exit_code
         if not self.silent:
             say(f"{sum(row.ended_well for row in table)} of {len(table)} jobs ended well: {self.folder / 'sweep.md'}")
         return code

@@ -16,10 +16,10 @@ from runner.cli.config.bounded_yaml import BoundedLoader, read_yaml
 from runner.errors import UsageError
 from runner.files import json_of, write_text
 from runner.report.result import RESULT_NAME, read_result
+from runner.status import ENDED_WELL
 from runner.sweeps.fingerprint import fingerprint, rooted, unchanged
 
 #: exit codes with which a job ended well: it has an answer
-ENDED_WELL = frozenset({0, 4, 5, 6})
 #: beside a job's result: whose it is, and with what settings and files it came about
 NAME = "ended.json"
 #: what may differ between the two runs and changes no answer

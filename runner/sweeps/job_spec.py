@@ -29,9 +29,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from runner.cli.config.loader import Loader
 from runner.cli.config.user_file import NAME
 from runner.cli.folder import KEYS, claim
-from runner.cli.signals import Terminated
 from runner.cli.task import Task
 from runner.schema.register import register
+from runner.status import Status
 
 _VERSION_BASE = "1.3"
 
@@ -107,7 +107,7 @@ class Order:
                 hydra_context=HydraContext(config_loader=loader, callbacks=Callbacks(config)),
             )
         except KeyboardInterrupt as error:
-            return Terminated.exit_code if isinstance(error, Terminated) else 130
+            return getattr(error, "exit_code", Status.interrupted.exit_code)
         return task.ended[-1].exit_code if task.ended else 1
 
     def _master(self) -> DictConfig:

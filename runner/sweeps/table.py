@@ -23,6 +23,7 @@ from runner.cli.terminal import say
 from runner.errors import UsageError
 from runner.report.markup import code, cut, text
 from runner.report.result import read_result
+from runner.status import ENDED_WELL
 from runner.sweeps import finished
 from runner.sweeps.log import NAME as LEDGER
 from runner.sweeps.log import read_ledger, words
@@ -54,7 +55,7 @@ class Row:
     @property
     def ended_well(self) -> bool:
         """Whether this job has an answer."""
-        return self.exit_code in finished.ENDED_WELL
+        return self.exit_code in ENDED_WELL
 
 
 def traces(folder: Path) -> list[Path]:

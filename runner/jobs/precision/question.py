@@ -19,6 +19,7 @@ from runner.session.recheck import Recheck
 from runner.session.reliability import ANSWER, HEALTHY, REMOVAL, UNSURE, WHOLE, ContradictionError
 from runner.session.result import Ending
 from runner.session.stage import Standing
+from runner.status import Status
 from runner.text import counted
 from runner.verdict import Verdict
 from strategies.outcome import Answer, Outcome
@@ -86,7 +87,7 @@ class Question:
             message = (
                 f"even with everything in {self.words.high}{but} the check fails ({best.signature}): {best.reason}"
             )
-            return Ending("no_set_suffices", 5, message, signature=best.signature)
+            return Ending(Status.no_set_suffices, message, signature=best.signature)
         self._aim(best)
         if self.worst is None:
             self.worst = self._end(LOWEST, f"everything in {self.words.low}", WHOLE)
@@ -139,7 +140,7 @@ class Question:
         passes = ruling.verdict.outcome is Outcome.PASS if self.doubt.rates is None else ruling.answer is Answer.NO
         if not passes:
             message = f"the answer ({count}) passed once and did not when checked again ({ruling.verdict.reason})"
-            return Ending("could_not_judge", CannotJudge.exit_code, message, done, standing, signature=signature)
+            return Ending(Status.could_not_judge, message, done, standing, signature=signature)
         budget = " (the budget was reached: fewer may do)" if self.inquiry.stopped else ""
         besides = f" besides {counted(self.words.stays_high, 'node')} that stay so" if self.words.stays_high else ""
         message = f"{count} in {self.words.high}{besides}, the rest in {self.words.low}, and the check passes{budget}"
@@ -147,7 +148,7 @@ class Question:
         message += f"; {done.note}" if done.note else ""
         message += self._besides() + (f"; {said}" if said else "")
         message += f"; the check is flaky: {self.doubt}" if self.doubt.rates else ""
-        return Ending("found", 0, message, done, standing, signature=signature)
+        return Ending(Status.found, message, done, standing, signature=signature)
 
     def hand_over_lowest(self, trial: Trial = LOWEST, said: str = "") -> Ending | None:
         """Hand over the model with nothing raised, and check that; None: the check has proved to be flaky by it.
@@ -173,7 +174,7 @@ class Question:
         message = f"everything{but} passes in {self.words.low}{held}: {no} to be in {self.words.high}"
         message += f"{self._besides()}; the model is {MIXED}.onnx"
         message += f"; {said}" if said else ""
-        return Ending("nothing_to_find", 4, message, standing=Standing(self.judge, trial))
+        return Ending(Status.nothing_to_find, message, standing=Standing(self.judge, trial))
 
     def loadable(self, trial: Trial) -> Trial:
         """Return a trial with what has to be raised besides so that ONNX Runtime loads it, if the check passes so."""
@@ -201,7 +202,7 @@ class Question:
             self.handed.write(self.judge.subject, done.trial, MIXED)
             standing = Standing(self.judge, done.trial)
         message = "interrupted; the best so far was not checked again" if standing else "interrupted"
-        return Ending("interrupted", exit_code, message, done, standing)
+        return Ending(Status.interrupted, message, done, standing, code=exit_code)
 
     # ---- what is enough
 

@@ -33,6 +33,7 @@ from runner.session.handover import HandOver
 from runner.session.inquiry import Inquiry
 from runner.session.judge import Judge
 from runner.session.result import Ending
+from runner.status import Status
 from runner.verdict import Verdict
 from strategies.search import Search
 from strategies.trial import Trial
@@ -103,12 +104,12 @@ def _raise(job: Job) -> Summary:
         rounds = Rounds(judge, ask, job.journals, material.division, material.samples, material.likely)
         try:
             ending = rounds.answer(plan=settings.plan)
-            if ending.standing and ending.exit_code != CannotJudge.exit_code:
+            if ending.standing and ending.status is not Status.could_not_judge:
                 _valid(job, loaded)
         except (CannotJudge, NoRoom) as error:
-            ending = Ending(error.status, error.exit_code, str(error))
+            ending = Ending(error.status, str(error))
         except KeyboardInterrupt as error:
-            ending = rounds.interrupted(getattr(error, "exit_code", 130))
+            ending = rounds.interrupted(getattr(error, "exit_code", Status.interrupted.exit_code))
             ending = replace(ending, message=f"{ending.message}; go on with resume={job.folder}")
         loaded = replace(loaded, warnings=(*loaded.warnings, *rounds.known.warnings))
         summary = job.summary(judge, ending, loaded, doubt)

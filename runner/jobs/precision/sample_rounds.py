@@ -22,6 +22,7 @@ from runner.journal.records import Entry
 from runner.session.judge import Judge
 from runner.session.reliability import IndistinctError
 from runner.session.result import Ending
+from runner.status import Status
 from runner.text import counted
 from runner.verdict import Verdict
 from strategies.outcome import Answer, Outcome
@@ -97,7 +98,7 @@ class Rounds:
                 return impossible
             if plan:
                 remaining = question.inquiry.search.remaining
-                return Ending("planned", 0, "stopped after the pre-flight, as asked", remaining=remaining)
+                return Ending(Status.planned, "stopped after the pre-flight, as asked", remaining=remaining)
             further = None if impossible else self._round(number, question, values, held)
             if further is None:
                 assert found
@@ -156,7 +157,7 @@ class Rounds:
     def interrupted(self, exit_code: int) -> Ending:
         """How it stands where somebody stops it."""
         if self.question is None:
-            return Ending("interrupted", exit_code, "interrupted")
+            return Ending(Status.interrupted, "interrupted", code=exit_code)
         ending = self.question.interrupted(exit_code)
         if ending.standing is None and self._before and (earlier := self._before.interrupted(exit_code)).standing:
             return replace(earlier, message=f"{earlier.message}, and fails on samples that were held out")
@@ -172,7 +173,7 @@ class Rounds:
         except IndistinctError:
             raise
         except CannotJudge as error:
-            return Ending(error.status, error.exit_code, str(error))
+            return Ending(error.status, str(error))
 
     def _stable(self, question: Question, values: Division, done: Done, trial: Trial) -> tuple[Question, Done, Trial]:
         """Raise what fails when it alone is low as well: an answer that leaves it out passes by luck."""

@@ -15,6 +15,7 @@ from runner.run_folder import MIN_GOOD, REDUCED
 from runner.session.handover import HandOver
 from runner.session.result import Ending
 from runner.session.session import Session
+from runner.status import Status
 from runner.text import listed
 from strategies.trial import Trial
 
@@ -61,7 +62,7 @@ class Further:
             found = self.ended(partial(self.session.beyond, without, hands, journal))
             if found is None:
                 return Rest(tuple(answers), "the rest passes" + self._unjudged(spoilt))
-            if found.status != "found":
+            if found.status is not Status.found:
                 hands.withdraw(REDUCED)
                 hands.withdraw(MIN_GOOD)
                 shutil.rmtree(folder, ignore_errors=True)
@@ -71,7 +72,7 @@ class Further:
             answers.append(self.conclude(ending, folder))
 
     def _why(self, ending: Ending) -> str:
-        if ending.status == "interrupted":
+        if ending.status is Status.interrupted:
             return f"interrupted; go on with resume={self.handed.folder}"
         return ending.message
 

@@ -11,7 +11,6 @@ from runner.artifacts import stale
 from runner.checkers.around import inner
 from runner.checkers.audited import Audited
 from runner.checkers.runtime import RuntimeCheck
-from runner.errors import UsageError
 from runner.jobs.job import Job
 from runner.jobs.reduce.cause.prover import Causes
 from runner.jobs.reduce.closure import closure, used
@@ -43,6 +42,7 @@ from runner.session.reliability import Doubt
 from runner.session.result import Ending
 from runner.session.session import Session
 from runner.session.subject import Subject
+from runner.status import Status
 from strategies.search import Step
 from strategies.space import Closure, Space
 
@@ -99,7 +99,7 @@ def _reduce(job: Job) -> Summary:
         )
         ending = job.ended(session, lambda: _question(job, session, judge, loaded))
         loaded = replace(loaded, warnings=(*loaded.warnings, *opening.warnings))
-        if ending.status == "interrupted" or (ending.status == UsageError.status and ending.standing):
+        if ending.status is Status.interrupted or (ending.status is Status.usage and ending.standing):
             ending = replace(ending, message=f"{ending.message}; go on with resume={job.folder}")
             if ending.standing:
                 handed.write(ending.standing.judge.subject, ending.standing.trial, REDUCED)
@@ -116,7 +116,7 @@ def _reduce(job: Job) -> Summary:
 
         doubt = session.doubt
         summary = told(ending, doubt)
-        if settings.strategy.find is Find.all and ending.status == "found":
+        if settings.strategy.find is Find.all and ending.status is Status.found:
             journal = partial(job.journals.further, judge.journal)
             rest = Further(session, handed, subject, partial(job.ended, session), conclude, journal).find(ending)
             summary = with_rest(told(ending, doubt), summary, rest)
@@ -142,7 +142,7 @@ def _question(job: Job, session: Session, judge: Judge, loaded: Loaded) -> Endin
             checker.spare(found.harmless)
     if settings.plan:
         return Ending(
-            "planned", 0, "stopped after the pre-flight, as asked", remaining=session.inquiry.search.remaining
+            Status.planned, "stopped after the pre-flight, as asked", remaining=session.inquiry.search.remaining
         )
     return session.reduce()
 

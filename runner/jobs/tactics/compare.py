@@ -14,6 +14,7 @@ from runner.report.bundle import write_bundle
 from runner.report.summary import Seconds, Summary
 from runner.schema.root import Settings
 from runner.schema.strategy import TacticSettings
+from runner.status import Status
 from runner.text import counted
 
 log = logging.getLogger(__name__)
@@ -25,9 +26,10 @@ def compare(settings: Settings, folder: Path, command: Sequence[str]) -> Summary
     good, bad = (_chosen(given(settings, key), settings, key) for key in ("good", "bad"))
     found = suspected(good, bad)
     builds = f"{counted(len(good), 'good build')} and {counted(len(bad), 'bad build')} compared"
+    status = Status.found if found else Status.nothing_to_find
     summary = Summary(
-        status="found" if found else "nothing_to_find",
-        exit_code=0 if found else 4,
+        status=status,
+        exit_code=status.exit_code,
         strategy=settings.strategy.name,
         message=f"{builds}: {said(found)}",
         suspects=tuple(suspect.to_json() for suspect in found),

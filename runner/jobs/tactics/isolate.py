@@ -32,6 +32,7 @@ from runner.session.reliability import CONTROL, Doubt
 from runner.session.result import Ending
 from runner.session.session import Session
 from runner.session.subject import Subject
+from runner.status import Status
 from runner.text import counted
 from strategies.bisect import First
 from strategies.both import both
@@ -79,7 +80,7 @@ class Bench:
             good, bad = self._recorded(judge)
             found = suspected(good, bad) if good and bad else ()
             tell(found)
-            if ending.status == "found":
+            if ending.status is Status.found:
                 told = said(found) if good and bad else "nothing to compare: all builds are of one kind"
                 ending = replace(ending, message=f"{ending.message}; {told}")
             return self._reported(judge, ending, None, found, statistics=True)
@@ -158,11 +159,11 @@ class Bench:
             _good_passes(pinned)
             if self.job.settings.plan:
                 left = session.inquiry.search.remaining
-                return Ending("planned", 0, "stopped after the pre-flight, as asked", remaining=left)
+                return Ending(Status.planned, "stopped after the pre-flight, as asked", remaining=left)
             return session.reduce()
 
         ending = self.job.ended(session, asked)
-        if ending.status == "found" and ending.trial:
+        if ending.status is Status.found and ending.trial:
             kept = len(ending.trial)
             told = f"{kept} of {counted(many, 'differing tactic')}, pinned, still fail{'s' * (kept == 1)}"
             ending = replace(ending, message=f"{told}; all others are as in the good build")
@@ -272,5 +273,4 @@ def pair_of(good: Sequence[Recording], bad: Sequence[Recording]) -> tuple[Record
 class NothingDiffers(WinnowError):  # noqa: N818 - the name is the message
     """There is nothing to pin (exit 4)."""
 
-    exit_code = 4
-    status = "nothing_to_find"
+    status = Status.nothing_to_find

@@ -18,6 +18,7 @@ from runner.report.summary import Summary
 from runner.run_folder import MIXED
 from runner.schema.strategy import PrecisionSettings
 from runner.session.result import Ending
+from runner.status import Status
 
 if TYPE_CHECKING:
     from runner.jobs.job import Job
@@ -40,7 +41,7 @@ def answered(job: Job, material: Material, rounds: Rounds, ending: Ending, summa
         told = loads.told(told, casting)
         summary = replace(summary, warnings=(*summary.warnings, *loads.warnings))
     rows: list[Row] = []
-    if strategy.layer_errors and ending.status != "interrupted":
+    if strategy.layer_errors and ending.status is not Status.interrupted:
         place = job.folder / "values" / "drift"
         searched = replace(loaded, recorded=replace(loaded.recorded, values=material.division.searched))
         measured = job.settings, casting, material.known, searched, job.pool, subject.samples
