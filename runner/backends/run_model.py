@@ -1,10 +1,10 @@
 """The operation ``run``: load a model once, run it on each sample, write what comes out.
 
-Arguments: ``backend``: {"name": .., settings}; ``model``: path; ``samples``: [{input name: path}], each the path of a
-TensorProto file, or of a SequenceProto, OptionalProto or MapProto where the model declares one; ``out``: a folder for
-the outputs, or null to look at them only (``path`` is then ""); ``outputs``: names, or null for all of the model's;
-``inline``: also return small tensors as base64 under "data". A backend is a class with ``load`` and ``run``; its errors
-are StageError.
+Arguments: ``backend``: {"name": .., "implementation": "module:attribute", settings}; ``model``: path; ``samples``:
+[{input name: path}], each the path of a TensorProto file, or of a SequenceProto, OptionalProto or MapProto where the
+model declares one; ``out``: a folder for the outputs, or null to look at them only (``path`` is then ""); ``outputs``:
+names, or null for all of the model's; ``inline``: also return small tensors as base64 under "data". A backend is a
+class with ``load``, ``run`` and ``prepare``; its errors are StageError.
 """
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
@@ -22,21 +22,15 @@ from runner.backends.values import containers, tensors
 from runner.backends.values.structure import Value
 from runner.backends.values.tensors import Tensor
 
-# name -> (module, class)
-BACKENDS = {
-    "onnxruntime": ("runner.backends.ort.onnxruntime", "OnnxRuntime"),
-    "tensorrt": ("runner.backends.trt.engine_runner", "TensorRt"),
-    "onnx_reference": ("runner.backends.onnx_reference", "OnnxReference"),
-}
 _INLINE_BYTES = 1 << 16
 
 
 def _backend(settings: Dict[str, Any]) -> Any:
-    name = settings.get("name", "")
-    if name not in BACKENDS:
-        raise choose("backend", name, BACKENDS)
-    module, attribute = BACKENDS[name]
-    return getattr(importlib.import_module(module), attribute)
+    module, _, attribute = settings["implementation"].partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise StageError("setup", "MissingBackend", f"{settings.get('name')}: {module}:{attribute}: {error}") from None
 
 
 def prepare(args: Dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from runner.checkers.command.template import digest
 from runner.checkers.failure_text import normalize
 from runner.errors import NotTried, UsageError
 from runner.model.values.recorded import TensorFile
-from runner.schema.backend import BackendSettings, TensorRtBackend
+from runner.schema.backend import BackendSettings
 from runner.verdict import Signature
 from runner.workers.leases.required_lease import lease_of
 from runner.workers.reply import OUT_OF_MEMORY, Reply, shortage
@@ -101,7 +101,7 @@ class Side:
             "samples": [{name: str(feed.path) for name, feed in sample.items()} for sample in samples],
             "out": str(out),
         }
-        if isinstance(self._settings, TensorRtBackend):
+        if self._settings.builds_engines:
             arguments["timing_cache"] = self._timing_cache()
         more = {"keep": list(self._keep or ())} if self.builds else {"outputs": None, "inline": False}
         reply = self._tools.pool.call(

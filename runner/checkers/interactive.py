@@ -47,7 +47,7 @@ class InteractiveCheck:
     name = "interactive"
     wants_feeds = False
 
-    def __init__(self, settings: InteractiveChecker, tools: Tools) -> None:
+    def __init__(self, settings: InteractiveChecker, tools: Tools, _run: object = None) -> None:
         if not sys.stdin.isatty():
             raise UsageError(
                 "checker=interactive needs a terminal: standard input is not one. Run it from a terminal, or let a "

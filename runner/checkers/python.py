@@ -15,6 +15,7 @@ from runner.checkers.compare.accuracy_drop import VALUE, Threshold
 from runner.checkers.failure_text import last_line, normalize
 from runner.errors import NotTried, UsageError
 from runner.schema.checker import PythonChecker
+from runner.schema.root import Settings
 from runner.verdict import MEASURE, NO_IMPORT, Signature, Verdict
 from runner.workers.reply import OUT_OF_MEMORY, Reply, shortage
 from strategies.outcome import Outcome
@@ -41,7 +42,7 @@ class PythonCheck:
     name = "python"
     wants_feeds = True
 
-    def __init__(self, settings: PythonChecker, tools: Tools) -> None:
+    def __init__(self, settings: PythonChecker, tools: Tools, run: Settings | None = None) -> None:
         if not settings.file:
             raise UsageError(
                 "checker.file is missing: checker=python needs a Python file, for example checker.file=check.py, with "
@@ -56,6 +57,12 @@ class PythonCheck:
         # what could be loaded once and no longer can, in a new worker, is a module that went missing
         self._loaded = False
         self.threshold = Threshold(settings)
+        if run and self.threshold.lacks_baseline and not run.strategy.lowers_precision:
+            raise UsageError(
+                f"checker.max_drop={settings.max_drop} checker.max_rise={settings.max_rise} "
+                f"strategy={run.strategy.name}: which number is good? Give it, checker.baseline=0.76 (only "
+                "strategy=precision measures it, on the model in high precision)"
+            )
         self._measure = Measure(settings.measure)
 
     def check(self, candidate: Candidate) -> Verdict:

@@ -25,10 +25,9 @@ from runner.checkers.checker import Tools
 from runner.checkers.compare.outputs import Comparison, non_finite
 from runner.checkers.compare.tolerances import rules_of
 from runner.errors import UsageError
-from runner.schema.backend import BackendSettings, TensorRtBackend
+from runner.schema.backend import BackendSettings
 from runner.schema.checker import AutoChecker, BuildsChecker, CompareChecker, FiniteChecker, Golden, RunsChecker
 from runner.schema.root import Settings
-from runner.schema.strategy import SubjectKind
 from runner.verdict import Signature, Verdict
 from strategies.outcome import Outcome
 
@@ -53,7 +52,7 @@ class RuntimeCheck:
 
     wants_feeds = True
 
-    def __init__(self, settings: Settings, checker: RuntimeSettings, tools: Tools) -> None:
+    def __init__(self, checker: RuntimeSettings, tools: Tools, settings: Settings) -> None:
         self.name = checker.name
         self._checker = checker
         self._tools = tools
@@ -65,8 +64,8 @@ class RuntimeCheck:
         self._nan = checker.nan if isinstance(checker, FiniteChecker) else True
         self._inf = checker.inf if isinstance(checker, FiniteChecker) else True
         rules = rules_of(checker)
-        apart = settings.reference.model is not None and settings.strategy.subject is SubjectKind.subgraph
-        precision = settings.strategy.subject is SubjectKind.precision
+        apart = settings.reference.model is not None and settings.strategy.cuts_model
+        precision = settings.strategy.lowers_precision
         self._consult = not apart and not precision
         if not self._consult and rules.settings.golden is not Golden.ahead:
             # it cannot run what is cut from another model, and what it makes of a model in low precision is not
@@ -278,7 +277,7 @@ def _built(key: str, backend: BackendSettings, checker: RuntimeSettings) -> Sequ
     """Return what of each build is kept, if models are only built."""
     if not isinstance(checker, BuildsChecker):
         return None
-    if not isinstance(backend, TensorRtBackend):
+    if not backend.builds_engines:
         raise UsageError(
             f"checker=builds {key}={backend.name}: nothing is built there. Set {key}=tensorrt, or checker=runs to see "
             "whether it loads and runs"
@@ -290,7 +289,7 @@ def _built(key: str, backend: BackendSettings, checker: RuntimeSettings) -> Sequ
 
 def _built_too(backend: BackendSettings, checker: RuntimeSettings) -> Sequence[str] | None:
     """The reference builds where the target does and where it can; any other one runs the candidate."""
-    return () if isinstance(checker, BuildsChecker) and isinstance(backend, TensorRtBackend) else None
+    return () if isinstance(checker, BuildsChecker) and backend.builds_engines else None
 
 
 def _line(message: str) -> str:
@@ -299,8 +298,7 @@ def _line(message: str) -> str:
 
 def _own_model(settings: Settings, tools: Tools) -> Path | None:
     """The target's own model for strategies that take models whole."""
-    cuts = settings.strategy.subject is SubjectKind.subgraph
-    if settings.target.model and cuts:
+    if settings.target.model and settings.strategy.cuts_model:
         raise UsageError(
             f"target.model={settings.target.model}: candidates are cut from the model under study, so the target "
             f"has no other. Set model={settings.target.model}, and reference.model to the one to compare with"

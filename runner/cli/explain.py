@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from runner.artifacts.disk_space import FULL
 from runner.errors import WinnowError
-from runner.schema.register import SCHEMAS
+from runner.schema.choices import SCHEMAS, added
 from runner.status import Status
 
 #: how much of a path a message shows
@@ -106,7 +106,7 @@ def unknown_key(key: str, where: type | None, given: str = "") -> str:
         group = _BASES[where.__name__]
         text += (
             f" Which keys there are depends on the choice: name one ({group}={'|'.join(SCHEMAS[group])}); "
-            f"an option file of your own starts with `defaults: [{next(iter(SCHEMAS[group]))}, _self_]`."
+            f"an option file of your own starts with `defaults: [{getattr(where, 'name', '')}, _self_]`."
         )
     elif not parent and name == "experiment":
         text = f"{given or key}: experiments are appended: +{given or key}."
@@ -195,6 +195,9 @@ def _missing_option(error: MissingConfigException) -> str:
     source = re.match(r"In '([^']*)'", str(error))
     where = f" (in {source.group(1)})" if source and source.group(1) != "config" else ""
     extra = " It comes with an extra: pip install 'winnow-onnx[slurm]'." if name.startswith("submitit_") else ""
+    broken = added().broken.get((group.removeprefix("schema/"), name))
+    if broken:
+        return f"{what.removeprefix('schema/')}: {broken}"
     said = f"{what}{where}: no such option{close(name, options)}.{extra}{listed}"
     return f"{said} To see all groups: python -m runner --help"
 

@@ -10,15 +10,10 @@ from pathlib import Path
 from runner.checkers.compare.tolerances import rules_of
 from runner.cli.overwritten import check_paths, check_weights_name, spare_inputs
 from runner.errors import UsageError
+from runner.schema.choices import SCHEMAS
 from runner.schema.root import Settings
 from runner.schema.settings import beyond_limits
-from runner.schema.strategy import SubjectKind
-
-#: subjects that can do without a model, and the one that nothing is checked of
-_RECORDED = SubjectKind.recorded
-_SUBJECTS_WITHOUT_MODEL = frozenset({SubjectKind.command, _RECORDED})
-#: checkers that can do without a model
-_WITHOUT_MODEL = frozenset({"command", "interactive", "python"})
+from runner.schema.strategy import StrategySettings
 
 
 def check_given(settings: Settings, foreign: Collection[str] = (), files: Iterable[str] = ()) -> None:
@@ -29,17 +24,17 @@ def check_given(settings: Settings, foreign: Collection[str] = (), files: Iterab
     wrong = list(beyond_limits(settings))
     if wrong:
         raise UsageError(" ".join(wrong))
+    _one_subject(settings.strategy)
     check_paths(settings)
     rules_of(settings.checker)
     if not settings.model:
-        subject = settings.strategy.subject
-        if subject not in _SUBJECTS_WITHOUT_MODEL:
+        if settings.strategy.needs_model:
             raise UsageError(
                 f"model=: which model? strategy={settings.strategy.name} needs one. "
                 f"Next: python -m runner strategy={settings.strategy.name} model=net.onnx"
             )
-        checks = subject is not _RECORDED and settings.checker.name not in _WITHOUT_MODEL
-        if checks and settings.target.model is None:
+        runs_one = settings.strategy.checks and not settings.checker.runs_own_code
+        if runs_one and settings.target.model is None:
             raise UsageError(
                 f"model=: which model? checker={settings.checker.name} runs one. Give model=net.onnx, or let a command "
                 "judge: checker=command checker.command='python check.py'"
@@ -56,6 +51,17 @@ def check_given(settings: Settings, foreign: Collection[str] = (), files: Iterab
         raise UsageError(f"cwd={settings.cwd}: no such folder. Give the folder in which commands of yours run.")
     check_weights_name(settings.result.external_data, foreign)
     spare_inputs(settings, files)
+
+
+def _one_subject(strategy: StrategySettings) -> None:
+    """What a trial means belongs to the settings: those of another subject would not be read."""
+    own = type(strategy).subject
+    if strategy.subject != own:
+        able = [name for name, kind in SCHEMAS["strategy"].items() if getattr(kind, "subject", "") == strategy.subject]
+        raise UsageError(
+            f"strategy.subject={strategy.subject}: strategy={strategy.name} is about {own}. Leave it out, or choose "
+            f"another strategy ({', '.join(able) or f'none has the subject {strategy.subject}'})"
+        )
 
 
 def _own_code(settings: Settings) -> None:

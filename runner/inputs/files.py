@@ -25,6 +25,7 @@ from runner.model.values import containers, recorded, storage
 from runner.model.values.recorded import TensorFile
 from runner.schema.inputs import FilesInputs
 from runner.text import listed
+from runner.workers.pool import Pool
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +46,7 @@ _LONGEST_REASON = 300
 
 
 def from_files(
-    settings: FilesInputs, inputs: Mapping[str, Declared], folder: Path
+    settings: FilesInputs, inputs: Mapping[str, Declared], _pool: Pool, folder: Path
 ) -> tuple[dict[str, TensorFile], ...]:
     """One sample for each npz, npy, pb or data set that ``settings.path`` names.
 

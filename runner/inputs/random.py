@@ -22,6 +22,7 @@ from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
 from runner.model.values.types import Structure, is_integer, limits_of
 from runner.schema.inputs import RandomInputs
+from runner.workers.pool import Pool
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ _BYTES_TO_DRAW = 12
 
 
 def from_random(
-    settings: RandomInputs, inputs: Mapping[str, Declared], folder: Path
+    settings: RandomInputs, inputs: Mapping[str, Declared], _pool: Pool, folder: Path
 ) -> tuple[dict[str, TensorFile], ...]:
     """Values for every input: floats in [-1, 1), integers 0 or 1, unless ``ranges`` says otherwise ([low, high)).
 

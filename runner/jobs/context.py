@@ -24,7 +24,7 @@ def context(
     """Return the named parts; journals of equal contexts may share verdicts."""
     inputs = settings.inputs
     parts = {
-        "strategy": settings.strategy.subject.value,
+        "strategy": settings.strategy.subject,
         **{f"subject.{key}": value for key, value in subject.identity().items()},
         "recording": f"{inputs.shape_inference.value}, {inputs.record.value}",
         **{f"check.{key}": value for key, value in checker.identity().items()},
@@ -34,9 +34,9 @@ def context(
         parts["inputs"] = _digest_of_inputs(loaded)
         if loaded.inherited:
             parts["reference.model"] = loaded.inherited.digest
-    if loaded or checker.name not in ("command", "interactive"):
+    if loaded or not settings.checker.runs_own_code:
         parts["reference"] = _backend(settings.reference, pool)
-    if checker.name not in ("command", "interactive", "python"):
+    if not settings.checker.runs_own_code:
         parts["target"] = _backend(settings.target, pool)
     return parts
 

@@ -25,7 +25,7 @@ from runner.loading.parent import check_map
 from runner.report.bundle import Answer, write_bundle
 from runner.report.progress import LogObserver, observer
 from runner.report.summary import Summary
-from runner.schema.checker import Flaky, InteractiveChecker
+from runner.schema.checker import Flaky
 from runner.schema.root import Settings
 from runner.session.inquiry import Budget, Means
 from runner.session.judge import Judge
@@ -100,17 +100,14 @@ class Job:
     def means(self) -> Means:
         """What checks may cost, and how many run at once; a person answers one question at a time."""
         budget = Budget(self.settings.budget.checks, self.settings.budget.seconds, self.started)
-        return Means(1 if self.asks_a_person else self.settings.workers.count, budget, self.tools.guardian.kill)
-
-    @property
-    def asks_a_person(self) -> bool:
-        """Whether a person judges."""
-        return isinstance(self.settings.checker, InteractiveChecker)
+        return Means(
+            1 if self.settings.checker.asks_a_person else self.settings.workers.count, budget, self.tools.guardian.kill
+        )
 
     def doubt(self) -> Doubt:
         """Return how the check is doubted; a person is asked each question once."""
         settings = self.settings.checker
-        return Doubt(Flaky.never if self.asks_a_person else settings.flaky, settings.max_wrong)
+        return Doubt(Flaky.never if settings.asks_a_person else settings.flaky, settings.max_wrong)
 
     @contextmanager
     def judge(
@@ -127,7 +124,7 @@ class Job:
         journal = self.journals.main(context)
         artifacts = Artifacts(settings.artifacts, self.folder, self.tools.cwd)
         # a live view would swallow the question that is put to a person
-        watcher = LogObserver(noun) if self.asks_a_person else observer(noun=noun)
+        watcher = LogObserver(noun) if settings.checker.asks_a_person else observer(noun=noun)
 
         def report(iteration: int, phase: str, label: str, trial: Trial, verdict: Verdict, left: int | None) -> None:
             reason = verdict.reason if verdict.outcome is Outcome.UNRESOLVED else ""

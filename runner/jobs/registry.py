@@ -1,34 +1,20 @@
-"""Which code runs a job: one implementation for each thing a run can be, imported when it is asked for."""
+"""Which code runs a job: the implementation that the strategy's settings name, imported when it is asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from importlib import import_module
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
 
 from runner.report.summary import Summary
+from runner.schema.choices import imported
 from runner.schema.root import Settings
-from runner.schema.strategy import SubjectKind
 
 Implementation = Callable[[Settings, Path, Sequence[str]], Summary]
 """Runs a job: its settings, its folder, and what the user typed."""
 
-IMPLEMENTATIONS: Mapping[SubjectKind, str] = MappingProxyType(
-    {
-        SubjectKind.subgraph: "runner.jobs.reduce.run:run",
-        SubjectKind.command: "runner.jobs.repeat.run:run",
-        SubjectKind.precision: "runner.jobs.precision.run:run",
-        SubjectKind.engine: "runner.jobs.tactics.repeat:run",
-        SubjectKind.tactics: "runner.jobs.tactics.repeat:run",
-        SubjectKind.recorded: "runner.jobs.tactics.compare:compare",
-    }
-)
-
 
 def implementation(settings: Settings) -> Implementation:
-    """Return what runs the job that the settings ask for."""
-    module, _, attribute = IMPLEMENTATIONS[settings.strategy.subject].partition(":")
-    found: Any = getattr(import_module(module), attribute)
-    return found  # type: ignore[no-any-return]
+    """Return what runs the job that the settings ask for. Raises UsageError where it cannot be imported."""
+    strategy = settings.strategy
+    found: Implementation = imported(f"strategy={strategy.name}", strategy.implementation)
+    return found

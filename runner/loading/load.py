@@ -162,7 +162,7 @@ def _doubts(settings: Settings, graph: Graph, recorded: Recorded) -> list[str]:
 def _hides_rounding(settings: Settings, graph: Graph) -> bool:
     """Whether values of low precision are looked at where they are not computed in it."""
     target = settings.target
-    if settings.checker.name not in ("auto", "compare", "finite") or not isinstance(target, OnnxRuntimeBackend):
+    if not settings.checker.looks_at_values or not isinstance(target, OnnxRuntimeBackend):
         return False
     low = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
     stored = any(getattr(tensor, "data_type", 0) in low for tensor in graph.initializers.values())

@@ -22,7 +22,7 @@ from runner.reference.good_values import UnfitError, cast
 from runner.reference.lineage.lineage import Descent, Lineage, Ran
 from runner.reference.lineage.user_map import matched_inputs, read_map
 from runner.reference.recording import Recorded
-from runner.schema.backend import BackendSettings, TensorRtBackend, map_of
+from runner.schema.backend import BackendSettings, map_of
 from runner.schema.root import Settings
 from runner.text import listed
 from runner.workers.pool import Pool
@@ -127,7 +127,7 @@ def _run(
     What the one cannot run is given to the other.
     """
     sides: list[BackendSettings] = [recording_backend(settings), settings.target]
-    if isinstance(settings.target, TensorRtBackend):
+    if not settings.target.holds_inner_values:
         sides.pop()
     elif settings.reference.python != settings.target.python:
         sides.reverse()

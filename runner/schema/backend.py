@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from runner.schema.settings import limited, settings
 
@@ -25,7 +25,16 @@ class Optimization(str, Enum):
 
 @settings
 class BackendSettings:
-    """What every backend has."""
+    """What every backend has.
+
+    ``implementation``: a class that workers import, with ``load``, ``run`` and ``prepare`` (see
+    `runner.backends.run_model`). What the others say is what the rest of a run asks of any backend.
+    """
+
+    implementation: ClassVar[str] = ""
+    # any tensor of a model can be looked at, which takes another run of it; false: what is built has outputs only
+    holds_inner_values: ClassVar[bool] = True
+    builds_engines: ClassVar[bool] = False
 
     name: str = "onnxruntime"
     # a model of its own (an fp32 original beside its converted child); null: the model under study
@@ -35,7 +44,7 @@ class BackendSettings:
 
     def to_json(self) -> dict[str, Any]:
         """Return the backend's own settings as workers take them: without ``model``, ``map`` and ``python``."""
-        plain = dataclasses.asdict(self)
+        plain = dataclasses.asdict(self) | {"implementation": self.implementation}
         for key in ("model", "map", "python"):
             plain.pop(key, None)
         return {key: value.value if isinstance(value, Enum) else value for key, value in plain.items()}
@@ -59,6 +68,8 @@ class Rounding(str, Enum):
 @settings
 class OnnxRuntimeBackend(BackendSettings):
     """ONNX Runtime, with any installed provider."""
+
+    implementation = "runner.backends.ort.onnxruntime:OnnxRuntime"
 
     name: str = "onnxruntime"
     # names, or {name: {option: value}}
@@ -85,6 +96,8 @@ class OnnxRuntimeBackend(BackendSettings):
 class OnnxReferenceBackend(BackendSettings):
     """The reference evaluator of the onnx package (numpy semantics, fp16 really rounds and overflows)."""
 
+    implementation = "runner.backends.onnx_reference:OnnxReference"
+
     name: str = "onnx_reference"
 
 
@@ -101,6 +114,10 @@ class Flavour(str, Enum):
 @settings
 class TensorRtBackend(BackendSettings):
     """TensorRT 10, 11 or TensorRT for RTX. What is named here is looked up in the installed one."""
+
+    implementation = "runner.backends.trt.engine_runner:TensorRt"
+    holds_inner_values = False
+    builds_engines = True
 
     name: str = "tensorrt"
     flavour: Flavour = Flavour.auto

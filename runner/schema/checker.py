@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import field
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 from runner.schema.settings import limited, settings
+
+_RUNTIME = "runner.checkers.runtime:RuntimeCheck"
 
 
 class Metric(str, Enum):
@@ -94,7 +96,22 @@ class ShowOutput(str, Enum):
 
 @settings
 class CheckerSettings:
-    """What every checker has."""
+    """What every checker has.
+
+    ``implementation``: called with these settings, tools and all settings of the run, it makes the check. What the
+    others say is what the rest of a run asks of any checker.
+    """
+
+    implementation: ClassVar[str] = ""
+    # judges by code of the user's, or by a person, in its own way: the target is not what runs candidates
+    runs_own_code: ClassVar[bool] = False
+    # a person answers: one question at a time, each of them once
+    asks_a_person: ClassVar[bool] = False
+    # runs the target on the samples, and looks at what comes out
+    runs_samples: ClassVar[bool] = False
+    looks_at_values: ClassVar[bool] = False
+    # can judge an engine that was built for it
+    takes_engine: ClassVar[bool] = True
 
     name: str = "auto"
     # seconds one check may take; null: no limit
@@ -112,6 +129,9 @@ class CheckerSettings:
 @settings
 class CommandChecker(CheckerSettings):
     """A command of the user's; its exit code and output are the verdict."""
+
+    implementation = "runner.checkers.command.command:CommandCheck"
+    runs_own_code = True
 
     name: str = "command"
     # an argv list, or a string split as a shell would split it (no shell is started)
@@ -143,6 +163,9 @@ class CommandChecker(CheckerSettings):
 class InteractiveChecker(CheckerSettings):
     """Asks a person at the terminal."""
 
+    implementation = "runner.checkers.interactive:InteractiveCheck"
+    runs_own_code = asks_a_person = True
+
     name: str = "interactive"
     timeout: float | None = limited(None, least=0.001)
     place: str | None = None
@@ -153,6 +176,9 @@ class InteractiveChecker(CheckerSettings):
 class RunsChecker(CheckerSettings):
     """FAIL if the target cannot load or run the candidate."""
 
+    implementation = _RUNTIME
+    runs_samples = True
+
     name: str = "runs"
 
 
@@ -162,6 +188,8 @@ class BuildsChecker(CheckerSettings):
 
     A build that takes longer than ``timeout`` or more than ``memory_mb`` fails too.
     """
+
+    implementation = _RUNTIME
 
     name: str = "builds"
     # whether a built engine's output shapes are compared with the recorded ones
@@ -174,6 +202,9 @@ class BuildsChecker(CheckerSettings):
 class FiniteChecker(CheckerSettings):
     """FAIL if an output of the target has a NaN or an Inf."""
 
+    implementation = _RUNTIME
+    runs_samples = looks_at_values = True
+
     name: str = "finite"
     nan: bool = True
     inf: bool = True
@@ -182,6 +213,9 @@ class FiniteChecker(CheckerSettings):
 @settings
 class CompareChecker(CheckerSettings):
     """FAIL if the target's outputs differ from the reference's."""
+
+    implementation = _RUNTIME
+    runs_samples = looks_at_values = True
 
     name: str = "compare"
     # a Metric, or a list of them: a failure by any of them is one
@@ -205,6 +239,9 @@ class CompareChecker(CheckerSettings):
 class AutoChecker(CheckerSettings):
     """Loads, runs, finite, then target against reference: the pre-flight fixes which of these is under study."""
 
+    implementation = _RUNTIME
+    runs_samples = looks_at_values = True
+
     name: str = "auto"
     # a number, or {output: number, "": all others}
     rtol: Any = 1e-2
@@ -214,6 +251,10 @@ class AutoChecker(CheckerSettings):
 @settings
 class PythonChecker(CheckerSettings):
     """A function of the user's: `check(model, inputs, expected) -> bool | str | number | dict`."""
+
+    implementation = "runner.checkers.python:PythonCheck"
+    runs_own_code = True
+    takes_engine = False
 
     name: str = "python"
     # path of a Python file

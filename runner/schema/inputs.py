@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import field
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 from runner.schema.settings import limited, settings
 
@@ -50,7 +50,13 @@ class Recording(str, Enum):
 
 @settings
 class InputsSettings:
-    """What every choice of inputs has."""
+    """What every choice of inputs has.
+
+    ``implementation``: called with these settings, what the model declares of its inputs, the workers, and a folder for
+    tensor files, it returns the samples.
+    """
+
+    implementation: ClassVar[str] = ""
 
     name: str = "random"
     # concrete shapes for the model's inputs, by name: {x: [1, 3, 224, 224]}
@@ -67,6 +73,8 @@ class InputsSettings:
 class RandomInputs(InputsSettings):
     """Seeded random values, the same for the same name and seed."""
 
+    implementation = "runner.inputs.random:from_random"
+
     name: str = "random"
     seed: int = 1
     samples: int = limited(1, least=1)
@@ -79,6 +87,8 @@ class RandomInputs(InputsSettings):
 class FilesInputs(InputsSettings):
     """Values from files."""
 
+    implementation = "runner.inputs.files:from_files"
+
     name: str = "files"
     # an npz, an npy (one-input models), a test_data_set folder, a folder of samples, or a list of these
     path: Any = None
@@ -87,6 +97,8 @@ class FilesInputs(InputsSettings):
 @settings
 class PythonInputs(InputsSettings):
     """Values from a function of the user's: `samples() -> iterable of {name: array}`."""
+
+    implementation = "runner.inputs.python:from_python"
 
     name: str = "python"
     file: str | None = None

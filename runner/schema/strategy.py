@@ -4,40 +4,9 @@ from __future__ import annotations
 
 from dataclasses import field
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 from runner.schema.settings import limited, settings
-
-
-class SearchKind(str, Enum):
-    """The decision procedures of `strategies/`."""
-
-    reduce = "reduce"
-    bisect = "bisect"
-    linear = "linear"
-    minimal = "minimal"
-    repeat = "repeat"
-    # which nodes have to be in high precision: the fewest, a prefix or suffix by bisection, or one more at a time
-    precision = "precision"
-    precision_bisect = "precision_bisect"
-    precision_linear = "precision_linear"
-    # of recorded tactics; nothing is searched
-    compare = "compare"
-
-
-class SubjectKind(str, Enum):
-    """What a trial means in files."""
-
-    subgraph = "subgraph"
-    command = "command"
-    # nodes in high precision, the rest in low
-    precision = "precision"
-    # an engine built anew
-    engine = "engine"
-    # choices of a bad build that are pinned
-    tactics = "tactics"
-    # tactics recorded before
-    recorded = "recorded"
 
 
 class Find(str, Enum):
@@ -65,11 +34,27 @@ class FirstEnd(str, Enum):
 
 @settings
 class StrategySettings:
-    """One strategy: a search over a subject."""
+    """One strategy: a search over a subject.
+
+    ``implementation``: called with all settings, the run's folder and what the user typed, it runs the job and returns
+    the summary. What the others say is what the rest of a run asks of any strategy.
+    """
+
+    implementation: ClassVar[str] = ""
+    needs_model: ClassVar[bool] = True
+    # something is checked; false: what was recorded before is compared
+    checks: ClassVar[bool] = True
+    # candidates are parts of the model
+    cuts_model: ClassVar[bool] = False
+    # candidates are the model with nodes in low precision
+    lowers_precision: ClassVar[bool] = False
+    # a trial says nothing about the next run's of the same number
+    repeats: ClassVar[bool] = False
 
     name: str = "reduce"
-    search: SearchKind = SearchKind.reduce
-    subject: SubjectKind = SubjectKind.subgraph
+    search: str = "reduce"
+    # what a trial means in files: each class of settings has its own
+    subject: str = "subgraph"
     # false: keep the model's inputs, remove only from the end (the kept set is closed under ancestors, its sinks are
     # outputs); auto: true, or false where the check works with nothing else
     reduce_inputs: Any = "auto"
@@ -90,6 +75,27 @@ class StrategySettings:
     trim: bool = True
     # repeat only: good | bad | a number of iterations
     until: str = "bad"
+
+
+@settings
+class ReduceSettings(StrategySettings):
+    """A search for the smallest part of a model that fails."""
+
+    implementation = "runner.jobs.reduce.run:run"
+    cuts_model = True
+
+
+@settings
+class RepeatSettings(StrategySettings):
+    """The same check again and again."""
+
+    implementation = "runner.jobs.repeat.run:run"
+    needs_model = False
+    repeats = True
+
+    name: str = "repeat"
+    search: str = "repeat"
+    subject: str = "command"
 
 
 class FloatType(str, Enum):
@@ -137,6 +143,12 @@ class Untaken(str, Enum):
 class PrecisionSettings(StrategySettings):
     """A search for the nodes that must stay in high precision."""
 
+    implementation = "runner.jobs.precision.run:run"
+    lowers_precision = True
+
+    name: str = "precision"
+    search: str = "precision"
+    subject: str = "precision"
     high: FloatType = FloatType.float32
     low: FloatType = FloatType.float16
     # precision_bisect and precision_linear only: raise the first nodes, or the last
@@ -177,3 +189,38 @@ class TacticSettings(StrategySettings):
     most_builds: int = limited(50, least=2)
     # seconds that one build may take; null: no limit
     build_timeout: float | None = limited(1800.0, least=0.001)
+
+
+@settings
+class TacticRepeatSettings(TacticSettings):
+    """Engines are built anew, and their tactics compared."""
+
+    implementation = "runner.jobs.tactics.repeat:run"
+    repeats = True
+
+    name: str = "tactic_repeat"
+    search: str = "repeat"
+    subject: str = "engine"
+
+
+@settings
+class TacticIsolateSettings(TacticSettings):
+    """Choices of a bad build are pinned."""
+
+    implementation = "runner.jobs.tactics.repeat:run"
+    repeats = True
+
+    name: str = "tactic_isolate"
+    subject: str = "tactics"
+
+
+@settings
+class TacticCompareSettings(TacticSettings):
+    """Tactics that were recorded before are compared."""
+
+    implementation = "runner.jobs.tactics.compare:compare"
+    needs_model = checks = False
+
+    name: str = "tactic_compare"
+    search: str = "compare"
+    subject: str = "recorded"

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 from runner import machine
 from runner.checkers.backend_run import NOT_READY, Ran
 from runner.checkers.checker import Checker, Tools
-from runner.checkers.registry import BUILDERS, build
+from runner.checkers.registry import build
 from runner.checkers.runtime import RuntimeCheck
 from runner.errors import NotTried, UsageError
 from runner.schema.backend import (
@@ -30,9 +30,10 @@ from runner.schema.checker import (
     RunsChecker,
     Tolerance,
 )
+from runner.schema.choices import SCHEMAS
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
-from runner.schema.strategy import StrategySettings, SubjectKind
+from runner.schema.strategy import ReduceSettings, RepeatSettings, StrategySettings
 from runner.verdict import Signature, Verdict
 from runner.workers.reply import OUT_OF_MEMORY, Failure, Reply
 from strategies.outcome import Outcome
@@ -54,7 +55,7 @@ def make(
 ) -> Checker:
     settings = Settings(
         model="m.onnx",
-        strategy=strategy or StrategySettings(),
+        strategy=strategy or ReduceSettings(),
         checker=checker,
         target=target,
         reference=reference,
@@ -284,7 +285,7 @@ class TestOwnModels:
         target = OnnxRuntimeBackend(model=str(relu))
         with pytest.raises(UsageError, match=r"target\.model"):
             make(tools, RunsChecker(), target)
-        whole = StrategySettings(name="repeat", subject=SubjectKind.command)
+        whole = RepeatSettings()
         assert make(tools, RunsChecker(), target, strategy=whole).check(candidate(None, X)).outcome is Outcome.PASS
 
     @pytest.mark.parametrize("rule", [AutoChecker(), CompareChecker(), CompareChecker(golden=Golden.ahead)])
@@ -316,7 +317,7 @@ class TestOwnModels:
         self, tools: Tools, candidate: MakeCandidate, relu: Path, tmp_path: Path
     ) -> None:
         path = model([helper.make_node("Neg", ["x"], ["y"])], tmp_path / "neg.onnx")
-        whole = StrategySettings(name="repeat", subject=SubjectKind.command)
+        whole = RepeatSettings()
         for reference, outcome in ((relu, Outcome.FAIL), (path, Outcome.PASS)):
             check = make(tools, CompareChecker(), ORT, OnnxRuntimeBackend(model=str(reference)), strategy=whole)
             assert check.check(candidate(path, X)).outcome is outcome
@@ -371,7 +372,16 @@ def test_identity_tells_settings_apart(tools: Tools) -> None:
 def test_an_unknown_checker_lists_the_known_ones(tools: Tools) -> None:
     with pytest.raises(UsageError, match=r"checker=no.*auto, builds, command"):
         make(tools, CheckerSettings(name="no"))
-    assert sorted(BUILDERS) == ["auto", "builds", "command", "compare", "finite", "interactive", "python", "runs"]
+    assert sorted(SCHEMAS["checker"]) == [
+        "auto",
+        "builds",
+        "command",
+        "compare",
+        "finite",
+        "interactive",
+        "python",
+        "runs",
+    ]
 
 
 def test_what_takes_the_machines_memory_is_not_judged(

@@ -19,6 +19,7 @@ from runner.model.graph.index import Graph
 from runner.model.values import recorded as values
 from runner.model.values.recorded import TensorFile
 from runner.reference.recording import Recorded, Recorder, recorded_types
+from runner.schema.backend import OnnxRuntimeBackend, Optimization
 from runner.schema.checker import CompareChecker
 from runner.schema.inputs import CutPolicy
 from runner.workers.pool import Pool
@@ -26,7 +27,7 @@ from runner.workers.reply import Failure, Reply
 from strategies.trial import Trial
 from tests.artifacts.test_disk_space import disk_with
 
-ORT = {"name": "onnxruntime", "optimization": "none", "providers": ["CPUExecutionProvider"]}
+ORT = OnnxRuntimeBackend(optimization=Optimization.none).to_json()
 
 
 def info(name, dims=(2,), dtype=TensorProto.FLOAT):

@@ -48,7 +48,7 @@ class CommandCheck:
 
     name = "command"
 
-    def __init__(self, settings: CommandChecker, tools: Tools) -> None:
+    def __init__(self, settings: CommandChecker, tools: Tools, _run: object = None) -> None:
         self._settings = settings
         self._tools = tools
         self._template = Template(settings.command, tools.cwd, settings.env)

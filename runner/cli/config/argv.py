@@ -17,7 +17,7 @@ from pathlib import Path
 from runner.cli.config.paths import PATH_KEYS, exists
 from runner.cli.config.quoting import means_itself, parse, quote
 from runner.errors import UsageError
-from runner.schema.register import SCHEMAS
+from runner.schema.choices import SCHEMAS
 
 _OPTIONS_WITH_VALUE = frozenset(
     {"--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd", "--experimental-rerun"}

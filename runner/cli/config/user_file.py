@@ -19,7 +19,7 @@ from runner.cli.config.bounded_yaml import BoundedLoader, read_yaml
 from runner.cli.config.paths import PATH_KEYS, exists
 from runner.cli.config.quoting import escape_interpolation
 from runner.errors import UsageError
-from runner.schema.register import SCHEMAS
+from runner.schema.choices import SCHEMAS
 
 #: under this name Hydra finds the file; no file of a user's is likely to be called so
 NAME = "winnow-user-file"

@@ -228,7 +228,7 @@ def raised_outputs(
 
     They are written into ``folder``. Raises UsageError where the reference cannot run it.
     """
-    if not samples or settings.checker.name in ("command", "interactive", "python"):
+    if not samples or settings.checker.runs_own_code:
         return samples
     everything = casting.mixer.mixed(frozenset(range(len(casting.layers))))
     path = loaded.store.write(everything, folder, "raised")

@@ -23,7 +23,6 @@ from runner.workers.pool import Pool
 
 log = logging.getLogger(__name__)
 
-JUDGED = ("auto", "compare", "finite", "runs")
 """Checkers that look at each sample for itself; the others have data of their own, or labels in their order."""
 SHARE = 3
 """Of so many samples one is held out."""
@@ -80,14 +79,14 @@ class Samples:
         """Whether there are as many as one likes."""
         return isinstance(self._settings.inputs, RandomInputs) and self._settings.inputs.name == "random"
 
-    def divide(self, checker: str) -> Division:
+    def divide(self) -> Division:
         """Say which samples are searched on, and which are held out.
 
         Of the user's own they are evenly spread. Raises UsageError where none is left to search on.
         """
         values, wanted = self._loaded.recorded.values, self._wanted
-        if checker not in JUDGED:
-            return Division(values, reason=f"checker={checker} has data of its own")
+        if not self._settings.checker.runs_samples:
+            return Division(values, reason=f"checker={self._settings.checker.name} has data of its own")
         if wanted == 0:
             return Division(values, reason="strategy.held_out=0")
         if not values:

@@ -19,7 +19,7 @@ from runner.jobs.precision.subject import Precision, parents_of
 from runner.jobs.precision.units import Units, units
 from runner.loading.load import Loaded, load
 from runner.schema.root import Settings
-from runner.schema.strategy import Direction, Goal, PrecisionSettings, SearchKind
+from runner.schema.strategy import Direction, Goal, PrecisionSettings
 from runner.text import counted, listed
 from runner.workers.pool import Pool
 from strategies.precision import Prior, cheapest, grow, precision, prefix, scan
@@ -78,7 +78,7 @@ def prepare(settings: Settings, strategy: PrecisionSettings, pool: Pool, folder:
     loaded = load(settings, pool, folder)
     casting = cast(settings, strategy, loaded, pool)
     samples = Samples(settings, casting, loaded, pool, folder / "values", strategy.held_out)
-    division = samples.divide(settings.checker.name)
+    division = samples.divide()
     known = _facts(settings, strategy, casting, loaded, pool, division.searched)
     kept = fixed(strategy, casting, known)
     searched = units(strategy.unit, casting, kept)
@@ -108,9 +108,7 @@ def _facts(
     samples: tuple[Values, ...],
 ) -> Facts:
     """Measure errors and ranges, where they rank what is searched or say what is not."""
-    asked = (
-        strategy.search is SearchKind.precision or strategy.at_least or any(layer.nested for layer in casting.layers)
-    )
+    asked = strategy.search == "precision" or strategy.at_least or any(layer.nested for layer in casting.layers)
     if not asked:
         return Facts(why=f"strategy={strategy.name} follows the model's order")
     return facts(settings, casting, loaded, pool, samples)
@@ -118,7 +116,7 @@ def _facts(
 
 def _refuse(strategy: PrecisionSettings) -> None:
     """Raise UsageError for options that would change nothing."""
-    ranked = strategy.search is SearchKind.precision
+    ranked = strategy.search == "precision"
     if strategy.goal is Goal.cheapest and not ranked:
         raise UsageError(
             f"strategy={strategy.name} strategy.goal=cheapest: a prefix is in the model's order, whatever it costs; "
@@ -135,9 +133,9 @@ def _refuse(strategy: PrecisionSettings) -> None:
 
 def _step(strategy: PrecisionSettings, space: Space, known: Prior) -> Step:
     reverse = strategy.direction is Direction.reverse
-    if strategy.search is SearchKind.precision_bisect:
+    if strategy.search == "precision_bisect":
         return prefix(space, reverse=reverse)
-    if strategy.search is SearchKind.precision_linear:
+    if strategy.search == "precision_linear":
         return scan(space, reverse=reverse)
     return precision(space, known)
 

@@ -12,7 +12,7 @@ from runner.artifacts import stale
 from runner.artifacts.disk_space import NoRoom
 from runner.errors import CannotJudge
 from runner.jobs.job import Job
-from runner.jobs.precision.held_out_samples import JUDGED, Values
+from runner.jobs.precision.held_out_samples import Values
 from runner.jobs.precision.ort_loadable import Loadable, Loading
 from runner.jobs.precision.prepare import prepare
 from runner.jobs.precision.question import Question, Words
@@ -43,7 +43,6 @@ log = logging.getLogger(__name__)
 _CPU = "CPUExecutionProvider"
 _QUANTIZED = "Q/DQ"
 """How a message calls what is quantized as it was."""
-_OWN_WAYS = ("command", "interactive", "python")
 
 
 def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
@@ -55,7 +54,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
 def _rounding(settings: Settings) -> Settings:
     """Return the settings with the target's rounding decided: on, on ONNX Runtime's CPU."""
     target = settings.target
-    if settings.checker.name in _OWN_WAYS:
+    if settings.checker.runs_own_code:
         log.warning(
             "checker=%s runs models in its own way: on ONNX Runtime's CPU provider that computes low precision in fp32 "
             "and hides what a GPU shows, unless it uses runner.backends.rounding.session (docs/precision.md)",
@@ -136,13 +135,13 @@ def _is_steady(job: Job, loaded: Loaded) -> bool:
         and target.threads == 1
         and not target.custom_ops
         and not loaded.graph.drawing
-        and job.checker.name in JUDGED
+        and job.settings.checker.runs_samples
     )
 
 
 def _emulated(settings: Settings) -> str:
     """Say in which emulation low precision is judged; nothing where a runtime or the user's own check judges."""
-    if not isinstance(settings.target, OnnxRuntimeBackend) or settings.checker.name in _OWN_WAYS:
+    if not isinstance(settings.target, OnnxRuntimeBackend) or settings.checker.runs_own_code:
         return ""
     told = {
         Rounding.on: "emulated: tensors are rounded as they are made; target.rounding=strict also rounds inside "

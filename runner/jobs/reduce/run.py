@@ -32,7 +32,6 @@ from runner.reference.nonfinite import taint_of_all
 from runner.reference.recording import Recorder
 from runner.report.summary import Summary
 from runner.run_folder import REDUCED
-from runner.schema.backend import TensorRtBackend
 from runner.schema.checker import AutoChecker
 from runner.schema.root import Settings
 from runner.schema.strategy import Find, FirstEnd
@@ -134,7 +133,7 @@ def _question(job: Job, session: Session, judge: Judge, loaded: Loaded) -> Endin
     checker = inner(job.checker)
     non_finite = judge.baseline is not None and judge.baseline.kind in ("nan", "inf")
     # an engine has no values of inner tensors to look at
-    if non_finite and isinstance(checker, RuntimeCheck) and not isinstance(settings.target, TensorRtBackend):
+    if non_finite and isinstance(checker, RuntimeCheck) and settings.target.holds_inner_values:
         found = taint_of_all(loaded.graph, record_target(settings, job.pool, loaded, job.folder))
         subject = session.judge.subject  # as the pre-flight left it
         if found.tainted and isinstance(subject, Subgraph):

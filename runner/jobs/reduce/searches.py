@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from runner.jobs.reduce.subgraph import Subgraph
-from runner.schema.strategy import FirstEnd, SearchKind, StrategySettings
+from runner.schema.strategy import FirstEnd, StrategySettings
 from runner.session.judge import Judge
 from strategies.bisect import First, bisect
 from strategies.linear import linear
@@ -13,11 +13,11 @@ from strategies.minimal import minimal, reduce
 from strategies.search import Step
 from strategies.space import Space
 
-SEARCHES: dict[SearchKind, Callable[[Space, int | None, First], Step]] = {
-    SearchKind.reduce: reduce,
-    SearchKind.bisect: lambda space, extra, first: bisect(space, first),
-    SearchKind.linear: lambda space, extra, first: linear(space, extra),
-    SearchKind.minimal: lambda space, extra, first: minimal(space, extra),
+SEARCHES: dict[str, Callable[[Space, int | None, First], Step]] = {
+    "reduce": reduce,
+    "bisect": lambda space, extra, first: bisect(space, first),
+    "linear": lambda space, extra, first: linear(space, extra),
+    "minimal": lambda space, extra, first: minimal(space, extra),
 }
 
 

@@ -106,7 +106,7 @@ def tactic_settings(settings: Settings) -> TacticSettings:
     strategy = settings.strategy
     if not isinstance(strategy, TacticSettings):
         raise UsageError(
-            f"strategy.search={strategy.search.value} strategy.subject={strategy.subject.value}: choose them by "
+            f"strategy.search={strategy.search} strategy.subject={strategy.subject}: choose them by "
             "strategy=tactic_repeat, tactic_isolate or tactic_compare"
         )
     return strategy

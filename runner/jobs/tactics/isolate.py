@@ -230,8 +230,7 @@ def search_of(settings: Settings) -> Callable[[Space], Step]:
     """Return the search over the differing tactics. Raises UsageError for one that is none."""
     kind, extra = settings.strategy.search, settings.strategy.extra_checks
     if kind not in SEARCHES:
-        known = ", ".join(one.value for one in SEARCHES)
-        raise UsageError(f"strategy.search={kind.value}: subsets are not searched so. Choose one of {known}")
+        raise UsageError(f"strategy.search={kind}: subsets are not searched so. Choose one of {', '.join(SEARCHES)}")
     return lambda space: SEARCHES[kind](space, extra, First.END)
 
 

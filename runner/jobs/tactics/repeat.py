@@ -20,11 +20,10 @@ from runner.jobs.tactics.suspects import comparable
 from runner.loading.load import Loaded, load
 from runner.report.summary import Summary
 from runner.schema.backend import TensorRtBackend
+from runner.schema.choices import SCHEMAS
 from runner.schema.root import Settings
-from runner.schema.strategy import SubjectKind
+from runner.schema.strategy import TacticIsolateSettings
 from strategies.repeat import repeat
-
-_CHECKERS = ("command", "interactive", "builds", "auto", "compare", "finite", "runs")
 
 
 def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
@@ -43,7 +42,7 @@ def _run(job: Job) -> Summary:
         repeat(settings.strategy.until)
     except ValueError as error:
         raise UsageError(f"strategy.{error}") from None
-    isolating = settings.strategy.subject is SubjectKind.tactics
+    isolating = isinstance(settings.strategy, TacticIsolateSettings)
     if isolating:
         search_of(settings)
     recorded = isolating and bool(tactic_settings(settings).good or tactic_settings(settings).bad)
@@ -59,10 +58,11 @@ def _library(job: Job) -> str:
     name, target = settings.strategy.name, settings.target
     if not isinstance(target, TensorRtBackend):
         raise UsageError(f"strategy={name} target={target.name}: no engine is built there. Set target=tensorrt")
-    if settings.checker.name not in _CHECKERS:
+    if not settings.checker.takes_engine:
+        able = (name for name, kind in SCHEMAS["checker"].items() if getattr(kind, "takes_engine", False))
         raise UsageError(
             f"strategy={name} checker={settings.checker.name}: it is handed no engine. Choose one of "
-            f"{', '.join(_CHECKERS)}: checker=command checker.command='python check.py {{engine}}'"
+            f"{', '.join(able)}: checker=command checker.command='python check.py {{engine}}'"
         )
     if target.timing_cache:
         raise UsageError(

@@ -23,7 +23,7 @@ from runner.loading.models import recorder, recording_backend
 from runner.model.graph.index import Graph
 from runner.model.values import recorded as values
 from runner.model.values.recorded import TensorFile
-from runner.schema.backend import BackendSettings, TensorRtBackend
+from runner.schema.backend import BackendSettings
 from runner.schema.root import Settings
 from runner.workers.pool import Pool
 
@@ -50,7 +50,7 @@ def layer_errors(
     as that, the model with everything raised tells what a tensor should be. ``introduced``: see `Facts`; ``why``: why
     that is no number. Nothing is returned where the target is an engine, which has no values of inner tensors.
     """
-    if isinstance(settings.target, TensorRtBackend) or not samples:
+    if not settings.target.holds_inner_values or not samples:
         return []
     names = {index: layer.writes[0] for index, layer in enumerate(casting.layers) if layer.writes and not layer.nested}
     wanted = set(names.values())
