@@ -16,7 +16,7 @@ from onnx import TensorProto
 from runner.checkers.compare.tolerances import rules_of
 from runner.files import write_text
 from runner.model.files.external_data import locations
-from runner.report.repro_facts import Facts, Runtime, threshold_of
+from runner.report.repro_facts import RUNTIMES, Facts, Runtime, threshold_of
 from runner.report.repro_script import compose
 from runner.report.summary import Summary
 from runner.schema.checker import (
@@ -110,6 +110,8 @@ def _judge(facts: Facts, stage: str, kind: str) -> tuple[str, list[Runtime]]:
     for name, one in (("command", CommandChecker), ("python", PythonChecker), ("person", InteractiveChecker)):
         if isinstance(checker, one):
             return name, []
+    if checker.runs_own_code or facts.target.name not in RUNTIMES:  # of an installed package: not told here
+        return "person", []
     if kind.startswith("error"):
         return "error", sides
     if kind.startswith(_ENDS_THE_PROCESS):

@@ -20,6 +20,8 @@ from runner.schema.checker import (
 )
 from runner.schema.root import Settings
 
+RUNTIMES = frozenset({"onnxruntime", "onnx_reference", "tensorrt"})
+"""What a script runs by itself; other packages may add more."""
 EXTENSIONS = "onnxruntime_extensions"
 """The package that brings a library of custom operators, and is known by its name."""
 _LEVELS = {
@@ -115,7 +117,7 @@ def _reference(settings: Settings, cwd: Path) -> Runtime | None:
     """Return how the reference runs, where it is the one that says what is right, and can be run beside the target."""
     given, checker = settings.reference, settings.checker
     ahead = isinstance(checker, CompareChecker) and checker.golden is Golden.ahead
-    if ahead or given.model or given.python or isinstance(given, TensorRtBackend):
+    if ahead or given.model or given.python or given.name not in RUNTIMES or given.builds_engines:
         return None
     found = runtime(given, cwd)
     return None if found.rounding != "off" else found

@@ -29,6 +29,7 @@ from omegaconf.errors import OmegaConfBaseException
 from runner.cli.config.bounded_yaml import BoundedLoader, read_yaml
 from runner.cli.config.user_file import NAME
 from runner.errors import UsageError
+from runner.schema.choices import added
 
 CONF = Path(__file__).resolve().parents[3] / "conf"
 #: what a file of a user's may set of Hydra's own; a launcher's keys are those that begin with no underscore
@@ -55,6 +56,10 @@ class Loader(ConfigLoaderImpl):
     """Composes as Hydra does. Raises UsageError for a file that sets what files may not."""
 
     def __init__(self, config_search_path: ConfigSearchPath) -> None:
+        there = {item.path for item in config_search_path.get_path()}
+        for path in (f"pkg://{package}" for package in added().conf):
+            if path not in there:  # a sweep's job gets the sweep's own search path
+                config_search_path.prepend("winnow-plugin", path, anchor="schema")
         super().__init__(config_search_path)
         self.repository = _Repository(config_search_path)
 

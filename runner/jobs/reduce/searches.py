@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from runner.errors import UsageError
 from runner.jobs.reduce.subgraph import Subgraph
+from runner.schema.choices import added
 from runner.schema.strategy import FirstEnd, StrategySettings
 from runner.session.judge import Judge
 from strategies.bisect import First, bisect
@@ -18,11 +20,16 @@ SEARCHES: dict[str, Callable[[Space, int | None, First], Step]] = {
     "bisect": lambda space, extra, first: bisect(space, first),
     "linear": lambda space, extra, first: linear(space, extra),
     "minimal": lambda space, extra, first: minimal(space, extra),
+    **added().searches,
 }
 
 
 def searching(strategy: StrategySettings, wanted: FirstEnd, subject: Subgraph, judge: Judge) -> Callable[[Space], Step]:
     """Return what makes the first step of the strategy's search, once the failure under study is known."""
+    if strategy.search not in SEARCHES:
+        raise UsageError(
+            f"strategy.search={strategy.search}: there is no such search; choose one of {', '.join(SEARCHES)}"
+        )
 
     def search(space: Space) -> Step:
         return SEARCHES[strategy.search](space, strategy.extra_checks, _first(wanted, subject, judge))
