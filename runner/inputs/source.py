@@ -8,7 +8,7 @@ from runner.errors import UsageError
 from runner.inputs.declared import concrete, declared
 from runner.model.graph.index import Graph
 from runner.model.values.recorded import TensorFile
-from runner.schema.choices import imported
+from runner.schema.choices import SCHEMAS, imported
 from runner.schema.inputs import InputsSettings
 from runner.workers.pool import Pool
 
@@ -23,7 +23,8 @@ def samples(settings: InputsSettings, graph: Graph, pool: Pool, folder: Path) ->
     inputs = concrete(declared(graph), settings.shapes)
     folder.mkdir(parents=True, exist_ok=True)
     if settings.name != type(settings).name:
-        raise UsageError(f"inputs.name={settings.name}: choose it with inputs={settings.name}")
+        known = ", ".join(sorted(SCHEMAS["inputs"]))
+        raise UsageError(f"inputs.name={settings.name} beside inputs={type(settings).name}: choose one of {known}")
     choice = imported(f"inputs={settings.name}", settings.implementation)
     found: tuple[dict[str, TensorFile], ...] = choice(settings, inputs, pool, folder)
     return found
