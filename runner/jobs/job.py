@@ -99,10 +99,10 @@ class Job:
     @property
     def means(self) -> Means:
         """What checks may cost, and how many run at once; a person answers one question at a time."""
-        budget = Budget(self.settings.budget.checks, self.settings.budget.seconds, self.started)
-        return Means(
-            1 if self.settings.checker.asks_a_person else self.settings.workers.count, budget, self.tools.guardian.kill
-        )
+        settings = self.settings
+        budget = Budget(settings.budget.checks, settings.budget.seconds, self.started)
+        workers = 1 if settings.checker.asks_a_person else settings.workers.count
+        return Means(workers, budget, self.tools.guardian.kill)
 
     def doubt(self) -> Doubt:
         """Return how the check is doubted; a person is asked each question once."""
