@@ -151,28 +151,18 @@ class TensorRtBackend(BackendSettings):
     runs: int = limited(1, least=1, most=1000)
 
 
-@settings
-class TensorRtReference(TensorRtBackend):
-    """TensorRT as the reference."""
+def as_reference(backend: type[BackendSettings]) -> type[BackendSettings]:
+    """Return the settings of a backend as the reference, which may have a map besides.
 
-    # {tensor of the model: tensor of reference.model, or null for none}, or a JSON or YAML file that holds this
-    map: Any = None
-
-
-@settings
-class OnnxRuntimeReference(OnnxRuntimeBackend):
-    """ONNX Runtime as the reference."""
-
-    # {tensor of the model: tensor of reference.model, or null for none}, or a JSON or YAML file that holds this
-    map: Any = None
+    ``map``: {tensor of the model: tensor of reference.model, or null for none}, or a JSON or YAML file that holds this.
+    """
+    more = {"__annotations__": {"map": Any}, "map": None, "__module__": __name__, "__doc__": backend.__doc__}
+    return settings(type(backend.__name__.replace("Backend", "Reference"), (backend,), more))
 
 
-@settings
-class OnnxReferenceReference(OnnxReferenceBackend):
-    """The reference evaluator as the reference."""
-
-    # {tensor of the model: tensor of reference.model, or null for none}, or a JSON or YAML file that holds this
-    map: Any = None
+OnnxRuntimeReference = as_reference(OnnxRuntimeBackend)
+OnnxReferenceReference = as_reference(OnnxReferenceBackend)
+TensorRtReference = as_reference(TensorRtBackend)
 
 
 def map_of(reference: BackendSettings) -> Any:

@@ -20,7 +20,6 @@ from typing import Any
 from runner.errors import UsageError
 from runner.schema import backend, checker, inputs, strategy
 from runner.schema.run import ArtifactSettings, WorkerSettings
-from runner.schema.settings import settings
 
 
 def _of(module: ModuleType, *, reference: bool = False) -> dict[str, type]:
@@ -84,7 +83,7 @@ def added() -> Added:
             if base is object:
                 found.searches[entry.name] = made
             for group in groups if base is not object else ():
-                schema = _as_reference(made) if group == "reference" else made
+                schema = backend.as_reference(made) if group == "reference" else made
                 found.schemas.setdefault(group, {})[entry.name] = schema
             conf = f"{entry.module.partition('.')[0]}.conf"
             if conf not in found.conf and find_spec(conf):
@@ -112,11 +111,6 @@ def imported(key: str, place: str) -> Any:
         return getattr(import_module(module), attribute)
     except Exception as error:
         raise UsageError(f"{key}: {place} cannot be imported: {type(error).__name__}: {error}") from error
-
-
-def _as_reference(target: type) -> type:
-    """Return the settings of a backend as the reference, which may have a map of tensors besides."""
-    return settings(type(f"{target.__name__}Reference", (target,), {"__annotations__": {"map": Any}, "map": None}))
 
 
 #: group -> name of a schema -> settings class
