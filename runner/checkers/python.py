@@ -15,6 +15,7 @@ from runner.checkers.compare.accuracy_drop import VALUE, Threshold
 from runner.checkers.failure_text import last_line, normalize
 from runner.errors import NotTried, UsageError
 from runner.schema.checker import PythonChecker
+from runner.schema.settings import context_of
 from runner.verdict import MEASURE, NO_IMPORT, Signature, Verdict
 from runner.workers.reply import OUT_OF_MEMORY, Reply, shortage
 from strategies.outcome import Outcome
@@ -110,14 +111,10 @@ class PythonCheck:
 
     def identity(self) -> dict[str, str]:
         """The file's digest, the function, the limits."""
-        settings = self._settings
-        limits: list[Any] = [settings.function, settings.python, settings.timeout, settings.memory_mb, settings.measure]
-        if self.threshold.is_given:
-            limits += [settings.max_drop, settings.max_rise, settings.baseline]
         return {
             "checker": self.name,
             "exceptions": BY_LINE,
-            "function": json.dumps(limits),
+            "function": json.dumps(context_of(self._settings), sort_keys=True),
             **{f"file {file}": digest for file, digest in self._watched.digests.items()},
         }
 

@@ -28,6 +28,7 @@ from runner.errors import UsageError
 from runner.schema.backend import BackendSettings, TensorRtBackend
 from runner.schema.checker import AutoChecker, BuildsChecker, CompareChecker, FiniteChecker, Golden, RunsChecker
 from runner.schema.root import Settings
+from runner.schema.settings import context_of
 from runner.schema.strategy import SubjectKind
 from runner.verdict import Signature, Verdict
 from strategies.outcome import Outcome
@@ -126,11 +127,8 @@ class RuntimeCheck:
 
     def identity(self) -> dict[str, str]:
         """The checker's and both backends' settings."""
-        settings = dataclasses.asdict(self._checker)
-        for key in ("same_failure", "flaky", "max_wrong"):  # what is made of verdicts, not what they say
-            del settings[key]
         return {
-            "checker": json.dumps(settings, sort_keys=True, default=str),
+            "checker": json.dumps(context_of(self._checker), sort_keys=True),
             **self._target.identity(),
             **self._reference.identity(),
         }

@@ -6,12 +6,15 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 
+from runner.checkers.backend_run import digests_of
 from runner.checkers.checker import Checker
 from runner.loading.load import Loaded
 from runner.report.replay import drift
 from runner.schema.backend import BackendSettings
 from runner.schema.root import Settings
+from runner.schema.settings import context_of
 from runner.session.subject import Subject
 from runner.workers.pool import Pool
 
@@ -56,9 +59,8 @@ def drifted(settings: Settings, now: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _backend(backend: BackendSettings, pool: Pool) -> str:
-    return json.dumps(
-        {**backend.to_json(), "model": backend.model, "versions": pool.versions(backend.python)}, sort_keys=True
-    )
+    held = {**context_of(backend), "files": digests_of(backend, Path), "versions": pool.versions(backend.python)}
+    return json.dumps(held, sort_keys=True)
 
 
 def _digest_of_inputs(loaded: Loaded) -> str:

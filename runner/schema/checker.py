@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from enum import Enum
 from typing import Any
 
-from runner.schema.settings import limited, settings
+from runner.schema.settings import PathUse, setting, settings
 
 
 class Metric(str, Enum):
@@ -98,15 +97,15 @@ class CheckerSettings:
 
     name: str = "auto"
     # seconds one check may take; null: no limit
-    timeout: float | None = limited(600.0, least=0.001)
+    timeout: float | None = setting(600.0, least=0.001)
     # resident MiB that one check and its children may use; null: most of what there is, and more is no failure
-    memory_mb: int | None = limited(None, least=1)
-    # which failures count as the one under study
-    same_failure: SameFailure = SameFailure.kind
+    memory_mb: int | None = setting(None, least=1)
+    # what is made of verdicts, not what they say: which failures count as the one under study
+    same_failure: SameFailure = setting(SameFailure.kind, in_context=False)
     # whether the same candidate may get different verdicts
-    flaky: Flaky = Flaky.auto
+    flaky: Flaky = setting(Flaky.auto, in_context=False)
     # how often, at most, the whole run of a flaky check may end with a wrong answer
-    max_wrong: float = limited(0.01, least=1e-9, most=0.5)
+    max_wrong: float = setting(0.01, least=1e-9, most=0.5, in_context=False)
 
 
 @settings
@@ -115,28 +114,28 @@ class CommandChecker(CheckerSettings):
 
     name: str = "command"
     # an argv list, or a string split as a shell would split it (no shell is started)
-    command: Any = None
+    command: Any = setting(None, in_context=False)  # the words that it is split into are
     # exit codes that mean PASS, whatever else is set (excludes fail_codes)
-    pass_codes: list[int] = field(default_factory=list)
+    pass_codes: list[int] = setting([])
     # exit codes that mean FAIL; any other code passes. Empty: every code but 0 fails
-    fail_codes: list[int] = field(default_factory=list)
+    fail_codes: list[int] = setting([])
     # exit codes of a failure that is not the one under study
-    different_codes: list[int] = field(default_factory=list)
+    different_codes: list[int] = setting([])
     # exit codes that say nothing (invalid candidate, broken check): UNRESOLVED
-    invalid_codes: list[int] = field(default_factory=list)
+    invalid_codes: list[int] = setting([])
     # regular expressions; FAIL only if one is found in stdout or stderr
-    fail_regex: list[str] = field(default_factory=list)
-    show_output: ShowOutput = ShowOutput.failing
+    fail_regex: list[str] = setting([])
+    show_output: ShowOutput = setting(ShowOutput.failing, in_context=False)
     # a regular expression whose group is a number that the command prints, larger is worse: how bad a failure is
     measure: str | None = None
     # also put the candidate at this path before each check (never over a file of the user's)
-    place: str | None = None
+    place: str | None = setting(None, path=PathUse.FOR_CHECK)
     # leave the placed candidate there after the last check
-    keep_placed: bool = False
+    keep_placed: bool = setting(False, in_context=False)
     # write {"iteration": i, "phase": .., "label": .., "nodes": [..]} to this JSON file before each check
-    iteration_info: str | None = None
+    iteration_info: str | None = setting(None, path=PathUse.FOR_CHECK, in_context=False)
     # extra environment variables
-    env: dict[str, str] = field(default_factory=dict)
+    env: dict[str, str] = setting({})
 
 
 @settings
@@ -144,8 +143,8 @@ class InteractiveChecker(CheckerSettings):
     """Asks a person at the terminal."""
 
     name: str = "interactive"
-    timeout: float | None = limited(None, least=0.001)
-    place: str | None = None
+    timeout: float | None = setting(None, least=0.001)
+    place: str | None = setting(None, path=PathUse.FOR_CHECK)
     keep_placed: bool = False
 
 
@@ -167,7 +166,7 @@ class BuildsChecker(CheckerSettings):
     # whether a built engine's output shapes are compared with the recorded ones
     shapes: bool = True
     # what of each build is kept beside the candidate: any of engine, log (everything said), layers (what was fused)
-    keep: list[str] = field(default_factory=lambda: ["layers"])
+    keep: list[str] = setting(["layers"])
 
 
 @settings
@@ -187,18 +186,18 @@ class CompareChecker(CheckerSettings):
     # a Metric, or a list of them: a failure by any of them is one
     metric: Any = Metric.scale.value
     statistic: Statistic = Statistic.max
-    quantile: float = limited(0.99, least=0, most=1)
+    quantile: float = setting(0.99, least=0, most=1)
     tolerance: Tolerance = Tolerance.fixed
     # a number, or {output: number, "": all others}
     rtol: Any = 1e-2
     atol: Any = 1e-5
-    fraction: float = limited(0.01, least=0, most=1)
-    cosine: float = limited(1e-3, least=0)
+    fraction: float = setting(0.01, least=0, most=1)
+    cosine: float = setting(1e-3, least=0)
     nan: NonFinite = NonFinite.compare
     inf: NonFinite = NonFinite.compare
     golden: Golden = Golden.candidate
     # outputs to compare, by name; empty: all
-    outputs: list[str] = field(default_factory=list)
+    outputs: list[str] = setting([])
 
 
 @settings
@@ -217,10 +216,10 @@ class PythonChecker(CheckerSettings):
 
     name: str = "python"
     # path of a Python file
-    file: str | None = None
+    file: str | None = setting(None, path=PathUse.READ)
     function: str = "check"
     # another interpreter to run it with; null: this one
-    python: str | None = None
+    python: str | None = setting(None, path=PathUse.READ | PathUse.PROGRAM)
     # how far the number that it returns may fall below the baseline (more is better): 0.01, or 1%
     max_drop: Any = None
     # the same for a number that may not rise (less is better)

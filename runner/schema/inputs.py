@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from enum import Enum
 from typing import Any
 
-from runner.schema.settings import limited, settings
+from runner.schema.settings import PathUse, setting, settings
 
 
 class CutPolicy(str, Enum):
@@ -54,13 +53,13 @@ class InputsSettings:
 
     name: str = "random"
     # concrete shapes for the model's inputs, by name: {x: [1, 3, 224, 224]}
-    shapes: dict[str, list[int]] = field(default_factory=dict)
+    shapes: dict[str, list[int]] = setting({})
     cut: CutPolicy = CutPolicy.auto
     outputs: OutputPolicy = OutputPolicy.frontier
     shape_inference: ShapeInference = ShapeInference.onnx
     record: Recording = Recording.ahead
     # seconds that recording may take
-    record_timeout: float = limited(600.0, least=0.001)
+    record_timeout: float = setting(600.0, least=0.001)
 
 
 @settings
@@ -69,10 +68,10 @@ class RandomInputs(InputsSettings):
 
     name: str = "random"
     seed: int = 1
-    samples: int = limited(1, least=1)
+    samples: int = setting(1, least=1)
     # value range by input name, [low, high), which its type must hold; `"": [low, high]` is for all others but bool and
     # string ones
-    ranges: dict[str, list[Any]] = field(default_factory=dict)
+    ranges: dict[str, list[Any]] = setting({})
 
 
 @settings
@@ -81,7 +80,7 @@ class FilesInputs(InputsSettings):
 
     name: str = "files"
     # an npz, an npy (one-input models), a test_data_set folder, a folder of samples, or a list of these
-    path: Any = None
+    path: Any = setting(None, path=PathUse.READ)
 
 
 @settings
@@ -89,5 +88,5 @@ class PythonInputs(InputsSettings):
     """Values from a function of the user's: `samples() -> iterable of {name: array}`."""
 
     name: str = "python"
-    file: str | None = None
+    file: str | None = setting(None, path=PathUse.READ)
     function: str = "samples"

@@ -19,7 +19,7 @@ from runner.schema.run import (
     SanitizeSettings,
     WorkerSettings,
 )
-from runner.schema.settings import settings
+from runner.schema.settings import PathUse, setting, settings
 from runner.schema.strategy import StrategySettings
 
 
@@ -28,7 +28,7 @@ class Settings:
     """What `conf/config.yaml` composes."""
 
     # path of the ONNX model under study; only strategy=repeat can do without
-    model: str | None = None
+    model: str | None = setting(None, path=PathUse.READ | PathUse.MODEL)
     strategy: StrategySettings = MISSING
     checker: CheckerSettings = MISSING
     target: BackendSettings = MISSING
@@ -48,8 +48,8 @@ class Settings:
     # stop after the pre-flight and predict checks, time and disk
     plan: bool = False
     # where commands and functions of yours run; null: where you stand
-    cwd: str | None = None
+    cwd: str | None = setting(None, path=PathUse.FOLDER)
     # a run folder to go on with
-    resume: str | None = None
+    resume: str | None = setting(None, path=PathUse.FOLDER)
     # written into replay.yaml: hashes and versions of the run it came from
     recorded: dict[str, Any] = field(default_factory=dict)

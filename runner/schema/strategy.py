@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from enum import Enum
 from typing import Any
 
-from runner.schema.settings import limited, settings
+from runner.schema.settings import PathUse, setting, settings
 
 
 class SearchKind(str, Enum):
@@ -78,12 +77,12 @@ class StrategySettings:
     # what is wanted: the cause, the first answer, or all disjoint ones
     find: Find = Find.cause
     # questions to spend on showing the cause; null: as many as the search took, two at least
-    cause_checks: int | None = limited(None, least=0)
+    cause_checks: int | None = setting(None, least=0)
     # reduce and bisect only: which end of the failing window is looked for first
     first: FirstEnd = FirstEnd.auto
     # questions to spend on pairs, larger sets and growing again once no single node can go; null: up to 8, or 24
     # where answers were not monotone
-    extra_checks: int | None = limited(None, least=0)
+    extra_checks: int | None = setting(None, least=0)
     # look inside If, Loop, Scan and functions that are part of the answer
     inside: bool = True
     # leave out outputs and inputs of the answer that the failure does not need
@@ -145,21 +144,21 @@ class PrecisionSettings(StrategySettings):
     keep_io: bool = True
     goal: Goal = Goal.smallest
     # what a node costs in high precision, by name; empty: its arithmetic (cheapest only)
-    costs: dict[str, float] = field(default_factory=dict)
+    costs: dict[str, float] = setting({})
     # false: where something becomes Inf inside the model and makes finite values wrong, a trial fails in any case
     allow_overflow: bool = False
     # run the target twice more for the error of each layer: layers.json, and layers.svg with matplotlib
     layer_errors: bool = True
     # share of the tolerance that is aimed at, on the samples that are searched; 1: the tolerance itself
-    margin: float = limited(0.5, least=0.01, most=1.0)
+    margin: float = setting(0.5, least=0.01, most=1.0)
     # samples that are not searched and that the answer must pass; null: a third of those given, or random ones drawn
     # besides; 0: none
-    held_out: int | None = limited(None, least=0)
+    held_out: int | None = setting(None, least=0)
     # nodes that stay high and nodes that stay low, neither of them searched: names or operators, * and ? as in a shell
-    exclude: list[str] = field(default_factory=list)
-    include: list[str] = field(default_factory=list)
+    exclude: list[str] = setting([])
+    include: list[str] = setting([])
     # nodes that stay high because of what was measured of them: "range > 512" or "error > 0.01"
-    at_least: list[str] = field(default_factory=list)
+    at_least: list[str] = setting([])
     # nodes in branches that no sample took
     untaken: Untaken = Untaken.high
     # what is raised at once
@@ -171,9 +170,9 @@ class TacticSettings(StrategySettings):
     """A strategy about tactics of TensorRT."""
 
     # recorded builds: a file, or a folder of files; isolate: null builds until there is one of each
-    good: str | None = None
-    bad: str | None = None
+    good: str | None = setting(None, path=PathUse.READ)
+    bad: str | None = setting(None, path=PathUse.READ)
     # isolate only: builds to make at most until one good and one bad were seen
-    most_builds: int = limited(50, least=2)
+    most_builds: int = setting(50, least=2)
     # seconds that one build may take; null: no limit
-    build_timeout: float | None = limited(1800.0, least=0.001)
+    build_timeout: float | None = setting(1800.0, least=0.001)

@@ -14,21 +14,16 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from runner.checkers.command.template import Template
-from runner.cli.config.paths import PATH_KEYS
+from runner.cli.config.paths import PATH_KEYS, use_of
 from runner.errors import UsageError
+from runner.schema.settings import PathUse
 
-#: keys whose files a run writes, and folders whose content is no input
-_NOT_READ = ("resume", "result.", "log.", "journal.", "artifacts.", "workers.", "cwd")
-_WRITTEN = frozenset({"checker.place", "checker.iteration_info"})
-_MODELS = frozenset({"model", "target.model", "reference.model"})
 #: what is read of a folder: names that end so, and whether in all folders below it or in the next ones only
 _VALUES, _RECORDINGS = frozenset({".npz", ".npy", ".pb"}), frozenset({".json", ".log", ".txt"})
 #: where commands and functions of the user's run matters only if there are any
 _OWN_CODE = frozenset({"command", "python", "interactive"})
 #: before the path of a file that a command names
 _COMMAND = "checker.command: "
-#: what may be a name on PATH, or a package's
-_BY_NAME = (".python", ".custom_ops")
 _BLOCK = 1 << 20
 #: the key by which a tensor names its file; a model without this word has no external data
 _LOCATION = b"location"
@@ -41,11 +36,10 @@ def fingerprint(config: DictConfig) -> dict[str, str | None]:
     cannot be read. Where code of the user's runs is an entry as well.
     """
     found: dict[str, str | None] = {}
-    for key in sorted(PATH_KEYS - _WRITTEN):
-        if not key.startswith(_NOT_READ):
-            for path in _paths(_value(config, key)):
-                for file in _files(key, path):
-                    found[str(file)] = _digest(file)
+    for key in sorted(key for key, use in PATH_KEYS.items() if PathUse.READ in use):
+        for path in _paths(_value(config, key)):
+            for file in _files(key, path):
+                found[str(file)] = _digest(file)
     home = Path.cwd() / Path(str(_value(config, "cwd") or ".")).expanduser()
     if _value(config, "checker.name") in _OWN_CODE or _value(config, "inputs.name") == "python":
         found["cwd"] = str(home)
@@ -69,8 +63,9 @@ def rooted(section: Any, folder: Path, prefix: str = "") -> Any:
         return {key: rooted(value, folder, f"{prefix}.{key}" if prefix else key) for key, value in items}
     if isinstance(section, list):
         return [rooted(value, folder, prefix) for value in section]
-    is_path = isinstance(section, str) and section and prefix in PATH_KEYS and "${" not in section
-    if not is_path or ("/" not in section and prefix.endswith(_BY_NAME)):
+    use = use_of(prefix)
+    is_path = isinstance(section, str) and section and use and "${" not in section
+    if not is_path or ("/" not in section and use & (PathUse.PROGRAM | PathUse.LIBRARY)):
         return section
     return str(_home(folder, section))
 
@@ -84,7 +79,7 @@ def _value(config: DictConfig, key: str) -> Any:
 
 
 def _paths(value: Any) -> Iterator[Path]:
-    for item in value if isinstance(value, list) else [value]:
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]:
         if isinstance(item, str) and item:
             yield _home(Path.cwd(), item)
 
@@ -102,12 +97,12 @@ def _files(key: str, path: Path) -> Iterator[Path]:
         is_folder = path.is_dir()
     except (OSError, ValueError):  # too long, a NUL
         return
-    if key in _MODELS:
+    if PathUse.MODEL in use_of(key):
         yield path
         yield from weights_of(path)
     elif not is_folder:
         yield path
-    elif key.endswith(".python"):  # a virtual environment
+    elif PathUse.PROGRAM in use_of(key):  # a virtual environment
         yield path / "bin" / "python"
     elif key == "inputs.path":
         folders = [path, *(one for one in _listed(path) if one.is_dir())]

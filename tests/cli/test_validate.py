@@ -12,6 +12,7 @@ import onnx
 import pytest
 from hydra import compose, initialize_config_dir
 
+from runner.checkers.backend_run import digests_of
 from runner.cli.app import CONF
 from runner.cli.config.compose import to_settings
 from runner.cli.config.paths import rooted
@@ -87,6 +88,21 @@ def test_paths_are_absolute_below_the_entry(here: Path) -> None:
     assert getattr(found.inputs, "path", None) == [str(here / "a.npz"), str(here / "b.npz")]
     assert (found.reference.python, found.target.python) == (str(here / "venv"), "python3")
     assert (found.artifacts.paths, found.result.path, found.log.file) == (["*.log", "{dir}/x"], "/else/r.onnx", None)
+
+
+def test_libraries_of_providers_are_paths_like_any_other(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(here / "data"))
+    (here / "lib.so").write_text("one")
+    given = settings("+target.provider_libraries.A=lib.so", "+target.provider_libraries.B='~/b/x.so'")
+    found = rooted(replace(given, target=replace(given.target, custom_ops=["some_package", "lib.so"])), here)
+    assert found.target.provider_libraries == {"A": str(here / "lib.so"), "B": str(here / "data" / "b" / "x.so")}
+    assert found.target.custom_ops == ["some_package", str(here / "lib.so")]
+    before = digests_of(found.target, Path)
+    (here / "lib.so").write_text("two")
+    after = digests_of(found.target, Path)
+    assert [path for path in before if before[path] != after[path]] == [str(here / "lib.so")]
+    with pytest.raises(UsageError, match=r"log\.file=lib\.so: this is target\.provider_libraries=lib\.so"):
+        check_given(settings("+target.provider_libraries.A=lib.so", "log.file=lib.so"))
 
 
 def test_a_command_stays_as_it_was_typed(here: Path) -> None:

@@ -24,6 +24,7 @@ from runner.errors import UsageError
 from runner.files import json_of, read_plain
 from runner.model.values import recorded
 from runner.schema.checker import CommandChecker, ShowOutput
+from runner.schema.settings import context_of
 from runner.verdict import CAUGHT, MEASURE, Verdict
 from runner.workers.command import CommandEnd, run_command
 from runner.workers.outside_kills import Kills
@@ -110,18 +111,11 @@ class CommandCheck:
 
     def identity(self) -> dict[str, str]:
         """The argv with digests of the files it names, the rules and the limits."""
-        settings = self._settings
-        rules = {
-            field.name: getattr(settings, field.name)
-            for field in dataclasses.fields(settings)
-            if field.name.endswith(("_codes", "_regex"))
-            or field.name in {"env", "timeout", "memory_mb", "place", "measure"}
-        }
         files = {f"file {word}": digest for word, digest in sorted(self._watched.digests.items())}
         return {
             "checker": self.name,
             "command": json.dumps(list(self._template.words)),
-            "rules": json.dumps(rules, sort_keys=True, default=str),
+            "rules": json.dumps(context_of(self._settings), sort_keys=True),
             "exceptions": BY_LINE,
             **files,
         }

@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from runner.cli.config.bounded_yaml import BoundedLoader, read_yaml
-from runner.cli.config.paths import PATH_KEYS, exists
+from runner.cli.config.paths import exists, use_of
 from runner.cli.config.quoting import escape_interpolation
 from runner.errors import UsageError
 from runner.schema.register import SCHEMAS
@@ -107,6 +107,6 @@ def _to_the_letter(value: Any, key: str) -> Any:
         return {name: _to_the_letter(part, f"{key}.{name}") for name, part in value.items()}
     if isinstance(value, list):
         return [_to_the_letter(part, key) for part in value]
-    if isinstance(value, str) and key in PATH_KEYS and exists(value):
+    if isinstance(value, str) and use_of(key) and exists(value):
         return escape_interpolation(value)
     return value

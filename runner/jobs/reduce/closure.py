@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from runner.errors import UsageError
 from runner.schema.root import Settings
+from runner.schema.settings import PathUse, path_values
 from runner.schema.strategy import Find
 from strategies.space import Closure
 
@@ -57,11 +58,4 @@ def used(settings: Settings, at: Callable[[str], Path]) -> list[Path]:
 
     ``at`` gives a path of the configuration, from where the user stands.
     """
-    inputs = getattr(settings.inputs, "path", None)
-    named = (
-        settings.model,
-        settings.target.model,
-        settings.reference.model,
-        *(inputs if isinstance(inputs, list) else [inputs]),
-    )
-    return [at(path) for path in named if path]
+    return [at(path) for _, use, path in path_values(settings) if PathUse.READ in use]
