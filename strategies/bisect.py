@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from strategies.outcome import Answer
+from strategies.procedure import Options, Procedure, Task
 from strategies.search import Ask, Claim, Done, Step
 from strategies.space import Closure, Space
 from strategies.trial import Trial
@@ -96,6 +97,13 @@ def bisect(space: Space, first: First = First.END) -> Step:
         return Done(trial, Claim.ONE_MINIMAL if len(trial) == 1 else Claim.WINDOW, window.unanswered)
 
     return find_window(space, end, first)
+
+
+def _begin(space: Space, options: Options) -> Step:
+    return bisect(space, options.first or First.END)
+
+
+BISECT = Procedure("bisect", Task.SUBSET, _begin, frozenset({"first"}))
 
 
 def window_trial(space: Space, window: Window) -> Trial:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from strategies.beyond import beyond
+from strategies.procedure import Options, Procedure, Task
 from strategies.search import Step
 from strategies.space import Space
 from strategies.sweep import sweep
@@ -14,3 +15,10 @@ def linear(space: Space, extra: int | None = None) -> Step:
     ``extra``: see `beyond`.
     """
     return sweep(space, space.whole, lambda found, unanswered: beyond(space, found, unanswered, extra))
+
+
+def _begin(space: Space, options: Options) -> Step:
+    return linear(space, options.extra_checks)
+
+
+LINEAR = Procedure("linear", Task.SUBSET, _begin, frozenset({"extra_checks"}))

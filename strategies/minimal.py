@@ -14,6 +14,7 @@ from collections.abc import Callable
 from strategies.beyond import beyond
 from strategies.bisect import First, Window, find_window, window_trial
 from strategies.outcome import Answer
+from strategies.procedure import Options, Procedure, Task
 from strategies.search import Ask, Step
 from strategies.space import Space
 from strategies.sweep import sweep
@@ -44,6 +45,18 @@ def reduce(space: Space, extra: int | None = None, first: First = First.END) -> 
         return shrink(space, keep, tuple(sorted(ends, key=space.position.__getitem__)), extra)
 
     return find_window(space, then, first)
+
+
+def _begin_minimal(space: Space, options: Options) -> Step:
+    return minimal(space, options.extra_checks)
+
+
+def _begin_reduce(space: Space, options: Options) -> Step:
+    return reduce(space, options.extra_checks, options.first or First.END)
+
+
+MINIMAL = Procedure("minimal", Task.SUBSET, _begin_minimal, frozenset({"extra_checks"}))
+REDUCE = Procedure("reduce", Task.SUBSET, _begin_reduce, frozenset({"extra_checks", "first"}))
 
 
 def shrink(space: Space, keep: Trial, needed: tuple[int, ...], extra: int | None = None) -> Step:

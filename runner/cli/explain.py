@@ -101,6 +101,9 @@ def unknown_key(key: str, where: type | None, given: str = "") -> str:
     text = f"{given or key}: {owner} has no key {name!r}{close(name, options)}."
     if options:
         text += f" Keys: {', '.join(options)}."
+    have = [option for option, schema in SCHEMAS.get(parent, {}).items() if hasattr(schema, name)]
+    if have:
+        text += f" {parent}={'|'.join(have)} {'has' if len(have) == 1 else 'have'} it."
     if where is not None and where.__name__ in _BASES:
         group = _BASES[where.__name__]
         text += (

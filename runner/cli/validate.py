@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable
+from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
 
 from runner.checkers.compare.tolerances import rules_of
+from runner.cli.explain import close
 from runner.cli.overwritten import check_paths, check_weights_name, spare_inputs
 from runner.errors import UsageError
+from runner.schema.register import SCHEMAS
 from runner.schema.root import Settings
 from runner.schema.settings import beyond_limits
-from runner.schema.strategy import SubjectKind
+from runner.schema.strategy import RepeatSettings, StrategySettings, SubjectKind, TacticRepeatSettings
+from strategies.registry import SEARCHES, for_tasks
+from strategies.repeat import repeat
 
 #: subjects that can do without a model, and the one that nothing is checked of
 _RECORDED = SubjectKind.recorded
@@ -29,6 +34,7 @@ def check_given(settings: Settings, foreign: Collection[str] = (), files: Iterab
     wrong = list(beyond_limits(settings))
     if wrong:
         raise UsageError(" ".join(wrong))
+    _search(settings.strategy)
     check_paths(settings)
     rules_of(settings.checker)
     if not settings.model:
@@ -56,6 +62,37 @@ def check_given(settings: Settings, foreign: Collection[str] = (), files: Iterab
         raise UsageError(f"cwd={settings.cwd}: no such folder. Give the folder in which commands of yours run.")
     check_weights_name(settings.result.external_data, foreign)
     spare_inputs(settings, files)
+
+
+def _search(strategy: StrategySettings) -> None:
+    """Refuse a subject that is another strategy's, a search that is not for it, and what that search does not read."""
+    kind, name = type(strategy), f"strategy={strategy.name}"
+    if strategy.subject is not kind.subject:
+        fitting = [choice for choice, schema in SCHEMAS["strategy"].items() if schema().subject is strategy.subject]
+        raise UsageError(
+            f"strategy.subject={strategy.subject.value}: {name} is about {kind.subject.value}, and what it is about "
+            f"comes with the choice of a strategy: strategy={'|'.join(fitting)}"
+        )
+    known = for_tasks(kind.tasks) or [kind.search]
+    if strategy.search not in known:
+        raise UsageError(
+            f"strategy.search={strategy.search}: {name} is not searched so{close(strategy.search, known)}. "
+            f"Choose one of {', '.join(known)}"
+        )
+    if isinstance(strategy, RepeatSettings | TacticRepeatSettings):
+        try:
+            repeat(strategy.until)
+        except ValueError as error:
+            raise UsageError(f"strategy.{error}") from None
+    read = SEARCHES[strategy.search].reads if strategy.search in SEARCHES else frozenset()
+    for item in fields(strategy):
+        value = getattr(strategy, item.name)
+        readers = [one for one in known if one in SEARCHES and item.name in SEARCHES[one].reads]
+        if readers and item.name not in read and value != item.default:
+            raise UsageError(
+                f"strategy.{item.name}={getattr(value, 'value', value)}: strategy.search={strategy.search} does not "
+                f"read it; {', '.join(readers)} would. Leave it out"
+            )
 
 
 def _own_code(settings: Settings) -> None:

@@ -31,7 +31,7 @@ from runner.jobs.reduce.closure import closure, used
 from runner.jobs.reduce.controls import FORMS
 from runner.jobs.reduce.find_all import Further
 from runner.jobs.reduce.report import answered, files_of, with_rest
-from runner.jobs.reduce.searches import SEARCHES, searching
+from runner.jobs.reduce.searches import searching
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.jobs.repeat.command import Command
 from runner.jobs.summary import account, pass_rate
@@ -50,7 +50,7 @@ from runner.run_folder import REDUCED
 from runner.schema.backend import TensorRtBackend
 from runner.schema.checker import AutoChecker, Flaky
 from runner.schema.root import Settings
-from runner.schema.strategy import Find, FirstEnd, SubjectKind
+from runner.schema.strategy import Find, FirstEnd, ReduceSettings, RepeatSettings, SubjectKind, chosen
 from runner.session.handover import HandOver
 from runner.session.inquiry import Budget, Means
 from runner.session.judge import Judge
@@ -118,9 +118,9 @@ def run(settings: Settings, run_folder: Path, command: Sequence[str]) -> Summary
         if settings.strategy.subject is SubjectKind.command:
             return _repeat(job)
         if settings.strategy.subject is SubjectKind.precision:
-            return raising.run(job, isolate.Parts(_judge, _account, _ended, _means, _doubt, SEARCHES))
+            return raising.run(job, isolate.Parts(_judge, _account, _ended, _means, _doubt))
         if settings.strategy.subject in (SubjectKind.engine, SubjectKind.tactics):
-            return tactic_runs.run(job, isolate.Parts(_judge, _account, _ended, _means, _doubt, SEARCHES))
+            return tactic_runs.run(job, isolate.Parts(_judge, _account, _ended, _means, _doubt))
         return _reduce(job)
 
 
@@ -129,6 +129,7 @@ def run(settings: Settings, run_folder: Path, command: Sequence[str]) -> Summary
 
 def _reduce(job: Job) -> Summary:
     settings = job.settings
+    strategy = chosen(settings.strategy, ReduceSettings)
     kept = closure(settings)
     loaded = load(settings, job.pool, job.folder)
     subject = Subgraph(
@@ -157,12 +158,12 @@ def _reduce(job: Job) -> Summary:
         opening = reduction.opening(job, judge)
         session = Session(
             judge,
-            searching(settings.strategy, settings.strategy.first, subject, judge),
+            searching(strategy, strategy.first, subject, judge),
             means=_means(job),
             doubt=_doubt(job),
             find_min_good=settings.result.find_min_good,
             hand_over=handed,
-            refiner=reduction.refinements(job, loaded, searching(settings.strategy, FirstEnd.end, subject, judge)),
+            refiner=reduction.refinements(job, loaded, searching(strategy, FirstEnd.end, subject, judge)),
             causes=reduction.causes(job, judge, subject),
             opening=opening,
         )
@@ -185,7 +186,7 @@ def _reduce(job: Job) -> Summary:
 
         doubt = session.doubt
         summary = told(ending, doubt)
-        if settings.strategy.find is Find.all and ending.status == "found":
+        if strategy.find is Find.all and ending.status == "found":
             journal = partial(job.journals.further, judge.journal)
             rest = Further(session, handed, subject, partial(_ended, session), conclude, journal).find(ending)
             summary = with_rest(told(ending, doubt), summary, rest)
@@ -227,13 +228,10 @@ def _repeat(job: Job) -> Summary:
     loaded = load(settings, job.pool, job.folder, record=False) if model and job.checker.wants_feeds else None
     samples = tuple(Sample(sample) for sample in loaded.recorded.values) if loaded else ()
     subject = Command(model, samples)
+    until = chosen(settings.strategy, RepeatSettings).until
 
-    try:
-        repeat(settings.strategy.until)
-    except ValueError as error:
-        raise UsageError(f"strategy.{error}") from None
     with _judge(job, subject, loaded) as judge:
-        session = Session(judge, lambda space: repeat(settings.strategy.until), means=_means(job))
+        session = Session(judge, lambda space: repeat(until), means=_means(job))
         ending = _ended(session, session.repeat)
         summary = _account(job, judge, ending, loaded)
         summary = replace(summary, statistics=pass_rate(judge.tally.outcomes))

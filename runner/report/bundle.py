@@ -129,7 +129,7 @@ def _configuration(settings: Settings, cwd: Path) -> tuple[dict[str, Any], dict[
     choices = {group: config[group]["name"] for group in GROUPS} | {"artifacts": config["artifacts"]["keep"]}
     choices["workers"] = "serial"
     if not (_STRATEGIES / f"{choices['strategy']}.yaml").is_file():  # an option of the user's own: all values are here
-        choices["strategy"] = "reduce"
+        choices["strategy"] = type(settings.strategy).name
     return config, choices
 
 

@@ -17,9 +17,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from runner import machine
 from runner.errors import UsageError
-from runner.schema import backend, checker, inputs, run
+from runner.schema import backend, checker, inputs, run, strategy
 from runner.schema.root import Settings
-from runner.schema.strategy import PrecisionSettings, StrategySettings, TacticSettings
 
 _TARGETS = {
     "onnxruntime": backend.OnnxRuntimeBackend,
@@ -39,13 +38,12 @@ _SHOWN = 200
 SCHEMAS: Mapping[str, Mapping[str, type]] = MappingProxyType(
     {
         "strategy": {
-            "strategy": StrategySettings,
-            "precision": PrecisionSettings,
-            "precision_bisect": PrecisionSettings,
-            "precision_linear": PrecisionSettings,
-            "tactic_repeat": TacticSettings,
-            "tactic_isolate": TacticSettings,
-            "tactic_compare": TacticSettings,
+            "reduce": strategy.ReduceSettings,
+            "repeat": strategy.RepeatSettings,
+            "precision": strategy.PrecisionSettings,
+            "tactic_repeat": strategy.TacticRepeatSettings,
+            "tactic_isolate": strategy.TacticIsolateSettings,
+            "tactic_compare": strategy.TacticCompareSettings,
         },
         "checker": {
             "auto": checker.AutoChecker,
@@ -102,9 +100,10 @@ def _open(schema: type) -> DictConfig:
     Hydra locks the whole configuration against unknown keys; what is a mapping in the schema has none that are known.
     """
     node: DictConfig = OmegaConf.structured(schema)
-    for name, hint in get_type_hints(schema).items():
+    hints = get_type_hints(schema)
+    for name in map(str, node):
         held = node._get_node(name)
-        if get_origin(hint) is dict and isinstance(held, DictConfig):  # not a group, whose keys are known
+        if get_origin(hints[name]) is dict and isinstance(held, DictConfig):  # not a group, whose keys are known
             OmegaConf.set_struct(held, False)
     return node
 

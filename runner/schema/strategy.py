@@ -3,25 +3,10 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 from runner.schema.settings import PathUse, setting, settings
-
-
-class SearchKind(str, Enum):
-    """The decision procedures of `strategies/`."""
-
-    reduce = "reduce"
-    bisect = "bisect"
-    linear = "linear"
-    minimal = "minimal"
-    repeat = "repeat"
-    # which nodes have to be in high precision: the fewest, a prefix or suffix by bisection, or one more at a time
-    precision = "precision"
-    precision_bisect = "precision_bisect"
-    precision_linear = "precision_linear"
-    # of recorded tactics; nothing is searched
-    compare = "compare"
+from strategies.procedure import Task
 
 
 class SubjectKind(str, Enum):
@@ -64,11 +49,23 @@ class FirstEnd(str, Enum):
 
 @settings
 class StrategySettings:
-    """One strategy: a search over a subject."""
+    """What every strategy has: a search over a subject. ``tasks``: what the subject can be searched for."""
+
+    tasks: ClassVar[frozenset[Task]] = frozenset()
 
     name: str = "reduce"
-    search: SearchKind = SearchKind.reduce
+    # the decision procedure, one of `strategies.registry`
+    search: str = "reduce"
+    # it comes with the choice of a strategy
     subject: SubjectKind = SubjectKind.subgraph
+
+
+@settings
+class ReduceSettings(StrategySettings):
+    """A search for the part of a model that fails."""
+
+    tasks: ClassVar[frozenset[Task]] = frozenset({Task.SUBSET})
+
     # false: keep the model's inputs, remove only from the end (the kept set is closed under ancestors, its sinks are
     # outputs); auto: true, or false where the check works with nothing else
     reduce_inputs: Any = "auto"
@@ -87,7 +84,18 @@ class StrategySettings:
     inside: bool = True
     # leave out outputs and inputs of the answer that the failure does not need
     trim: bool = True
-    # repeat only: good | bad | a number of iterations
+
+
+@settings
+class RepeatSettings(StrategySettings):
+    """The same check again and again."""
+
+    tasks: ClassVar[frozenset[Task]] = frozenset({Task.REPEAT})
+
+    name: str = "repeat"
+    search: str = "repeat"
+    subject: SubjectKind = SubjectKind.command
+    # good | bad | a number of iterations
     until: str = "bad"
 
 
@@ -136,6 +144,11 @@ class Untaken(str, Enum):
 class PrecisionSettings(StrategySettings):
     """A search for the nodes that must stay in high precision."""
 
+    tasks: ClassVar[frozenset[Task]] = frozenset({Task.RAISE, Task.SUBSET})
+
+    name: str = "precision"
+    search: str = "precision"
+    subject: SubjectKind = SubjectKind.precision
     high: FloatType = FloatType.float32
     low: FloatType = FloatType.float16
     # precision_bisect and precision_linear only: raise the first nodes, or the last
@@ -167,12 +180,59 @@ class PrecisionSettings(StrategySettings):
 
 @settings
 class TacticSettings(StrategySettings):
-    """A strategy about tactics of TensorRT."""
+    """A strategy that builds engines and records their tactics."""
 
-    # recorded builds: a file, or a folder of files; isolate: null builds until there is one of each
-    good: str | None = setting(None, path=PathUse.READ)
-    bad: str | None = setting(None, path=PathUse.READ)
-    # isolate only: builds to make at most until one good and one bad were seen
-    most_builds: int = setting(50, least=2)
     # seconds that one build may take; null: no limit
     build_timeout: float | None = setting(1800.0, least=0.001)
+
+
+@settings
+class TacticRepeatSettings(TacticSettings):
+    """Builds again and again."""
+
+    tasks: ClassVar[frozenset[Task]] = frozenset({Task.REPEAT})
+
+    name: str = "tactic_repeat"
+    search: str = "repeat"
+    subject: SubjectKind = SubjectKind.engine
+    # good | bad | a number of builds
+    until: str = "bad"
+
+
+@settings
+class TacticIsolateSettings(TacticSettings):
+    """A search for the tactics of a bad build that make it bad."""
+
+    tasks: ClassVar[frozenset[Task]] = frozenset({Task.SUBSET})
+
+    name: str = "tactic_isolate"
+    search: str = "minimal"
+    subject: SubjectKind = SubjectKind.tactics
+    # recorded builds: a file, or a folder of files; null: builds until there is one of each
+    good: str | None = setting(None, path=PathUse.READ)
+    bad: str | None = setting(None, path=PathUse.READ)
+    # builds to make at most until one good and one bad were seen
+    most_builds: int = setting(50, least=2)
+    # questions to spend on pairs, larger sets and growing again; null: up to 8, or 24 where that may help
+    extra_checks: int | None = setting(None, least=0)
+
+
+@settings
+class TacticCompareSettings(StrategySettings):
+    """A comparison of recorded builds; nothing is searched."""
+
+    name: str = "tactic_compare"
+    search: str = "compare"
+    subject: SubjectKind = SubjectKind.recorded
+    # recorded builds: a file, or a folder of files
+    good: str | None = setting(None, path=PathUse.READ)
+    bad: str | None = setting(None, path=PathUse.READ)
+
+
+_S = TypeVar("_S", bound=StrategySettings)
+
+
+def chosen(strategy: StrategySettings, kind: type[_S]) -> _S:
+    """Return the settings of a strategy of this kind, where the subject says already that it is one."""
+    assert isinstance(strategy, kind), f"strategy={strategy.name} is no {kind.__name__}"
+    return strategy

@@ -32,7 +32,7 @@ from runner.schema.checker import (
 )
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
-from runner.schema.strategy import StrategySettings, SubjectKind
+from runner.schema.strategy import RepeatSettings, StrategySettings
 from runner.verdict import Signature, Verdict
 from runner.workers.reply import OUT_OF_MEMORY, Failure, Reply
 from strategies.outcome import Outcome
@@ -284,7 +284,7 @@ class TestOwnModels:
         target = OnnxRuntimeBackend(model=str(relu))
         with pytest.raises(UsageError, match=r"target\.model"):
             make(tools, RunsChecker(), target)
-        whole = StrategySettings(name="repeat", subject=SubjectKind.command)
+        whole = RepeatSettings()
         assert make(tools, RunsChecker(), target, strategy=whole).check(candidate(None, X)).outcome is Outcome.PASS
 
     @pytest.mark.parametrize("rule", [AutoChecker(), CompareChecker(), CompareChecker(golden=Golden.ahead)])
@@ -316,7 +316,7 @@ class TestOwnModels:
         self, tools: Tools, candidate: MakeCandidate, relu: Path, tmp_path: Path
     ) -> None:
         path = model([helper.make_node("Neg", ["x"], ["y"])], tmp_path / "neg.onnx")
-        whole = StrategySettings(name="repeat", subject=SubjectKind.command)
+        whole = RepeatSettings()
         for reference, outcome in ((relu, Outcome.FAIL), (path, Outcome.PASS)):
             check = make(tools, CompareChecker(), ORT, OnnxRuntimeBackend(model=str(reference)), strategy=whole)
             assert check.check(candidate(path, X)).outcome is outcome

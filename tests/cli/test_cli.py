@@ -20,7 +20,7 @@ from runner.schema.inputs import FilesInputs
 from runner.schema.root import Settings
 from runner.schema.run import LogSettings
 from runner.schema.settings import PathUse
-from runner.schema.strategy import StrategySettings, SubjectKind
+from runner.schema.strategy import RepeatSettings, StrategySettings
 from runner.sweeps.table import Row, markdown, rows, show
 
 
@@ -132,7 +132,7 @@ def test_what_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "net.onnx").touch()
     with pytest.raises(UsageError, match="which model"):
         check_given(settings())
-    check_given(settings(strategy=StrategySettings(subject=SubjectKind.command), checker=CommandChecker()))
+    check_given(settings(strategy=RepeatSettings(), checker=CommandChecker()))
     with pytest.raises(UsageError, match=r"model=.*nett\.onnx.*There is: .*net\.onnx"):
         check_given(settings(model=str(tmp_path / "nett.onnx")))
     (tmp_path / "more").mkdir()

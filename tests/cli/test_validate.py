@@ -80,6 +80,49 @@ def test_what_would_be_lost_or_is_not_there(here: Path, override: str, said: str
         check_given(settings(*override.split(" ")))
 
 
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        (
+            "strategy=reduce_bisect strategy.subject=command",
+            r"strategy=reduce_bisect is about subgraph.*strategy=repeat",
+        ),
+        ("strategy.subject=precision", r"comes with the choice of a strategy: strategy=precision"),
+        ("strategy.search=precision", r"Choose one of bisect, linear, minimal, reduce"),
+        ("strategy=precision strategy.search=minimul", r"did you mean minimal\?"),
+        ("strategy=tactic_isolate strategy.search=repeat", r"strategy=tactic_isolate is not searched so"),
+        ("strategy=tactic_compare strategy.search=bisect", r"Choose one of compare"),
+        (
+            "strategy=reduce_linear strategy.first=start",
+            r"strategy\.search=linear does not read it; bisect, reduce would",
+        ),
+        ("strategy=precision_bisect strategy.goal=cheapest", r"strategy\.goal=cheapest.* precision would"),
+        ("strategy=precision strategy.direction=reverse", r"precision_bisect, precision_linear would"),
+        ("strategy=repeat strategy.until=banana", r"strategy\.until='banana': good, bad, or a number"),
+    ],
+)
+def test_a_strategy_that_cannot_be(here: Path, override: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        check_given(settings(*override.split(" ")))
+
+
+def test_any_search_over_any_subject_that_it_makes_sense_for(here: Path) -> None:
+    for override in (
+        *("strategy.search=minimal", "strategy=reduce_linear strategy.search=bisect strategy.first=end"),
+        *("strategy=precision strategy.search=linear", "strategy=tactic_isolate strategy.search=reduce"),
+    ):
+        check_given(settings(*override.split(" ")))
+
+
+@pytest.mark.parametrize(
+    "name", ["precision.find=all", "repeat.extra_checks=1", "reduce.until=3", "tactic_compare.until=3"]
+)
+def test_a_key_that_nobody_reads_is_unknown(name: str) -> None:
+    choice, _, key = name.partition(".")
+    with pytest.raises(Exception, match=r"Could not override|not in struct"):
+        settings(f"strategy={choice}", f"strategy.{key}")
+
+
 def test_paths_are_absolute_below_the_entry(here: Path) -> None:
     (here / "venv").mkdir()
     given: list[Any] = ["inputs=files", "inputs.path=[a.npz,b.npz]", "reference.python=venv", "target.python=python3"]

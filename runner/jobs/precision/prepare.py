@@ -19,10 +19,12 @@ from runner.jobs.precision.subject import Precision, parents_of
 from runner.jobs.precision.units import Units, units
 from runner.loading.load import Loaded, load
 from runner.schema.root import Settings
-from runner.schema.strategy import Direction, Goal, PrecisionSettings, SearchKind
+from runner.schema.strategy import Direction, Goal, PrecisionSettings
 from runner.text import counted, listed
 from runner.workers.pool import Pool
-from strategies.precision import Prior, cheapest, grow, precision, prefix, scan
+from strategies.precision import Prior, cheapest, grow
+from strategies.procedure import Options
+from strategies.registry import SEARCHES
 from strategies.search import Step
 from strategies.space import Space
 from strategies.trial import Trial
@@ -69,12 +71,15 @@ class Material:
         known = self.prior(values)
         if base is not None:
             return grow(self.subject.space, base, known)
-        return _step(self.strategy, self.subject.space, known)
+        reverse = self.strategy.direction is Direction.reverse
+        options = Options(extra_checks=0, reverse=reverse, prior=known)
+        return SEARCHES[self.strategy.search].begin(self.subject.space, options)
 
 
 def prepare(settings: Settings, strategy: PrecisionSettings, pool: Pool, folder: Path) -> Material:
     """Read the model and measure it. Raises WinnowError where the question cannot be put at all."""
-    _refuse(strategy)
+    if strategy.costs and strategy.goal is Goal.smallest:
+        raise UsageError("strategy.costs without strategy.goal=cheapest counts for nothing: set strategy.goal=cheapest")
     loaded = load(settings, pool, folder)
     casting = cast(settings, strategy, loaded, pool)
     samples = Samples(settings, casting, loaded, pool, folder / "values", strategy.held_out)
@@ -108,38 +113,10 @@ def _facts(
     samples: tuple[Values, ...],
 ) -> Facts:
     """Measure errors and ranges, where they rank what is searched or say what is not."""
-    asked = (
-        strategy.search is SearchKind.precision or strategy.at_least or any(layer.nested for layer in casting.layers)
-    )
-    if not asked:
+    ranked = "prior" in SEARCHES[strategy.search].reads
+    if not ranked and not strategy.at_least and not any(layer.nested for layer in casting.layers):
         return Facts(why=f"strategy={strategy.name} follows the model's order")
     return facts(settings, casting, loaded, pool, samples)
-
-
-def _refuse(strategy: PrecisionSettings) -> None:
-    """Raise UsageError for options that would change nothing."""
-    ranked = strategy.search is SearchKind.precision
-    if strategy.goal is Goal.cheapest and not ranked:
-        raise UsageError(
-            f"strategy={strategy.name} strategy.goal=cheapest: a prefix is in the model's order, whatever it costs; "
-            "use strategy=precision strategy.goal=cheapest"
-        )
-    if strategy.direction is Direction.reverse and ranked:
-        raise UsageError(
-            f"strategy={strategy.name} strategy.direction=reverse: it follows the error of nodes and no direction; "
-            "use strategy=precision_bisect strategy.direction=reverse"
-        )
-    if strategy.costs and strategy.goal is Goal.smallest:
-        raise UsageError("strategy.costs without strategy.goal=cheapest counts for nothing: set strategy.goal=cheapest")
-
-
-def _step(strategy: PrecisionSettings, space: Space, known: Prior) -> Step:
-    reverse = strategy.direction is Direction.reverse
-    if strategy.search is SearchKind.precision_bisect:
-        return prefix(space, reverse=reverse)
-    if strategy.search is SearchKind.precision_linear:
-        return scan(space, reverse=reverse)
-    return precision(space, known)
 
 
 def _out_of_range(casting: Casting) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from runner.loading.load import Loaded
 from runner.loading.models import recorder, recording_backend
 from runner.model.graph.index import Graph
 from runner.reference.recording import Recorder
-from runner.schema.strategy import Find, FirstEnd
+from runner.schema.strategy import Find, FirstEnd, ReduceSettings, chosen
 from runner.session.judge import Judge
 from runner.session.subject import Subject
 from strategies.search import Step
@@ -47,9 +47,10 @@ def refinements(job: Job, loaded: Loaded, search: Callable[[Space], Step]) -> Re
     def record(graph: Graph, folder: Path) -> Recorder:
         return recorder(settings, recording_backend(settings), graph, loaded.store, job.pool, folder)
 
-    inside = settings.strategy.inside and closure(settings) is Closure.FREE
+    strategy = chosen(settings.strategy, ReduceSettings)
+    inside = strategy.inside and closure(settings) is Closure.FREE
     descents = Descents(job.journals.stage, record, job.folder / "values" / "inside", search) if inside else None
-    return Refinements(job.journals.stage, settings.strategy.trim, descents)
+    return Refinements(job.journals.stage, strategy.trim, descents)
 
 
 def causes(job: Job, judge: Judge, subject: Subgraph) -> Causes | None:
@@ -57,7 +58,7 @@ def causes(job: Job, judge: Judge, subject: Subgraph) -> Causes | None:
 
     If it is not, the end that misled the search, where the user chose one, is not looked for first again.
     """
-    strategy = job.settings.strategy
+    strategy = chosen(job.settings.strategy, ReduceSettings)
     if strategy.find is not Find.cause:
         return None
 

@@ -13,7 +13,6 @@ from runner.jobs.tactics.suspects import Suspect, suspects
 from runner.report.bundle import write_bundle
 from runner.report.summary import Seconds, Summary
 from runner.schema.root import Settings
-from runner.schema.strategy import TacticSettings
 from runner.text import counted
 
 log = logging.getLogger(__name__)
@@ -41,7 +40,7 @@ def compare(settings: Settings, folder: Path, command: Sequence[str]) -> Summary
 
 def given(settings: Settings, key: str) -> list[Recording]:
     """Return the recordings that ``strategy.good`` or ``strategy.bad`` names."""
-    path = getattr(tactic_settings(settings), key)
+    path = getattr(settings.strategy, key)
     if not path:
         raise UsageError(
             f"strategy.{key}=: which recordings? Give a file or a folder of {key} ones: "
@@ -71,7 +70,7 @@ def _chosen(recordings: Sequence[Recording], settings: Settings, key: str) -> li
     found = [one for one in recordings if not one.pinned]
     if not found:
         raise UsageError(
-            f"strategy.{key}={getattr(tactic_settings(settings), key)}: the tactics of all builds there were pinned, "
+            f"strategy.{key}={getattr(settings.strategy, key)}: the tactics of all builds there were pinned, "
             "not chosen. Give builds that chose theirs: RUN/artifacts of strategy=tactic_repeat"
         )
     return found
@@ -97,14 +96,3 @@ def tell(found: Sequence[Suspect]) -> None:
     """Log the first suspects."""
     for one in found[:20]:
         log.info("%s: %s in %d of %d bad builds, in no good one", one.choice.layer, one.choice.shown, one.bad, one.of)
-
-
-def tactic_settings(settings: Settings) -> TacticSettings:
-    """Return the strategy's settings. Raises UsageError where it was put together by hand."""
-    strategy = settings.strategy
-    if not isinstance(strategy, TacticSettings):
-        raise UsageError(
-            f"strategy.search={strategy.search.value} strategy.subject={strategy.subject.value}: choose them by "
-            "strategy=tactic_repeat, tactic_isolate or tactic_compare"
-        )
-    return strategy

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from runner.candidate import Sample
 from runner.checkers.backend_run import Side
 from runner.checkers.interactive import insisting
-from runner.errors import CannotJudge, UsageError, WinnowError
+from runner.errors import CannotJudge, WinnowError
 from runner.jobs.summary import pass_rate
 from runner.jobs.tactics.building import ENGINE
-from runner.jobs.tactics.compare import said, suspected, tactic_settings, tell
+from runner.jobs.tactics.compare import said, suspected, tell
 from runner.jobs.tactics.engine import Engine
 from runner.jobs.tactics.record import SUFFIX, Recording, read, write
 from runner.jobs.tactics.subject import Tactics, nearest
@@ -24,7 +24,7 @@ from runner.loading.load import Loaded
 from runner.report.bundle import write_bundle
 from runner.report.summary import Summary
 from runner.schema.root import Settings
-from runner.schema.strategy import SearchKind
+from runner.schema.strategy import TacticIsolateSettings, TacticRepeatSettings, chosen
 from runner.session.handover import HandOver
 from runner.session.inquiry import Means
 from runner.session.judge import Judge
@@ -33,10 +33,10 @@ from runner.session.result import Ending
 from runner.session.session import Session
 from runner.session.subject import Subject
 from runner.text import counted
-from strategies.bisect import First
-from strategies.both import both
 from strategies.outcome import Outcome
-from strategies.repeat import repeat
+from strategies.procedure import Options
+from strategies.registry import SEARCHES
+from strategies.repeat import both, repeat
 from strategies.search import Step
 from strategies.space import Space
 from strategies.trial import Trial
@@ -56,7 +56,6 @@ class Parts:
     ended: Callable[[Session, Callable[[], Ending]], Ending]
     means: Callable[[Job], Means]
     doubt: Callable[[Job], Doubt]
-    searches: Mapping[SearchKind, Callable[[Space, int | None, First], Step]]
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ class Bench:
 
     def repeat(self) -> Summary:
         """Build until good, bad or N, and compare the tactics."""
-        until = self.job.settings.strategy.until
+        until = chosen(self.job.settings.strategy, TacticRepeatSettings).until
         with self.parts.judge(self.building, Engine(self.loaded.path, self.samples), self.loaded) as judge:
             session = Session(judge, lambda space: repeat(until), means=self.means)
             ending = self.parts.ended(session, session.repeat)
@@ -100,9 +99,8 @@ class Bench:
         """Pin subsets of the differing choices; without a pair, build until there is one."""
         with self.parts.judge(self.building, Engine(self.loaded.path, self.samples), self.loaded) as judge:
             doubt = self.parts.doubt(self.job)
-            finder = Session(
-                judge, lambda space: both(tactic_settings(self.job.settings).most_builds), means=self.means
-            )
+            most = chosen(self.job.settings.strategy, TacticIsolateSettings).most_builds
+            finder = Session(judge, lambda space: both(most), means=self.means)
             made: list[Tactics] = []
 
             def question() -> Ending:
@@ -123,7 +121,7 @@ class Bench:
         if not good or not bad:
             raise NothingDiffers(
                 f"{ending.message}: one good and one bad build are needed, strategy.most_builds="
-                f"{tactic_settings(self.job.settings).most_builds} were made at most"
+                f"{chosen(self.job.settings.strategy, TacticIsolateSettings).most_builds} were made at most"
             )
         return pair_of(good, bad)
 
@@ -155,7 +153,7 @@ class Bench:
         pinned = judge.beside(subject, journal)
         session = Session(
             pinned,
-            search_of(self.job.settings, self.parts),
+            search_of(self.job.settings),
             means=self.means,
             doubt=doubt,
             find_min_good=False,
@@ -237,13 +235,10 @@ class PinsHandOver(HandOver):
         return subject.model
 
 
-def search_of(settings: Settings, parts: Parts) -> Callable[[Space], Step]:
-    """Return the search over the differing tactics. Raises UsageError for one that is none."""
-    kind, extra = settings.strategy.search, settings.strategy.extra_checks
-    if kind not in parts.searches:
-        known = ", ".join(one.value for one in parts.searches)
-        raise UsageError(f"strategy.search={kind.value}: subsets are not searched so. Choose one of {known}")
-    return lambda space: parts.searches[kind](space, extra, First.END)
+def search_of(settings: Settings) -> Callable[[Space], Step]:
+    """Return the search over the differing tactics."""
+    strategy = chosen(settings.strategy, TacticIsolateSettings)
+    return lambda space: SEARCHES[strategy.search].begin(space, Options(extra_checks=strategy.extra_checks))
 
 
 def _good_passes(judge: Judge) -> None:

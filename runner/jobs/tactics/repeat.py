@@ -11,16 +11,15 @@ from runner.candidate import Candidate
 from runner.checkers.backend_run import Ran, Side
 from runner.errors import NotApplicable, UsageError
 from runner.jobs.tactics.building import Building
-from runner.jobs.tactics.compare import given, tactic_settings
-from runner.jobs.tactics.isolate import Bench, Parts, pair_of, search_of
+from runner.jobs.tactics.compare import given
+from runner.jobs.tactics.isolate import Bench, Parts, pair_of
 from runner.jobs.tactics.record import SUFFIX, Recording
 from runner.jobs.tactics.suspects import comparable
 from runner.loading.load import Loaded, load
 from runner.report.summary import Summary
 from runner.schema.backend import TensorRtBackend
 from runner.schema.root import Settings
-from runner.schema.strategy import SubjectKind
-from strategies.repeat import repeat
+from runner.schema.strategy import TacticIsolateSettings, TacticRepeatSettings, TacticSettings, chosen
 
 if TYPE_CHECKING:
     from runner.jobs.job import Job
@@ -35,18 +34,12 @@ def run(job: Job, parts: Parts) -> Summary:
     """
     library = _library(job)
     settings = job.settings
-    try:
-        repeat(settings.strategy.until)
-    except ValueError as error:
-        raise UsageError(f"strategy.{error}") from None
-    isolating = settings.strategy.subject is SubjectKind.tactics
-    if isolating:
-        search_of(settings, parts)
-    recorded = isolating and bool(tactic_settings(settings).good or tactic_settings(settings).bad)
-    pair = _pair(settings) if recorded else None
+    strategy, pair = settings.strategy, None
+    if isinstance(strategy, TacticIsolateSettings) and (strategy.good or strategy.bad):
+        pair = _pair(settings)
     loaded = load(settings, job.pool, job.folder, record=False)
     bench = _bench(job, parts, loaded, library)
-    return bench.isolate(pair) if isolating else bench.repeat()
+    return bench.repeat() if isinstance(strategy, TacticRepeatSettings) else bench.isolate(pair)
 
 
 def _library(job: Job) -> str:
@@ -100,7 +93,7 @@ def _pair(settings: Settings) -> tuple[Recording, Recording]:
 
 def _bench(job: Job, parts: Parts, loaded: Loaded, library: str) -> Bench:
     settings = job.settings
-    limits = tactic_settings(settings).build_timeout, settings.workers.memory_mb
+    limits = chosen(settings.strategy, TacticSettings).build_timeout, settings.workers.memory_mb
     side = Side("target", settings.target, job.tools, *limits, keep=("engine", "log"))
 
     def build(candidate: Candidate, request: Mapping[str, Any]) -> Ran:

@@ -128,6 +128,12 @@ def test_from_one_end(tmp_path: Path, search_kind: str, direction: str, edge: st
     assert run.result["minimality"] == "window"
 
 
+def test_by_a_search_of_reductions(tmp_path: Path) -> None:
+    run = search(tmp_path, network(3), "strategy.search=minimal")
+    assert run.code == 0, run.output
+    assert run.result["culprits"] == ["up3", "down3"] and run.result["minimality"] == "1-minimal"
+
+
 def test_a_model_that_is_fp16_already(tmp_path: Path) -> None:
     """What was raised to fp32 is read back in fp16 where the rest of the model wants it."""
     first = search(tmp_path, network(3))

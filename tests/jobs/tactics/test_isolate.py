@@ -110,7 +110,7 @@ def bench(folder: Path, builder: Builder, bad: str, *overrides: str) -> Iterator
         pool = stack.enter_context(Pool(run_folder / "workers", guardian))
         tools = Tools(pool, guardian, run_folder, folder)
         job = jobs.Job(settings, run_folder, ("winnow",), pool, tools, build_checker(settings, tools), 0.0)
-        parts = Parts(jobs._judge, jobs._account, jobs._ended, jobs._means, jobs._doubt, jobs.SEARCHES)
+        parts = Parts(jobs._judge, jobs._account, jobs._ended, jobs._means, jobs._doubt)
         made = bench_of(job, parts, load(settings, pool, run_folder, record=False), "tensorrt 10.9.0")
         checker = made.building.checker
         assert isinstance(checker, Building)
