@@ -63,8 +63,8 @@ class RuntimeCheck:
         limits = checker.timeout, checker.memory_mb
         self._target = Side("target", settings.target, tools, *limits, _built("target", settings.target, checker))
         self._reference = Side("reference", settings.reference, tools, *limits, _built_too(settings.reference, checker))
-        self._nan = checker.nan if isinstance(checker, FiniteChecker) else True
-        self._inf = checker.inf if isinstance(checker, FiniteChecker) else True
+        finite = checker if isinstance(checker, FiniteChecker) else FiniteChecker()
+        self._nan, self._inf = finite.nan.value == "fail", finite.inf.value == "fail"
         rules = rules_of(checker)
         apart = settings.reference.model is not None and settings.strategy.subject is SubjectKind.subgraph
         precision = settings.strategy.subject is SubjectKind.precision

@@ -25,11 +25,10 @@ def context(
     settings: Settings, checker: Checker, pool: Pool, loaded: Loaded | None, subject: Subject
 ) -> dict[str, str]:
     """Return the named parts; journals of equal contexts may share verdicts."""
-    inputs = settings.inputs
     parts = {
         "strategy": settings.strategy.subject.value,
         **{f"subject.{key}": value for key, value in subject.identity().items()},
-        "recording": f"{inputs.shape_inference.value}, {inputs.record.value}",
+        "cut": json.dumps(context_of(settings.cut)),
         **{f"check.{key}": value for key, value in checker.identity().items()},
     }
     if loaded:

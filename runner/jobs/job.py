@@ -140,8 +140,8 @@ def _reduce(job: Job) -> Summary:
         loaded.studied,
         job.folder / "values",
         kept,
-        settings.inputs.cut,
-        settings.inputs.outputs,
+        settings.cut.policy,
+        settings.cut.outputs,
         control=FORMS[kept][0],
     )
 

@@ -43,7 +43,7 @@ def recorder(
         graph.value_types,
         folder,
         backend.python,
-        settings.inputs.record_timeout,
+        settings.inputs.timeout,
         settings.workers.memory_mb,
     )
 

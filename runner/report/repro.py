@@ -80,7 +80,7 @@ def write_repro(folder: Path, summary: Summary, facts: Facts) -> Path:
         "DATA": list(facts.data),
         "TARGET": target,
         "REFERENCE": _side(facts.reference, facts.model, types, flags) if facts.reference else None,
-        "MODULES": _MODULES[str(facts.target.settings.get("flavour", "auto"))],
+        "MODULES": _MODULES[str(facts.target.settings.get("flavor", "auto"))],
         "TIMEOUT": checker.timeout,
         "MEMORY_MB": checker.memory_mb,
         **_rules(checker, kind, summary.evidence),
@@ -189,7 +189,11 @@ def _limit(checker: Any, evidence: Mapping[str, Any]) -> float | None:
 def _rules(checker: Any, kind: str, evidence: Mapping[str, Any]) -> dict[str, Any]:
     """Return the constants of a check of values."""
     rules = rules_of(checker)
-    looked = [name for name in ("nan", "inf") if not isinstance(checker, FiniteChecker) or getattr(checker, name)]
+    looked = [
+        name
+        for name in ("nan", "inf")
+        if not isinstance(checker, FiniteChecker) or getattr(checker, name).value == "fail"
+    ]
     limit = _limit(checker, evidence)
     return {
         "LOOKED_FOR": looked,

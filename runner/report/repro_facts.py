@@ -173,7 +173,7 @@ def _tensorrt(settings: TensorRtBackend, cwd: Path) -> dict[str, Any]:
         **given,
         "strongly_typed": settings.strongly_typed,
         "runs": settings.runs,
-        "flavour": settings.flavour.value,
+        "flavor": settings.flavor.value,
     }
 
 

@@ -76,7 +76,7 @@ class OnnxReferenceBackend(BackendSettings):
     name: str = "onnx_reference"
 
 
-class Flavour(str, Enum):
+class Flavor(str, Enum):
     """Which TensorRT."""
 
     # the first that is installed
@@ -91,7 +91,7 @@ class TensorRtBackend(BackendSettings):
     """TensorRT 10, 11 or TensorRT for RTX. What is named here is looked up in the installed one."""
 
     name: str = "tensorrt"
-    flavour: Flavour = Flavour.auto
+    flavor: Flavor = Flavor.auto
     # members of BuilderFlag, set or cleared
     flags: list[str] = setting([])
     clear_flags: list[str] = setting([])

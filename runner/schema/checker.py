@@ -50,6 +50,13 @@ class NonFinite(str, Enum):
     ignore = "ignore"
 
 
+class NonFiniteOutput(str, Enum):
+    """What a NaN (or Inf) in an output means where nothing is compared."""
+
+    fail = "fail"
+    ignore = "ignore"
+
+
 class Golden(str, Enum):
     """Where the expected outputs of a candidate come from."""
 
@@ -174,8 +181,8 @@ class FiniteChecker(CheckerSettings):
     """FAIL if an output of the target has a NaN or an Inf."""
 
     name: str = "finite"
-    nan: bool = True
-    inf: bool = True
+    nan: NonFiniteOutput = NonFiniteOutput.fail
+    inf: NonFiniteOutput = NonFiniteOutput.fail
 
 
 @settings

@@ -9,6 +9,7 @@ from omegaconf import MISSING
 
 from runner.schema.backend import BackendSettings
 from runner.schema.checker import CheckerSettings
+from runner.schema.cut import CutSettings
 from runner.schema.inputs import InputsSettings
 from runner.schema.run import (
     ArtifactSettings,
@@ -34,6 +35,7 @@ class Settings:
     target: BackendSettings = MISSING
     reference: BackendSettings = MISSING
     inputs: InputsSettings = MISSING
+    cut: CutSettings = field(default_factory=CutSettings)
     # also check each candidate with the ONNX checker and on the reference, and report what is not as recorded
     audit: bool = False
     artifacts: ArtifactSettings = field(default_factory=ArtifactSettings)

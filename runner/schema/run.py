@@ -56,7 +56,7 @@ class WorkerSettings:
     # which processes get a GPU of their own
     lease: LeaseMode = LeaseMode.auto
     # folder of the lock files; null: one that all users of the machine share
-    leases: str | None = setting(None, path=PathUse.FOLDER)
+    lease_folder: str | None = setting(None, path=PathUse.FOLDER)
     # builds that may run on the CPU at once, all jobs together; null: as many as there are CPUs
     cpu_slots: int | None = setting(None, least=1, most=4096)
 

@@ -183,7 +183,7 @@ class TacticSettings(StrategySettings):
     """A strategy that builds engines and records their tactics."""
 
     # seconds that one build may take; null: no limit
-    build_timeout: float | None = setting(1800.0, least=0.001)
+    timeout: float | None = setting(1800.0, least=0.001)
 
 
 @settings

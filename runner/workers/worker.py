@@ -110,7 +110,7 @@ class Worker:
     def prepare(self, op: str, args: dict[str, Any], memory_mb: int | None) -> Exchange | None:
         """Import what the operation needs, once; return an exchange only if that failed."""
         backend = args.get("backend") or {}
-        need = f"{op} {backend.get('name', '')} {backend.get('flavour', '')}"
+        need = f"{op} {backend.get('name', '')} {backend.get('flavor', '')}"
         if need in self._prepared:
             return None
         exchange = self.ask("prepare", {"op": op, "args": args}, PREPARE_SECONDS, memory_mb)

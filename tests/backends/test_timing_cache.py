@@ -26,9 +26,9 @@ START = (
 )
 
 
-def said_by(python: str, flavour: str, *lines: str) -> object:
+def said_by(python: str, flavor: str, *lines: str) -> object:
     script = START + "\n".join(lines)
-    done = subprocess.run([python, "-c", script, flavour], capture_output=True, text=True, check=False)
+    done = subprocess.run([python, "-c", script, flavor], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -74,7 +74,7 @@ def test_what_is_missing_is_named(rtx_python: str) -> None:
 
 def test_rtx_has_no_tactics_whatever_names_it_has(rtx_python: str, tmp_path: Path) -> None:
     with Pool(tmp_path) as pool:
-        reply = pool.call("tactics_support", {"backend": {"flavour": "tensorrt_rtx"}}, python=rtx_python, timeout=60)
+        reply = pool.call("tactics_support", {"backend": {"flavor": "tensorrt_rtx"}}, python=rtx_python, timeout=60)
     assert reply.value is not None
     assert "times no tactics" in reply.value["why_not"]
 

@@ -27,6 +27,7 @@ from runner.schema.checker import (
     CompareChecker,
     FiniteChecker,
     Golden,
+    NonFiniteOutput,
     RunsChecker,
     Tolerance,
 )
@@ -188,7 +189,8 @@ class TestFinite:
             tmp_path / "m.onnx",
             weights={"zero": np.zeros(1, np.float32)},
         )
-        check = make(tools, FiniteChecker(nan=nan, inf=inf))
+        policies = [NonFiniteOutput.fail if fails else NonFiniteOutput.ignore for fails in (nan, inf)]
+        check = make(tools, FiniteChecker(nan=policies[0], inf=policies[1]))
         verdict = check.check(candidate(path, {"x": np.array([0, 1, -1, 2], np.float32)}))
         assert (verdict.signature.kind if verdict.signature else None) == kind
 

@@ -83,15 +83,15 @@ def test_a_section_of_hydras_that_is_none_is_left_to_who_refuses_it() -> None:
 def test_a_file_without_defaults(tmp_path: Path) -> None:
     path = tmp_path / "bug.yaml"
     path.write_text(
-        "strategy: repeat\nchecker: {name: finite, inf: no}\ninputs: {record: off}\nhydra: {launcher: joblib}\n"
+        "strategy: repeat\nchecker: {name: finite, inf: no}\ncut: {record: off}\nhydra: {launcher: joblib}\n"
     )
     body, options = with_defaults(read_user_file(path))
     assert {"override strategy": "repeat"} in body["defaults"] and {"override hydra/launcher": "joblib"} in body[
         "defaults"
     ]
     assert body["defaults"][0] == "config" and body["defaults"][-1] == "_self_"
-    assert options["checker"] == {"defaults": ["finite", "_self_"], "name": "finite", "inf": "no"}
-    assert body["inputs"] == {"record": "off"}
+    assert options["checker"] == {"defaults": ["finite", "_self_"], "name": "finite", "inf": "ignore"}
+    assert body["cut"] == {"record": "off"}
 
 
 @pytest.mark.parametrize("text", ["- a\n", "a: [\n", "a: 1\na: 2\n", "1: 2\n", "\t"])

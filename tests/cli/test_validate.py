@@ -45,7 +45,7 @@ def settings(*overrides: str) -> Settings:
     [
         *("workers.count=0", "workers.count=5000", "budget.checks=-1", "budget.seconds=-0.5", "checker.timeout=0"),
         *("checker.memory_mb=0", "workers.timeout=-1", "target.threads=-1", "inputs.samples=0", "checker.rtol=nan"),
-        *("artifacts.disk_budget_mb=-1", "result.external_data_threshold=-1", "inputs.record_timeout=0"),
+        *("artifacts.disk_budget_mb=-1", "result.external_data_threshold=-1", "inputs.timeout=0"),
     ],
 )
 def test_numbers_beyond_their_limits(here: Path, override: str) -> None:

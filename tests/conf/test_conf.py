@@ -99,6 +99,7 @@ def test_option_names_every_key_of_its_schema_with_its_default(file: str) -> Non
 
 def test_config_names_every_plain_section_with_its_default() -> None:
     content = yaml.safe_load((CONF / "config.yaml").read_text())
+    content["cut"] = yaml.safe_load((CONF / "shared" / "cut.yaml").read_text())
     default = OmegaConf.to_container(OmegaConf.structured(Settings), resolve=True)
     for item in fields(Settings):
         if item.name not in SCHEMAS:

@@ -17,7 +17,7 @@ from runner.journal.open import Journals
 from runner.model.files.store import Store
 from runner.model.graph.index import Graph
 from runner.reference.recording import Recorded
-from runner.schema.inputs import CutPolicy, OutputPolicy
+from runner.schema.cut import CutPolicy, OutputPolicy
 from strategies.space import Closure
 from strategies.trial import Trial
 from tests.model.models import model_of

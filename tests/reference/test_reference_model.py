@@ -179,7 +179,7 @@ def test_a_wrong_scale_of_a_quantized_child(
         tmp_path / "child.onnx",
         elder,
         "inputs.ranges={image: [0, 1]}",
-        "+experiment=quantised",
+        "+experiment=quantized",
     )
     assert run.code == (0 if scale else 4), run.output
     assert run.result["culprits"] == culprits, run.output
@@ -222,7 +222,7 @@ def test_a_map_says_what_belongs_together(tmp_path: Path) -> None:
         ("reference.map={c33: 3}", "model has no tensor 'c33'; close: 'c3'"),
         ("reference.map={c3: w33}", "reference.model has no tensor 'w33'; close: 'w3'"),
         ("reference.map=none.yaml", "none.yaml: it cannot be read"),
-        ("inputs.record=off", "its values are recorded"),
+        ("cut.record=off", "its values are recorded"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, key: str, said: str) -> None:

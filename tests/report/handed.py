@@ -28,7 +28,7 @@ from runner.report.summary import Summary
 from runner.schema import checker as checkers
 from runner.schema.backend import (
     BackendSettings,
-    Flavour,
+    Flavor,
     OnnxReferenceBackend,
     OnnxRuntimeBackend,
     Optimization,
@@ -188,7 +188,7 @@ def values_cases() -> list[Case]:
         Case("auto, NaN, no longer", GONE, auto, nan, inputs=good),
         Case("auto, Inf where NaN was", SHOWS, auto, nan, inputs={"x": np.zeros(2, np.float32)}),
         Case("finite, Inf", SHOWS, checkers.FiniteChecker(), ("infer", "inf"), inputs={"x": np.zeros(2, np.float32)}),
-        Case("finite, NaN is let pass", GONE, checkers.FiniteChecker(nan=False), ("infer", "inf")),
+        Case("finite, NaN is let pass", GONE, checkers.FiniteChecker(nan=checkers.NonFiniteOutput.ignore), ("infer", "inf")),
         Case("finite, evaluator", SHOWS, checkers.FiniteChecker(), nan, EVALUATOR, REFERENCE),
         Case("finite, meant elsewhere", GONE, auto, nan, expected={"y": [np.nan, 1]}, evidence={"output": "z"}),
         Case("finite, no such provider", CANNOT_TELL, auto, nan, target=OnnxRuntimeBackend(providers=["CUDAExecutionProvider"])),
@@ -293,7 +293,7 @@ def build_cases() -> list[Case]:
     builds = checkers.BuildsChecker(timeout=60.0)
 
     def backend(**given: Any) -> TensorRtBackend:
-        return TensorRtBackend(flavour=Flavour.tensorrt_rtx, compute_capabilities=["SM86"], **given)
+        return TensorRtBackend(flavor=Flavor.tensorrt_rtx, compute_capabilities=["SM86"], **given)
 
     def top(k: int) -> dict[str, Any]:
         nodes = [constant("k", np.array([k])), helper.make_node("TopK", ["x", "k"], ["y", "i"], name="n")]
@@ -340,7 +340,7 @@ def engine_cases() -> list[tuple[str, Case]]:
     """An engine that runs, on a stand-in for TensorRT and CUDA: no GPU has run this. With what it is told to do."""
     good = {"x": np.array([1.0, 4.0], np.float32)}
     right = {"y": np.log(good["x"])}
-    engine = TensorRtBackend(flavour=Flavour.tensorrt, flags=["TF32"], runs=3)
+    engine = TensorRtBackend(flavor=Flavor.tensorrt, flags=["TF32"], runs=3)
     nan, mismatch, runs = ("infer", "nan"), ("compare", "mismatch"), checkers.RunsChecker()
     ahead, finite, auto = (
         checkers.CompareChecker(golden=checkers.Golden.ahead),
@@ -368,7 +368,7 @@ def engine_cases() -> list[tuple[str, Case]]:
         ("a shape depends on data", "dynamic", CANNOT_TELL, finite, nan, {}),
         ("an output on the host", "host", CANNOT_TELL, finite, nan, {}),
         ("a flag that it does not have", "", CANNOT_TELL, finite, nan,
-         {"target": TensorRtBackend(flavour=Flavour.tensorrt, flags=["FP8"])}),
+         {"target": TensorRtBackend(flavor=Flavor.tensorrt, flags=["FP8"])}),
     ]  # fmt: skip
     plain = {"packages": EVALUATOR, "target": engine}
     return [

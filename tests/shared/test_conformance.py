@@ -112,8 +112,8 @@ def test_dynamic_shapes(tmp_path: Path, inference: str, record: str) -> None:
     options = (
         f"model={MODELS / 'dynamic_identity.onnx'}",
         "inputs.shapes={X: [1, 2, 5, 5]}",
-        f"inputs.shape_inference={inference}",
-        f"inputs.record={record}",
+        f"cut.shapes={inference}",
+        f"cut.record={record}",
     )
     run = winnow(*options, *by_command(check), folder=tmp_path / "run")
     if inference == "off" and record == "off":

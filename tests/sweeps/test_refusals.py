@@ -97,12 +97,12 @@ def test_two_sweeps_of_any_launcher_do_not_share_a_folder(tmp_path: Path) -> Non
 
 
 def test_keys_that_only_the_choices_have(tmp_path: Path) -> None:
-    given = ("strategy=tactic_repeat,tactic_isolate", "strategy.build_timeout=5", "plan=true", "hydra.sweep.dir=out")
+    given = ("strategy=tactic_repeat,tactic_isolate", "strategy.timeout=5", "plan=true", "hydra.sweep.dir=out")
     done = sweep(tmp_path, "model=gone.onnx", *given)
     assert [row["status"] for row in table(tmp_path / "out")] == ["usage", "usage"], done.stderr
     assert all("model=gone.onnx: no such file" in row["message"] for row in table(tmp_path / "out"))
     written = (tmp_path / "out" / "1" / ".hydra" / "config.yaml").read_text()
-    assert "build_timeout: 5" in written and "name: tactic_isolate" in written
+    assert "timeout: 5" in written and "name: tactic_isolate" in written
     assert "has no key" in refused(tmp_path, "model=gone.onnx", given[0], "strategy.biuld_timeout=5")
 
 

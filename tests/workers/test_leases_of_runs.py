@@ -44,7 +44,7 @@ def _no_nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def repeated(folder: Path, *more: str) -> list[str]:
     argv = json.dumps([sys.executable, str(folder / "check.py"), str(folder)])
     given = ["strategy=repeat", "strategy.until=4", "checker=command", f"checker.command={argv}", "workers.lease=gpu"]
-    return [*given, f"workers.leases={folder / 'locks'}", *more]
+    return [*given, f"workers.lease_folder={folder / 'locks'}", *more]
 
 
 def test_two_runs_share_a_gpu(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_functions_get_one_too(tmp_path: Path) -> None:
         f"import os\ndef check(model, inputs, expected):\n    return os.environ['CUDA_VISIBLE_DEVICES'] == {GPU!r}\n"
     )
     argv = ["strategy=repeat", "strategy.until=2", "checker=python", f"checker.file={tmp_path / 'check.py'}"]
-    more = ["workers.lease=gpu", f"workers.gpus=[{GPU}]", f"workers.leases={tmp_path / 'locks'}"]
+    more = ["workers.lease=gpu", f"workers.gpus=[{GPU}]", f"workers.lease_folder={tmp_path / 'locks'}"]
     run = winnow(*argv, *more, folder=tmp_path / "run")
     assert run.result["statistics"]["passed"] == 2, run.output
 

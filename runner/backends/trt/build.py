@@ -48,7 +48,7 @@ class Built:
 
 def prepare(args: Dict[str, Any]) -> None:
     """Load the library and start its builder, and with it CUDA, so that no build's time holds that."""
-    made(load(args["backend"].get("flavour", "auto")), "Builder")
+    made(load(args["backend"].get("flavor", "auto")), "Builder")
 
 
 def made(library: Library, what: str) -> Any:
@@ -89,7 +89,7 @@ def build(args: Dict[str, Any]) -> Dict[str, Any]:
         "sha256": hashlib.sha256(memoryview(built.plan)).hexdigest(),
         "outputs": built.outputs,
         "seconds": built.seconds,
-        "flavour": built.library.flavour,
+        "flavor": built.library.flavor,
         "version": built.library.version,
         "tactics": built.tactics,
     }
@@ -98,7 +98,7 @@ def build(args: Dict[str, Any]) -> Dict[str, Any]:
 def engine(args: Mapping[str, Any], log: str | None) -> Built:
     """Parse and build ``args["model"]``; everything that was said is written to ``log``. Raises StageError."""
     settings = args["backend"]
-    library = load(settings.get("flavour", "auto"))
+    library = load(settings.get("flavor", "auto"))
     speaker = logger(library)
     said: Said = speaker.said
     said.start(log)

@@ -71,7 +71,7 @@ class TensorRt:
     @staticmethod
     def prepare(settings: Mapping[str, Any]) -> None:
         """Load the library and start CUDA, so that no model's time holds that. Raises StageError (setup, untried)."""
-        library = load_library(settings.get("flavour", "auto"))
+        library = load_library(settings.get("flavor", "auto"))
         ready(runtime())
         for what in ("Builder", "Runtime"):
             build.made(library, what)
@@ -82,7 +82,7 @@ class TensorRt:
 
         Raises StageError: setup, load (the parser), build, infer, or untried.
         """
-        library = load_library(settings.get("flavour", "auto"))
+        library = load_library(settings.get("flavor", "auto"))
         ready(runtime())
         args = {"backend": settings, "model": path, "samples": settings.get("samples") or []}
         stored = settings.get("engine")

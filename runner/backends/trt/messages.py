@@ -84,7 +84,7 @@ _loggers: Dict[str, Any] = {}  # TensorRT's own rule: a process has one logger
 
 def logger(library: Library) -> Any:
     """Return the process's logger, whose attribute ``said`` takes the messages."""
-    if library.flavour not in _loggers:
+    if library.flavor not in _loggers:
         api = library.api
 
         class Logger(api.ILogger):  # type: ignore[misc,name-defined,unused-ignore]
@@ -95,5 +95,5 @@ def logger(library: Library) -> Any:
             def log(self, severity: Any, text: str) -> None:
                 self.said.hear(getattr(severity, "name", str(severity)), text)
 
-        _loggers[library.flavour] = Logger()
-    return _loggers[library.flavour]
+        _loggers[library.flavor] = Logger()
+    return _loggers[library.flavor]

@@ -18,17 +18,17 @@ from runner.backends.trt.timing_cache import Choice, TimingCache, lacking, misma
 
 
 def tactics_support(args: Dict[str, Any]) -> Dict[str, Any]:
-    """Say whether tactics can be recorded and pinned here: ``flavour``, ``version``, ``why_not`` (null: they can).
+    """Say whether tactics can be recorded and pinned here: ``flavor``, ``version``, ``why_not`` (null: they can).
 
     Arguments: ``backend``: settings. No GPU is needed. Raises StageError (setup) where TensorRT is not installed.
     """
-    library = load(args["backend"].get("flavour", "auto"))
-    return {"flavour": library.flavour, "version": library.version, "why_not": why_not(library)}
+    library = load(args["backend"].get("flavor", "auto"))
+    return {"flavor": library.flavor, "version": library.version, "why_not": why_not(library)}
 
 
 def why_not(library: Library) -> str | None:
     """Return why this TensorRT has no tactics to record; None where it has."""
-    if library.flavour == "tensorrt_rtx":
+    if library.flavor == "tensorrt_rtx":
         return f"{library} times no tactics when it builds: there are none to record or to pin"
     missing = lacking(library.api)
     if missing:

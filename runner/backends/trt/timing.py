@@ -23,7 +23,7 @@ def attach(library: Library, args: Mapping[str, Any], config: Any) -> Any:
     wanted = args.get("timing_cache")
     if own := args["backend"].get("timing_cache"):
         _usable(library, str((wanted or {}).get("load") or own))
-    if not wanted or library.flavour == "tensorrt_rtx" or not hasattr(config, "create_timing_cache"):
+    if not wanted or library.flavor == "tensorrt_rtx" or not hasattr(config, "create_timing_cache"):
         return None
     path = wanted.get("load")
     data = b""
@@ -44,7 +44,7 @@ def attach(library: Library, args: Mapping[str, Any], config: Any) -> Any:
 
 def _usable(library: Library, path: str) -> None:
     """Refuse a cache of the user's that could have no effect. Raises StageError (setup)."""
-    if library.flavour == "tensorrt_rtx":
+    if library.flavor == "tensorrt_rtx":
         message = f"timing_cache={path}: {library} times no tactics, so it has no such cache: leave timing_cache out"
         raise StageError("setup", "BadSetting", message)
     if not os.path.isfile(path):

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from runner.cli.config import renamed
 from runner.cli.config.paths import exists, use_of
 from runner.cli.config.quoting import means_itself, parse, quote
 from runner.errors import UsageError
@@ -48,7 +49,7 @@ def rewrite(typed: Sequence[str]) -> Arguments:
     argv: list[str] = []
     file: Path | None = None
     previous = ""
-    for argument in typed:
+    for argument in renamed.overrides(typed):
         bare = not argument.startswith(("-", "~")) and not _takes_value(previous, argument)
         match = _OVERRIDE.fullmatch(argument)
         if bare and _is_file(argument):

@@ -26,6 +26,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from runner.cli.config import renamed
 from runner.cli.config.bounded_yaml import BoundedLoader, read_yaml
 from runner.cli.config.user_file import NAME
 from runner.errors import UsageError
@@ -75,7 +76,12 @@ class Loader(ConfigLoaderImpl):
     def _load_single_config(self, default: ResultDefault, repo: IConfigRepository) -> ConfigResult:
         result = super()._load_single_config(default, repo)
         if _is_users(result, str(default.config_path)):
-            _check(result.config, _file(result, str(default.config_path)))
+            file = _file(result, str(default.config_path))
+            _check(result.config, file)
+            if isinstance(result.config, DictConfig) and not result.config._is_none():
+                plain = OmegaConf.to_container(result.config, resolve=False)
+                assert isinstance(plain, dict)
+                result.config = OmegaConf.create(renamed.content({str(key): plain[key] for key in plain}, file))
         return result
 
 
@@ -93,6 +99,7 @@ def loading() -> Iterator[None]:
 
 class _Repository(ConfigRepository):
     def load_config(self, config_path: str) -> ConfigResult | None:
+        config_path = renamed.choice(config_path)
         source = self._find_object_source(config_path, ObjectType.CONFIG)
         path = _path(source, config_path) if source is not None else None
         if path is not None:

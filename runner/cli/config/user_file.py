@@ -15,6 +15,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from runner.cli.config import renamed
 from runner.cli.config.bounded_yaml import BoundedLoader, read_yaml
 from runner.cli.config.paths import exists, use_of
 from runner.cli.config.quoting import escape_interpolation
@@ -71,7 +72,7 @@ def read_user_file(path: Path) -> dict[str, Any]:
         content = {}
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise UsageError(f"{path}: this is no mapping of keys to values. A line of it looks like  model: net.onnx")
-    return {key: _to_the_letter(value, key) for key, value in content.items()}
+    return {key: _to_the_letter(value, key) for key, value in renamed.content(content, str(path)).items()}
 
 
 def with_defaults(content: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -13,7 +13,7 @@ from runner.jobs.reduce.subgraph import Subgraph
 from runner.jobs.reduce.trim import Trimming
 from runner.journal.journal import Journal
 from runner.model.graph.index import Graph
-from runner.schema.inputs import OutputPolicy
+from runner.schema.cut import OutputPolicy
 from runner.session.stage import Stage, Standing
 from runner.session.subject import Subject, cutting
 from strategies.search import Search

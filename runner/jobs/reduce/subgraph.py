@@ -27,7 +27,7 @@ from runner.model.values.recorded import TensorFile, seeded
 from runner.model.values.types import has_no_rank, structure_of, without_shape
 from runner.reference.nonfinite import Taint
 from runner.reference.recording import Recorded, recorded_types
-from runner.schema.inputs import CutPolicy, OutputPolicy
+from runner.schema.cut import CutPolicy, OutputPolicy
 from strategies.space import Closure, Space
 from strategies.trial import Trial
 

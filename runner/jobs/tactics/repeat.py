@@ -72,7 +72,7 @@ def _library(job: Job) -> str:
             f"target=tensorrt: {reply.value['why_not']}. To only build again and again: python -m runner "
             f"strategy=repeat checker=builds target=tensorrt{python} model={settings.model} strategy.until=20"
         )
-    return f"{reply.value['flavour']} {reply.value['version']}"
+    return f"{reply.value['flavor']} {reply.value['version']}"
 
 
 def _pair(settings: Settings) -> tuple[Recording, Recording]:
@@ -93,7 +93,7 @@ def _pair(settings: Settings) -> tuple[Recording, Recording]:
 
 def _bench(job: Job, parts: Parts, loaded: Loaded, library: str) -> Bench:
     settings = job.settings
-    limits = chosen(settings.strategy, TacticSettings).build_timeout, settings.workers.memory_mb
+    limits = chosen(settings.strategy, TacticSettings).timeout, settings.workers.memory_mb
     side = Side("target", settings.target, job.tools, *limits, keep=("engine", "log"))
 
     def build(candidate: Candidate, request: Mapping[str, Any]) -> Ran:

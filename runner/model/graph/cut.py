@@ -32,7 +32,7 @@ def too_large(size: int) -> CutError:
     """Say that a candidate with ``size`` bytes of tensors in it cannot be written."""
     return CutError(
         f"the candidate would take {size / 2**30:.3g} GiB with the constants in it, and a model file has less than "
-        "2 GiB; inputs.cut=input feeds recorded values instead of writing them into candidates"
+        "2 GiB; cut.policy=input feeds recorded values instead of writing them into candidates"
     )
 
 

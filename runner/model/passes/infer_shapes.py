@@ -108,7 +108,7 @@ def _symbolic(model: ModelProto) -> tuple[ModelProto | None, str]:
     except ImportError as error:
         raise ModelError(
             f"symbolic shape inference needs {error.name or error}: "
-            "pip install 'winnow-onnx[symbolic]', or inputs.shape_inference=onnx"
+            "pip install 'winnow-onnx[symbolic]', or cut.shapes=onnx"
         ) from None
     copy = ModelProto()
     copy.CopyFrom(model)

@@ -140,7 +140,7 @@ class Leases:
         def gpus() -> Gpus:
             return usable(installed(), os.environ, settings.gpus)
 
-        folder = Path(settings.leases).expanduser() if settings.leases else None
+        folder = Path(settings.lease_folder).expanduser() if settings.lease_folder else None
         return cls(gpus, settings.cpu_slots or machine.cpus(), folder, settings.lease, run_folder)
 
     @property

@@ -40,7 +40,7 @@ def test_each_fault_ends_as_it_should(installations: dict[str, Bench], fault: Fa
 def asked(made: Installed, folder: Path, op: str = "run", **more: Any) -> Reply:
     """What a fresh worker says of a sound model."""
     model = PLAIN.save(folder / "model.onnx")
-    backend = {"name": "tensorrt", "flavour": made.flavour}
+    backend = {"name": "tensorrt", "flavor": made.flavor}
     with Pool(folder / "workers") as pool:
         arguments = {"backend": backend, "model": str(model), "samples": [], "out": None}
         return pool.call(op, arguments, python=str(made.python), **more)

@@ -45,7 +45,7 @@ def network() -> onnx.ModelProto:
 def run(folder: Path, made: Installed, *options: str) -> Run:
     onnx.save(network(), str(folder / "net.onnx"))
     target = ("target=tensorrt", f"target.python={made.python}", "checker=compare", "checker.flaky=never")
-    gpus = ("workers.gpus=[GPU-a,GPU-b]", f"workers.leases={folder / 'locks'}", "workers.count=2")
+    gpus = ("workers.gpus=[GPU-a,GPU-b]", f"workers.lease_folder={folder / 'locks'}", "workers.count=2")
     return winnow(f"model={folder / 'net.onnx'}", *target, *gpus, *options, folder=folder / "run")
 
 

@@ -17,7 +17,7 @@ from runner.jobs.reduce.subgraph import Subgraph
 from runner.model.graph.control import takes_identity
 from runner.model.graph.cut import Cut, CutError, cut
 from runner.model.graph.splice import Splice, splice
-from runner.schema.inputs import CutPolicy
+from runner.schema.cut import CutPolicy
 from strategies.space import Space
 from strategies.trial import Trial
 
@@ -54,7 +54,7 @@ class Spliced:
     def make(self, trial: Trial, folder: Path, iteration: int, phase: str, label: str) -> Candidate | Invalid:
         """Write the candidate."""
         if self.base.cut_policy is CutPolicy.seeded:
-            return Invalid("inputs.cut=seeded feeds values that are made up, not good ones")
+            return Invalid("cut.policy=seeded feeds values that are made up, not good ones")
         given = self.splice(trial).given
         try:
             made = self.cut(trial)
