@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from strategies.outcome import Answer
-from strategies.procedure import Options, Procedure, Task
+from strategies.procedure import Procedure, Task
 from strategies.search import Ask, Claim, Done, Step
 from strategies.space import Closure, Space
 from strategies.trial import Trial
@@ -99,11 +99,7 @@ def bisect(space: Space, first: First = First.END) -> Step:
     return find_window(space, end, first)
 
 
-def _begin(space: Space, options: Options) -> Step:
-    return bisect(space, options.first or First.END)
-
-
-BISECT = Procedure("bisect", Task.SUBSET, _begin, frozenset({"first"}))
+BISECT = Procedure("bisect", Task.SUBSET, lambda space, told: bisect(space, told.first or First.END), ("first",))
 
 
 def window_trial(space: Space, window: Window) -> Trial:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from strategies.beyond import beyond
-from strategies.procedure import Options, Procedure, Task
+from strategies.procedure import Procedure, Task
 from strategies.search import Step
 from strategies.space import Space
 from strategies.sweep import sweep
@@ -17,8 +17,4 @@ def linear(space: Space, extra: int | None = None) -> Step:
     return sweep(space, space.whole, lambda found, unanswered: beyond(space, found, unanswered, extra))
 
 
-def _begin(space: Space, options: Options) -> Step:
-    return linear(space, options.extra_checks)
-
-
-LINEAR = Procedure("linear", Task.SUBSET, _begin, frozenset({"extra_checks"}))
+LINEAR = Procedure("linear", Task.SUBSET, lambda space, told: linear(space, told.extra_checks), ("extra_checks",))

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from strategies.beyond import beyond
 from strategies.bisect import First, Window, find_window, window_trial
 from strategies.outcome import Answer
-from strategies.procedure import Options, Procedure, Task
+from strategies.procedure import Procedure, Task
 from strategies.search import Ask, Step
 from strategies.space import Space
 from strategies.sweep import sweep
@@ -47,16 +47,13 @@ def reduce(space: Space, extra: int | None = None, first: First = First.END) -> 
     return find_window(space, then, first)
 
 
-def _begin_minimal(space: Space, options: Options) -> Step:
-    return minimal(space, options.extra_checks)
-
-
-def _begin_reduce(space: Space, options: Options) -> Step:
-    return reduce(space, options.extra_checks, options.first or First.END)
-
-
-MINIMAL = Procedure("minimal", Task.SUBSET, _begin_minimal, frozenset({"extra_checks"}))
-REDUCE = Procedure("reduce", Task.SUBSET, _begin_reduce, frozenset({"extra_checks", "first"}))
+MINIMAL = Procedure("minimal", Task.SUBSET, lambda space, told: minimal(space, told.extra_checks), ("extra_checks",))
+REDUCE = Procedure(
+    "reduce",
+    Task.SUBSET,
+    lambda space, told: reduce(space, told.extra_checks, told.first or First.END),
+    ("extra_checks", "first"),
+)
 
 
 def shrink(space: Space, keep: Trial, needed: tuple[int, ...], extra: int | None = None) -> Step:

@@ -18,7 +18,7 @@ from functools import partial
 from strategies.bisect import bisect
 from strategies.minimal import SMALL, explain, shrink
 from strategies.outcome import Answer
-from strategies.procedure import Options, Procedure, Task
+from strategies.procedure import Procedure, Task
 from strategies.search import Ask, Claim, Done, Look, Step, limited
 from strategies.space import Closure, Space
 from strategies.sweep import claim, sweep
@@ -112,21 +112,13 @@ def scan(space: Space, *, reverse: bool) -> Step:
     return at(1)
 
 
-def _begin(space: Space, options: Options) -> Step:
-    return precision(space, options.prior or Prior())
-
-
-def _begin_prefix(space: Space, options: Options) -> Step:
-    return prefix(space, reverse=options.reverse)
-
-
-def _begin_scan(space: Space, options: Options) -> Step:
-    return scan(space, reverse=options.reverse)
-
-
-PRECISION = Procedure("precision", Task.RAISE, _begin, frozenset({"prior", "goal"}))
-PREFIX = Procedure("precision_bisect", Task.RAISE, _begin_prefix, frozenset({"direction"}))
-SCAN = Procedure("precision_linear", Task.RAISE, _begin_scan, frozenset({"direction"}))
+PRECISION = Procedure(
+    "precision", Task.RAISE, lambda space, told: precision(space, told.prior or Prior()), ("prior", "goal")
+)
+PREFIX = Procedure(
+    "precision_bisect", Task.RAISE, lambda space, told: prefix(space, reverse=told.reverse), ("direction",)
+)
+SCAN = Procedure("precision_linear", Task.RAISE, lambda space, told: scan(space, reverse=told.reverse), ("direction",))
 
 
 def _leave_out(space: Space, keep: Trial, order: tuple[int, ...], at: int) -> Step:

@@ -50,4 +50,4 @@ class Procedure:
     name: str
     task: Task
     begin: Callable[[Space, Options], Step]
-    reads: frozenset[str] = frozenset()
+    reads: tuple[str, ...] = ()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from strategies.outcome import Answer
-from strategies.procedure import Options, Procedure, Task
+from strategies.procedure import Procedure, Task
 from strategies.search import Ask, Claim, Done, Step
-from strategies.space import Space
 from strategies.trial import Trial
 
 
@@ -57,8 +56,4 @@ def _until_both(number: int, most: int, seen: frozenset[Answer]) -> Step:
     return Ask(Trial.of([number]), then, "repeat", f"iteration {number}", likely, left=most - number)
 
 
-def _begin(_: Space, options: Options) -> Step:
-    return repeat(options.until)
-
-
-REPEAT = Procedure("repeat", Task.REPEAT, _begin, frozenset({"until"}))
+REPEAT = Procedure("repeat", Task.REPEAT, lambda _, told: repeat(told.until), ("until",))

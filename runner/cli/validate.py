@@ -84,7 +84,7 @@ def _search(strategy: StrategySettings) -> None:
             repeat(strategy.until)
         except ValueError as error:
             raise UsageError(f"strategy.{error}") from None
-    read = SEARCHES[strategy.search].reads if strategy.search in SEARCHES else frozenset()
+    read = SEARCHES[strategy.search].reads if strategy.search in SEARCHES else ()
     for item in fields(strategy):
         value = getattr(strategy, item.name)
         readers = [one for one in known if one in SEARCHES and item.name in SEARCHES[one].reads]

@@ -24,9 +24,7 @@ class BackendSettings:
     """What every backend has."""
 
     name: str = "onnxruntime"
-    # a model of its own (an fp32 original beside its converted child); null: the model under study
     model: str | None = setting(None, path=PathUse.READ | PathUse.MODEL)
-    # another interpreter, so another version of the runtime; null: this one
     python: str | None = setting(None, path=PathUse.READ | PathUse.PROGRAM)
 
     def to_json(self) -> dict[str, Any]:
@@ -53,19 +51,13 @@ class OnnxRuntimeBackend(BackendSettings):
     """ONNX Runtime, with any installed provider."""
 
     name: str = "onnxruntime"
-    # names, or {name: {option: value}}
     providers: list[Any] = setting(["CPUExecutionProvider"])
-    # {provider: path of its plugin library, or a Python package that tells it}
     provider_libraries: dict[str, str] = setting({}, path=PathUse.READ | PathUse.LIBRARY)
     optimization: Optimization = Optimization.all
-    # attributes of onnxruntime.SessionOptions, by name
     session_options: dict[str, str] = setting({})
-    # session configuration entries, by key
     config_entries: dict[str, str] = setting({})
-    # custom-op libraries
     custom_ops: list[str] = setting([], path=PathUse.READ | PathUse.LIBRARY)
     threads: int = setting(1, least=0)
-    # an emulation: fp16 and bf16 tensors are rounded as they are made, whatever computes them
     rounding: Rounding = Rounding.auto
 
 
@@ -92,33 +84,20 @@ class TensorRtBackend(BackendSettings):
 
     name: str = "tensorrt"
     flavor: Flavor = Flavor.auto
-    # members of BuilderFlag, set or cleared
     flags: list[str] = setting([])
     clear_flags: list[str] = setting([])
-    # attributes of IBuilderConfig, by name
     config: dict[str, Any] = setting({})
-    # false: the weak typing of TensorRT 10
     strongly_typed: bool = True
-    # members of NetworkDefinitionCreationFlag and of OnnxParserFlag
     network_flags: list[str] = setting([])
     parser_flags: list[str] = setting([])
-    # members of TacticSource; null: its default
     tactic_sources: list[str] | None = None
-    # {member of MemoryPoolType: bytes, or a number with a unit}
     memory_pools: dict[str, Any] = setting({})
-    # {member of PreviewFeature: true or false}
     preview_features: dict[str, bool] = setting({})
-    # GPUs that an engine is built for ahead of time: SM86, 8.6 or CURRENT; empty: its default
     compute_capabilities: list[str] = setting([])
-    # plugin libraries
     plugins: list[str] = setting([], path=PathUse.READ | PathUse.LIBRARY)
-    # {input: shape} or {input: {min: .., opt: .., max: ..}}; other dynamic inputs get the samples' shapes
     profiles: dict[str, Any] = setting({})
-    # the same for the values of inputs that hold a shape
     shape_values: dict[str, Any] = setting({})
-    # a file whose timings all builds reuse; null: those of the run's first build
     timing_cache: str | None = setting(None, path=PathUse.READ)
-    # how often an engine is executed on each sample; executions that differ are reported
     runs: int = setting(1, least=1, most=1000)
 
 
@@ -126,7 +105,6 @@ class TensorRtBackend(BackendSettings):
 class TensorRtReference(TensorRtBackend):
     """TensorRT as the reference."""
 
-    # {tensor of the model: tensor of reference.model, or null for none}, or a JSON or YAML file that holds this
     map: Any = setting(None, path=PathUse.READ, in_context=False)
 
 
@@ -134,7 +112,6 @@ class TensorRtReference(TensorRtBackend):
 class OnnxRuntimeReference(OnnxRuntimeBackend):
     """ONNX Runtime as the reference."""
 
-    # {tensor of the model: tensor of reference.model, or null for none}, or a JSON or YAML file that holds this
     map: Any = setting(None, path=PathUse.READ, in_context=False)
 
 
@@ -142,7 +119,6 @@ class OnnxRuntimeReference(OnnxRuntimeBackend):
 class OnnxReferenceReference(OnnxReferenceBackend):
     """The reference evaluator as the reference."""
 
-    # {tensor of the model: tensor of reference.model, or null for none}, or a JSON or YAML file that holds this
     map: Any = setting(None, path=PathUse.READ, in_context=False)
 
 

@@ -103,15 +103,11 @@ class CheckerSettings:
     """What every checker has."""
 
     name: str = "auto"
-    # seconds one check may take; null: no limit
     timeout: float | None = setting(600.0, least=0.001)
-    # resident MiB that one check and its children may use; null: most of what there is, and more is no failure
     memory_mb: int | None = setting(None, least=1)
     # what is made of verdicts, not what they say: which failures count as the one under study
     same_failure: SameFailure = setting(SameFailure.kind, in_context=False)
-    # whether the same candidate may get different verdicts
     flaky: Flaky = setting(Flaky.auto, in_context=False)
-    # how often, at most, the whole run of a flaky check may end with a wrong answer
     max_wrong: float = setting(0.01, least=1e-9, most=0.5, in_context=False)
 
 
@@ -120,28 +116,17 @@ class CommandChecker(CheckerSettings):
     """A command of the user's; its exit code and output are the verdict."""
 
     name: str = "command"
-    # an argv list, or a string split as a shell would split it (no shell is started)
     command: Any = setting(None, in_context=False)  # the words that it is split into are
-    # exit codes that mean PASS, whatever else is set (excludes fail_codes)
     pass_codes: list[int] = setting([])
-    # exit codes that mean FAIL; any other code passes. Empty: every code but 0 fails
     fail_codes: list[int] = setting([])
-    # exit codes of a failure that is not the one under study
     different_codes: list[int] = setting([])
-    # exit codes that say nothing (invalid candidate, broken check): UNRESOLVED
     invalid_codes: list[int] = setting([])
-    # regular expressions; FAIL only if one is found in stdout or stderr
     fail_regex: list[str] = setting([])
     show_output: ShowOutput = setting(ShowOutput.failing, in_context=False)
-    # a regular expression whose group is a number that the command prints, larger is worse: how bad a failure is
     measure: str | None = None
-    # also put the candidate at this path before each check (never over a file of the user's)
     place: str | None = setting(None, path=PathUse.FOR_CHECK)
-    # leave the placed candidate there after the last check
     keep_placed: bool = setting(False, in_context=False)
-    # write {"iteration": i, "phase": .., "label": .., "nodes": [..]} to this JSON file before each check
     iteration_info: str | None = setting(None, path=PathUse.FOR_CHECK, in_context=False)
-    # extra environment variables
     env: dict[str, str] = setting({})
 
 
@@ -170,9 +155,7 @@ class BuildsChecker(CheckerSettings):
     """
 
     name: str = "builds"
-    # whether a built engine's output shapes are compared with the recorded ones
     shapes: bool = True
-    # what of each build is kept beside the candidate: any of engine, log (everything said), layers (what was fused)
     keep: list[str] = setting(["layers"])
 
 
@@ -190,12 +173,10 @@ class CompareChecker(CheckerSettings):
     """FAIL if the target's outputs differ from the reference's."""
 
     name: str = "compare"
-    # a Metric, or a list of them: a failure by any of them is one
     metric: Any = Metric.scale.value
     statistic: Statistic = Statistic.max
     quantile: float = setting(0.99, least=0, most=1)
     tolerance: Tolerance = Tolerance.fixed
-    # a number, or {output: number, "": all others}
     rtol: Any = 1e-2
     atol: Any = 1e-5
     fraction: float = setting(0.01, least=0, most=1)
@@ -203,7 +184,6 @@ class CompareChecker(CheckerSettings):
     nan: NonFinite = NonFinite.compare
     inf: NonFinite = NonFinite.compare
     golden: Golden = Golden.candidate
-    # outputs to compare, by name; empty: all
     outputs: list[str] = setting([])
 
 
@@ -212,7 +192,6 @@ class AutoChecker(CheckerSettings):
     """Loads, runs, finite, then target against reference: the pre-flight fixes which of these is under study."""
 
     name: str = "auto"
-    # a number, or {output: number, "": all others}
     rtol: Any = 1e-2
     atol: Any = 1e-5
 
@@ -222,17 +201,10 @@ class PythonChecker(CheckerSettings):
     """A function of the user's: `check(model, inputs, expected) -> bool | str | number | dict`."""
 
     name: str = "python"
-    # path of a Python file
     file: str | None = setting(None, path=PathUse.READ)
     function: str = "check"
-    # another interpreter to run it with; null: this one
     python: str | None = setting(None, path=PathUse.READ | PathUse.PROGRAM)
-    # how far the number that it returns may fall below the baseline (more is better): 0.01, or 1%
     max_drop: Any = None
-    # the same for a number that may not rise (less is better)
     max_rise: Any = None
-    # a regular expression whose group is a number that the function prints, larger is worse: how bad a failure is (or
-    # it returns a dict with 'measure')
     measure: str | None = None
-    # the number of a good model; null: that of the model in high precision (strategy=precision)
     baseline: float | None = None

@@ -12,9 +12,7 @@ class InputsSettings:
     """What every choice of inputs has."""
 
     name: str = "random"
-    # concrete shapes for the model's inputs, by name: {x: [1, 3, 224, 224]}
     shapes: dict[str, list[int]] = setting({})
-    # seconds that recording the values inside the model may take, and a function of the user's
     timeout: float = setting(600.0, least=0.001)
 
 
@@ -25,8 +23,6 @@ class RandomInputs(InputsSettings):
     name: str = "random"
     seed: int = 1
     samples: int = setting(1, least=1)
-    # value range by input name, [low, high), which its type must hold; `"": [low, high]` is for all others but bool and
-    # string ones
     ranges: dict[str, list[Any]] = setting({})
 
 
@@ -35,7 +31,6 @@ class FilesInputs(InputsSettings):
     """Values from files."""
 
     name: str = "files"
-    # an npz, an npy (one-input models), a test_data_set folder, a folder of samples, or a list of these
     path: Any = setting(None, path=PathUse.READ)
 
 

@@ -28,7 +28,6 @@ from runner.schema.strategy import StrategySettings
 class Settings:
     """What `conf/config.yaml` composes."""
 
-    # path of the ONNX model under study; only strategy=repeat can do without
     model: str | None = setting(None, path=PathUse.READ | PathUse.MODEL)
     strategy: StrategySettings = MISSING
     checker: CheckerSettings = MISSING
@@ -36,7 +35,6 @@ class Settings:
     reference: BackendSettings = MISSING
     inputs: InputsSettings = MISSING
     cut: CutSettings = field(default_factory=CutSettings)
-    # also check each candidate with the ONNX checker and on the reference, and report what is not as recorded
     audit: bool = False
     artifacts: ArtifactSettings = field(default_factory=ArtifactSettings)
     workers: WorkerSettings = field(default_factory=WorkerSettings)
@@ -45,13 +43,8 @@ class Settings:
     sanitize: SanitizeSettings = field(default_factory=SanitizeSettings)
     result: ResultSettings = field(default_factory=ResultSettings)
     log: LogSettings = field(default_factory=LogSettings)
-    # debug | info | warning | error | silent, or a list that adds levels for modules: [info, runner.model=debug]
     verbosity: Any = "info"
-    # stop after the pre-flight and predict checks, time and disk
     plan: bool = False
-    # where commands and functions of yours run; null: where you stand
     cwd: str | None = setting(None, path=PathUse.FOLDER)
-    # a run folder to go on with
     resume: str | None = setting(None, path=PathUse.FOLDER)
-    # written into replay.yaml: hashes and versions of the run it came from
     recorded: dict[str, Any] = field(default_factory=dict)

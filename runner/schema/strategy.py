@@ -54,9 +54,7 @@ class StrategySettings:
     tasks: ClassVar[frozenset[Task]] = frozenset()
 
     name: str = "reduce"
-    # the decision procedure, one of `strategies.registry`
     search: str = "reduce"
-    # it comes with the choice of a strategy
     subject: SubjectKind = SubjectKind.subgraph
 
 
@@ -66,23 +64,13 @@ class ReduceSettings(StrategySettings):
 
     tasks: ClassVar[frozenset[Task]] = frozenset({Task.SUBSET})
 
-    # false: keep the model's inputs, remove only from the end (the kept set is closed under ancestors, its sinks are
-    # outputs); auto: true, or false where the check works with nothing else
     reduce_inputs: Any = "auto"
-    # false: keep the model's outputs, remove only from the front (closed under descendants); auto: the same
     reduce_outputs: Any = "auto"
-    # what is wanted: the cause, the first answer, or all disjoint ones
     find: Find = Find.cause
-    # questions to spend on showing the cause; null: as many as the search took, two at least
     cause_checks: int | None = setting(None, least=0)
-    # reduce and bisect only: which end of the failing window is looked for first
     first: FirstEnd = FirstEnd.auto
-    # questions to spend on pairs, larger sets and growing again once no single node can go; null: up to 8, or 24
-    # where answers were not monotone
     extra_checks: int | None = setting(None, least=0)
-    # look inside If, Loop, Scan and functions that are part of the answer
     inside: bool = True
-    # leave out outputs and inputs of the answer that the failure does not need
     trim: bool = True
 
 
@@ -95,7 +83,6 @@ class RepeatSettings(StrategySettings):
     name: str = "repeat"
     search: str = "repeat"
     subject: SubjectKind = SubjectKind.command
-    # good | bad | a number of iterations
     until: str = "bad"
 
 
@@ -151,30 +138,18 @@ class PrecisionSettings(StrategySettings):
     subject: SubjectKind = SubjectKind.precision
     high: FloatType = FloatType.float32
     low: FloatType = FloatType.float16
-    # precision_bisect and precision_linear only: raise the first nodes, or the last
     direction: Direction = Direction.forward
-    # graph inputs and outputs keep their types; false: they get the low one
     keep_io: bool = True
     goal: Goal = Goal.smallest
-    # what a node costs in high precision, by name; empty: its arithmetic (cheapest only)
     costs: dict[str, float] = setting({})
-    # false: where something becomes Inf inside the model and makes finite values wrong, a trial fails in any case
     allow_overflow: bool = False
-    # run the target twice more for the error of each layer: layers.json, and layers.svg with matplotlib
     layer_errors: bool = True
-    # share of the tolerance that is aimed at, on the samples that are searched; 1: the tolerance itself
     margin: float = setting(0.5, least=0.01, most=1.0)
-    # samples that are not searched and that the answer must pass; null: a third of those given, or random ones drawn
-    # besides; 0: none
     held_out: int | None = setting(None, least=0)
-    # nodes that stay high and nodes that stay low, neither of them searched: names or operators, * and ? as in a shell
     exclude: list[str] = setting([])
     include: list[str] = setting([])
-    # nodes that stay high because of what was measured of them: "range > 512" or "error > 0.01"
     at_least: list[str] = setting([])
-    # nodes in branches that no sample took
     untaken: Untaken = Untaken.high
-    # what is raised at once
     unit: Unit = Unit.node
 
 
@@ -182,7 +157,6 @@ class PrecisionSettings(StrategySettings):
 class TacticSettings(StrategySettings):
     """A strategy that builds engines and records their tactics."""
 
-    # seconds that one build may take; null: no limit
     timeout: float | None = setting(1800.0, least=0.001)
 
 
@@ -195,7 +169,6 @@ class TacticRepeatSettings(TacticSettings):
     name: str = "tactic_repeat"
     search: str = "repeat"
     subject: SubjectKind = SubjectKind.engine
-    # good | bad | a number of builds
     until: str = "bad"
 
 
@@ -208,12 +181,9 @@ class TacticIsolateSettings(TacticSettings):
     name: str = "tactic_isolate"
     search: str = "minimal"
     subject: SubjectKind = SubjectKind.tactics
-    # recorded builds: a file, or a folder of files; null: builds until there is one of each
     good: str | None = setting(None, path=PathUse.READ)
     bad: str | None = setting(None, path=PathUse.READ)
-    # builds to make at most until one good and one bad were seen
     most_builds: int = setting(50, least=2)
-    # questions to spend on pairs, larger sets and growing again; null: up to 8, or 24 where that may help
     extra_checks: int | None = setting(None, least=0)
 
 
@@ -224,7 +194,6 @@ class TacticCompareSettings(StrategySettings):
     name: str = "tactic_compare"
     search: str = "compare"
     subject: SubjectKind = SubjectKind.recorded
-    # recorded builds: a file, or a folder of files
     good: str | None = setting(None, path=PathUse.READ)
     bad: str | None = setting(None, path=PathUse.READ)
 
