@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
 from runner import machine
-from runner.checkers.backend_run import NOT_READY, Ran
+from runner.checkers.backend_run import NOT_READY, Ran, Side
 from runner.checkers.checker import Checker, Tools
 from runner.checkers.registry import BUILDERS, build
 from runner.checkers.runtime import RuntimeCheck
@@ -90,6 +92,17 @@ def reshape(tmp_path: Path) -> Path:
 
 
 X = {"x": np.array([-1, 2, 3, 4], np.float32)}
+
+
+@pytest.mark.parametrize("option", ["provider_libraries", "custom_ops"])
+def test_a_rebuilt_library_makes_another_context(tools: Tools, tmp_path: Path, option: str) -> None:
+    library = tmp_path / "lib.so"
+    library.write_text("one")
+    named: Any = {"Provider": str(library)} if option == "provider_libraries" else [str(library)]
+    side = Side("target", dataclasses.replace(OnnxRuntimeBackend(), **{option: named}), tools, None, None)
+    before = side.identity()
+    library.write_text("two")
+    assert side.identity() != before
 
 
 @pytest.mark.parametrize("checker", [RunsChecker(), FiniteChecker(), CompareChecker(), AutoChecker()])

@@ -78,9 +78,8 @@ class Loader(ConfigLoaderImpl):
         if _is_users(result, str(default.config_path)):
             file = _file(result, str(default.config_path))
             _check(result.config, file)
-            if isinstance(result.config, DictConfig) and not result.config._is_none():
-                plain = OmegaConf.to_container(result.config, resolve=False)
-                assert isinstance(plain, dict)
+            plain = OmegaConf.to_container(result.config, resolve=False)
+            if isinstance(plain, dict):
                 result.config = OmegaConf.create(renamed.content({str(key): plain[key] for key in plain}, file))
         return result
 
