@@ -13,10 +13,10 @@ from pathlib import Path
 from runner.checkers.command.template import Template
 from runner.cli.config.paths import path_values
 from runner.errors import UsageError
+from runner.model.files.weights_beside import weights_beside
 from runner.run_folder import NAME as MARKER
 from runner.run_folder import OF_A_RUN, OF_A_SWEEP
 from runner.schema.root import Settings
-from runner.sweeps.fingerprint import weights_of
 
 #: what is written: files of the user's choice; those that are models; folders, and what the check itself writes
 _MODELS = frozenset({"result.path", "result.min_good"})
@@ -95,13 +95,13 @@ def check_weights_name(name: str | None, foreign: Collection[str] = ()) -> None:
 def spare_inputs(settings: Settings, files: Iterable[str]) -> None:
     """What a run reads must not be what it writes or moves away; where it writes must be a place for files."""
     _check_places(settings)
-    named = list(_read(settings))
+    named = list(files_read(settings))
     read = {Path(path).resolve(): path for path in files}
     read |= {Path(path).resolve(): f"{key}={path}" for key, path in named}
     written = list(_written(settings))
     if any(path.exists() for _, _, path in written):
         for model in (path for key, path in named if key.endswith("model")):
-            read |= {path.resolve(): f"{model}'s weights" for path in weights_of(Path(model))}
+            read |= {path.resolve(): f"{model}'s weights" for path in weights_beside(Path(model))}
     for number, (key, place, path) in enumerate(written):
         if path.resolve() in read:
             what = "this is" if path == Path(place) else f"result.external_data={path.name} lies beside it: it is"
@@ -155,8 +155,8 @@ def _writable(folder: Path) -> bool:
         return False
 
 
-def _read(settings: Settings) -> Iterator[tuple[str, str]]:
-    """The files and folders that a run reads, with their keys."""
+def files_read(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Yield the files and folders that a run reads, with their keys."""
     yield from ((key, path) for key, path in path_values(settings) if key not in _NOT_READ)
     yield from (("checker.command", str(path)) for path in _named(settings).values())
 

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from runner.artifacts.disk_space import FULL, Room
-from runner.cli import logs
+from runner.cli import finished_jobs, logs
 from runner.cli.config.compose import to_settings
 from runner.cli.config.paths import rooted
 from runner.cli.folder import FolderTakenError, holding, standing_in
+from runner.cli.input_files import digests
 from runner.cli.signals import Terminated, held, terminable
 from runner.cli.terminal import printable, say
 from runner.cli.validate import check_given
@@ -27,8 +27,6 @@ from runner.errors import UsageError, WinnowError
 from runner.report.summary import Summary
 from runner.schema.register import register
 from runner.schema.root import Settings
-from runner.sweeps import finished
-from runner.sweeps.fingerprint import fingerprint
 from runner.text import listed
 
 _log = logging.getLogger("winnow")
@@ -48,7 +46,7 @@ class Task:
         """Run one job. Raises nothing (Hydra would end a sweep for it) but an interruption of a sweep."""
         register()
         folder = Path(HydraConfig.get().runtime.output_dir)
-        job = int(HydraConfig.get().job.num) if HydraConfig.get().mode == RunMode.MULTIRUN else None
+        job = None if OmegaConf.is_missing(HydraConfig.get().job, "num") else int(HydraConfig.get().job.num)
         overrides = list(map(str, HydraConfig.get().overrides.task))
         os.environ.pop("HYDRA_FULL_ERROR", None)
         silent = written = refused = taken = False
@@ -59,16 +57,16 @@ class Task:
                 chosen = logs.levels(settings.verbosity)
                 silent = chosen.silent
                 logs.configure(settings.log, chosen, job)
-                before = finished.earlier(folder, config) if job is not None and settings.resume else None
+                before = finished_jobs.earlier(folder, config) if job is not None and settings.resume else None
                 if before is not None:
-                    finished.confirm(folder, overrides)
+                    finished_jobs.confirm(folder, overrides)
                     self.ended.append(_again(before))
                     if not silent:
                         say(f"#{job} has ended before: {self.ended[-1].status} [{folder}]")
                     return
-                finished.forget(folder)
+                finished_jobs.forget(folder)
                 if job is not None:  # what is there now is what the result holds for, whatever is put in its place
-                    inputs = fingerprint(config)
+                    inputs = digests(settings)
                 with standing_in(settings.cwd):
                     summary = _run(settings, folder, self.command)
                 written = (folder / "result.json").is_file()
@@ -85,7 +83,7 @@ class Task:
         if not written:
             ensure_result(summary, folder)
         if job is not None and not taken:
-            finished.note(folder, config, summary.exit_code, overrides, inputs)
+            finished_jobs.note(folder, config, summary.exit_code, overrides, inputs)
         if not silent:
             _say(summary, folder, job, refused=refused)
         if job is not None and summary.status == "interrupted":  # the rest of the sweep must not run

@@ -18,11 +18,13 @@ from omegaconf import DictConfig, OmegaConf
 from runner.cli import logs
 from runner.cli.explain import chain_of
 from runner.cli.folder import claim_sweep
+from runner.cli.launcher_memory import Memory
 from runner.cli.signals import Phase
 from runner.cli.terminal import say
 from runner.errors import UsageError, WinnowError
 from runner.files import write_text
 from runner.sweeps import plan
+from runner.sweeps.launcher import register_launcher
 from runner.sweeps.table import markdown, rows, show, traces
 
 _FAILED_JOBS = 7
@@ -45,6 +47,7 @@ class Sweep:
     planned: list[tuple[str, ...]] = field(default_factory=list)
     silent: bool = False
     phase: Phase = Phase.starting
+    memory: Memory | None = None
     _lock: int | None = None
 
     def begin(self, config: DictConfig) -> None:
@@ -89,6 +92,19 @@ class Sweep:
             say(f"{sum(row.ended_well for row in table)} of {len(table)} jobs ended well: {self.folder / 'sweep.md'}")
         return code
 
+    @contextmanager
+    def watching(self, memory: Memory | None) -> Iterator[None]:
+        """Have the sweep that Hydra starts inside; ``memory``: it is a job of one. Raises what it is refused for."""
+        register_launcher()
+        self.memory = memory
+        token = _current.set(self)
+        try:
+            yield
+        except _Refusal as refusal:
+            raise refusal.error from None
+        finally:
+            _current.reset(token)
+
     def release(self) -> None:
         """Let another sweep have the folder."""
         if self._lock is not None:
@@ -107,25 +123,16 @@ class _Refusal(BaseException):
         self.error = error
 
 
-@contextmanager
-def watching(sweep: Sweep) -> Iterator[None]:
-    """Let a sweep that Hydra starts inside report to ``sweep``. Raises what it was refused for."""
-    token = _current.set(sweep)
-    try:
-        yield
-    except _Refusal as refusal:
-        raise refusal.error from None
-    finally:
-        _current.reset(token)
-
-
 class SweepCallback(Callback):
     """Named in ``conf/config.yaml``: Hydra tells it when a run or a sweep begins."""
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
         """Refuse a run that would lie in a sweep's own folder."""
-        if _current.get(None) is not None:
+        sweep = _current.get(None)
+        if sweep is not None:
             with _refusing():
+                if sweep.memory is not None:
+                    sweep.memory.restore_values(config)
                 plan.check_run_folder(config)
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:

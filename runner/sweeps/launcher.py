@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -13,19 +13,19 @@ from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, configure_log, filter_overrides, setup_globals
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
+from runner.cli import finished_jobs
+from runner.cli.launcher_memory import Memory
 from runner.cli.task import Task
 from runner.errors import UsageError
 from runner.machine import cpus
-from runner.sweeps import finished
 from runner.sweeps.console import Voice
 from runner.sweeps.interruption import interruptible
-from runner.sweeps.job_return import returned
-from runner.sweeps.job_spec import compose, folder_of, order
-from runner.sweeps.jobs import Crew, Job
+from runner.sweeps.job_command import command_line, returned
 from runner.sweeps.log import Ledger
-from runner.sweeps.slots import Slots
+from runner.sweeps.plan import compose, folder_of
+from runner.sweeps.scheduler import Job, Scheduler
 from runner.workers.guardian import Guardian
 
 #: Hydra 1.3 takes launchers from below this package only
@@ -50,8 +50,6 @@ class WinnowLauncher(Launcher):
         self._master: DictConfig | None = None
         self._context: HydraContext | None = None
         self._task: Task | None = None
-        # Hydra composes with the help of what is one for all threads
-        self._composing = threading.Lock()
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Hear from Hydra what is to be launched."""
@@ -65,39 +63,41 @@ class WinnowLauncher(Launcher):
         configure_log(self._master.hydra.hydra_logging, self._master.hydra.verbose)
         folder = Path(str(self._master.hydra.sweep.dir)).absolute()
         folder.mkdir(parents=True, exist_ok=True)
-        slots = Slots(self._n_jobs or cpus())
+        slots = self._n_jobs or cpus()
         numbers = [initial_job_idx + index for index in range(len(job_overrides))]
         voice = Voice(self._master)
         with Ledger(folder) as ledger, Guardian() as guardian, interruptible() as interruption:
             for number, overrides in zip(numbers, job_overrides, strict=True):
                 ledger.queued(number, filter_overrides(overrides))
-            crew = Crew(
+            scheduler = Scheduler(
                 lambda number: self._prepare(number, job_overrides[number - initial_job_idx], only=len(numbers) == 1),
                 *(slots, ledger, guardian, interruption, voice),
             )
-            voice.tell(f"{len(numbers)} jobs, at most {min(slots.total, len(numbers))} at once, in {folder}")
+            voice.tell(f"{len(numbers)} jobs, at most {min(slots, len(numbers))} at once, in {folder}")
             words = (" ".join(filter_overrides(overrides)) for overrides in job_overrides)
-            crew.run(list(zip(numbers, words, strict=True)))
+            scheduler.run(list(zip(numbers, words, strict=True)))
             interruption.pass_on()
         return [returned(overrides) for overrides in job_overrides]
 
     def _prepare(self, number: int, overrides: Sequence[str], *, only: bool) -> Job:
         assert self._context is not None and self._master is not None and self._task is not None
         loader = self._context.config_loader
-        with self._composing:
-            config = compose(loader, self._master, overrides, number)
-            folder = folder_of(config)
-            interactive = OmegaConf.select(config, "checker.name") == "interactive"
-            slots = 1 if self._n_jobs else int(OmegaConf.select(config, "workers.count") or 1)
-            told = order(number, overrides, self._task.command, self._master, loader)
-            job = Job(told, folder, slots=None if interactive or only else slots)
-            if OmegaConf.select(config, "resume") is None or finished.number_of(folder) != number:
-                return job
-            result = finished.earlier(folder, config)
+        config = compose(loader, self._master, overrides, number)
+        folder = folder_of(config)
+        interactive = OmegaConf.select(config, "checker.name") == "interactive"
+        slots = 1 if self._n_jobs else int(OmegaConf.select(config, "workers.count") or 1)
+        arguments = command_line(number, overrides, folder, self._master, loader)
+        memory = Memory.of(number, self._task.command, self._master).to_json()
+        job = Job(arguments, memory, folder, slots=None if interactive or only else slots)
+        if OmegaConf.select(config, "resume") is None or finished_jobs.number_of(folder) != number:
+            return job
+        with open_dict(config):
+            del config["hydra"]  # as Hydra does for a job
+        result = finished_jobs.earlier(folder, config)
         if result is None:
             return job
-        finished.confirm(folder, overrides)
-        return Job(job.order, folder, kept=int(result["exit_code"]))
+        finished_jobs.confirm(folder, overrides)
+        return replace(job, kept=int(result["exit_code"]))
 
 
 def register_launcher() -> None:

@@ -18,12 +18,12 @@ from hydra.core.utils import filter_overrides
 from rich.table import Column, Table
 from rich.text import Text
 
+from runner.cli import finished_jobs
 from runner.cli.config.bounded_yaml import BoundedLoader, read_yaml
 from runner.cli.terminal import say
 from runner.errors import UsageError
 from runner.report.markup import code, cut, text
 from runner.report.result import read_result
-from runner.sweeps import finished
 from runner.sweeps.log import NAME as LEDGER
 from runner.sweeps.log import read_ledger, words
 from runner.text import listed
@@ -54,12 +54,12 @@ class Row:
     @property
     def ended_well(self) -> bool:
         """Whether this job has an answer."""
-        return self.exit_code in finished.ENDED_WELL
+        return self.exit_code in finished_jobs.ENDED_WELL
 
 
 def traces(folder: Path) -> list[Path]:
     """Return what jobs leave behind below ``folder``: Hydra's record of each, results, and whose they are."""
-    return [path for name in ("hydra.yaml", "result.json", finished.NAME, LEDGER) for path in folder.rglob(name)]
+    return [path for name in ("hydra.yaml", "result.json", finished_jobs.NAME, LEDGER) for path in folder.rglob(name)]
 
 
 def rows(folder: Path, planned: Sequence[tuple[str, ...]], before: Mapping[Path, int] = NOTHING) -> list[Row]:
@@ -85,7 +85,7 @@ def _folders(fresh: Collection[Path]) -> dict[int, Path]:
     for path in fresh:
         if path.name != "hydra.yaml" or path.parent.name != ".hydra":
             continue
-        number = finished.number_of(path.parents[1])
+        number = finished_jobs.number_of(path.parents[1])
         if number is not None:
             found[number] = path.parents[1]
     return found
@@ -101,9 +101,9 @@ def _row(number: int, job: Path | None, overrides: tuple[str, ...], folder: Path
     where = os.path.relpath(job, folder)
     path = job / "result.json"
     try:
-        if path not in fresh or job / finished.NAME not in fresh:
+        if path not in fresh or job / finished_jobs.NAME not in fresh:
             raise FileNotFoundError(path)
-        if planned and tuple(filter_overrides(finished.overrides_of(job) or ())) != planned:
+        if planned and tuple(filter_overrides(finished_jobs.overrides_of(job) or ())) != planned:
             raise FileNotFoundError(path)  # another job's
         data = read_result(job)
         if data is None:

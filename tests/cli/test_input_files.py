@@ -10,11 +10,16 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from omegaconf import DictConfig, OmegaConf
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig
 from onnx import TensorProto, helper, numpy_helper
 
-from runner.sweeps.fingerprint import fingerprint, unchanged
-from runner.sweeps.finished import digest
+from runner.cli.config.compose import to_settings
+from runner.cli.config.loader import CONF
+from runner.cli.config.paths import rooted
+from runner.cli.finished_jobs import settings_digest
+from runner.cli.input_files import digests, unchanged
+from runner.schema.register import register
 
 
 def save(path: Path, value: float) -> None:
@@ -26,16 +31,25 @@ def save(path: Path, value: float) -> None:
     onnx.save(model, str(path), save_as_external_data=True, location=f"{path.name}.data", size_threshold=0)
 
 
-def settings(**changes: object) -> DictConfig:
-    plain = {
-        "model": "net.onnx",
-        "cwd": None,
-        "strategy": {"name": "tactic_compare", "good": "good", "bad": "good/deep/b.json"},
-        "checker": {"name": "command", "command": "python check.py {model} --log=out.txt", "place": "placed.onnx"},
-        "inputs": {"name": "files", "path": ["data"]},
-        "target": {"model": None, "python": "python3"},
-    }
-    return OmegaConf.create({**plain, **changes})
+GIVEN = (
+    *("strategy=tactic_compare", "strategy.good=good", "strategy.bad=good/deep/b.json", "inputs=files"),
+    *("inputs.path=[data]", "checker=command", "checker.command='python check.py {model} --log=out.txt'"),
+    *("checker.place=placed.onnx", "target.python=python3"),
+)
+
+
+def configuration(*overrides: str) -> DictConfig:
+    register()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return compose("config", overrides=list(overrides))
+
+
+def read() -> dict[str, str | None]:
+    return of(configuration("model=net.onnx", *GIVEN))
+
+
+def of(config: DictConfig) -> dict[str, str | None]:
+    return digests(rooted(to_settings(config), Path.cwd()))
 
 
 @pytest.fixture
@@ -66,10 +80,10 @@ def rewritten(path: Path) -> None:
     ],
 )
 def test_a_file_of_other_content_is_told(here: Path, name: str) -> None:
-    before = fingerprint(settings())
-    assert unchanged(before, fingerprint(settings()))
+    before = read()
+    assert unchanged(before, read())
     rewritten(here / name)
-    assert not unchanged(before, fingerprint(settings()))
+    assert not unchanged(before, read())
 
 
 def older(here: Path) -> None:
@@ -91,27 +105,36 @@ def older(here: Path) -> None:
     ],
 )
 def test_a_file_that_came_or_went_or_is_an_older_one_is_told(here: Path, change: Callable[[Path], object]) -> None:
-    before = fingerprint(settings())
+    before = read()
     change(here)
-    assert not unchanged(before, fingerprint(settings()))
+    assert not unchanged(before, read())
 
 
 def test_what_a_run_writes_is_none_of_its_inputs(here: Path) -> None:
-    before = fingerprint(settings())
+    before = read()
     (here / "placed.onnx").write_text("a candidate")
     (here / "out.txt").write_text("what the check says")
     (here / "data" / "notes.txt").write_text("no values")
     os.utime(here / "net.onnx")
-    assert unchanged(before, fingerprint(settings()))
+    assert unchanged(before, read())
 
 
 def test_the_same_words_elsewhere_are_other_files(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before, written = fingerprint(settings()), digest(settings())
+    config = configuration("model=net.onnx", *GIVEN)
+    before, written = read(), settings_digest(config)
     shutil.copytree(here, here / "there")
     monkeypatch.chdir(here / "there")
-    assert not unchanged(before, fingerprint(settings())) and digest(settings()) != written
-    plain = {"model": str(here / "net.onnx"), "checker": {"name": "auto"}}
-    from_there = fingerprint(OmegaConf.create(plain)), digest(OmegaConf.create(plain))
+    assert not unchanged(before, read()) and settings_digest(config) != written
+    absolute = configuration(f"model={here / 'net.onnx'}")
+    from_there = of(absolute), settings_digest(absolute)
     monkeypatch.chdir(here)
-    relative = OmegaConf.create({**plain, "model": "net.onnx"})
-    assert (fingerprint(relative), digest(relative)) == from_there
+    relative = configuration("model=net.onnx")
+    assert (of(relative), settings_digest(relative)) == from_there
+
+
+def test_a_timing_cache_is_what_a_run_writes(here: Path) -> None:
+    (here / "tactics.cache").write_text("before")
+    given = ("model=net.onnx", "target=tensorrt", "target.timing_cache=tactics.cache")
+    before = of(configuration(*given))
+    (here / "tactics.cache").write_text("as the run left it")
+    assert unchanged(before, of(configuration(*given)))

@@ -13,10 +13,12 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 
 from runner.cli.config.bounded_yaml import BoundedLoader, read_yaml
+from runner.cli.config.compose import to_settings
+from runner.cli.config.paths import PATH_KEYS, rooted
+from runner.cli.input_files import digests, unchanged
 from runner.errors import UsageError
 from runner.files import json_of, write_text
 from runner.report.result import RESULT_NAME, read_result
-from runner.sweeps.fingerprint import fingerprint, rooted, unchanged
 
 #: exit codes with which a job ended well: it has an answer
 ENDED_WELL = frozenset({0, 4, 5, 6})
@@ -24,6 +26,8 @@ ENDED_WELL = frozenset({0, 4, 5, 6})
 NAME = "ended.json"
 #: what may differ between the two runs and changes no answer
 _IMMATERIAL = ("hydra", "resume", "verbosity", "log")
+#: paths that may be a name on PATH, or a package's
+_BY_NAME = (".python", ".custom_ops")
 
 
 def note(
@@ -31,9 +35,14 @@ def note(
 ) -> None:
     """Write down that the job with ``config`` has ended in ``folder``.
 
-    ``overrides``: by which a sweep knows its jobs. ``inputs``: the `fingerprint` when it began; None: it never did.
+    ``overrides``: by which a sweep knows its jobs. ``inputs``: their `digests` when it began; None: it never did.
     """
-    noted = {"exit_code": exit_code, "overrides": list(overrides), "settings": digest(config), "inputs": inputs}
+    noted = {
+        "exit_code": exit_code,
+        "overrides": list(overrides),
+        "settings": settings_digest(config),
+        "inputs": inputs,
+    }
     with suppress(OSError):  # it would only run once more
         write_text(folder / NAME, json.dumps(noted) + "\n")
 
@@ -52,19 +61,15 @@ def forget(folder: Path) -> None:
 
 def earlier(folder: Path, config: DictConfig) -> Mapping[str, Any] | None:
     """Return the result in ``folder``, if ``config`` (of one job) led to it, it is an answer, and no input changed."""
-    noted = _noted(folder) or {}
+    noted, result = _noted(folder) or {}, read_result(folder) or {}
     code, inputs = noted.get("exit_code"), noted.get("inputs")
-    if (
-        not isinstance(code, int)
-        or code not in ENDED_WELL
-        or not isinstance(inputs, dict)
-        or noted.get("settings") != digest(config)
-    ):
+    if code not in ENDED_WELL or code != result.get("exit_code") or not isinstance(inputs, dict):
         return None
-    result = read_result(folder) or {}
-    if result.get("exit_code") != code or not unchanged(inputs, fingerprint(config)):
+    try:
+        now = digests(rooted(to_settings(config), Path.cwd()))
+    except UsageError:  # the job says so
         return None
-    return result
+    return result if noted.get("settings") == settings_digest(config) and unchanged(inputs, now) else None
 
 
 def number_of(folder: Path) -> int | None:
@@ -84,12 +89,24 @@ def confirm(folder: Path, overrides: Sequence[str]) -> None:
             os.utime(path)
 
 
-def digest(config: DictConfig) -> str:
+def settings_digest(config: DictConfig) -> str:
     """Return a hash of a job's settings as they were written (paths absolute), without those that change no answer."""
     plain = OmegaConf.to_container(config, resolve=False)
     assert isinstance(plain, dict)
-    kept = {key: value for key, value in plain.items() if key not in _IMMATERIAL}
-    return hashlib.sha256(json.dumps(rooted(kept, Path.cwd()), sort_keys=True, default=str).encode()).hexdigest()
+    kept = {key: _absolute(value, str(key)) for key, value in plain.items() if key not in _IMMATERIAL}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _absolute(value: Any, key: str) -> Any:
+    """Return a plain setting in which paths are absolute; text with an interpolation stays as it is."""
+    if isinstance(value, dict):
+        return {name: _absolute(part, f"{key}.{name}") for name, part in value.items()}
+    if isinstance(value, list):
+        return [_absolute(part, key) for part in value]
+    if key not in PATH_KEYS or not isinstance(value, str) or not value or "${" in value:
+        return value
+    named = "/" not in value and key.endswith(_BY_NAME)
+    return value if named else str(Path.cwd() / os.path.expanduser(value))  # noqa: PTH111 - there may be no such user
 
 
 def _noted(folder: Path) -> dict[str, Any] | None:
