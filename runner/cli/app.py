@@ -60,8 +60,8 @@ def run(program: str, typed: Sequence[str], sweep: Sweep) -> int:
         return Phase.ended if ended else Phase.starting
 
     try:
-        with terminable(forward=True, phase=phase):
-            code = _run(program, typed, sweep, ended)
+        with terminable(forward=True, phase=phase) as arrived:
+            code = _run(program, typed, sweep, ended, arrived)
     finally:
         sweep.release()
     sys.stdout.flush()
@@ -71,7 +71,7 @@ def run(program: str, typed: Sequence[str], sweep: Sweep) -> int:
     return code
 
 
-def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary]) -> int:
+def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary], arrived: list[int]) -> int:
     register()
     if list(typed) == ["--version"]:
         return _version()
@@ -86,7 +86,7 @@ def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary])
             argv, file = _for_hydra(typed)
             command = (*_program(program), *typed)
         with sweep.watching(memory), _hydra_argv([program, *argv]):
-            _run_hydra(Task(command, ended))
+            _run_hydra(Task(command, ended, arrived))
     except WinnowError as error:
         return _complain(str(error), error.exit_code, mark)
     except KeyboardInterrupt as error:

@@ -36,7 +36,8 @@ def explain(error: BaseException, *, sweep: bool = False) -> str:
             if mapping
             else f"Quote the value: {_quoted_for_shell(error.override)}"
         )
-        return f"{error.override}: not a valid override ({_first_line(error.message)}). {advice}"
+        said = error.message.strip().partition("\n")[0]
+        return f"{error.override}: not a valid override ({said}). {advice}"
     chain = list(chain_of(error))
     if isinstance(error, (OSError, ValueError)):  # Hydra makes the folder of a run, and opens the log there
         for link in chain:
@@ -132,7 +133,7 @@ def _wrong_value(error: BaseException, cause: OmegaConfBaseException) -> str:
     source = re.match(r"In '([^']*)'", str(error))
     if source:
         given = f"{key} (in {source.group(1)})"
-    first = _first_line(str(cause))
+    first = str(cause).strip().partition("\n")[0]
     if "not in" in first or "Could not override" in str(error):
         return f"{unknown_key(key, where, given)} {_NEXT}"
     expected = _expected(key, where)
@@ -196,10 +197,6 @@ def _missing_option(error: MissingConfigException) -> str:
     extra = " It comes with an extra: pip install 'winnow-onnx[slurm]'." if name.startswith("submitit_") else ""
     said = f"{what}{where}: no such option{close(name, options)}.{extra}{listed}"
     return f"{said} To see all groups: python -m runner --help"
-
-
-def _first_line(text: str) -> str:
-    return text.strip().splitlines()[0] if text.strip() else ""
 
 
 def _quoted_for_shell(override: str) -> str:

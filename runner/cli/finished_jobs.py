@@ -63,7 +63,9 @@ def earlier(folder: Path, config: DictConfig) -> Mapping[str, Any] | None:
     """Return the result in ``folder``, if ``config`` (of one job) led to it, it is an answer, and no input changed."""
     noted, result = _noted(folder) or {}, read_result(folder) or {}
     code, inputs = noted.get("exit_code"), noted.get("inputs")
-    if code not in ENDED_WELL or code != result.get("exit_code") or not isinstance(inputs, dict):
+    if not isinstance(code, int) or code not in ENDED_WELL or code != result.get("exit_code"):
+        return None
+    if not isinstance(inputs, dict):
         return None
     try:
         now = digests(rooted(to_settings(config), Path.cwd()))

@@ -32,8 +32,8 @@ class Terminated(KeyboardInterrupt):
 class Phase(Enum):
     """How far a process is, and what a signal does then.
 
-    ``starting``: it ends the process. ``waiting``: it is noted for whoever takes over, and a second one ends the
-    process. ``working``: it is raised. ``ended``: nothing.
+    ``starting``: it ends the process. ``waiting``: it is noted, for the launcher of a sweep. ``working``: it is raised.
+    ``ended``: nothing.
     """
 
     starting = "starting"
@@ -78,9 +78,9 @@ class Signals:
         phase = self.phase()
         if phase is Phase.ended or (number == signal.SIGHUP and number in self.arrived):
             return  # a closed terminal tells it twice: the kernel does, and the shell
-        first, again = not self.arrived, number in self.arrived
+        again = number in self.arrived
         self.arrived.append(number)
-        if phase is Phase.starting or (phase is Phase.waiting and not first):
+        if phase is Phase.starting:
             leave(number)
         if phase is Phase.waiting:
             return

@@ -37,10 +37,14 @@ _SPENT = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
 
 @dataclass(frozen=True)
 class Task:
-    """The task of one `hydra.main`. ``command``: what the user typed; ``ended``: summaries of this process's jobs."""
+    """The task of one `hydra.main`.
+
+    ``command``: what the user typed; ``ended``: summaries of this process's jobs; ``arrived``: signals so far.
+    """
 
     command: tuple[str, ...]
     ended: list[Summary] = field(default_factory=list)
+    arrived: list[int] = field(default_factory=list)
 
     def __call__(self, config: DictConfig) -> None:
         """Run one job. Raises nothing (Hydra would end a sweep for it) but an interruption of a sweep."""
@@ -115,35 +119,31 @@ def _again(result: Mapping[str, Any]) -> Summary:
 
 
 def _failed(error: BaseException, config: DictConfig, folder: Path) -> Summary:
-    strategy = str(config.get("strategy", {}).get("name", "?"))
-    if isinstance(error, WinnowError):
-        return Summary(status=error.status, exit_code=error.exit_code, strategy=strategy, message=str(error))
-    if isinstance(error, KeyboardInterrupt):
-        code = error.exit_code if isinstance(error, Terminated) else 130
-        return Summary(status="interrupted", exit_code=code, strategy=strategy)
-    if type(error).__module__.partition(".")[0] == "submitit":  # raised by its signal handler: the time is over
-        told = f"SLURM ended this job before it was done ({error})"
-        return Summary(status="interrupted", exit_code=Terminated.exit_code, strategy=strategy, message=told)
     if isinstance(error, OSError) and error.errno in FULL:
-        full = Room(folder).none(f"{error.strerror}: {error.filename or folder}")
-        return Summary(status=full.status, exit_code=full.exit_code, strategy=strategy, message=str(full))
+        error = Room(folder).none(f"{error.strerror}: {error.filename or folder}")
+    if isinstance(error, WinnowError):
+        status, code, told = error.status, error.exit_code, str(error)
+    elif isinstance(error, KeyboardInterrupt):
+        status, code, told = "interrupted", getattr(error, "exit_code", 130), ""
+    elif type(error).__module__.partition(".")[0] == "submitit":  # raised by its signal handler: the time is over
+        told = f"SLURM ended this job before it was done ({error})"
+        status, code = "interrupted", Terminated.exit_code
+    else:
+        status, code, told = "internal_error", 1, _limit_or_bug(error, folder)
+    strategy = str(config.get("strategy", {}).get("name", "?"))
+    return Summary(status=status, exit_code=code, strategy=strategy, message=told)
+
+
+def _limit_or_bug(error: BaseException, folder: Path) -> str:
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _SPENT):
         told = f"{getattr(error, 'strerror', None) or 'out of memory'}: this process is allowed no more"
-        told += f" (ulimit -a shows what it is). Raise the limit, then go on: resume={folder}"
-        return Summary(status="internal_error", exit_code=1, strategy=strategy, message=told)
+        return f"{told} (ulimit -a shows what it is). Raise the limit, then go on: resume={folder}"
     if isinstance(error, OSError) and error.errno in {errno.EACCES, errno.EPERM, errno.EROFS} and error.filename:
-        told = f"{error.strerror}: {error.filename}. Let it be written, or name another, then go on: resume={folder}"
-        return Summary(status="internal_error", exit_code=1, strategy=strategy, message=told)
+        return f"{error.strerror}: {error.filename}. Let it be written, or name another, then go on: resume={folder}"
     if isinstance(error, OSError) and not folder.is_dir():
-        told = f"{folder} is gone: something, perhaps the check, removed the run's folder while the run was at work"
-        return Summary(status="internal_error", exit_code=1, strategy=strategy, message=told)
+        return f"{folder} is gone: something, perhaps the check, removed the run's folder while the run was at work"
     where = _write_traceback(error, folder)
-    return Summary(
-        status="internal_error",
-        exit_code=1,
-        strategy=strategy,
-        message=f"{type(error).__name__}: {error}. This is a bug; its traceback lies in {where}. Please report it.",
-    )
+    return f"{type(error).__name__}: {error}. This is a bug; its traceback lies in {where}. Please report it."
 
 
 def _write_traceback(error: BaseException, folder: Path) -> Path:

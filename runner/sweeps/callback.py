@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -13,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from runner.cli import logs
 from runner.cli.explain import chain_of
-from runner.cli.folder import claim_sweep
+from runner.cli.folder import KEYS, claim_sweep, lock
 from runner.cli.launcher_memory import Memory
 from runner.cli.signals import Phase
 from runner.cli.terminal import say
@@ -59,7 +58,7 @@ class Sweep:
         folder = plan.sweep_folder(config)
         self.planned = plan.planned(config)
         folder.mkdir(parents=True, exist_ok=True)
-        self._lock = _locked(folder)
+        self._lock = lock(folder, "sweep", KEYS[True])
         claim_sweep(folder)
         self.before = {path: path.stat().st_mtime_ns for path in traces(folder)}
         self.silent = _silent(config)
@@ -153,24 +152,8 @@ def _refusing() -> Iterator[None]:
         raise _Refusal(told) from None
 
 
-def _locked(folder: Path) -> int:
-    """Return the descriptor of the locked folder. The lock is for every launcher, and goes with the process."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise UsageError(
-            f"another sweep is at work in {folder}. Wait for its end, or give this one its own: hydra.sweep.dir=FOLDER"
-        ) from None
-    except OSError:  # a file system that locks no folders
-        pass
-    return descriptor
-
-
 def _silent(config: DictConfig) -> bool:
-    value = OmegaConf.select(config, "verbosity")
     try:
-        return logs.levels(OmegaConf.to_container(value) if OmegaConf.is_config(value) else value).silent
+        return logs.levels_of(config).silent
     except UsageError:
         return False  # each job says so

@@ -16,7 +16,7 @@ from runner.cli.signals import ENDING
 from runner.sweeps.interruption import Interruption
 from runner.sweeps.log import End
 from runner.workers.guardian import Guardian, kill_group
-from runner.workers.process_end import has_ended, now, open_pidfd
+from runner.workers.process_end import has_ended, now
 
 #: Winnow itself, started by its path: where the user stands there may be another package of this name
 _WINNOW = Path(__file__).parents[1]
@@ -66,7 +66,6 @@ class JobProcess:
         guardian.add(self._process.pid)
         found = ((self._process.stdout, False), (self._process.stderr, True))
         self._streams = [_Stream(stream, error) for stream, error in found if stream is not None]
-        self._pidfd = open_pidfd(self.pid)
 
     @property
     def pid(self) -> int:
@@ -74,19 +73,13 @@ class JobProcess:
         return self._process.pid
 
     @property
-    def wakes(self) -> bool:
-        """Whether its end can be waited for together with its lines."""
-        return self._pidfd >= 0
-
-    @property
     def has_ended(self) -> bool:
         """Whether it has ended by itself or by a signal; it is not reaped yet."""
         return has_ended(self.pid)
 
     def descriptors(self) -> list[int]:
-        """Return what can be read when there is news."""
-        open_streams = [part.stream.fileno() for part in self._streams if part.open]
-        return [*open_streams, self._pidfd] if self.wakes else open_streams
+        """Return what can be read when there is news: both streams end with the process."""
+        return [part.stream.fileno() for part in self._streams if part.open]
 
     def interrupt(self, interruption: Interruption) -> None:
         """Pass on a signal that has arrived."""
@@ -97,12 +90,10 @@ class JobProcess:
 
     def hear(self) -> bool:
         """Pass on the whole lines that came; return whether anything did."""
-        heard = False
+        heard = [part.read() for part in self._streams]
         for part in self._streams:
-            chunk = part.read()
-            heard = heard or chunk
             self._pass_on(part)
-        return heard
+        return any(heard)
 
     def end(self) -> End:
         """Reap the process, and kill what it has left in its session."""
@@ -115,8 +106,6 @@ class JobProcess:
             part.finish()
             self._pass_on(part)
             part.stream.close()
-        if self.wakes:
-            os.close(self._pidfd)
         return End(code, now() - self._start, self._last)
 
     def _pass_on(self, part: _Stream) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
 from hydra.core.plugins import Plugins
-from hydra.core.utils import JobReturn, configure_log, filter_overrides, setup_globals
+from hydra.core.utils import JobReturn, configure_log, setup_globals
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
@@ -21,7 +22,7 @@ from runner.cli.task import Task
 from runner.errors import UsageError
 from runner.machine import cpus
 from runner.sweeps.console import Voice
-from runner.sweeps.interruption import interruptible
+from runner.sweeps.interruption import Interruption
 from runner.sweeps.job_command import command_line, returned
 from runner.sweeps.log import Ledger
 from runner.sweeps.plan import compose, folder_of
@@ -47,47 +48,35 @@ class WinnowLauncher(Launcher):
                 "are CPUs for"
             )
         self._n_jobs = n_jobs
-        self._master: DictConfig | None = None
-        self._context: HydraContext | None = None
-        self._task: Task | None = None
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Hear from Hydra what is to be launched."""
         assert isinstance(task_function, Task), "this launcher runs Winnow's own task only"
-        self._context, self._task, self._master = hydra_context, task_function, config
+        self._loader, self._task, self._sweep = hydra_context.config_loader, task_function, config
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Run the jobs. Raises KeyboardInterrupt when the sweep was interrupted, and nothing for what a job did."""
-        assert self._master is not None and self._task is not None
         setup_globals()
-        configure_log(self._master.hydra.hydra_logging, self._master.hydra.verbose)
-        folder = Path(str(self._master.hydra.sweep.dir)).absolute()
+        configure_log(self._sweep.hydra.hydra_logging, self._sweep.hydra.verbose)
+        folder = Path(str(self._sweep.hydra.sweep.dir)).absolute()
         folder.mkdir(parents=True, exist_ok=True)
-        slots = self._n_jobs or cpus()
-        numbers = [initial_job_idx + index for index in range(len(job_overrides))]
-        voice = Voice(self._master)
-        with Ledger(folder) as ledger, Guardian() as guardian, interruptible() as interruption:
-            for number, overrides in zip(numbers, job_overrides, strict=True):
-                ledger.queued(number, filter_overrides(overrides))
-            scheduler = Scheduler(
-                lambda number: self._prepare(number, job_overrides[number - initial_job_idx], only=len(numbers) == 1),
-                *(slots, ledger, guardian, interruption, voice),
-            )
-            voice.tell(f"{len(numbers)} jobs, at most {min(slots, len(numbers))} at once, in {folder}")
-            words = (" ".join(filter_overrides(overrides)) for overrides in job_overrides)
-            scheduler.run(list(zip(numbers, words, strict=True)))
-            interruption.pass_on()
+        slots, voice = self._n_jobs or cpus(), Voice(self._sweep)
+        interruption = Interruption(self._task.arrived)
+        voice.tell(f"{len(job_overrides)} jobs, at most {min(slots, len(job_overrides))} at once, in {folder}")
+        prepare = partial(self._prepare, only=len(job_overrides) == 1)
+        with Ledger(folder) as ledger, Guardian() as guardian:
+            scheduler = Scheduler(prepare, slots, ledger, guardian, interruption, voice)
+            scheduler.run(list(enumerate(job_overrides, initial_job_idx)))
+        interruption.pass_on()
         return [returned(overrides) for overrides in job_overrides]
 
     def _prepare(self, number: int, overrides: Sequence[str], *, only: bool) -> Job:
-        assert self._context is not None and self._master is not None and self._task is not None
-        loader = self._context.config_loader
-        config = compose(loader, self._master, overrides, number)
+        config = compose(self._loader, self._sweep, overrides, number)
         folder = folder_of(config)
         interactive = OmegaConf.select(config, "checker.name") == "interactive"
         slots = 1 if self._n_jobs else int(OmegaConf.select(config, "workers.count") or 1)
-        arguments = command_line(number, overrides, folder, self._master, loader)
-        memory = Memory.of(number, self._task.command, self._master).to_json()
+        arguments = command_line(number, overrides, folder, self._sweep, self._loader)
+        memory = Memory.of(number, self._task.command, self._sweep).to_json()
         job = Job(arguments, memory, folder, slots=None if interactive or only else slots)
         if OmegaConf.select(config, "resume") is None or finished_jobs.number_of(folder) != number:
             return job

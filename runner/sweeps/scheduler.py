@@ -10,14 +10,15 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from hydra.core.utils import filter_overrides
+
 from runner.sweeps.console import Voice
 from runner.sweeps.interruption import Interruption
 from runner.sweeps.job_process import JobProcess
 from runner.sweeps.log import End, Ledger
 from runner.workers.guardian import Guardian
-from runner.workers.process_end import pause
 
-_LOOK_SECONDS = 0.2
+_LOOK_MS = 50
 
 
 @dataclass(frozen=True)
@@ -35,11 +36,11 @@ class Job:
 
 
 class Scheduler:
-    """Runs jobs in their order. ``prepare`` makes a job of its number."""
+    """Runs jobs in their order. ``prepare`` makes a job of its number and its overrides."""
 
     def __init__(
         self,
-        prepare: Callable[[int], Job],
+        prepare: Callable[[int, Sequence[str]], Job],
         slots: int,
         ledger: Ledger,
         guardian: Guardian,
@@ -48,14 +49,16 @@ class Scheduler:
     ) -> None:
         self._prepare, self._slots, self._free = prepare, slots, slots
         self._ledger, self._guardian, self._interruption, self._voice = ledger, guardian, interruption, voice
-        self._waiting: deque[tuple[int, str]] = deque()
+        self._waiting: deque[tuple[int, Sequence[str]]] = deque()
         self._next: Job | None = None
         # by process: the job's number, and the slots that it holds
         self._running: dict[JobProcess, tuple[int, int]] = {}
         self._total = self._ended = 0
 
-    def run(self, jobs: Sequence[tuple[int, str]]) -> None:
-        """Run all jobs, given by number and a few words. Nothing that happens to one is raised."""
+    def run(self, jobs: Sequence[tuple[int, Sequence[str]]]) -> None:
+        """Run all jobs, given by number and overrides. Nothing that happens to one is raised."""
+        for number, overrides in jobs:
+            self._ledger.queued(number, filter_overrides(overrides))
         self._waiting, self._total = deque(jobs), len(jobs)
         try:
             while self._running or (self._waiting and not self._interruption.asked):
@@ -68,13 +71,13 @@ class Scheduler:
 
     def _start_next(self) -> bool:
         """Start the job whose turn it is; return False where it has to wait for slots."""
-        number, words = self._waiting[0]
+        number, overrides = self._waiting[0]
         try:
-            job = self._next = self._next or self._prepare(number)
+            job = self._next = self._next or self._prepare(number, overrides)
             slots = min(job.slots or self._slots, self._slots)
             if job.kept is None and slots > self._free:
                 return False
-            end = self._start(number, words, job, slots)
+            end = self._start(number, overrides, job, slots)
         except Exception as error:  # noqa: BLE001 - one job must not cost the others
             end = End(None, last=f"{type(error).__name__}: {error}")
         self._waiting.popleft()
@@ -83,11 +86,11 @@ class Scheduler:
             self._report(number, end)
         return True
 
-    def _start(self, number: int, words: str, job: Job, slots: int) -> End | None:
+    def _start(self, number: int, overrides: Sequence[str], job: Job, slots: int) -> End | None:
         """Start a job; return its end where it needs no start."""
         if job.kept is not None:
             return End(job.kept, kept=True)
-        self._voice.tell(f"#{number} {words}")
+        self._voice.tell(f"#{number} {' '.join(filter_overrides(overrides))}")
         # a job that runs alone has the terminal: its progress moves, and it may ask questions
         listener = partial(self._voice.repeat, number) if slots < self._slots else None
         process = JobProcess(job.arguments, job.memory, self._guardian, listener)
@@ -98,14 +101,13 @@ class Scheduler:
 
     def _look(self) -> None:
         """Wait for news, and hear them."""
-        poller, wakes = select.poll(), True
+        poller = select.poll()
         for process in self._running:
             process.interrupt(self._interruption)
-            wakes = wakes and process.wakes
             for descriptor in process.descriptors():
                 poller.register(descriptor, select.POLLIN)
-        if self._running:  # in short slices: a signal that arrives ends no wait
-            poller.poll(pause(_LOOK_SECONDS, wakes))
+        if self._running:  # in short slices: neither a signal nor the end of a job that has the terminal ends a wait
+            poller.poll(_LOOK_MS)
         for process in list(self._running):
             process.hear()
             if process.has_ended:

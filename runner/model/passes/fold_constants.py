@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper, numpy_helper
 
-from runner.model.errors import one_line
 from runner.model.graph import scopes
 from runner.model.graph.index import is_sparse_constant
 from runner.model.graph.prune import remove_nodes, remove_unused_initializers
 from runner.model.values import storage
+from runner.text import one_line
 
 # quantization of weights is what a quantized model is about: runtimes look for these nodes
 _KEPT = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "Constant")

@@ -11,6 +11,7 @@ from onnx import ModelProto, TypeProto, shape_inference
 
 from runner.model.errors import ModelError
 from runner.model.graph import scopes
+from runner.text import one_line
 
 MODES = ("onnx", "symbolic")
 
@@ -97,7 +98,7 @@ def _onnx_once(model: ModelProto, *, data_prop: bool) -> tuple[ModelProto | None
     try:
         return shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=data_prop), ""
     except Exception as error:  # noqa: BLE001 - whatever native inference raises
-        return None, f"ONNX shape inference failed ({_one_line(error)})"
+        return None, f"ONNX shape inference failed ({one_line(error)})"
 
 
 def _symbolic(model: ModelProto) -> tuple[ModelProto | None, str]:
@@ -115,11 +116,7 @@ def _symbolic(model: ModelProto) -> tuple[ModelProto | None, str]:
     try:
         return script.SymbolicShapeInference.infer_shapes(copy, auto_merge=True, guess_output_rank=False, verbose=0), ""
     except Exception as error:  # noqa: BLE001 - a script for well-behaved models: asserts, KeyErrors and more on others
-        return None, f"symbolic shape inference failed ({type(error).__name__}: {_one_line(error)})"
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+        return None, f"symbolic shape inference failed ({type(error).__name__}: {one_line(error)})"
 
 
 def _types(model: ModelProto) -> dict[str, TypeProto]:
