@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -38,6 +39,7 @@ GIVEN = (
 )
 
 
+@cache
 def configuration(*overrides: str) -> DictConfig:
     register()
     with initialize_config_dir(str(CONF), version_base="1.3"):
