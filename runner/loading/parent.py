@@ -95,7 +95,7 @@ def inherit(
         Ran(other, theirs, parent.values),
         told,
         inputs,
-        lambda one, place, values, nodes: _run(settings, one, store, pool, place, values, nodes),
+        lambda one, place, values: _run(settings, one, store, pool, place, values),
         lambda mine, good: not any(compare(mine, good, one).fails() for one in rules.of_output(good.name)),
         folder,
     )
@@ -120,7 +120,6 @@ def _run(
     pool: Pool,
     folder: Path,
     samples: Sequence[Mapping[str, TensorFile]],
-    nodes: Sequence[int] | None = None,
 ) -> Recorded:
     """Run a graph of the child's, on the reference if it is at home in the same installation, else on the target.
 
@@ -131,14 +130,10 @@ def _run(
         sides.pop()
     elif settings.reference.python != settings.target.python:
         sides.reverse()
-    first = recorder(settings, sides[0], graph, store, pool, folder / "first").record(samples, nodes)
+    first = recorder(settings, sides[0], graph, store, pool, folder / "first").record(samples)
     if not first.unrunnable or sides[0].to_json() == sides[-1].to_json():
         return first
-    left = [
-        index
-        for index in (range(len(graph.nodes)) if nodes is None else nodes)
-        if any(not set(graph.nodes[index].outputs) <= one.keys() for one in first.values)
-    ]
+    left = [node.index for node in graph.nodes if any(not set(node.outputs) <= one.keys() for one in first.values)]
     second = recorder(settings, sides[-1], graph, store, pool, folder / "second").record(first.values, left)
     return dataclasses.replace(second, seconds=first.seconds + second.seconds)
 

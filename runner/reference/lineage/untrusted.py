@@ -1,8 +1,8 @@
-"""Whether a quantized tensor still says what it was made of."""
+"""Which tensors without a partner hold what can be trusted: what depends on them tells, or what they were made of."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -10,6 +10,25 @@ from runner.model.graph.index import Graph
 from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
 from runner.reference.lineage.fingerprints import Array, Weights, agree, print_of
+
+
+def doubtful(graph: Graph, partnered: Collection[str], right: Collection[str]) -> tuple[str, ...]:
+    """Return the tensors without a partner on which something wrong depends and nothing that is right, in order.
+
+    ``partnered``: the tensors with a partner. ``right``: those of them that come out right on good values.
+    """
+    fine: set[str] = set()
+    bad: set[str] = set()
+    for node in reversed(graph.nodes):
+        for name in node.outputs:
+            if name in partnered:
+                continue
+            outs = [out for index in graph.readers.get(name, ()) for out in graph.nodes[index].outputs]
+            if any(out in right or out in fine for out in outs):
+                fine.add(name)
+            elif any(out in partnered or out in bad for out in outs):
+                bad.add(name)
+    return tuple(name for node in graph.nodes for name in node.outputs if name in bad)
 
 
 def restored(
