@@ -11,9 +11,9 @@ import numpy as np
 
 from runner.backends.errors import StageError
 from runner.backends.values import arrays
-from runner.backends.values.dtypes import BY_NUMBER, STRING
 from runner.backends.values.structure import Structure, parse, shown
 from runner.backends.values.tensors import Tensor
+from runner.model.values.dtypes import BY_NUMBER, STRING
 
 # the opset in which an element type came (13: or before) -> the IR version of that time
 _IR_VERSIONS = {13: 8, 19: 9, 21: 10, 23: 11, 24: 12, 25: 13}

@@ -19,9 +19,9 @@ from runner.backends.trt import build, errors, outputs
 from runner.backends.trt.device import Memory, done, ready, runtime
 from runner.backends.trt.library import load as load_library
 from runner.backends.trt.messages import logger
-from runner.backends.values.dtypes import BY_NUMBER, ElementType
 from runner.backends.values.structure import Structure, Value
 from runner.backends.values.tensors import Tensor
+from runner.model.values.dtypes import BY_NUMBER, ElementType
 
 # TensorRT's element types by name -> the ONNX element type's number
 _ONNX = {

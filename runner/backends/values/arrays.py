@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from runner.backends.values.dtypes import BY_NUMBER, BY_NUMPY, STRING, pack, unpack
 from runner.backends.values.structure import Structure, Value
 from runner.backends.values.tensors import Tensor
+from runner.model.values.dtypes import BY_NUMBER, BY_NUMPY, STRING, pack, unpack
 
 _SIGNED = frozenset({22, 26})
 

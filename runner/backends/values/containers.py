@@ -13,8 +13,8 @@ from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 from runner.backends.errors import StageError
 from runner.backends.values import tensors
-from runner.backends.values.dtypes import STRING
 from runner.backends.values.structure import Structure, Value, leaves
+from runner.model.values.dtypes import STRING
 
 # in SequenceProto and OptionalProto alike: field number of a value of each form; the element type is one less
 _FIELDS = {"tensor": 3, "sequence": 5, "map": 6, "optional": 7}

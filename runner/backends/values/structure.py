@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from typing import Any, Dict, Iterator, List, Tuple, Union
 
-from runner.backends.values.dtypes import BY_NAME
 from runner.backends.values.tensors import Tensor
+from runner.model.values.dtypes import BY_NAME
 
 Structure = Tuple[Any, ...]
 # a sequence is a list, an optional without a value None, a map a dict

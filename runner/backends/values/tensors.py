@@ -17,7 +17,7 @@ from typing import Any, Dict, List, Tuple
 import numpy as np
 
 from runner.backends.errors import StageError
-from runner.backends.values.dtypes import BY_NUMBER, STRING, ElementType, finiteness
+from runner.model.values.dtypes import BY_NUMBER, STRING, ElementType, finiteness
 
 _DIMS, _TYPE, _STRINGS, _NAME, _RAW, _LOCATION = 1, 2, 6, 8, 9, 14
 # typed fields: number -> (wire dtype if the elements are fixed width, the type they are cast to)

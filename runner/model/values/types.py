@@ -12,6 +12,8 @@ from typing import Any, Tuple  # noqa: UP035 - the aliases below are read under 
 
 from onnx import TensorProto, TypeProto, helper
 
+from runner.model.values.dtypes import BY_NUMBER
+
 Structure = Tuple[Any, ...]  # noqa: UP006
 Shape = Tuple[int, ...]  # noqa: UP006
 
@@ -103,8 +105,8 @@ _LARGEST = {
 _LEAST = {int(TensorProto.FLOAT): 2.0**-149, int(TensorProto.FLOAT16): 2.0**-24, int(TensorProto.BFLOAT16): 2.0**-133}
 
 # bits of the integer types; bool counts as one
-_SIGNED = {3: 8, 5: 16, 6: 32, 7: 64, 22: 4, 26: 2}
-_UNSIGNED = {2: 8, 4: 16, 9: 1, 12: 32, 13: 64, 21: 4, 25: 2}
+_SIGNED = {number: kind.bits for number, kind in BY_NUMBER.items() if kind.name.startswith("int")}
+_UNSIGNED = {**{number: kind.bits for number, kind in BY_NUMBER.items() if kind.name.startswith("uint")}, 9: 1}
 # DOUBLE and COMPLEX128; COMPLEX64 has two fp32
 _DOUBLES, _COMPLEX64 = (11, 15), 14
 _ONLY_POSITIVE = 24  # FLOAT8E8M0: powers of two, without a sign

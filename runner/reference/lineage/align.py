@@ -139,19 +139,14 @@ class Matching:
 
     def _left_over(self) -> None:
         """Of the nodes with one operator on the same tensors: the last without a partner, where there is one each."""
-        groups: dict[tuple[str, ...], list[Node]] = {}
+        groups: dict[tuple[str, ...], list[str]] = {}
         for node in self.child.graph.nodes:
-            seen = [self._seen(name) or "" for name in self.child.reads(node)]
-            if seen and all(seen) and node.outputs and node.outputs[0] not in self.pairs:
-                groups.setdefault((operator(node), *sorted(seen)), []).append(node)
-        for key, nodes in groups.items():
-            left = {
-                one.outputs[0]
-                for one, _ in self.parent.readers.get(key[1], ())
-                if (operator(one), *sorted(self.parent.reads(one))) == key and one.outputs[0] not in self._taken
-            }
-            if len(nodes) == len(left) == 1 and self._fits(nodes[0].outputs[0], partner := left.pop()):
-                self._pair(nodes[0].outputs[0], partner, How.position)
+            if node.outputs and node.outputs[0] not in self.pairs and (work := self._work(node)):
+                groups.setdefault(work, []).append(node.outputs[0])
+        for work, mine in groups.items():
+            left = [one.outputs[0] for one in self.parent.by_work.get(work, ()) if one.outputs[0] not in self._taken]
+            if len(mine) == len(left) == 1 and self._fits(mine[0], left[0]):
+                self._pair(mine[0], left[0], How.position)
 
     def _reshapes(self) -> None:
         """Where a converter put a tensor into another shape for a while, it is the same tensor."""
@@ -252,15 +247,18 @@ class Matching:
             yield from map(self.parent.root, partner.inputs[slot : slot + 1])
 
     def _supported(self, tensor: str) -> bool:
-        """Whether a neighbor says what the sequence does: who reads the tensor, or all that its node reads."""
+        """Whether a neighbor says what the sequence does: who reads the tensor, or what only its node does."""
         partner = self.pairs[tensor].tensor
         if partner in self._votes(tensor):
             return True
-        node, other = self.child.producer(tensor), self.parent.producer(partner)
-        if node is None or other is None or operator(node) != operator(other):
-            return False
-        seen = {self._seen(name) for name in self.child.reads(node)}
-        return bool(seen) and None not in seen and seen <= set(self.parent.reads(other))
+        node = self.child.producer(tensor)
+        work = self._work(node) if node else None
+        return bool(work) and [self.parent.producer(partner)] == self.parent.by_work.get(work or ())
+
+    def _work(self, node: Node) -> tuple[str, ...] | None:
+        """Return the operator of a node and the partners of what it reads; None: they are not all known."""
+        seen = [self._seen(name) or "" for name in self.child.reads(node)]
+        return (operator(node), *sorted(seen)) if seen and all(seen) else None
 
     def _pair(self, tensor: str, partner: str, how: How, *, reshaped: bool = False) -> None:
         if tensor not in self.alone:

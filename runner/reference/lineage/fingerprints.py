@@ -15,6 +15,7 @@ from runner.model.files.store import Store
 from runner.model.graph.index import Graph
 from runner.model.values import recorded, storage
 from runner.model.values.recorded import TensorFile
+from runner.model.values.tensor_file import NUMPY
 
 Array = np.ndarray[Any, Any]
 
@@ -197,25 +198,13 @@ class Weights:
 
     def _print(self, name: str) -> Fingerprint | None:
         tensor = self.graph.initializers.get(name)
-        if isinstance(tensor, TensorProto) and storage.is_external(tensor) and tensor.data_type in _MAPPED:
+        if isinstance(tensor, TensorProto) and storage.is_external(tensor) and tensor.data_type in NUMPY:
             _, offset, _ = storage.reference(tensor)
-            kind = np.dtype(_MAPPED[tensor.data_type]).newbyteorder("<")
+            kind = np.dtype(NUMPY[tensor.data_type]).newbyteorder("<")
             mapped = np.memmap(self.store.weights, kind, "r", offset, tuple(tensor.dims))
             return print_of([mapped])
         array = self.array(name)
         return None if array is None or array.dtype.kind in "OSU" else print_of([array])
-
-
-# types that numpy can map from a file as they are
-_MAPPED = {
-    int(TensorProto.FLOAT): "f4",
-    int(TensorProto.DOUBLE): "f8",
-    int(TensorProto.FLOAT16): "f2",
-    int(TensorProto.INT8): "i1",
-    int(TensorProto.UINT8): "u1",
-    int(TensorProto.INT32): "i4",
-    int(TensorProto.INT64): "i8",
-}
 
 
 def _kind(array: Array) -> str:

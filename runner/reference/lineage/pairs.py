@@ -88,6 +88,15 @@ class FingerprintedGraph:
                     found.setdefault(self.root(name), []).append((node, slot))
         return {name: tuple(readers) for name, readers in found.items()}
 
+    @cached_property
+    def by_work(self) -> Mapping[tuple[str, ...], list[Node]]:
+        """The nodes by their operator and what they read, in whatever order."""
+        found: dict[tuple[str, ...], list[Node]] = {}
+        for node in self.graph.nodes:
+            if node.outputs and not self.hands_on(node):
+                found.setdefault((operator(node), *sorted(self.reads(node))), []).append(node)
+        return found
+
     def producer(self, tensor: str) -> Node | None:
         """Return the node that makes a tensor."""
         index = self.graph.producers.get(tensor)

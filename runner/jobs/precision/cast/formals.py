@@ -13,14 +13,9 @@ from typing import Any
 from onnx import NodeProto, TensorProto, defs
 
 from runner.model.graph import scopes
+from runner.model.values.dtypes import BY_NAME
 
-# names of tensor types as schemas write them -> onnx.TensorProto.DataType
-_NAMES = {
-    "float": TensorProto.FLOAT,
-    "float16": TensorProto.FLOAT16,
-    "bfloat16": TensorProto.BFLOAT16,
-    "double": TensorProto.DOUBLE,
-}
+_FLOATS = ("float", "float16", "bfloat16", "double")
 # operators that look at a tensor's shape or turn it into something else: the type it comes in costs no accuracy
 AGNOSTIC = frozenset({"Shape", "Size"})
 # operators that make a table of what no activation says; runtimes make it in fp32, whatever the schema allows
@@ -149,7 +144,7 @@ def _infers(op_type: str, version: int, domain: str) -> bool:
 
 def _floats(names: Iterable[object]) -> frozenset[int]:
     texts = {str(name) for name in names}
-    return frozenset(int(dtype) for name, dtype in _NAMES.items() if f"tensor({name})" in texts)
+    return frozenset(BY_NAME[name].number for name in _FLOATS if f"tensor({name})" in texts)
 
 
 def _only(names: Iterable[object]) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from onnx import ModelProto, NodeProto, TensorProto, TypeProto
+from onnx import ModelProto, NodeProto, TypeProto
 
 from runner.jobs.precision.cast.formals import AGNOSTIC, TABLES, WIDE, Schemas
 from runner.jobs.precision.cast.layers import (
@@ -22,8 +22,7 @@ from runner.jobs.precision.cast.layers import (
 )
 from runner.jobs.precision.cast.qdq import is_quantization
 from runner.model.graph import scopes
-
-_NAMES = {TensorProto.FLOAT: "float32", TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16"}
+from runner.model.values.dtypes import BY_NUMBER
 
 
 @dataclass(frozen=True)
@@ -98,7 +97,7 @@ def _is_float(node: NodeProto, kinds: set[int], types: Types, pair: Pair) -> boo
 
 
 def _why(node: NodeProto, kinds: set[int], schemas: Schemas, pair: Pair) -> str:
-    low, high = (_NAMES.get(dtype, str(dtype)) for dtype in (pair.low, pair.high))
+    low, high = (BY_NUMBER[dtype].numpy_name for dtype in (pair.low, pair.high))
     formals = schemas.of(node)
     if is_quantization(node):
         return "it quantizes: its scales have the type of the model"
