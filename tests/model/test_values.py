@@ -62,7 +62,9 @@ def test_what_is_not_finite_is_seen(dtype, tmp_path):
 def test_a_sum_that_overflows_is_still_finite(tmp_path):
     huge = np.full(4, np.finfo(np.float32).max)
     assert recorded.write(huge, "x", tmp_path / "x.pb").finite
-    assert recorded.finiteness(np.array([np.inf, -np.inf], np.float32)) == (False, False)
+    both = recorded.write(np.array([np.inf, -np.inf], np.float32), "x", tmp_path / "x.pb")
+    assert (both.finite, both.nan) == (False, False)
+    assert recorded.write(np.zeros((0, 2), np.float32), "x", tmp_path / "x.pb").finite
 
 
 def test_strings_of_any_kind(tmp_path):

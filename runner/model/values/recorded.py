@@ -9,7 +9,6 @@ from runner.model.values.random_values import seeded, seeded_array
 from runner.model.values.tensor_file import (
     TensorFile,
     finite_of,
-    finiteness,
     load,
     read,
     renamed,
@@ -23,7 +22,6 @@ __all__ = [
     "contents",
     "describe",
     "finite_of",
-    "finiteness",
     "load",
     "read",
     "read_test_data_set",

@@ -13,7 +13,7 @@ import numpy as np
 from onnx import TensorProto, TypeProto, numpy_helper
 
 from runner.model.values import storage
-from runner.model.values.dtypes import BY_NUMBER, BY_NUMPY
+from runner.model.values.dtypes import BY_NUMBER, BY_NUMPY, finiteness
 from runner.model.values.types import Shape, Structure, frozen, is_integer, tensor_type, type_of
 
 Array = Any  # numpy.ndarray of any dtype; numpy's own generic differs between the versions that this runs under
@@ -153,6 +153,7 @@ def write(value: Array | TensorProto, name: str, path: Path) -> TensorFile:
     if dtype is None:
         raise ValueError(f"{name!r}: ONNX has no dtype for numpy's {array.dtype}")
     header = TensorProto(name=name, data_type=dtype, dims=array.shape)
+    finite, nan = True, False
     with path.open("wb") as file:
         if dtype == storage.STRING:
             header.string_data.extend(_encoded(item) for item in array.ravel().tolist())
@@ -166,32 +167,15 @@ def write(value: Array | TensorProto, name: str, path: Path) -> TensorFile:
             if little.dtype.byteorder == ">" or (little.dtype.byteorder == "=" and not np.little_endian):
                 little = little.astype(little.dtype.newbyteorder("<"))
             _write_field(file, _RAW_DATA, little)
-    finite, nan = (True, False) if dtype in INTEGERS else finiteness(array)
+            finite, nan = finiteness(little.reshape(-1).view(np.uint8), BY_NUMBER[dtype])
     return TensorFile(name, path, dtype, tuple(array.shape), finite, nan)
 
 
 def finite_of(tensor: TensorProto) -> tuple[bool, bool]:
-    """Return ``finiteness`` of an inline tensor; one that this onnx cannot read counts as finite."""
-    if tensor.data_type in INTEGERS:
-        return True, False
-    try:
-        return finiteness(to_array(tensor))
-    except (TypeError, ValueError, KeyError):
-        return True, False
-
-
-def finiteness(array: Array) -> tuple[bool, bool]:
-    """Return (all elements are finite, some element is NaN)."""
-    if array.dtype.kind not in "fc":
-        if dtype_of(array) in (None, *INTEGERS):
-            return True, False
-        array = array.astype(np.float32)
-    # a sum is finite only if all elements are: one pass, no mask of the array's size; it may overflow, so look again
-    # then
-    with np.errstate(all="ignore"):
-        if array.dtype.itemsize >= 4 and np.isfinite(array.sum()):
-            return True, False
-    return bool(np.isfinite(array).all()), bool(np.isnan(array).any())
+    """Return (all elements are finite, some element is NaN) of an inline tensor; a damaged one counts as finite."""
+    raw, kind = storage.raw_bytes(tensor), BY_NUMBER.get(tensor.data_type)
+    whole = raw is not None and kind is not None and len(raw) % max(kind.bits // 8, 1) == 0
+    return finiteness(raw, kind) if raw and kind and whole else (True, False)
 
 
 def renamed(file: TensorFile, name: str, path: Path) -> TensorFile:
