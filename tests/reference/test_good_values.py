@@ -113,7 +113,8 @@ def test_prints_know_a_tensor_again() -> None:
 def test_those_that_agree_are_found_among_many() -> None:
     generator = np.random.default_rng(3)
     every = generator.normal(size=(3000, 200)) * generator.choice([1, 1e-3, 10], (3000, 1))
-    index = FingerprintIndex({str(at): print_of([one]) for at, one in enumerate(every)})
+    prints = {str(at): print_of([one]) for at, one in enumerate(every)}
+    index = FingerprintIndex(prints)
     for at in range(0, 3000, 100):
         near = every[at] + 1e-3 * np.abs(every[at]).max() * generator.normal(size=200)
         near[generator.integers(0, 200, 2)] = np.nan if at % 200 else 0.0

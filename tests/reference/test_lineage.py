@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import ModelProto, numpy_helper
+from onnx import ModelProto, helper, numpy_helper
 
 from runner.model.files.store import Store
 from runner.model.graph.index import Graph
@@ -153,3 +153,24 @@ def test_another_shape_for_a_while(tmp_path: Path, elder: tuple[Path, Fingerprin
     found = Matching(kin(model, tmp_path), elder[1], {}).find()
     assert found[flat.input[0]].tensor == "b0_f_ln" and found[flat.input[0]].reshaped
     assert found[flat.output[0]].tensor == "b0_upb" and found[flat.output[0]].reshaped
+
+
+def halves(order: tuple[int, int], names: str, by: tuple[float, float] = (0.5, 0.25)) -> ModelProto:
+    """x * 0.5 and x * 0.25, which stand in any order, and their difference."""
+    parts = [helper.make_node("Mul", ["x", f"by{at}"], [f"{names}{at}"]) for at in (0, 1)]
+    last = helper.make_node("Sub", [f"{names}0", f"{names}1"], [f"{names}2"])
+    held = [numpy_helper.from_array(np.array(value, np.float32), f"by{at}") for at, value in enumerate(by)]
+    ends = [helper.make_tensor_value_info(name, 1, [40]) for name in ("x", f"{names}2")]
+    graph = helper.make_graph([*(parts[at] for at in order), last], "g", ends[:1], ends[1:], held)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_nodes_that_are_alike_are_told_by_their_values_and_not_by_their_order(tmp_path: Path) -> None:
+    elder = kin(halves((0, 1), "p"), tmp_path)
+    assert matched(kin(halves((1, 0), "c"), tmp_path), elder) == {"x": "x", "c0": "p0", "c1": "p1", "c2": "p2"}
+
+
+def test_a_node_that_does_nothing_is_not_taken_for_what_it_reads(tmp_path: Path) -> None:
+    elder = kin(halves((0, 1), "p"), tmp_path)
+    told = matched(kin(halves((0, 1), "c", by=(0.5, 0.0)), tmp_path), elder)  # c0 - 0: its value is that of p0
+    assert told["c2"] == "p2"
