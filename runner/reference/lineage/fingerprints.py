@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto
+from onnx import GraphProto, ModelProto, TensorProto
 
 from runner.model.files.store import Store
 from runner.model.graph.index import Graph
@@ -98,14 +98,14 @@ def agree(mine: Fingerprint, theirs: Fingerprint) -> bool:
 
 
 def print_of(arrays: Sequence[Array]) -> Fingerprint:
-    """Return the print of a tensor, given what it holds in each sample."""
+    """Return the fingerprint of a tensor, given what it holds in each sample."""
     return Fingerprint(
         tuple(tuple(one.shape) for one in arrays), _kind(arrays[0]), np.concatenate([_some(a) for a in arrays])
     )
 
 
 def prints_of(samples: Sequence[Mapping[str, TensorFile]], names: Iterable[str]) -> dict[str, Fingerprint]:
-    """Return the prints of those of ``names`` that are tensors in all samples."""
+    """Return the fingerprints of those of ``names`` that are tensors in all samples."""
     found = {}
     for name in names:
         files = [sample[name] for sample in samples if name in sample]
@@ -165,17 +165,14 @@ class _Sorted:
 
 @dataclass
 class Weights:
-    """The prints of a model's initializers, made when they are asked for; weights in a file are not read whole."""
+    """The fingerprints of a model's initializers, made when they are asked for; files are not read whole."""
 
     graph: Graph
     store: Store
-    _known: dict[str, Fingerprint | None]
-
-    def __init__(self, graph: Graph, store: Store) -> None:
-        self.graph, self.store, self._known = graph, store, {}
+    _known: dict[str, Fingerprint | None] = field(default_factory=dict, init=False)
 
     def get(self, name: str) -> Fingerprint | None:
-        """Return the print of an initializer; None where it is none, is sparse or no number."""
+        """Return the fingerprint of an initializer; None where it is none, is sparse or no number."""
         if name not in self._known:
             self._known[name] = self._print(name)
         return self._known[name]
@@ -186,13 +183,9 @@ class Weights:
         if not isinstance(tensor, TensorProto):
             return None
         if storage.is_external(tensor):
-            whole = TensorProto()
-            whole.CopyFrom(tensor)
-            _, offset, _ = storage.reference(tensor)
-            with self.store.weights.open("rb") as file:
-                file.seek(offset)
-                storage.set_raw(whole, file.read(storage.byte_size(tensor.data_type, tensor.dims) or 0))
-            tensor = whole
+            whole = ModelProto(graph=GraphProto(initializer=[tensor]))
+            self.store.inline(whole)
+            tensor = whole.graph.initializer[0]
         found: Array = recorded.to_array(tensor)
         return found
 
