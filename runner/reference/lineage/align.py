@@ -129,7 +129,8 @@ class Matching:
         """What a node reads is what its partner reads at the same place."""
         for node in reversed(self.child.graph.nodes):
             for tensor in node.outputs:
-                if tensor not in self.pairs and tensor not in self.child.graph.data_independent:
+                held = self.child.constant(tensor)
+                if tensor not in self.pairs and (held is None or held.telling):
                     votes = set(self._votes(tensor))
                     vote = votes.pop() if len(votes) == 1 else None
                     if vote and self._fits(tensor, vote):
@@ -280,6 +281,8 @@ class Matching:
 
     def _fits(self, tensor: str, partner: str) -> bool:
         mine, theirs = self.child.prints.get(tensor), self.parent.prints.get(partner)
+        if tensor in self.child.graph.data_independent and partner in self.parent.graph.initializers:
+            mine, theirs = self.child.constant(tensor), self.parent.constant(partner)
         if theirs is None or mine is None:
             return theirs is not None
         return mine.kind == theirs.kind if self.loose else mine.fits(theirs)
