@@ -1,4 +1,4 @@
-"""A few names of many, and numbers of things, for messages."""
+"""A few names of many, numbers of things, and texts on one line, for messages."""
 
 from __future__ import annotations
 
@@ -17,3 +17,8 @@ def listed(names: Collection[str], most: int = MOST) -> str:
 def counted(number: int, noun: str) -> str:
     """Return a number of things in words: ``1 node``, ``3 nodes``."""
     return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def one_line(text: object) -> str:
+    """Return a text on one line, with single blanks where it has white space."""
+    return " ".join(str(text).split())

@@ -32,15 +32,10 @@ OWED = {
     "runner.jobs -> runner.jobs.reduce",
     "runner.jobs -> runner.jobs.tactics",
     "runner/sweeps: 16 modules",
-    "runner.checkers.command.command: 304 lines",
-    "runner.checkers.runtime: 308 lines",
     "runner.jobs.job: 310 lines",
-    "runner.jobs.precision.cast.mixer: 310 lines",
-    "runner.model.nested.hoist: 303 lines",
     "runner.reference.hoisted: 307 lines",
     "runner.reference.lineage.lineage: 317 lines",
     "runner.session.session: 307 lines",
-    "runner.workers.pool: 306 lines",
 }
 
 

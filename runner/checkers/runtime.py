@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.candidate import Candidate
-from runner.checkers.backend_run import Ran, Side
+from runner.checkers.backend_run import Side
 from runner.checkers.candidate_runs import Case
 from runner.checkers.checker import Tools
 from runner.checkers.compare.outputs import Comparison, non_finite
@@ -29,6 +29,7 @@ from runner.schema.backend import BackendSettings, TensorRtBackend
 from runner.schema.checker import AutoChecker, BuildsChecker, CompareChecker, FiniteChecker, Golden, RunsChecker
 from runner.schema.root import Settings
 from runner.schema.strategy import SubjectKind
+from runner.text import one_line
 from runner.verdict import Signature, Verdict
 from strategies.outcome import Outcome
 
@@ -144,7 +145,8 @@ class RuntimeCheck:
         if target.invalid:
             return Verdict(Outcome.UNRESOLVED, reason=target.invalid)
         if target.signature:
-            return self._target_failed(case, target)
+            failed = Verdict(Outcome.FAIL, target.signature, one_line(target.message)[:300])
+            return self._against_reference(case, failed)
         if "shapes" in self._stages:
             return self._shapes(case, self._checker)
         found = self._finite(case) if "finite" in self._stages else None
@@ -167,14 +169,10 @@ class RuntimeCheck:
                     continue
                 if self._reference.builds and shape == (case.reference.shapes or {}).get(name):
                     continue
-                reason = f"{name} gets the shape {_dims(shape)}; it is {_dims(wanted.shape)}"
+                reason = f"{name} gets the shape {[*shape]}; it is {[*wanted.shape]}"
                 found = {"output": name, "sample": number, **metrics}
                 return Verdict(Outcome.FAIL, Signature("compare", "shape"), reason, found)
         return passed
-
-    def _target_failed(self, case: Case, target: Ran) -> Verdict:
-        failed = Verdict(Outcome.FAIL, target.signature, _line(target.message))
-        return self._against_reference(case, failed)
 
     def _against_reference(self, case: Case, failed: Verdict) -> Verdict:
         """The failure stands unless the reference, which ran the whole model, cannot run this candidate.
@@ -188,12 +186,12 @@ class RuntimeCheck:
         if not reference.invalid and reference.signature is None:
             return dataclasses.replace(failed, metrics={"reference": "ran", **failed.metrics})
         if reference.invalid and self._reference.builds:
-            return Verdict(Outcome.UNRESOLVED, reason=f"the reference was not tried: {_line(why)}")
+            return Verdict(Outcome.UNRESOLVED, reason=f"the reference was not tried: {one_line(why)[:300]}")
         if self._known is None and self._reference.builds:
-            return Verdict(Outcome.PASS, reason=f"the reference cannot build it either: {_line(why)}")
+            return Verdict(Outcome.PASS, reason=f"the reference cannot build it either: {one_line(why)[:300]}")
         if self._known is None:
             return dataclasses.replace(failed, metrics={**failed.metrics, "reference": "failed"})
-        reason = f"the reference cannot run it either: {_line(why)}"
+        reason = f"the reference cannot run it either: {one_line(why)[:300]}"
         return Verdict(Outcome.UNRESOLVED, reason=reason, metrics={"reference": "failed"})
 
     def _finite(self, case: Case) -> Verdict | None:
@@ -270,10 +268,6 @@ def _same_shape(shape: Sequence[int], wanted: Sequence[int]) -> bool:
     return len(shape) == len(wanted) and all(mine in (-1, theirs) for mine, theirs in zip(shape, wanted, strict=True))
 
 
-def _dims(shape: Sequence[int]) -> str:
-    return "[" + ", ".join(map(str, shape)) + "]"
-
-
 def _built(key: str, backend: BackendSettings, checker: RuntimeSettings) -> Sequence[str] | None:
     """Return what of each build is kept, if models are only built."""
     if not isinstance(checker, BuildsChecker):
@@ -291,10 +285,6 @@ def _built(key: str, backend: BackendSettings, checker: RuntimeSettings) -> Sequ
 def _built_too(backend: BackendSettings, checker: RuntimeSettings) -> Sequence[str] | None:
     """The reference builds where the target does and where it can; any other one runs the candidate."""
     return () if isinstance(checker, BuildsChecker) and isinstance(backend, TensorRtBackend) else None
-
-
-def _line(message: str) -> str:
-    return " ".join(message.split())[:300]
 
 
 def _own_model(settings: Settings, tools: Tools) -> Path | None:

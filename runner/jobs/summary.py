@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import resource
 import sys
 import time
@@ -24,6 +23,7 @@ from runner.session.result import Ending
 from runner.verdict import Signature
 from runner.workers.pool import Pool
 from strategies.outcome import Outcome
+from strategies.sequential import wilson
 from strategies.trial import Trial
 
 
@@ -202,11 +202,8 @@ def pass_rate(outcomes: Mapping[str, int]) -> dict[str, Any]:
     judged = passed + outcomes.get(Outcome.FAIL.value, 0) + outcomes.get(Outcome.DIFFERENT.value, 0)
     found: dict[str, Any] = {"iterations": sum(outcomes.values()), "passed": passed, "judged": judged}
     if judged:
-        z, rate = 1.96, passed / judged
-        center = (rate + z * z / (2 * judged)) / (1 + z * z / judged)
-        half = z / (1 + z * z / judged) * math.sqrt(rate * (1 - rate) / judged + z * z / (4 * judged * judged))
-        interval = [round(max(0.0, center - half), 4), round(min(1.0, center + half), 4)]
-        found |= {"pass_rate": round(rate, 4), "pass_rate_95": interval}
+        interval = [round(end, 4) for end in wilson(passed, judged, 1.96)]
+        found |= {"pass_rate": round(passed / judged, 4), "pass_rate_95": interval}
     return found
 
 

@@ -18,10 +18,11 @@ from runner.candidate import Sample
 from runner.model.values.recorded import write_test_data_set
 from runner.report.markdown import REPORT_NAME, write_report
 from runner.report.replay import REPLAY_NAME, write_replay
-from runner.report.repro import REPRO_NAME, write_repro
-from runner.report.repro_facts import Facts, facts_of
+from runner.report.repro.backends import rounds
+from runner.report.repro.write import REPRO_NAME, ROUNDED, write_repro
 from runner.report.result import write_result
 from runner.report.summary import Summary
+from runner.schema.backend import BackendSettings, Rounding
 from runner.schema.root import Settings
 from runner.workers.pool import Pool
 
@@ -88,17 +89,16 @@ def _write_repro(
 ) -> None:
     data = tuple(f"test_data_set_{number}" for number in range(len(answer.samples)))
     model = summary.model or ""
-    facts = dataclasses.replace(facts_of(settings, cwd), model=model, data=data, meant=_meant(answer))
-    if facts.target.rounding != "off" and pool:
-        _write_rounded(pool, folder, facts)
-    write_repro(folder, summary, facts)
+    if rounds(settings.target) and pool:
+        _write_rounded(pool, folder, model, settings.target)
+    write_repro(folder, summary, settings, cwd, model=model, data=data, meant=_meant(answer))
 
 
-def _write_rounded(pool: Pool, folder: Path, facts: Facts) -> None:
+def _write_rounded(pool: Pool, folder: Path, model: str, target: BackendSettings) -> None:
     """Write the model that is run where low precision is emulated. Raises OSError where that is impossible."""
-    strict = facts.target.rounding == "strict"
-    given = {"model": str(folder / facts.model), "out": str(folder / facts.rounded), "strict": strict}
-    reply = pool.call("round", given, python=facts.target.python)
+    strict = getattr(target, "rounding", None) is Rounding.strict
+    given = {"model": str(folder / model), "out": str(folder / ROUNDED), "strict": strict}
+    reply = pool.call("round", given, python=target.python)
     if reply.value is None:
         raise OSError(reply.failure.message if reply.failure else reply.death)
 

@@ -22,8 +22,8 @@ import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from runner.backends.emulation.rounding import write as write_rounded
-from runner.report.repro import write_repro
-from runner.report.repro_facts import facts_of
+from runner.report.repro.backends import rounds
+from runner.report.repro.write import ROUNDED, write_repro
 from runner.report.summary import Summary
 from runner.schema import checker as checkers
 from runner.schema.backend import (
@@ -87,13 +87,12 @@ class Case:
         finite = all(
             np.isfinite(value).all() for value in self.expected.values() if np.asarray(value).dtype.kind == "f"
         )
-        facts = dataclasses.replace(facts_of(settings, folder), meant=not finite)
-        if facts.target.rounding != "off":
-            given = {"model": str(folder / facts.model), "out": str(folder / facts.rounded)}
-            write_rounded({**given, "strict": facts.target.rounding == "strict"})
+        if rounds(self.target):
+            given = {"model": str(folder / "reduced.onnx"), "out": str(folder / ROUNDED)}
+            write_rounded({**given, "strict": getattr(self.target, "rounding", None) is Rounding.strict})
         signature = dict(zip(("stage", "kind", "detail", "raised"), self.found, strict=False))
         told = Summary("found", 0, "reduce", culprits=("n",), signature=signature, evidence=self.evidence)
-        path = write_repro(folder, told, facts)
+        path = write_repro(folder, told, settings, folder, meant=not finite)
         if self.spoil:
             self.spoil(folder)
         return path

@@ -58,7 +58,7 @@ def test_a_script_holds_what_its_failure_needs_and_no_more(tmp_path: Path) -> No
         folder = tmp_path / str(number)
         folder.mkdir()
         text = case.write(folder).read_text()
-        assert len(text.splitlines()) < 340, case.name
+        assert len(text.splitlines()) < 260, case.name
         assert "#?" not in text
         if case.name.startswith("command") and case.packages is handed.NOTHING and "values" not in case.name:
             assert "numpy" not in text and "onnxruntime" not in text, case.name

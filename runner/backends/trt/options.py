@@ -97,7 +97,10 @@ def configure(library: Library, settings: Mapping[str, Any], config: Any) -> Non
     for name, value in (settings.get("config") or {}).items():
         _attribute(library, config, str(name), value)
     for name, size in (settings.get("memory_pools") or {}).items():
-        pool, limit = library.member("MemoryPoolType", "memory_pools", str(name)), _bytes(f"memory_pools.{name}", size)
+        pool, limit = (
+            library.member("MemoryPoolType", "memory_pools", str(name)),
+            bytes_of(f"memory_pools.{name}", size),
+        )
         with _naming(library, f"memory_pools.{name}={size}"):
             config.set_memory_pool_limit(pool, limit)
     for name, wanted in (settings.get("preview_features") or {}).items():
@@ -174,7 +177,7 @@ def _capabilities(library: Library, wanted: List[Any], config: Any) -> None:
         return
     if not hasattr(config, "set_compute_capability"):
         raise library.lacks("compute_capabilities", str(wanted[0]), ("none: it builds for the GPU it runs on",))
-    chosen = [library.member("ComputeCapability", "compute_capabilities", _capability(str(one))) for one in wanted]
+    chosen = [library.member("ComputeCapability", "compute_capabilities", capability_of(str(one))) for one in wanted]
     with _naming(library, f"compute_capabilities={wanted}"):
         config.num_compute_capabilities = len(chosen)
         for number, capability in enumerate(chosen):
@@ -182,12 +185,13 @@ def _capabilities(library: Library, wanted: List[Any], config: Any) -> None:
                 raise ValueError(f"{wanted[number]} is refused")
 
 
-def _capability(text: str) -> str:
+def capability_of(text: str) -> str:
+    """Return the name of a member of ComputeCapability: SM86 for 8.6, 86 or sm_86."""
     match = re.fullmatch(r"(?:sm_?)?(\d+)\.?(\d)", text, re.IGNORECASE)
     return f"SM{match.group(1)}{match.group(2)}" if match else text
 
 
-def _bytes(key: str, size: Any) -> int:
+def bytes_of(key: str, size: Any) -> int:
     """Return bytes: a number, or one with a unit (64M, 1GiB)."""
     match = re.fullmatch(r"(\d+) *([A-Za-z]*)", str(size).strip())
     if match is None or match.group(2).upper() not in _UNITS:

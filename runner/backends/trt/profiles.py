@@ -35,14 +35,14 @@ def add(
     for name, tensor in inputs.items():
         declared = list(tensor.shape)
         if -1 in declared:
-            chosen = _given(f"profiles.{name}", shapes[name]) if name in shapes else _shapes(name, samples)
+            chosen = range_of(f"profiles.{name}", shapes[name]) if name in shapes else _shapes(name, samples)
             if any(size < 0 for one in chosen for size in one):
                 raise _bad(f"profiles.{name}", list(chosen))
             _fits(f"profiles.{name}", chosen, declared)
             _set(library, profile.set_shape, f"profiles.{name}", chosen, shapes)
             needed = True
         if tensor.is_shape_tensor:
-            chosen = _given(f"shape_values.{name}", values[name]) if name in values else _values(name, samples)
+            chosen = range_of(f"shape_values.{name}", values[name]) if name in values else _values(name, samples)
             _counted(f"shape_values.{name}", chosen, declared)
             _set(library, profile.set_shape_input, f"shape_values.{name}", chosen, values)
             needed = True
@@ -66,7 +66,7 @@ def _refused(message: str, *, given: bool) -> StageError:
     return StageError("setup" if given else "untried", "BadSetting" if given else "Refused", message)
 
 
-def _given(key: str, ranges: Any) -> Range:
+def range_of(key: str, ranges: Any) -> Range:
     """Return the user's range: one list for all three, [min, opt, max], or a mapping with these keys."""
     if isinstance(ranges, Mapping):
         if sorted(ranges) != sorted(_ENDS):

@@ -15,13 +15,12 @@ from pathlib import Path
 from runner.candidate import Candidate, Sample
 from runner.checkers.checker import Tools
 from runner.checkers.command.exit_rules import SHELL_KILLED, Ending, ExitRules
-from runner.checkers.command.fixed_path import Placement, unwritable
+from runner.checkers.command.fixed_path import IterationInfo, Placement
 from runner.checkers.command.measure import Measure
 from runner.checkers.command.template import VALUES, Template, variable
 from runner.checkers.command.tracebacks import BY_LINE
 from runner.checkers.command.watched_files import Watched
-from runner.errors import UsageError
-from runner.files import json_of, read_plain
+from runner.files import read_plain
 from runner.model.values import recorded
 from runner.schema.checker import CommandChecker, ShowOutput
 from runner.verdict import CAUGHT, MEASURE, Verdict
@@ -35,8 +34,6 @@ log = logging.getLogger(__name__)
 # lines of a command's output that are repeated in the log; the file has all of them
 _SHOWN_LINES = 100
 _SHOWN_LETTERS = 2000
-# what a file of information holds; one that holds anything else is the user's
-_TOLD = frozenset({"iteration", "phase", "label", "nodes"})
 
 
 class CommandCheck:
@@ -59,9 +56,7 @@ class CommandCheck:
         self._placement = (
             Placement(tools.at(settings.place), tools.run_folder, keep=settings.keep_placed) if settings.place else None
         )
-        self._information = tools.at(settings.iteration_info) if settings.iteration_info else None
-        if self._information:
-            _refuse_foreign(self._information)
+        self._information = IterationInfo(tools.at(settings.iteration_info)) if settings.iteration_info else None
         # a check that reads files at fixed paths can only run once at a time
         self._alone = threading.Lock()
         self._warned: set[str] = set()
@@ -232,10 +227,7 @@ class CommandCheck:
             return
         with self._alone:
             if self._information:
-                try:
-                    _write_information(candidate, self._information)
-                except OSError as error:
-                    raise unwritable("checker.iteration_info", self._information, error) from error
+                self._information.write(candidate)
             if self._placement:
                 with self._placement.of(candidate.model):
                     yield
@@ -277,28 +269,3 @@ def _data_sets(candidate: Candidate) -> Path:
             recorded.write_test_data_set(sample.feeds, sample.expected, partial / f"test_data_set_{number}")
         partial.rename(folder)
     return folder
-
-
-def _refuse_foreign(path: Path) -> None:
-    """A file that is not an earlier iteration's information is the user's."""
-    try:
-        if not path.exists():
-            return
-    except OSError as error:
-        raise unwritable("checker.iteration_info", path, error) from error
-    found = json_of(path)
-    if not (isinstance(found, dict) and found.keys() == _TOLD):
-        raise UsageError(f"checker.iteration_info: {path} exists and holds something else; choose another path")
-
-
-def _write_information(candidate: Candidate, path: Path) -> None:
-    information = {
-        "iteration": candidate.iteration,
-        "phase": candidate.phase,
-        "label": candidate.label,
-        "nodes": list(candidate.nodes),
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(information), encoding="utf-8")
-    partial.replace(path)
