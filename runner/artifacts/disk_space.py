@@ -105,12 +105,7 @@ def _of_checks() -> Iterator[Path]:
 
 def _there(place: Path) -> Path:
     """The folder itself, or the nearest one above it that is there."""
-    return next((folder for folder in _upwards(place) if folder.is_dir()), Path("/"))
-
-
-def _upwards(place: Path) -> Iterator[Path]:
-    yield place
-    yield from place.absolute().parents
+    return next((folder for folder in (place, *place.absolute().parents) if folder.is_dir()), Path("/"))
 
 
 def _mib(size: int) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from runner.candidate import Candidate
-from runner.checkers.checker import Tools
+from runner.checkers.checker import Checker, Tools
 from runner.checkers.command.fixed_path import Placement
 from runner.errors import UsageError
 from runner.schema.checker import InteractiveChecker
@@ -37,7 +37,7 @@ def insisting(ask: Callable[[], T]) -> T:
             log.warning("nothing to undo")
 
 
-class InteractiveCheck:
+class InteractiveCheck(Checker):
     """``checker=interactive``: prints where the candidate lies and asks; the first letter of the answer counts.
 
     Raises UsageError when it is built without a terminal. `check` raises `Undo`, and KeyboardInterrupt at the end of
@@ -67,13 +67,6 @@ class InteractiveCheck:
                 return self._ask(candidate)
             with self._placement.of(candidate.model):
                 return self._ask(candidate)
-
-    def settle(self, verdict: Verdict) -> None:
-        """Nothing to learn."""
-
-    def reset(self) -> bool:
-        """Nothing to forget."""
-        return False
 
     def identity(self) -> dict[str, str]:
         """A person."""

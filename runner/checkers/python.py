@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from runner.candidate import Candidate, Sample
-from runner.checkers.checker import Tools
+from runner.checkers.checker import Checker, Tools
 from runner.checkers.command.measure import Measure, as_number
 from runner.checkers.command.tracebacks import BY_LINE, uncaught
 from runner.checkers.command.watched_files import Watched
@@ -26,7 +26,7 @@ _RESULTS = (
 )
 
 
-class PythonCheck:
+class PythonCheck(Checker):
     """``checker=python``: ``function(model, inputs, expected)`` returns a bool, the name of an outcome, or a dict.
 
     True is PASS, False is FAIL. A number is held against ``max_drop`` or ``max_rise``. A dict holds ``outcome`` (a bool
@@ -103,10 +103,6 @@ class PythonCheck:
         """Learn the baseline."""
         if verdict.outcome is Outcome.PASS:
             self.threshold.settle(verdict.metrics)
-
-    def reset(self) -> bool:
-        """Nothing to forget."""
-        return False
 
     def identity(self) -> dict[str, str]:
         """The file's digest, the function, the limits."""

@@ -6,9 +6,8 @@ import contextlib
 import dataclasses
 import logging
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -119,25 +118,15 @@ def _recorded(summary: Summary) -> dict[str, Any]:
 
 
 def _configuration(settings: Settings, cwd: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return all resolved values, and the option chosen for each group.
+    """Return all values, and the option chosen for each group.
 
     Paths are absolute already; commands are told to run where they ran, so that they mean the same from any folder.
     """
-    config = _plain(dataclasses.asdict(settings)) | {"cwd": str(cwd)}
+    config = dataclasses.asdict(settings) | {"cwd": str(cwd)}
     config.pop("recorded")
     config.pop("resume")
-    choices = {group: config[group]["name"] for group in GROUPS} | {"artifacts": config["artifacts"]["keep"]}
+    choices = {group: config[group]["name"] for group in GROUPS} | {"artifacts": settings.artifacts.keep.value}
     choices["workers"] = "serial"
     if not (_STRATEGIES / f"{choices['strategy']}.yaml").is_file():  # an option of the user's own: all values are here
         choices["strategy"] = "reduce"
     return config, choices
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return value

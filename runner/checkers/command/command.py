@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from runner.candidate import Candidate, Sample
-from runner.checkers.checker import Tools
+from runner.checkers.checker import Checker, Tools
 from runner.checkers.command.exit_rules import SHELL_KILLED, Ending, ExitRules
 from runner.checkers.command.fixed_path import IterationInfo, Placement
 from runner.checkers.command.measure import Measure
@@ -36,7 +36,7 @@ _SHOWN_LINES = 100
 _SHOWN_LETTERS = 2000
 
 
-class CommandCheck:
+class CommandCheck(Checker):
     """``checker=command``: see `ExitRules` for the verdict and `Template` for the placeholders.
 
     A command that asks for {inputs} or {references} runs once for each sample, until one does not pass; {data} is one
@@ -95,13 +95,6 @@ class CommandCheck:
             verdict = self._each_sample(candidate)
         self._watched.confirm(verdict.outcome)
         return verdict
-
-    def settle(self, verdict: Verdict) -> None:
-        """Nothing to learn: the user's rules say what a failure is."""
-
-    def reset(self) -> bool:
-        """Nothing to forget."""
-        return False
 
     def identity(self) -> dict[str, str]:
         """The argv with digests of the files it names, the rules and the limits."""
