@@ -11,7 +11,7 @@ from typing import TypeVar
 
 from runner.candidate import Candidate
 from runner.checkers.checker import Checker, Tools
-from runner.checkers.command.fixed_path import Placement
+from runner.checkers.command.fixed_path import placing
 from runner.errors import UsageError
 from runner.schema.checker import InteractiveChecker
 from runner.verdict import Signature, Verdict
@@ -54,19 +54,14 @@ class InteractiveCheck(Checker):
                 "command judge: checker=command checker.command='python check.py {model}'"
             )
         self._settings = settings
-        self._placement = (
-            Placement(tools.at(settings.place), tools.run_folder, keep=settings.keep_placed) if settings.place else None
-        )
+        self._placed = placing(settings, tools)
         # one question at a time, whatever the number of workers
         self._alone = threading.Lock()
 
     def check(self, candidate: Candidate) -> Verdict:
         """Ask until the answer is one of the letters."""
-        with self._alone:
-            if self._placement is None:
-                return self._ask(candidate)
-            with self._placement.of(candidate.model):
-                return self._ask(candidate)
+        with self._alone, self._placed(candidate.model):
+            return self._ask(candidate)
 
     def identity(self) -> dict[str, str]:
         """A person."""

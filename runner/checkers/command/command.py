@@ -15,7 +15,7 @@ from pathlib import Path
 from runner.candidate import Candidate, Sample
 from runner.checkers.checker import Checker, Tools
 from runner.checkers.command.exit_rules import SHELL_KILLED, Ending, ExitRules
-from runner.checkers.command.fixed_path import IterationInfo, Placement
+from runner.checkers.command.fixed_path import IterationInfo, placing
 from runner.checkers.command.measure import Measure
 from runner.checkers.command.template import VALUES, Template, variable
 from runner.checkers.command.tracebacks import BY_LINE
@@ -53,9 +53,7 @@ class CommandCheck(Checker):
         self._measure = Measure(settings.measure)
         files = {word: path for word, path in self._template.files().items() if path not in self._ours()}
         self._watched = Watched(files, tools.run_folder, self._template.data(files))
-        self._placement = (
-            Placement(tools.at(settings.place), tools.run_folder, keep=settings.keep_placed) if settings.place else None
-        )
+        self._placed = placing(settings, tools)
         self._information = IterationInfo(tools.at(settings.iteration_info)) if settings.iteration_info else None
         # a check that reads files at fixed paths can only run once at a time
         self._alone = threading.Lock()
@@ -74,7 +72,7 @@ class CommandCheck(Checker):
     @property
     def slip(self) -> str:
         """An obvious mistake in the command, in words; empty where there is none."""
-        return "" if self._placement or self._information else self._template.slip
+        return "" if self._ours() else self._template.slip
 
     def check(self, candidate: Candidate) -> Verdict:
         """Run the command on one candidate, once or once for each sample.
@@ -215,16 +213,13 @@ class CommandCheck(Checker):
 
     @contextmanager
     def _fixed_paths(self, candidate: Candidate) -> Iterator[None]:
-        if not self._placement and not self._information:
+        if not self._ours():
             yield
             return
         with self._alone:
             if self._information:
                 self._information.write(candidate)
-            if self._placement:
-                with self._placement.of(candidate.model):
-                    yield
-            else:
+            with self._placed(candidate.model):
                 yield
 
     def _show(self, candidate: Candidate, verdict: Verdict) -> None:

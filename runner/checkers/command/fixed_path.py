@@ -8,20 +8,24 @@ import shutil
 import stat
 import threading
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from onnx import ModelProto
 
 from runner.artifacts.disk_space import FULL
 from runner.candidate import Candidate
+from runner.checkers.checker import Tools
 from runner.errors import UsageError
 from runner.files import json_of
 from runner.model.errors import ModelError
 from runner.model.files.external_data import ExternalFiles
 from runner.model.graph import scopes
 from runner.model.values import storage
+from runner.schema.checker import CommandChecker, InteractiveChecker
+
+Placed = AbstractContextManager[object]
 
 # the key of an entry that names a file of weights: a model without it has all of them inside
 _LOCATION = b"location"
@@ -122,6 +126,13 @@ class Placement:
         noted = json_of(self._note)
         found = noted.items() if isinstance(noted, dict) else ()
         return {Path(path): inode for path, inode in found if _is(Path(path), inode)}
+
+
+def placing(settings: CommandChecker | InteractiveChecker, tools: Tools) -> Callable[[Path | None], Placed]:
+    """Return what has a model at ``checker.place`` inside a `with` block; it does nothing where no place is set."""
+    if not settings.place:
+        return nullcontext
+    return Placement(tools.at(settings.place), tools.run_folder, keep=settings.keep_placed).of
 
 
 class IterationInfo:

@@ -42,7 +42,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(_plain(name)): _plain(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return type(value)(_plain(item) for item in value)
+        return (tuple if isinstance(value, tuple) else list)(map(_plain, value))
     if isinstance(value, float) and not math.isfinite(value):
         return _Endless(value)
     return value if value is None or type(value) in (bool, int, float, str) else str(value)
