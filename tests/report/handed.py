@@ -424,6 +424,8 @@ def command_cases() -> list[Case]:
         Case("command, the script is missing", CANNOT_TELL, script(), two, NOTHING, check="#", spoil=without("check.py")),
         Case("command, the script has changed", SHOWS, script(), one, NOTHING, check="#", spoil=now("raise SystemExit(1)")),
         Case("command, a module that is missing", CANNOT_TELL, module, one, NOTHING),
+        Case("command, the script is no Python any more", CANNOT_TELL, script(), one, NOTHING, check="#", spoil=now("x = (")),
+        Case("command, no tests ran", CANNOT_TELL, command("print('no tests ran')\nsys.exit(5)"), ("check", "exit 5"), NOTHING),
     ]  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from runner.checkers.command.exit_rules import NO_SCRIPT, REFUSALS
 from runner.checkers.command.template import Template, digest
 from runner.checkers.compare.accuracy_drop import Threshold
 from runner.checkers.compare.tolerances import rules_of
@@ -76,7 +77,8 @@ def values_of(checker: CheckerSettings, cwd: Path, evidence: Mapping[str, Any]) 
         given |= {"command": list(template.words), "cwd": str(cwd), "placed": bool(ours)}
         given |= {"files": _digests(path for path in template.files().values() if path not in ours)}
         codes = (*checker.pass_codes, *checker.fail_codes, *checker.invalid_codes, *checker.different_codes)
-        return given | {"listed": sorted({*codes})}
+        refusals = {code: [pattern.pattern] for code, pattern in REFUSALS.items()}
+        return given | {"listed": sorted({*codes}), "refusals": refusals, "no_script": NO_SCRIPT.pattern}
     if isinstance(checker, PythonChecker):
         allowed = Threshold(checker).allowed
         given |= {"threshold": allowed is not None, "allowed": allowed, "drop": checker.max_drop is not None}
