@@ -261,7 +261,9 @@ def of_the_template(rule: CompareChecker) -> Callable[..., tuple[str, str]]:
 def test_it_compares_as_the_checker_does(metric: Any) -> None:
     """On any values, under any rule: it repeats what the checker measures, since it runs without it."""
     rounds = [(a, b) for a, b in itertools.product(_VALUES, _VALUES) if a.dtype == b.dtype]
-    for statistic, nan, inf in itertools.product(Statistic, NonFinite, NonFinite):
+    policies = itertools.product([Statistic.max], NonFinite, NonFinite)
+    statistics = itertools.product(Statistic, [NonFinite.compare], [NonFinite.compare])
+    for statistic, nan, inf in (*policies, *statistics):
         named: dict[str, Any] = {"metric": metric, "statistic": statistic, "nan": nan, "inf": inf, "quantile": 0.7}
         rule = CompareChecker(**named, fraction=0.1, rtol=0.05, atol=0.01, cosine=0.001)
         difference = of_the_template(rule)

@@ -67,9 +67,9 @@ def write_repro(
         sources += [backends.runner("reference", settings.reference, model, cwd)]
         templates += [settings.reference.name]
     templates += [] if judge == "command" else ["watched_process"] if watched else ["child_process"]
-    engine = runs and isinstance(target, TensorRtBackend)
+    engine = target if runs and isinstance(target, TensorRtBackend) else None
     given: dict[str, Any] = {
-        **(backends.values_of(target, cwd) if isinstance(target, TensorRtBackend) else {}),
+        **(backends.values_of(engine, cwd) if engine else {}),
         **values,
         "stage": stage,
         "kind": kind,
@@ -87,7 +87,7 @@ def write_repro(
         "narrow": any(one.tensor_type.elem_type in _NARROW for one in declared),
         "child": judge != "command",
         "watched": watched,
-        "engine": engine,
+        "engine": engine is not None,
         "reference": beside,
     }
     needs = {"command": ["the command with what that needs"], "python": ["what the function imports"]}.get(judge, [])
