@@ -9,6 +9,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from runner.text import one_line
+
 _LOG = logging.getLogger(__name__)
 _LONGEST_REASON = 200
 
@@ -121,7 +123,7 @@ def line(
     """Return the log line of one check."""
     size = "" if kept is None else f" ({kept} {noun if kept != 1 else noun.removesuffix('s')})"
     left = "" if remaining is None else f", {_about(remaining)} left"
-    why = f" ({_flat(' '.join(reason.split())[:_LONGEST_REASON])})" if reason else ""
+    why = f" ({_flat(one_line(reason)[:_LONGEST_REASON])})" if reason else ""
     return f"[{iteration or '-'}] {_flat(label)}{size}: {outcome.upper()} in {seconds:.2f} s{left}{why}"
 
 

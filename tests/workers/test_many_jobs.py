@@ -136,7 +136,7 @@ class Witness:
         found: dict[str, list[psutil.Process]] = {}
         for process in psutil.process_iter(["cmdline"]):
             with suppress(psutil.Error):
-                if any(word.endswith("workers/child.py") for word in process.info["cmdline"] or ()):
+                if any(word.endswith("workers/worker_main.py") for word in process.info["cmdline"] or ()):
                     variables = process.environ()
                     if variables.get("WINNOW_TEST") == str(self._folder):
                         found.setdefault(variables["CUDA_VISIBLE_DEVICES"], []).append(process)
