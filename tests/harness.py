@@ -16,6 +16,7 @@ from typing import Any
 import onnx
 
 from tests import bundles
+from tests.fork_server import run_forked
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
@@ -40,16 +41,7 @@ def command(*overrides: str, folder: Path) -> list[str]:
 
 
 def winnow(*overrides: str, folder: Path, cwd: Path | None = None, timeout: float = 300) -> Run:
-    done = subprocess.run(
-        command(*overrides, folder=folder),
-        cwd=cwd or folder.parent,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+    done = run_forked(command(*overrides, folder=folder), cwd=cwd or folder.parent, timeout=timeout, merged=True)
     bundles.note(
         folder, next((word.partition("=")[2] for word in overrides if word.startswith("target.python=")), None)
     )

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.fork_server import run_forked
+
 STUB = Path(__file__).parents[1] / "stub"
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,10 +25,7 @@ def environment() -> dict[str, str]:
 
 
 def winnow(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "runner", *arguments]
-    return subprocess.run(
-        command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=120, check=False
-    )
+    return run_forked([sys.executable, "-m", "runner", *arguments], cwd=folder, env=environment(), timeout=120)
 
 
 def result(folder: Path) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from hydra.errors import MissingConfigException
 from onnx import TensorProto, helper, numpy_helper
 
 from runner.cli.explain import explain
+from tests.fork_server import run_forked
 from tests.harness import ROOT
 
 CULPRIT = "n5"
@@ -80,10 +81,7 @@ def environment() -> dict[str, str]:
 
 
 def sweep(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*arguments), cwd=folder, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        timeout=120, check=False,
-    )  # fmt: skip
+    return run_forked(command(*arguments), cwd=folder, env=environment(), timeout=120)
 
 
 def table(folder: Path) -> list[dict[str, Any]]:

@@ -12,6 +12,7 @@ import pytest
 from runner import run_folder
 from runner.cli.explain import exit_code_of, explain
 from runner.run_folder import Marker
+from tests.fork_server import run_forked
 from tests.harness import ROOT
 from tests.sweeps.test_launcher import (
     ASKED,
@@ -28,10 +29,7 @@ from tests.sweeps.test_launcher import (
 def refused(folder: Path, *arguments: str, single: bool = False) -> str:
     """Run a command that is refused; return its one line."""
     argv = [sys.executable, "-m", "runner", *([] if single else ["-m"]), *arguments]
-    done = subprocess.run(
-        argv, cwd=folder, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-        timeout=60,
-    )  # fmt: skip
+    done = run_forked(argv, cwd=folder, env=environment(), timeout=60)
     said = done.stderr.strip()
     assert (done.returncode, done.stdout, said.count("\n")) == (2, "", 0), done.stdout + done.stderr
     return said
