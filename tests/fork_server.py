@@ -19,6 +19,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -148,6 +149,8 @@ def _main() -> None:
     for name in _MODULES:
         importlib.import_module(name)
     importlib.import_module("hydra.core.plugins").Plugins.instance()
+    with tempfile.TemporaryDirectory() as folder:  # fonts are looked up for the first figure only
+        importlib.import_module("runner.report.plot").plot_curve([(0, 2.0), (1, 0.5)], Path(folder) / "curve.svg", "")
     gc.freeze()
     asked = _serve(socket.socket(fileno=int(sys.argv[1])))
     if asked is None:

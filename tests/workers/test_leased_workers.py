@@ -100,7 +100,7 @@ def test_crash_and_timeout_free_the_gpu(house: Make, tmp_path: Path) -> None:
     here = house(ONE)
     assert here.ask("segv").death == "death MEMORY"
     assert soon(lambda: free(tmp_path, ONE))
-    assert here.ask("hangs", str(tmp_path / "pids"), timeout=1.5).death == "timeout"
+    assert here.ask("hangs", str(tmp_path / "pids"), timeout=0.5).death == "timeout"
     assert soon(lambda: free(tmp_path, ONE))
     assert here.gpu() == ONE
 

@@ -138,7 +138,7 @@ class Witness:
         found: dict[str, list[psutil.Process]] = {}
         for process in psutil.process_iter(["cmdline"]):
             with suppress(psutil.Error):
-                if any(word.endswith("workers/child.py") for word in process.info["cmdline"] or ()):
+                if any(word.endswith("workers/worker_main.py") for word in process.info["cmdline"] or ()):
                     variables = process.environ()
                     if variables.get("WINNOW_TEST") == str(self._folder):
                         found.setdefault(variables["CUDA_VISIBLE_DEVICES"], []).append(process)
@@ -172,17 +172,17 @@ def _runs(process: psutil.Process) -> bool:
     return False
 
 
-@pytest.mark.slow
-def test_200_jobs_on_two_gpus(tmp_path: Path) -> None:
+@pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.slow)])
+def test_jobs_on_two_gpus(tmp_path: Path, count: int) -> None:
     assert len(FATES) == 200
     (tmp_path / "checks.py").write_text(CHECKS)
     (tmp_path / "without").mkdir()
     (tmp_path / "without" / "pynvml.py").write_text("raise ImportError('as if it were not installed')\n")
-    fates = FATES.copy()
+    fates = FATES[:: 200 // count]
     random.Random(4).shuffle(fates)
     witness = Witness(tmp_path)
     with witness.watching(), ThreadPoolExecutor(6) as threads:
-        answers = list(threads.map(work, [tmp_path] * 200, range(200), fates))
+        answers = list(threads.map(work, [tmp_path] * count, range(count), fates))
 
     # each job came to its end
     for fate, answer in zip(fates, answers, strict=True):
@@ -191,10 +191,10 @@ def test_200_jobs_on_two_gpus(tmp_path: Path) -> None:
     log = lease_log.read(str(tmp_path / "holders"))
     assert [line for line in log if line["beside"]] == []
     assert {line["lease"] for line in log} == set(GPUS)
-    assert len({(line["pid"], line["start"]) for line in log}) == len(log) >= 200
+    assert len({(line["pid"], line["start"]) for line in log}) == len(log) >= count
     # and so say two who know nothing of locks and logs
     assert not (tmp_path / "conflicts").exists()
-    assert witness.together == [] and witness.seen > 20
+    assert witness.together == [] and witness.seen > count / 10
     # no GPU is left locked
     after = Leases(lambda: Gpus(GPUS), 1, tmp_path / "locks", LeaseMode.auto, tmp_path)
     end = time.monotonic() + 20

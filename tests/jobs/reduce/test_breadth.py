@@ -212,7 +212,7 @@ def test_the_order_of_sorted_nodes_is_kept(tmp_path):
     model = model_of(nodes, [value("a0", [2]), value("b0", [2])], [value("a4", [2]), value("b4", [2])])
     onnx.save(model, tmp_path / "m.onnx")
     order = [one.name for one in nodes]
-    body = f"order = {order!r}\nplaces = [order.index(n.name) for n in model.graph.node if n.name]\n"
+    body = f"order = {order!r}\nplaces = [order.index(name) for name in names if name]\n"
     check = check_script(tmp_path, f"{body}sys.exit(1 if places == sorted(places) and 'a2' in nodes else 0)")
     run = winnow(f"model={tmp_path / 'm.onnx'}", *by_command(check), folder=tmp_path / "run")
     assert run.result["culprits"] == ["a2"], run.output

@@ -198,8 +198,8 @@ def test_a_check_that_is_fed_the_models_own_inputs_leaves_it_untested(tmp_path: 
 def test_what_gives_no_answer_leaves_it_untested(tmp_path: Path) -> None:
     """A check that can only judge models which read x and nothing else."""
     given = pair(tmp_path, BESIDE, ["z"], ROUNDED)[0:1]
-    body = "sys.exit(2 if {one.name for one in model.graph.input} != {'x'} else int('fault' in nodes))"
-    argv = json.dumps([sys.executable, str(check_script(tmp_path, body)), "{model}"])
+    body = "sys.exit(2 if set(inputs) != {'x'} else int('fault' in nodes))"
+    argv = json.dumps([sys.executable, "-I", "-S", str(check_script(tmp_path, body)), "{model}"])
     check = ("checker=command", f"checker.command={argv}", "checker.invalid_codes=[2]", "checker.flaky=never")
     run = winnow(*given, *check, folder=tmp_path / "run")
     assert run.code == 0, run.output
@@ -235,13 +235,13 @@ def test_what_was_paid_for_is_not_paid_for_again_after_an_interruption(tmp_path:
     hang.touch()
     body = (
         "import hashlib, os, time\n"
-        f"open({str(calls)!r}, 'a').write(hashlib.sha256(model.SerializeToString()).hexdigest() + '\\n')\n"
+        f"open({str(calls)!r}, 'a').write(hashlib.sha256(whole).hexdigest() + '\\n')\n"
         f"if os.path.exists({str(hang)!r}) and 'z' in made and 'fault' not in nodes and 'noise' in nodes:\n"
         f"    open({str(hanging)!r}, 'w').close()\n"  # experiment (a)
         "    time.sleep(600)\n"
         "sys.exit(int('fault' in nodes))"
     )
-    argv = json.dumps([sys.executable, str(check_script(tmp_path, body)), "{model}"])
+    argv = json.dumps([sys.executable, "-I", "-S", str(check_script(tmp_path, body)), "{model}"])
     given = (*pair(tmp_path, BESIDE, ["z"], ROUNDED)[0:1], "checker=command", f"checker.command={argv}",
              "checker.flaky=never")  # fmt: skip
     folder = tmp_path / "run"

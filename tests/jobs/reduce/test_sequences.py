@@ -47,7 +47,7 @@ def test_a_command_finds_the_recorded_sequences(tmp_path: Path) -> None:
         tmp_path,
         "import glob\n"
         "values = {path: open(path, 'rb').read() for path in glob.glob(sys.argv[2] + '/*/input_*.pb')}\n"
-        "assert len(values) == len(model.graph.input), values\n"
+        "assert len(values) == len(inputs), values\n"
         "sys.exit(1 if {'erase', 'again'} <= nodes else 0)",
     )
     files = ("inputs=files", f"inputs.path={data_set(tmp_path)}")
