@@ -14,6 +14,7 @@ from runner.cli.explain import exit_code_of, explain
 from runner.run_folder import Marker
 from tests.fork_server import run_forked
 from tests.harness import ROOT
+from tests.matrix import sample
 from tests.sweeps.test_launcher import (
     ASKED,
     chain,
@@ -35,7 +36,7 @@ def refused(folder: Path, *arguments: str, single: bool = False) -> str:
     return said
 
 
-@pytest.mark.parametrize("launcher", ["winnow", "basic"])
+@pytest.mark.parametrize("launcher", sample(["winnow", "basic"], 2))
 @pytest.mark.parametrize("inside", ["same", "."])
 def test_jobs_do_not_share_a_folder(tmp_path: Path, launcher: str, inside: str) -> None:
     choices = prepared(tmp_path, ["a", "b"])
