@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -122,7 +123,7 @@ def _serve(control: socket.socket) -> dict[str, object] | None:
                 code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
                 poller.unregister(fd)
                 os.close(fd)
-                with reply:
+                with reply, suppress(BrokenPipeError):  # nobody waits for one that took too long
                     reply.send(str(code).encode())
                 continue
             data, fds, _, _ = socket.recv_fds(control, _MOST_BYTES, 3)
