@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.fork_server import run_forked
+from tests.matrix import sample
 
 STUB = Path(__file__).parents[1] / "stub"
 ROOT = Path(__file__).resolve().parents[2]
@@ -152,7 +153,7 @@ def test_the_users_folder_does_no_harm(tmp_path: Path) -> None:
     assert winnow(tmp_path, "model=net.onnx").returncode == 0
 
 
-@pytest.mark.parametrize("launcher", ["basic", "joblib", "winnow"])
+@pytest.mark.parametrize("launcher", sample(["winnow", "basic", "joblib"], 3))
 def test_a_sweep_ends_with_one_table(tmp_path: Path, launcher: str) -> None:
     models(tmp_path, ["net", "fine", "raises", "c[1]"])
     choices = "model=net.onnx,fine.onnx,raises.onnx,c[1].onnx,missing.onnx"

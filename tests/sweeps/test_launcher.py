@@ -22,6 +22,7 @@ from onnx import TensorProto, helper, numpy_helper
 from runner.cli.explain import explain
 from tests.fork_server import run_forked
 from tests.harness import ROOT
+from tests.matrix import sample
 
 CULPRIT = "n5"
 #: judges in a worker; what it does with the culprit depends on the model's producer
@@ -150,7 +151,7 @@ def test_a_job_whose_settings_or_model_changed_runs_again(tmp_path: Path) -> Non
     assert {seen[-1] for seen in states(tmp_path / "out").values()} == {"ended"}
 
 
-@pytest.mark.parametrize("launcher", ["basic", "winnow"])
+@pytest.mark.parametrize("launcher", sample(["winnow", "basic"], 2))
 def test_jobs_are_composed_as_by_hydras_own_launcher(tmp_path: Path, launcher: str) -> None:
     prepared(tmp_path, ["a"])
     mine = tmp_path / "mine" / "experiment"
@@ -181,7 +182,7 @@ def test_jobs_are_composed_as_by_hydras_own_launcher(tmp_path: Path, launcher: s
     assert [row["folder"] for row in table(folder)] == ["job-0", "job-1"]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(("number", "code"), sample([(signal.SIGTERM, 143), (signal.SIGINT, 130)], 2))
 def test_an_interrupted_sweep_says_how_to_go_on(tmp_path: Path, number: int, code: int) -> None:
     arguments = [prepared(tmp_path, ["a", "waits", "b"]), *ASKED, "hydra.launcher.n_jobs=1"]
     with subprocess.Popen(

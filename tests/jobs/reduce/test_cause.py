@@ -109,7 +109,7 @@ def test_what_fails_at_the_models_own_outputs_is_found_first_and_proven(tmp_path
     assert "cause: proven" in run.output.splitlines()[-1]
 
 
-@pytest.mark.parametrize("measured", [True, False])
+@pytest.mark.parametrize("measured", sample([True, False], 2))
 def test_noise_is_listed_apart_even_if_the_fault_looks_like_it(tmp_path: Path, measured: bool) -> None:
     """All Mul nodes together heal the model and fail with good inputs: still, one of them alone is the cause."""
     given = pair(tmp_path, BESIDE, ["z"], ROUNDED)
