@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import CI
+from tests.matrix import sample
 from tests.report import handed
 from tests.report.handed import Case, Fresh
 
@@ -23,14 +24,17 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Fresh:
 
 @pytest.mark.parametrize(
     "group",
-    [
-        lambda _: handed.values_cases(),
-        lambda _: handed.error_cases(),
-        handed.end_cases,
-        lambda _: handed.command_cases(),
-        lambda _: handed.python_cases(),
-        lambda _: handed.build_cases(),
-    ],
+    sample(
+        [
+            lambda _: handed.values_cases(),
+            lambda _: handed.error_cases(),
+            handed.end_cases,
+            lambda _: handed.command_cases(),
+            lambda _: handed.python_cases(),
+            lambda _: handed.build_cases(),
+        ],
+        3,
+    ),
     ids=["values", "errors", "ends", "commands", "functions", "builds"],
 )
 def test_each_case_is_told_right(
