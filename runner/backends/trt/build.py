@@ -23,7 +23,7 @@ from runner.backends.trt import errors, options, profiles, timing
 from runner.backends.trt.library import Library, has_gpu, load
 from runner.backends.trt.messages import Said, logger
 from runner.backends.trt.outputs import extents
-from runner.backends.trt.tactics import Tactics
+from runner.backends.trt.tactics import TacticControl
 
 _METADATA = re.compile(r"^\w+ (?P<layer>.*?) metadata: (?P<nodes>\[ONNX Layer: .*)$", re.DOTALL)
 _NODE = re.compile(r"\[ONNX Layer: (.*?)\](?=\x1e|\[ONNX Layer: |\s*$)", re.DOTALL)
@@ -116,7 +116,7 @@ def _engine(library: Library, settings: Mapping[str, Any], args: Mapping[str, An
     network = builder.create_network(options.network_flags(library, settings))
     config = builder.create_builder_config()
     options.configure(library, settings, config)
-    tactics = Tactics(library, args["tactics"], config) if args.get("tactics") else None
+    tactics = TacticControl(library, args["tactics"], config) if args.get("tactics") else None
     if tactics is not None:
         said.listener = tactics.log.hear
     caching = None if tactics else timing.attach(library, args, config)

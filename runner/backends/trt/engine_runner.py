@@ -10,6 +10,7 @@ Needs a GPU and the package cuda-python. Not yet run on one: unverified.
 # ruff: noqa: UP006, UP035, PTH123
 from __future__ import annotations
 
+import math
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Tuple
 
 import numpy as np
@@ -169,7 +170,7 @@ class TensorRt:
         kind = self._kinds[name]
         if -1 in shape:
             return self._asked_for(memory, name, kind)
-        known, size = shape, kind.bytes(outputs.count(shape))
+        known, size = shape, kind.bytes(math.prod(shape))
         if name in self._on_host:
             room = memory.host(size)
             self._address(name, room.ctypes.data)
@@ -187,7 +188,7 @@ class TensorRt:
 
         def fetch() -> Tuple[Tuple[int, ...], Any]:
             shape, pointer = asked.taken(name, kind.bits)
-            return shape, memory.download(pointer, kind.bytes(outputs.count(shape)))
+            return shape, memory.download(pointer, kind.bytes(math.prod(shape)))
 
         return fetch
 

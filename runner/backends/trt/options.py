@@ -9,7 +9,7 @@ import ctypes
 import math
 import os
 import re
-from typing import Any, Dict, Iterator, List, Mapping
+from typing import Any, Iterator, List, Mapping
 
 from runner.backends.errors import StageError
 from runner.backends.trt.library import Library
@@ -19,14 +19,8 @@ _UNITS = {"": 1, "B": 1, "K": 2**10, "KIB": 2**10, "M": 2**20, "MIB": 2**20, "G"
 _STRONG = "STRONGLY_TYPED"
 # members of BuilderFlag that let TensorRT 10 choose precisions
 _WEAK = (
-    "FP16",
-    "BF16",
-    "INT8",
-    "FP8",
-    "INT4",
-    "FP4",
-    "OBEY_PRECISION_CONSTRAINTS",
-    "PREFER_PRECISION_CONSTRAINTS",
+    *("FP16", "BF16", "INT8", "FP8", "INT4", "FP4"),
+    *("OBEY_PRECISION_CONSTRAINTS", "PREFER_PRECISION_CONSTRAINTS"),
 )
 
 
@@ -193,8 +187,3 @@ def _bytes(key: str, size: Any) -> int:
     if match is None or match.group(2).upper() not in _UNITS:
         raise StageError("setup", "BadSetting", f"{key}={size}: give bytes, or a number with a unit: 512M, 1GiB")
     return int(match.group(1)) * _UNITS[match.group(2).upper()]
-
-
-def described(settings: Mapping[str, Any]) -> Dict[str, Any]:
-    """Return what is set at all, for a message."""
-    return {key: value for key, value in settings.items() if value not in (None, [], {}, "")}

@@ -8,6 +8,7 @@ has computed it, asks an allocator for memory and tells the shape. Needs a GPU. 
 # ruff: noqa: UP006, UP035
 from __future__ import annotations
 
+import math
 from typing import Any, Dict, Tuple
 
 from runner.backends.errors import StageError
@@ -20,14 +21,6 @@ def extents(dims: Any) -> Tuple[int, ...] | None:
         return tuple(int(size) for size in dims)
     except (TypeError, ValueError):
         return None
-
-
-def count(shape: Tuple[int, ...]) -> int:
-    """Return the number of elements."""
-    number = 1
-    for size in shape:
-        number *= size
-    return number
 
 
 def allocator(api: Any) -> Any:
@@ -73,7 +66,7 @@ def allocator(api: Any) -> Any:
             if self.error is not None:
                 raise self.error
             shape, (pointer, size) = self.shapes.get(name), self.places.get(name, (0, 0))
-            if shape is None or -1 in shape or (count(shape) * bits + 7) // 8 > size:
+            if shape is None or -1 in shape or (math.prod(shape) * bits + 7) // 8 > size:
                 told = "none" if shape is None else list(shape)
                 message = (
                     f"the shape of the output {name!r} depends on its data, and TensorRT did not tell it: it asked for "

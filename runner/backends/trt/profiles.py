@@ -8,6 +8,7 @@ one to optimize for. An input that holds a shape needs *values* besides: the sam
 # ruff: noqa: UP006, UP035, B905
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
@@ -104,9 +105,7 @@ def _fits(key: str, chosen: Range, declared: List[int]) -> None:
 
 def _counted(key: str, chosen: Range, declared: List[int]) -> None:
     """Refuse as many values as the input does not hold."""
-    held = 1
-    for size in declared:
-        held *= size
+    held = math.prod(declared)
     if held >= 0 and len(chosen[0]) != held:
         message = f"{key}={list(chosen)}: the input holds {held} value{'s' * (held != 1)}, not {len(chosen[0])}"
         raise StageError("setup", "BadSetting", message)

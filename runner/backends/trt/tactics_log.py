@@ -56,7 +56,7 @@ def plain_hash(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Row:
+class TimedTactic:
     """A tactic that was timed. ``tactic``: its hash; ``ms``: milliseconds; ``kernel``: a name."""
 
     tactic: str
@@ -76,7 +76,7 @@ class Record:
     op: str
     key: str
     nodes: Tuple[str, ...] = ()
-    rows: Tuple[Row, ...] = ()
+    rows: Tuple[TimedTactic, ...] = ()
     selected: str | None = None
     ms: float | None = None
 
@@ -91,7 +91,7 @@ class _Open:
     op: str
     key: str
     nodes: Tuple[str, ...]
-    rows: Dict[str, Row] = field(default_factory=dict)
+    rows: Dict[str, TimedTactic] = field(default_factory=dict)
 
     def closed(self, selected: str | None = None, ms: float | None = None) -> Record:
         return Record(self.op, self.key, self.nodes, tuple(self.rows.values()), selected, ms)
@@ -132,7 +132,7 @@ class TacticsLog:
         row = _ROW.search(line)
         if row and self._open and len(self._open[-1].rows) < MOST_ROWS:
             tactic = plain_hash(row.group("tactic"))
-            self._open[-1].rows[tactic] = Row(tactic, float(row.group("ms")), row.group("kernel").strip())
+            self._open[-1].rows[tactic] = TimedTactic(tactic, float(row.group("ms")), row.group("kernel").strip())
 
     def _begin(self, head: re.Match[str], rest: str) -> None:
         nodes = tuple(_NODE.findall(rest))
@@ -169,11 +169,8 @@ def parse(lines: Iterable[str]) -> List[Record]:
 
 def parse_file(path: str) -> List[Record]:
     """Return the records of a log file; bytes that are no text are replaced. Raises OSError."""
-    log = TacticsLog()
     with open(path, encoding="utf-8", errors="replace") as file:
-        for line in _bounded(file):
-            log.hear(line)
-    return log.records
+        return parse(_bounded(file))
 
 
 def _bounded(file: TextIO) -> Iterable[str]:

@@ -5,7 +5,7 @@ GPU, on which this has not been run.
 """
 
 # runs under Python 3.8 (and so without subscripted builtins)
-# ruff: noqa: UP035, PTH105, PTH113, PTH123
+# ruff: noqa: UP035, PTH113, PTH123
 from __future__ import annotations
 
 import os
@@ -13,6 +13,7 @@ from typing import Any, Mapping
 
 from runner.backends.errors import StageError
 from runner.backends.trt.library import Library
+from runner.backends.values.tensors import write_pieces
 
 
 def attach(library: Library, args: Mapping[str, Any], config: Any) -> Any:
@@ -64,7 +65,4 @@ def save(cache: Any, args: Mapping[str, Any], config: Any) -> None:
     held = config.get_timing_cache()
     if held is None:
         return
-    part = f"{path}.{os.getpid()}.part"
-    with open(part, "wb") as file:
-        file.write(memoryview(held.serialize()))
-    os.replace(part, path)
+    write_pieces([memoryview(held.serialize())], path)

@@ -9,6 +9,7 @@ The wire format is that of https://protobuf.dev/programming-guides/encoding, the
 # ruff: noqa: UP006, UP035, PTH105, PTH123
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from io import BufferedReader
@@ -39,10 +40,7 @@ class Tensor:
     @property
     def count(self) -> int:
         """The number of elements."""
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
+        return math.prod(self.shape)
 
     def array(self) -> Any:
         """Return the numpy array; types that numpy lacks come as bits (sub-byte ones packed and flat)."""
