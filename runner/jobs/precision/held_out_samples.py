@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from onnx import ModelProto
-
 from runner.candidate import Sample
 from runner.errors import UsageError
 from runner.inputs.variants import variants
@@ -16,6 +14,7 @@ from runner.jobs.precision.both_precisions import Casting, outputs_of, raised_ou
 from runner.loading.load import Loaded
 from runner.loading.parent import inherit
 from runner.loading.profiles import profiled_samples
+from runner.model.graph.fields import copy_of
 from runner.model.values.recorded import TensorFile
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
@@ -154,9 +153,7 @@ class Samples:
         if settings.reference.model:
             parent = inherit(settings, loaded.graph, loaded.store, feeds, self._pool, folder / "parent")
             return parent.recorded.values
-        original = ModelProto()
-        original.CopyFrom(loaded.graph.model)
-        model = loaded.store.write(original, folder, "original")
+        model = loaded.store.write(copy_of(loaded.graph.model), folder, "original")
         try:
             outputs = outputs_of(settings, self._pool, model, feeds, folder / "outputs")
         finally:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import onnx
 from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
 from runner.jobs.precision.cast.layers import Pair
@@ -157,8 +156,7 @@ def restore(
         "out": str(out),
     }
     told_of = worked("restore_weights", args)
-    made = onnx.ModelProto()
-    made.ParseFromString(out.read_bytes())
+    made = ModelProto.FromString(out.read_bytes())
     tensors = {tensor.name: tensor for tensor in made.graph.initializer}
     taken, strangers = ({(number, name) for number, name in told_of[key]} for key in ("taken", "strangers"))
     table = {

@@ -8,7 +8,6 @@ passes only models that still have these. It can judge what keeps them (``strate
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -29,8 +28,6 @@ from runner.session.subject import Subject
 from runner.verdict import CAUGHT, Raised, Verdict
 from strategies.outcome import Outcome
 from strategies.space import Closure
-
-log = logging.getLogger(__name__)
 
 FORMS: Mapping[Closure, tuple[Form, ...]] = MappingProxyType(
     {

@@ -8,17 +8,16 @@ stay as they are.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import onnx
-from onnx import ModelProto
 
 from runner.candidate import Candidate, Invalid, Sample
 from runner.model.graph import scopes
 from runner.model.graph.cut import Cut, CutError
+from runner.model.graph.fields import copy_of, set_messages
 from runner.model.graph.index import Graph
 from runner.model.values.recorded import TensorFile
 from runner.session.subject import Cutting, identity_digest
@@ -124,8 +123,7 @@ class Trimming:
     def cut(self, trial: Trial) -> Cut:
         """Return the cut without what ``trial`` leaves out."""
         gone = {name for place, name in enumerate(self.spare, 1) if place not in trial}
-        model = ModelProto()
-        model.CopyFrom(self.whole.model)
+        model = copy_of(self.whole.model)
         graph = model.graph
         constants = [name for name in self.whole.inputs if name in gone]
         for name in constants:
@@ -133,9 +131,9 @@ class Trimming:
             assert value is not None
             value.name = name
             graph.initializer.append(value)
-        _keep(graph.output, gone)
+        set_messages(graph.output, [value for value in graph.output if value.name not in gone])
         if model.ir_version >= 4:  # before that, an initializer is listed as an input
-            _keep(graph.input, set(constants))
+            set_messages(graph.input, [value for value in graph.input if value.name not in constants])
         inputs = tuple(name for name in self.whole.inputs if name not in constants)
         outputs = tuple(name for name in self.whole.outputs if name not in gone)
         return Cut(model, inputs, outputs, (*self.whole.constants, *constants))
@@ -169,9 +167,3 @@ class Trimming:
 
         first = Ask(bare, then, "trim", "the needed outputs and inputs alone", left=len(self.spare))
         return Search(self.space, first, known)
-
-
-def _keep(values: Sequence[onnx.ValueInfoProto], gone: set[str]) -> None:
-    kept = [value for value in values if value.name not in gone]
-    del values[:]  # type: ignore[attr-defined]
-    values.extend(kept)  # type: ignore[attr-defined]

@@ -16,6 +16,7 @@ from runner.model.files.inlined import pieces
 from runner.model.files.weights_file import WEIGHTS, WeightsWriter
 from runner.model.graph import scopes
 from runner.model.graph.cut import LARGEST_FILE, CutError, too_large
+from runner.model.graph.fields import copy_of
 from runner.model.values import storage
 
 
@@ -92,8 +93,7 @@ class Store:
         Raises ValueError for an ``external_data`` that is not a plain name, OSError where nothing can be written.
         """
         path = Path(path)
-        whole = ModelProto()
-        whole.CopyFrom(model)
+        whole = copy_of(model)
         path.parent.mkdir(parents=True, exist_ok=True)
         if external_data is None and self._fits(whole):
             content, written = self._with_weights(whole), []

@@ -16,9 +16,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from onnx import ModelProto, TensorProto, TypeProto, helper
+from onnx import TensorProto, TypeProto, helper
 
 from runner.model.graph.cut import NO_IDENTITY, Cut, shell
+from runner.model.graph.fields import add_initializer
 from runner.model.graph.index import Graph
 from runner.model.nested.bodies import opset_of
 
@@ -114,21 +115,14 @@ def _model(
     model.graph.input.extend(helper.make_value_info(name, found) for name, found in inputs.items())
     for place, (name, (found, source)) in enumerate(outputs.items()):
         fresh = _fresh(f"control_value{place}", graph)
-        read = _hold(model, source, fresh) if isinstance(source, TensorProto) else source
+        read = source if isinstance(source, str) else fresh
+        if isinstance(source, TensorProto):
+            add_initializer(model, source, fresh)
         takes = _dtype(found) in _NUMBERS and model.opset_import[0].version >= _ABS_OPSET
         fitting = operator if takes else "Identity"
         model.graph.node.append(helper.make_node(fitting, [read], [name]))  # a check may look names up
         model.graph.output.append(helper.make_value_info(name, found))
     return Cut(model, tuple(inputs), tuple(outputs), ())
-
-
-def _hold(model: ModelProto, value: TensorProto, name: str) -> str:
-    tensor = model.graph.initializer.add()
-    tensor.CopyFrom(value)
-    tensor.name = name
-    if model.ir_version < 4:  # before IR version 4 every initializer is listed as an input
-        model.graph.input.append(helper.make_tensor_value_info(name, value.data_type, list(value.dims)))
-    return name
 
 
 def _other(graph: Graph, types: Mapping[str, TypeProto]) -> TypeProto:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from onnx import AttributeProto, NodeProto, TypeProto
 
 from runner.model.graph import scopes
+from runner.model.graph.fields import copy_of
 from runner.model.graph.index import Graph
 
 MOST_NODES = 200
@@ -163,14 +164,10 @@ class _Finder:
                 node.op_type,
                 tuple(sorted(_attribute(one) for one in proto.attribute)),
                 tuple(bool(name) for name in proto.input),
-                tuple(self._source(name) for name in node.inputs),
+                tuple(name in self._graph.initializers for name in node.inputs),
                 tuple(self._dtype(name) for name in (*node.inputs, *node.outputs)),
             )
         return self._labels[index]
-
-    def _source(self, name: str) -> bool:
-        """Whether a tensor is a weight."""
-        return name in self._graph.initializers
 
     def _dtype(self, name: str) -> int:
         if name in self._graph.initializers:
@@ -185,8 +182,7 @@ def _attribute(attribute: AttributeProto) -> tuple[str, bytes]:
     if graphs:
         operators = [node.op_type for graph in graphs for node in scopes.all_nodes(list(graph.node))]
         return attribute.name, " ".join(operators).encode()
-    bare = AttributeProto()
-    bare.CopyFrom(attribute)
+    bare = copy_of(attribute)
     for tensor in scopes.attribute_tensors(NodeProto(attribute=[bare])):
         tensor.name = ""
     bare.doc_string = ""

@@ -15,7 +15,6 @@ from runner.model.graph import scopes
 from runner.model.graph.index import Graph, is_sparse_constant
 from runner.model.graph.rename import (
     NameSupply,
-    definitions,
     names_in,
     names_in_nodes,
     names_of,
@@ -105,7 +104,7 @@ class _Hoisting:
         shell.CopyFrom(graph.model.graph)
         del shell.node[:]
         self._outside = {
-            *definitions(shell),
+            *scopes.definitions(shell),
             *(value.name for value in shell.output),
             *names_in_nodes([*others, *(node for _, node in graph.carried.values())]),
             *self._owner.input,
@@ -119,7 +118,7 @@ class _Hoisting:
         self._results: list[ValueInfoProto] = []
 
     def run(self) -> Hoisted:
-        own = definitions(self._inner)
+        own = scopes.definitions(self._inner)
         if self._body.kind is Kind.FUNCTION:
             self._bind_arguments()
         elif self._body.kind in (Kind.LOOP, Kind.SCAN):

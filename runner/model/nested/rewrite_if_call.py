@@ -90,8 +90,7 @@ def _rewrite_call(part: Part) -> Rewritten:
     graph = inner.graph
     owner = copy_of(graph.protos[inner.body.owner])
     key = scopes.call_key(owner)
-    function = FunctionProto()
-    function.CopyFrom(graph.functions[key])
+    function: FunctionProto = copy_of(graph.functions[key])
     targets = part.owner_outputs(len(function.output))
     outputs = []
     for name, target in zip(list(function.output), targets):  # noqa: B905 - equally long

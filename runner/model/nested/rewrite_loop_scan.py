@@ -16,6 +16,7 @@ from runner.model.graph.fields import (
     set_values,
     value_info,
 )
+from runner.model.graph.index import initializers_of
 from runner.model.nested.bodies import Kind, axes, formal_inputs, states
 from runner.model.nested.kept_part import Part, Rewritten, opened, stacked_type
 
@@ -152,5 +153,4 @@ def _stacked(part: Part, owner: NodeProto) -> list[_Stacked]:
 
 
 def _is_initializer(content: GraphProto, value: ValueInfoProto) -> bool:
-    names = {tensor.name for tensor in content.initializer}
-    return value.name in names or value.name in {one.values.name for one in content.sparse_initializer}
+    return value.name in initializers_of(content)

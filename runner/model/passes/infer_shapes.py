@@ -11,6 +11,8 @@ from onnx import ModelProto, TypeProto, shape_inference
 
 from runner.model.errors import ModelError
 from runner.model.graph import scopes
+from runner.model.graph.fields import copy_of
+from runner.model.values.types import declares_type
 
 MODES = ("onnx", "symbolic")
 
@@ -28,8 +30,7 @@ def infer_shapes(args: Mapping[str, Any]) -> dict[str, Any]:
     mode = str(args.get("mode", "onnx"))
     if mode not in MODES:
         raise ModelError(f"shape inference {mode!r} is not known; valid: {', '.join(MODES)}")
-    model = ModelProto()
-    model.ParseFromString(Path(args["model"]).read_bytes())
+    model = ModelProto.FromString(Path(args["model"]).read_bytes())
     override_shapes(model, args.get("shapes") or {})
     _import_all_domains(model)
     warnings = []
@@ -50,9 +51,7 @@ def read_types(path: Path) -> dict[str, TypeProto]:
 
     Shapes may be missing or partly known.
     """
-    model = ModelProto()
-    model.ParseFromString(Path(path).read_bytes())
-    return _types(model)
+    return _types(ModelProto.FromString(Path(path).read_bytes()))
 
 
 def override_shapes(model: ModelProto, shapes: Mapping[str, Any]) -> None:
@@ -110,10 +109,9 @@ def _symbolic(model: ModelProto) -> tuple[ModelProto | None, str]:
             f"symbolic shape inference needs {error.name or error}: "
             "pip install 'winnow-onnx[symbolic]', or inputs.shape_inference=onnx"
         ) from None
-    copy = ModelProto()
-    copy.CopyFrom(model)
+    inference = script.SymbolicShapeInference
     try:
-        return script.SymbolicShapeInference.infer_shapes(copy, auto_merge=True, guess_output_rank=False, verbose=0), ""
+        return inference.infer_shapes(copy_of(model), auto_merge=True, guess_output_rank=False, verbose=0), ""
     except Exception as error:  # noqa: BLE001 - a script for well-behaved models: asserts, KeyErrors and more on others
         return None, f"symbolic shape inference failed ({type(error).__name__}: {_one_line(error)})"
 
@@ -123,10 +121,5 @@ def _one_line(error: Exception) -> str:
 
 
 def _types(model: ModelProto) -> dict[str, TypeProto]:
-    found = {}
-    for group in (model.graph.value_info, model.graph.output, model.graph.input):
-        for value in group:
-            kind = value.type.WhichOneof("value")
-            if kind and (kind != "tensor_type" or value.type.tensor_type.elem_type):
-                found[value.name] = value.type
-    return found
+    groups = (model.graph.value_info, model.graph.output, model.graph.input)
+    return {value.name: value.type for group in groups for value in group if declares_type(value.type)}

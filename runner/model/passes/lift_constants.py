@@ -8,6 +8,7 @@ from pathlib import Path
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from runner.model.graph import scopes
+from runner.model.graph.fields import set_messages
 from runner.model.graph.index import Graph
 from runner.model.values import storage
 
@@ -60,9 +61,7 @@ def lower_constants(graph: GraphProto, ir_version: int) -> int:
         if ir_version < 4:
             graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
     if lowered:
-        nodes = [NodeProto.FromString(node.SerializeToString()) for node in kept]
-        del graph.node[:]
-        graph.node.extend(nodes)
+        set_messages(graph.node, kept)
     return lowered
 
 
@@ -71,8 +70,7 @@ def as_nodes(graph: Graph, file: Path) -> Graph | None:
 
     Elements stay what they are: Constants are carried along to whoever reads them. None where there are none.
     """
-    model = ModelProto()
-    model.ParseFromString(file.read_bytes())
+    model = ModelProto.FromString(file.read_bytes())
     nodes = {
         node.output[0]: (place, node)
         for place, node in enumerate(model.graph.node)

@@ -53,6 +53,12 @@ def structure_of(proto: TypeProto) -> Structure | None:
     return (_FORMS[form], inner) if inner else None
 
 
+def declares_type(proto: TypeProto) -> bool:
+    """Whether a type says what a value is; that of a tensor may lack its element type."""
+    kind = proto.WhichOneof("value")
+    return kind is not None and (kind != "tensor_type" or proto.tensor_type.elem_type != 0)
+
+
 def has_no_rank(proto: TypeProto) -> bool:
     """Whether not even the rank of a tensor is said."""
     return proto.WhichOneof("value") == "tensor_type" and not proto.tensor_type.HasField("shape")

@@ -13,6 +13,7 @@ from onnx import GraphProto, ModelProto, NodeProto
 from runner.jobs.precision.cast.layers import Layer
 from runner.jobs.precision.cast.qdq import is_quantization, pairs_of
 from runner.model.graph import scopes
+from runner.model.graph.fields import copy_of
 from runner.model.graph.index import initializers_of
 
 _STEM = "winnow__quantized"
@@ -64,8 +65,7 @@ class _Copier:
 
     def beside(self, node: NodeProto, layer: Layer, ends: Mapping[str, str]) -> dict[str, str]:
         """Add a copy of a node with its pairs; return what it makes, by what the node makes or a graph hands out."""
-        copy = NodeProto()
-        copy.CopyFrom(node)
+        copy = copy_of(node)
         copy.name = ""
         for place, name in enumerate(node.input):
             copy.input[place] = self._quantized(name)
@@ -97,8 +97,7 @@ class _Copier:
         return self._copied(node, first)
 
     def _copied(self, node: NodeProto, first: str) -> str:
-        copy = NodeProto()
-        copy.CopyFrom(node)
+        copy = copy_of(node)
         copy.name, copy.input[0], copy.output[0] = "", first, f"{self._stem}_pair_{len(self.nodes)}"
         self.nodes.append(copy)
         return str(copy.output[0])

@@ -39,8 +39,7 @@ def convert_weights(args: Mapping[str, Any]) -> dict[str, Any]:
     """
     source, target = int(args["source"]), int(args["target"])
     path = Path(args["model"])
-    model = ModelProto()
-    model.ParseFromString(path.read_bytes())
+    model = ModelProto.FromString(path.read_bytes())
     found = ModelProto()
     clamped: dict[str, int] = {}
     flushed: dict[str, int] = {}

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from runner.jobs.precision.cast.layers import Level, Pair
 from runner.jobs.precision.cast.qdq import constants_dropped, without_unused
 from runner.model.graph import scopes
+from runner.model.graph.fields import set_messages
 from runner.model.graph.index import initializers_of
 
 
@@ -119,11 +120,7 @@ def declare(graph: GraphProto, scope: Scope) -> None:
 def face(graph: GraphProto, scope: Scope, pair: Pair, wanted: int | None) -> None:
     """Give the inputs and outputs of a top-level graph their types; ``wanted``: of the pair's, None: as they are."""
     # a default that is another tensor now would be overridden without effect
-    inputs = [value for value in graph.input if value.name not in scope.weights]
-    if len(inputs) < len(graph.input):
-        kept = [ValueInfoProto.FromString(value.SerializeToString()) for value in inputs]
-        del graph.input[:]
-        graph.input.extend(kept)
+    set_messages(graph.input, [value for value in graph.input if value.name not in scope.weights])
     for value in (*graph.input, *graph.output):
         if wanted is not None and value.type.tensor_type.elem_type in pair and value.name not in scope.weights:
             value.type.tensor_type.elem_type = wanted

@@ -10,12 +10,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-import onnx
-
 from runner.candidate import Candidate, Invalid, Sample
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.model.graph.control import takes_identity
 from runner.model.graph.cut import Cut, CutError, cut
+from runner.model.graph.fields import copy_of
 from runner.model.graph.splice import Splice, splice
 from runner.schema.inputs import CutPolicy
 from strategies.space import Space
@@ -76,8 +75,7 @@ class Spliced:
             if name in types:
                 types[alias] = types[name]
             if name in constants:
-                constants[alias] = onnx.TensorProto()
-                constants[alias].CopyFrom(constants[name])
+                constants[alias] = copy_of(constants[name])
                 constants[alias].name = alias
         return cut(
             made.graph,

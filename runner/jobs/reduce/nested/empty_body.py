@@ -39,4 +39,4 @@ class Emptied(Inside):
 
     def cut(self, trial: Trial) -> Cut:
         """Remove all nodes of the body. Raises CutError where a value that it hands out is not known."""
-        return cut_inside(self.inner, (), self._knowledge, self.expose, emptied=True).cut
+        return cut_inside(self.inner, (), self._knowledge, self.expose, emptied=True)

@@ -20,6 +20,7 @@ from runner.jobs.reduce.subgraph import LARGEST_CONSTANT
 from runner.model.graph.control import Form, control
 from runner.model.graph.cut import Cut, CutError, Expose
 from runner.model.graph.index import Graph
+from runner.model.graph.splice import dependent_tensors
 from runner.model.nested.bodies import Kind, is_constant
 from runner.model.nested.body_index import Inner, Knowledge
 from runner.model.nested.cut_body import cut_inside
@@ -105,7 +106,7 @@ class Inside:
 
     def cut(self, trial: Trial) -> Cut:
         """Keep ``trial`` in the body. Raises CutError where a value that must come from outside is not known."""
-        return cut_inside(self.inner, trial.elements, self._knowledge, self.expose).cut
+        return cut_inside(self.inner, trial.elements, self._knowledge, self.expose)
 
     def samples(self, made: Cut) -> tuple[Sample, ...]:
         """Return, for each input sample, what a cut is fed and what its outputs should be.
@@ -206,13 +207,7 @@ class Inside:
 
     @cached_property
     def _followers(self) -> frozenset[str]:
-        graph = self.level.graph
-        found = {self.descent.body.owner}
-        for node in graph.nodes:
-            if found.intersection(graph.parents[node.index]):
-                found.add(node.index)
-        given = {name for index in found for name in graph.nodes[index].outputs}
-        return frozenset(given)
+        return dependent_tensors(self.level.graph, [self.descent.body.owner])
 
     def _unusable(self, made: Cut) -> str | None:
         """Why a cut is no question: a value that it is fed is not there, or would itself explain a failure.
