@@ -7,6 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Dict, FrozenSet, Iterator, List, Tuple
 
+from runner.backends.nested_graphs import bodies
+
 _FLOAT, _INT64 = 1, 7
 UNMEASURED = -1.0
 """What a gauge shows in a branch that was not taken; all others show magnitudes."""
@@ -83,11 +85,10 @@ def _instrument(graph: Any, wanted: Wanted, numbers: Iterator[int], outer: Seen)
         one.range(name)
     gauges = one.gauges
     for node in graph.node:
-        for attribute in node.attribute:
-            for body in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
-                inner = _instrument(body, wanted, numbers, one.seen)
-                if node.op_type in ("If", "Loop", "Scan") and not node.domain:
-                    gauges += led_out(node, attribute.name, body, inner)
+        for name, body in bodies(node):
+            inner = _instrument(body, wanted, numbers, one.seen)
+            if node.op_type in ("If", "Loop", "Scan") and not node.domain:
+                gauges += add_owner_outputs(node, name, body, inner)
     graph.node.extend(one.added)
     if number == 0:
         return gauges
@@ -96,7 +97,7 @@ def _instrument(graph: Any, wanted: Wanted, numbers: Iterator[int], outer: Seen)
     return gauges
 
 
-def led_out(node: Any, name: str, body: Any, gauges: List[Gauge]) -> List[Gauge]:
+def add_owner_outputs(node: Any, name: str, body: Any, gauges: List[Gauge]) -> List[Gauge]:
     """Give an owner outputs for the gauges of one of its bodies, which are its last outputs."""
     from onnx import helper
 

@@ -1,24 +1,16 @@
 """What nodes and tensors of a model were called before `rounding` rewrote it."""
 
 # runs under Python 3.8 (and so without subscripted builtins)
-# ruff: noqa: UP006, UP035
+# ruff: noqa: UP035
 from __future__ import annotations
 
-from typing import Any, Iterator, Tuple
+from typing import Any, Iterator
 
 from runner.backends.emulation.steps import INSIDE
+from runner.backends.nested_graphs import bodies
 
 RAW, WIDE = "__raw", "__wide"
 """Ends of the names of what a node makes, before it is rounded and after."""
-
-
-def bodies(node: Any) -> Iterator[Tuple[str, Any]]:
-    """Yield a node's nested graphs with the names of their attributes."""
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.name, attribute.g
-        for number, body in enumerate(attribute.graphs):
-            yield f"{attribute.name}[{number}]", body
 
 
 def plain(name: str) -> str:

@@ -12,14 +12,12 @@ from __future__ import annotations
 import math
 from typing import Any, Dict, Iterator, List, Mapping, Sequence, Set
 
-from runner.backends.emulation.gauges import UNMEASURED, Gauge, led_out
-from runner.backends.emulation.introduced import session_of
+from runner.backends.emulation.gauges import UNMEASURED, Gauge, add_owner_outputs
+from runner.backends.emulation.introduced import run_session, session_of
 from runner.backends.emulation.original_names import RAW, WIDE, plain, prefixes
 from runner.backends.emulation.rounding import rewritten
 from runner.backends.emulation.shadows import NEAR, SMALLEST, Shadows
-from runner.backends.errors import StageError
-from runner.backends.values import tensors
-from runner.backends.values.arrays import to_array
+from runner.backends.nested_graphs import bodies
 
 _FLOAT, _INT64 = 1, 7
 
@@ -146,11 +144,10 @@ def _gauged(graph: Any, numbers: Iterator[int], types: Sequence[Mapping[str, int
             added.append(helper.make_node("ReduceSum", [f"{stem}__zero"], [f"{stem}__sum"], keepdims=0))
             added.append(helper.make_node("Reshape", [f"{stem}__sum", "winnow__one"], [stem]))
             gauges.append(Gauge(stem, "finite", f"{number}/{name}"))
-        for attribute in node.attribute:
-            for body in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
-                inner = _gauged(body, numbers, types)
-                if node.op_type in ("If", "Loop", "Scan") and not node.domain:
-                    gauges += led_out(node, attribute.name, body, inner)
+        for attribute, body in bodies(node):
+            inner = _gauged(body, numbers, types)
+            if node.op_type in ("If", "Loop", "Scan") and not node.domain:
+                gauges += add_owner_outputs(node, attribute, body, inner)
     graph.node.extend(added)
     if number:
         graph.output.extend(helper.make_tensor_value_info(gauge.name, _FLOAT, None) for gauge in gauges)
@@ -196,26 +193,15 @@ def _good(path: Any, names: Sequence[str], samples: Sequence[Mapping[str, str]])
     session = session_of(model, path)
     floats = {value.name for value in session.get_outputs() if value.type == "tensor(float)"}
     wanted = [name for name in wanted if name in floats]
-    return [_run(session, wanted, sample, {}) for sample in samples]
+    return [run_session(session, wanted, sample) for sample in samples]
 
 
 def _measured(
     session: Any, gauges: Sequence[Gauge], sample: Mapping[str, str], more: Mapping[str, Any]
 ) -> Dict[str, Any]:
     """Return what each gauge shows on one sample, one number for each time that it was passed by."""
-    values = _run(session, [gauge.name for gauge in gauges], sample, more)
+    values = run_session(session, [gauge.name for gauge in gauges], sample, more)
     return {name: value.reshape(-1) for name, value in values.items()}
-
-
-def _run(session: Any, names: Sequence[str], sample: Mapping[str, str], more: Mapping[str, Any]) -> Dict[str, Any]:
-    fed = {value.name for value in session.get_inputs()}
-    feeds = {name: to_array(tensors.read(place)) for name, place in sample.items() if name in fed}
-    if not names:
-        return {}
-    try:
-        return dict(zip(names, session.run(list(names), {**feeds, **more})))  # noqa: B905 - as many as are asked for
-    except Exception as error:
-        raise StageError("infer", type(error).__name__, str(error)) from error
 
 
 def _is_broken(values: Any) -> bool:

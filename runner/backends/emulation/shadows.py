@@ -14,9 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, Sequence, Set, Tuple
 
-from runner.backends.emulation.gauges import Gauge, led_out
+from runner.backends.emulation.gauges import Gauge, add_owner_outputs
 from runner.backends.emulation.lowering import LOW
-from runner.backends.emulation.original_names import RAW, WIDE, bodies, plain, shown
+from runner.backends.emulation.original_names import RAW, WIDE, plain, shown
+from runner.backends.nested_graphs import bodies
 
 _FLOAT = 1
 _COMPARED = (_FLOAT, 2, 3, 4, 5, 6, 7, 9, 11, 12, 13)
@@ -215,11 +216,10 @@ class _Scope:
     def _owned(self, node: Any, numbers: Iterator[int]) -> None:
         followed = node.op_type in _OWNERS and not node.domain
         scopes: List[Tuple[str, Any, _Scope]] = []
-        for attribute in node.attribute:
-            for body in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
-                scope = _Scope(self._all, body, next(numbers), self.shadow if followed else {})
-                scope.walk(numbers)
-                scopes.append((attribute.name, body, scope))
+        for attribute_name, body in bodies(node):
+            scope = _Scope(self._all, body, next(numbers), self.shadow if followed else {})
+            scope.walk(numbers)
+            scopes.append((attribute_name, body, scope))
         # a state that is infinite is so in the next round too, where nothing tells what it should be
         if lost := [self.shadow[name] for name in node.input if name in self.shadow]:
             self._all.lose(lost, self._path(node))
@@ -227,26 +227,26 @@ class _Scope:
             inside = {name for _, body, _ in scopes for one in body.node for name in one.input}
             self._all.lose([shadow for name, shadow in self.shadow.items() if name in inside], self._path(node))
             return
-        self._lead_out(node, [(body, scope) for _, body, scope in scopes])
+        self._add_shadow_outputs(node, [(body, scope) for _, body, scope in scopes])
         for attribute_name, body, scope in scopes:
             body.output.extend(self._helper.make_tensor_value_info(one.name, _FLOAT, None) for one in scope.gauges)
-            self.gauges += led_out(node, attribute_name, body, scope.gauges)
+            self.gauges += add_owner_outputs(node, attribute_name, body, scope.gauges)
 
-    def _lead_out(self, node: Any, bodies: Sequence[Tuple[Any, _Scope]]) -> None:
+    def _add_shadow_outputs(self, node: Any, scopes: Sequence[Tuple[Any, _Scope]]) -> None:
         """Give an owner outputs for the shadows of what its bodies hand out."""
         first = 1 if node.op_type == "Loop" else 0
         scanned = next((one.i for one in node.attribute if one.name == "num_scan_inputs"), 0)
         states = {"If": 0, "Loop": len(node.input) - 2, "Scan": len(node.input) - scanned}[node.op_type]
-        count = len(bodies[0][0].output) - first
+        count = len(scopes[0][0].output) - first
         handed = list(node.output)
         node.output.extend([""] * (count - len(node.output)))
         for place, name in enumerate([*handed, *[""] * (count - len(handed))]):
-            given = [scope.shadow.get(body.output[first + place].name) for body, scope in bodies]
+            given = [scope.shadow.get(body.output[first + place].name) for body, scope in scopes]
             found = [shadow for shadow in given if shadow]
             if place < states and found:
                 self._all.lose(found, self._path(node))
             elif found and name and self._is_suspect(self._final(name)):
-                for (body, scope), shadow in zip(bodies, given):  # noqa: B905 - equally long; older interpreters
+                for (body, scope), shadow in zip(scopes, given):  # noqa: B905 - equally long; older interpreters
                     inner = scope._name()
                     source = shadow.name if shadow else body.output[first + place].name
                     body.node.append(self._helper.make_node("Identity", [source], [inner]))

@@ -15,7 +15,8 @@ from runner.backends.ort.values import from_python, made, taken
 from runner.backends.values.structure import Value, parse
 
 _STATUS = re.compile(r"^\s*\[ONNXRuntimeError\] : \d+ : (\w+)(?: : (.*))?$", re.DOTALL)
-_LEVELS = {
+# name of a level -> its member of GraphOptimizationLevel; "layout" is younger than the others
+LEVELS = {
     "none": "ORT_DISABLE_ALL",
     "basic": "ORT_ENABLE_BASIC",
     "extended": "ORT_ENABLE_EXTENDED",
@@ -177,7 +178,7 @@ def _options(settings: Dict[str, Any]) -> Any:
     options.intra_op_num_threads = int(settings.get("threads", 1))
     level = settings.get("optimization", "all")
     levels = onnxruntime.GraphOptimizationLevel
-    known = {name: getattr(levels, attribute) for name, attribute in _LEVELS.items() if hasattr(levels, attribute)}
+    known = {name: getattr(levels, attribute) for name, attribute in LEVELS.items() if hasattr(levels, attribute)}
     if level not in known:
         raise choose("optimization", str(level), known)
     options.graph_optimization_level = known[level]
