@@ -238,9 +238,7 @@ def _alone(space: Space, needed: tuple[int, ...], rest: tuple[int, ...]) -> Step
     def proof(found: tuple[int, ...]) -> Step:
         return sweep(space, Trial.of((*needed, *found)), claim, last=needed)
 
-    if not needed:
-        return explain(space, (), False, rest, proof)
-    return explain(space, needed, True, rest, proof)
+    return explain(space, needed, bool(needed), rest, proof)
 
 
 def cheapest(space: Space, cost: dict[int, float]) -> Space:

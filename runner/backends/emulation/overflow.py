@@ -10,6 +10,7 @@ again are wrong: see `shadows`.
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import Any, Dict, Iterator, List, Mapping, Sequence, Set
 
 from runner.backends.emulation.gauges import UNMEASURED, Gauge, add_owner_outputs
@@ -113,11 +114,7 @@ class _Told:
             harm = {"node": wrong[1].node, "op": wrong[1].op, **self._worst[wrong[0]]} if wrong else None
             found.append(
                 {
-                    "graph": root.graph,
-                    "tensor": root.tensor,
-                    "node": root.node,
-                    "op": root.op,
-                    "made": root.made,
+                    **asdict(root),
                     "largest": _plain(self._largest[number]),
                     "harm": harm,
                     "absorbed_by": list(ends),

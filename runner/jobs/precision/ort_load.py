@@ -39,10 +39,10 @@ class Loads:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Say at which levels the model is refused; empty where there is nothing to say."""
-        return (self._said,) if self._said else ()
+        return tuple(filter(None, [self._warning]))
 
     @property
-    def _said(self) -> str:
+    def _warning(self) -> str:
         if self.untried:
             return f"whether ONNX Runtime loads mixed.onnx was not tried: {self.untried[:_LONGEST]}"
         if not self.refused:

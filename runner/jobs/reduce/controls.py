@@ -107,8 +107,7 @@ class Controls:
 
         Raises CannotJudge where it can judge nothing, or no cuts, and ContradictionError where it is flaky.
         """
-        subject = judge.subject
-        assert isinstance(subject, Subgraph)
+        subject = _subgraph(judge)
         forms = FORMS[subject.closure]
         found, why = self._first(judge, forms[:1] if self.slip else forms)
         if found:
@@ -144,8 +143,7 @@ class Controls:
         for closure in (second, first) if self.fed else (first, second):
             passing, verdict = self._first(judge, FORMS[closure])
             if passing:
-                assert isinstance(passing.subject, Subgraph)
-                found[closure] = passing.subject, verdict
+                found[closure] = _subgraph(passing), verdict
                 if closure in self.fallbacks:
                     break
         return found
@@ -156,8 +154,7 @@ class Controls:
         A check that feeds the model's own inputs may do so with other shapes than the recorded ones. ``lenient``: only
         the shapes that the file declares are tried.
         """
-        subject = judge.subject
-        assert isinstance(subject, Subgraph)
+        subject = _subgraph(judge)
         differs = not subject.declared and subject.declared_otherwise
         seen: list[Verdict] = []
         for form in forms:
@@ -170,8 +167,7 @@ class Controls:
         return None, next((one for one in seen if one.outcome is Outcome.FAIL), seen[0])
 
     def _with(self, judge: Judge, form: Form, *, declared: bool) -> Judge:
-        subject = judge.subject
-        assert isinstance(subject, Subgraph)
+        subject = _subgraph(judge)
         if subject.control == form and not declared:
             return judge
         other = replace(subject, control=form, declared=subject.declared or declared)
@@ -182,8 +178,7 @@ class Controls:
         """A control that failed fails again, unless the check is flaky: raises ContradictionError then."""
         if self.slip or not self.repeated:
             return
-        subject = judge.subject
-        assert isinstance(subject, Subgraph)
+        subject = _subgraph(judge)
         for attempt in range(1, times + 1):
             if _verdict(judge, subject.control, attempt).outcome is Outcome.PASS:
                 raise ContradictionError(f"{subject.control}: pass where it did not before")
@@ -195,8 +190,7 @@ class Controls:
         )
 
     def _no_cuts(self, judge: Judge, why: Verdict, able: tuple[Closure, ...]) -> str:
-        subject = judge.subject
-        assert isinstance(subject, Subgraph)
+        subject = _subgraph(judge)
         if able:
             settings = " or ".join(SETTINGS[closure] for closure in able)
             instead = f"or go on with {settings}, with which this check works (strategy.find=all excludes them)"
@@ -209,6 +203,11 @@ class Controls:
             f"the check cannot judge cuts: it passes the model's own inputs and outputs, and not {subject.control} "
             f"({why.said}). {FIT}; {instead}.\ncheck: {judge.checker.describe()}"
         )
+
+
+def _subgraph(judge: Judge) -> Subgraph:
+    assert isinstance(judge.subject, Subgraph)
+    return judge.subject
 
 
 def _verdict(judge: Judge, form: Form, attempt: int) -> Verdict:

@@ -130,7 +130,7 @@ class Subgraph:
 
     def _control(self, folder: Path, iteration: int, phase: str, label: str) -> Candidate:
         values = self.recorded.values
-        held = {name: _agreed([sample.get(name) for sample in values[:1]]) for name in self.graph.outputs}
+        held = {name: same_in_all([sample.get(name) for sample in values[:1]]) for name in self.graph.outputs}
         good = {name: tensor for name, tensor in held.items() if tensor is not None}
         made = control(self.graph, self.types_of_all, self.control, good)
         samples = samples_of(made, values, self.folder / "control")
@@ -264,15 +264,15 @@ class Subgraph:
         values = self.recorded.values
         every = set(values[0]).difference(self.graph.inputs) if values else set()
         names = every if self.cut_policy is CutPolicy.constant else every & self.graph.data_independent
-        return {name: tensor for name in names if (tensor := _agreed([sample.get(name) for sample in values]))}
+        return {name: tensor for name in names if (tensor := same_in_all([sample.get(name) for sample in values]))}
 
 
-def _agreed(tensors: Sequence[TensorFile | None]) -> onnx.TensorProto | None:
-    """The one tensor that all samples have, if it is small enough to be written into candidates."""
+def same_in_all(tensors: Sequence[TensorFile | None], largest: int = LARGEST_CONSTANT) -> onnx.TensorProto | None:
+    """Return the one tensor that all samples have; None where they differ, or it takes more than ``largest`` bytes."""
     found = [
         tensor.path.read_bytes()
         for tensor in tensors
-        if tensor and tensor.structure is None and tensor.path.stat().st_size <= LARGEST_CONSTANT
+        if tensor and tensor.structure is None and tensor.path.stat().st_size <= largest
     ]
     if len(found) != len(tensors) or len(set(found)) != 1:
         return None

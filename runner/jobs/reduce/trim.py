@@ -15,11 +15,11 @@ from pathlib import Path
 import onnx
 
 from runner.candidate import Candidate, Invalid, Sample
+from runner.jobs.reduce.subgraph import same_in_all
 from runner.model.graph import scopes
 from runner.model.graph.cut import Cut, CutError
 from runner.model.graph.fields import copy_of, set_messages
 from runner.model.graph.index import Graph
-from runner.model.values.recorded import TensorFile
 from runner.session.subject import Cutting, identity_digest
 from strategies.outcome import Answer
 from strategies.search import Ask, Done, Search, Step
@@ -75,15 +75,7 @@ class Trimming:
 
     def _value(self, name: str) -> onnx.TensorProto | None:
         """The one small value that an input has in all samples."""
-        found = {
-            tensor.path.read_bytes()
-            for sample in self._samples
-            if isinstance(tensor := sample.feeds.get(name), TensorFile)
-            and tensor.path.stat().st_size <= LARGEST_CONSTANT
-        }
-        if len(found) != 1 or any(name not in sample.feeds for sample in self._samples):
-            return None
-        return onnx.TensorProto.FromString(found.pop())
+        return same_in_all([sample.feeds.get(name) for sample in self._samples], LARGEST_CONSTANT)
 
     @cached_property
     def _samples(self) -> tuple[Sample, ...]:

@@ -112,13 +112,18 @@ def _inline_small_parts(model: ModelProto, files: ExternalFiles, digest: Any) ->
     total = 0
     for tensor in scopes.inline_tensors(model):
         if storage.is_external(tensor):
-            path, offset, length = files.region(tensor)
+            _, _, length = files.region(tensor)
             total += length
             if total >= _PROTOBUF_LIMIT // 2:
                 raise ModelError("the model has more than 1 GiB of external data in attributes of nodes")
-            data = b"".join(chunks(path, offset, length))
-            digest.update(data)
-            storage.set_raw(tensor, data)
+            _take_in(tensor, files, digest)
+
+
+def _take_in(tensor: TensorProto, files: ExternalFiles, digest: Any) -> None:
+    """Read the elements of an external tensor into the structure."""
+    data = b"".join(chunks(*files.region(tensor)))
+    digest.update(data)
+    storage.set_raw(tensor, data)
 
 
 def _place_weights(model: ModelProto, files: ExternalFiles, store: Path, inline_limit: int, digest: Any) -> int:
@@ -132,9 +137,7 @@ def _place_weights(model: ModelProto, files: ExternalFiles, store: Path, inline_
     if total <= inline_limit:
         for tensor, _ in sizes:
             if storage.is_external(tensor):
-                data = b"".join(chunks(*files.region(tensor)))
-                digest.update(data)
-                storage.set_raw(tensor, data)
+                _take_in(tensor, files, digest)
         (store / WEIGHTS).unlink(missing_ok=True)
         return total
     with WeightsWriter(store / WEIGHTS) as weights:
@@ -147,9 +150,7 @@ def _place(tensor: TensorProto, size: int, files: ExternalFiles, weights: Weight
     if storage.is_external(tensor):
         region = files.region(tensor)
         if size < OUTSIDE_FROM:
-            data = b"".join(chunks(*region))
-            digest.update(data)
-            storage.set_raw(tensor, data)
+            _take_in(tensor, files, digest)
             return
         offset = weights.known(region)
         if offset is None:

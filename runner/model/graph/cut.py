@@ -80,7 +80,7 @@ def cut(
     made = {name for node in kept for name in node.outputs}
     outside = list(dict.fromkeys(name for node in kept for name in node.inputs if name not in made))
 
-    model = shell(graph)
+    model = shell(graph.model)
     carried = {name: graph.carried[name] for name in outside if name in graph.carried}
     _add_nodes(model, graph, indices, carried.values())
     fed, held, size = [], [], 0
@@ -111,7 +111,10 @@ def cut(
     model.graph.output.extend(_output(graph, types, name) for name in exposed)
     shown = set(exposed)
     model.graph.value_info.extend(
-        graph.value_info[name] for name in _in_order(kept) if name in graph.value_info and name not in shown
+        graph.value_info[name]
+        for node in kept
+        for name in node.outputs
+        if name in graph.value_info and name not in shown
     )
     _add_annotations(model, graph, made | set(outside))
     _add_functions_and_opsets(model, graph, indices)
@@ -148,9 +151,8 @@ def _output(graph: Graph, types: Mapping[str, TypeProto], name: str) -> object:
     return helper.make_value_info(name, found) if found is not None else helper.make_empty_tensor_value_info(name)
 
 
-def shell(graph: Graph) -> ModelProto:
+def shell(source: ModelProto) -> ModelProto:
     """Return a model with the original's metadata and an empty graph."""
-    source = graph.model
     model = ModelProto(
         ir_version=source.ir_version,
         producer_name=source.producer_name,
@@ -212,10 +214,6 @@ def _exposed(graph: Graph, kept: list[Node], indices: set[int], expose: Expose) 
             names[node.outputs[0]] = None
     last = len(graph.outputs)
     return sorted(names, key=lambda name: graph.output_order.get(name, last))
-
-
-def _in_order(kept: list[Node]) -> Iterable[str]:
-    return (name for node in kept for name in node.outputs)
 
 
 def _add_annotations(model: ModelProto, graph: Graph, present: set[str]) -> None:

@@ -91,27 +91,18 @@ class Schemas:
         return version is not None and _infers(node.op_type, version, domain)
 
 
-def contrib_of(told: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Formals]:
-    """Return the formals of the schemas that the operation ``contrib_schemas`` told."""
-    return {
-        (str(one["domain"]), str(one["op"])): Formals(
-            tuple(_told(formal) for formal in one["inputs"]),
-            tuple(_told(formal) for formal in one["outputs"]),
-            _last(one["inputs"], "variadic"),
-            _last(one["outputs"], "variadic"),
-            _last(one["inputs"], "variadic") and not _last(one["inputs"], "homogeneous"),
-            _last(one["outputs"], "variadic") and not _last(one["outputs"], "homogeneous"),
-        )
-        for one in told
-    }
+def contrib_of(schemas: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Formals]:
+    """Return the formals of the schemas that the operation ``contrib_schemas`` returns."""
+    return {(str(one["domain"]), str(one["op"])): _formals_of(one["inputs"], one["outputs"]) for one in schemas}
 
 
-def _told(formal: Mapping[str, Any]) -> Formal:
-    return Formal(str(formal["variable"]), _floats(formal["types"]), _only(formal["types"]))
+def _formals_of(inputs: list[Mapping[str, Any]], outputs: list[Mapping[str, Any]]) -> Formals:
+    def formals(group: list[Mapping[str, Any]]) -> tuple[Formal, ...]:
+        return tuple(Formal(str(one["variable"]), _floats(one["types"]), _only(one["types"])) for one in group)
 
-
-def _last(formals: list[Mapping[str, Any]], key: str) -> bool:
-    return bool(formals) and bool(formals[-1][key])
+    tails = [bool(group) and bool(group[-1]["variadic"]) for group in (inputs, outputs)]
+    free = [tail and not group[-1]["homogeneous"] for tail, group in zip(tails, (inputs, outputs), strict=True)]
+    return Formals(formals(inputs), formals(outputs), *tails, *free)
 
 
 @lru_cache(maxsize=4096)
@@ -122,21 +113,15 @@ def _formals(op_type: str, version: int, domain: str) -> Formals | None:
         return None
     allowed = {constraint.type_param_str: list(constraint.allowed_type_strs) for constraint in schema.type_constraints}
 
-    def formal(parameter: defs.OpSchema.FormalParameter) -> Formal:
-        text = parameter.type_str
-        names = allowed.get(text, [text])
-        return Formal(text, _floats(names), _only(names))
+    def plain(parameter: defs.OpSchema.FormalParameter) -> dict[str, Any]:
+        return {
+            "variable": parameter.type_str,
+            "types": allowed.get(parameter.type_str, [parameter.type_str]),
+            "variadic": parameter.option == defs.OpSchema.FormalParameterOption.Variadic,
+            "homogeneous": parameter.is_homogeneous,
+        }
 
-    variadic = defs.OpSchema.FormalParameterOption.Variadic
-    inputs, outputs = list(schema.inputs), list(schema.outputs)
-    return Formals(
-        tuple(map(formal, inputs)),
-        tuple(map(formal, outputs)),
-        bool(inputs) and inputs[-1].option == variadic,
-        bool(outputs) and outputs[-1].option == variadic,
-        bool(inputs) and inputs[-1].option == variadic and not inputs[-1].is_homogeneous,
-        bool(outputs) and outputs[-1].option == variadic and not outputs[-1].is_homogeneous,
-    )
+    return _formals_of([plain(one) for one in schema.inputs], [plain(one) for one in schema.outputs])
 
 
 @lru_cache(maxsize=4096)

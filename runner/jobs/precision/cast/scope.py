@@ -10,6 +10,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 from runner.jobs.precision.cast.layers import Level, Pair
 from runner.jobs.precision.cast.qdq import constants_dropped, without_unused
 from runner.model.graph import scopes
+from runner.model.graph.cut import shell
 from runner.model.graph.fields import set_messages
 from runner.model.graph.index import initializers_of
 
@@ -69,14 +70,10 @@ def names_of(graph: GraphProto) -> Iterator[str]:
 
 def without_graph(model: ModelProto) -> ModelProto:
     """Return the model around a graph."""
-    found = ModelProto()
-    for entry in model.opset_import:
-        found.opset_import.add(domain=entry.domain, version=entry.version)
-    found.ir_version = model.ir_version
-    found.producer_name, found.producer_version = model.producer_name, model.producer_version
-    found.domain, found.model_version, found.doc_string = model.domain, model.model_version, model.doc_string
+    found = shell(model)
+    found.ClearField("graph")
+    found.opset_import.extend(model.opset_import)
     found.functions.extend(model.functions)
-    found.metadata_props.extend(model.metadata_props)
     return found
 
 

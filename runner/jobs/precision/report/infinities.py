@@ -17,6 +17,7 @@ from runner.jobs.precision.cast.layers import levels, shown
 from runner.jobs.precision.prepare import Material
 from runner.jobs.precision.ranking import Facts
 from runner.model.graph.index import initializers_of
+from runner.model.passes.lift_constants import constant_tensor
 from runner.model.values import storage
 from runner.model.values.types import largest_of, least_of
 from runner.run_folder import MIXED
@@ -139,18 +140,13 @@ def _epsilons(casting: Casting, raised: frozenset[int]) -> Iterator[dict[str, An
 def _scalars(nodes: Sequence[NodeProto], initializers: Mapping[str, Any]) -> dict[str, float]:
     """Return the values of the constants of a graph that are a single number."""
     tensors = {name: tensor for name, tensor in initializers.items() if isinstance(tensor, TensorProto)}
-    found = {}
-    for node in nodes:
-        for attribute in node.attribute if node.op_type == "Constant" else ():
-            if attribute.name == "value":
-                tensors[node.output[0]] = attribute.t
-            elif attribute.name == "value_float":
-                found[node.output[0]] = float(attribute.f)
-    for name, tensor in tensors.items():
-        floats = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
-        if tensor.data_type in floats and storage.elements(tensor.dims) == 1 and not storage.is_external(tensor):
-            found[name] = float(numpy_helper.to_array(tensor).reshape(-1)[0])
-    return found
+    tensors |= {tensor.name: tensor for node in nodes if (tensor := constant_tensor(node))}
+    floats = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+    return {
+        name: float(numpy_helper.to_array(tensor).reshape(-1)[0])
+        for name, tensor in tensors.items()
+        if tensor.data_type in floats and storage.elements(tensor.dims) == 1 and not storage.is_external(tensor)
+    }
 
 
 def _vanishes(value: float | None, low: int) -> bool:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto, numpy_helper
 
 from runner.candidate import Sample
 from runner.errors import WinnowError
@@ -109,7 +108,7 @@ def _distance(mine: TensorFile, good: TensorFile) -> float:
     """Return the largest difference relative to the largest good value; infinity where something is not finite."""
     if mine.structure is not None or good.structure is not None or mine.shape != good.shape:
         return 0.0
-    first, second = _floats(mine), _floats(good)
+    first, second = (values.read(one).astype(np.float32) for one in (mine, good))
     if not first.size:
         return 0.0
     with np.errstate(all="ignore"):
@@ -118,12 +117,6 @@ def _distance(mine: TensorFile, good: TensorFile) -> float:
         error = np.max(np.where(same, 0, np.abs(first - second)))
         scale = np.max(np.where(np.isfinite(second) & (np.abs(second) < np.float32(SENTINEL)), np.abs(second), 0))
     return float(error / scale) if scale and math.isfinite(error) else (0.0 if error == 0 else math.inf)
-
-
-def _floats(tensor: TensorFile) -> Any:
-    value = values.read(tensor)
-    array = numpy_helper.to_array(value) if isinstance(value, TensorProto) else value
-    return np.asarray(array).astype(np.float32)
 
 
 def _plain(number: float | None) -> float | None:

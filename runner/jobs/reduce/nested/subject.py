@@ -7,7 +7,7 @@ hold once they are hoisted: of a Loop or Scan, in its first iteration.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,7 @@ import onnx
 
 from runner.candidate import Candidate, Invalid, Sample
 from runner.jobs.reduce.control_values import samples_of
-from runner.jobs.reduce.subgraph import LARGEST_CONSTANT
+from runner.jobs.reduce.subgraph import same_in_all
 from runner.model.graph.control import Form, control
 from runner.model.graph.cut import Cut, CutError, Expose
 from runner.model.graph.index import Graph
@@ -161,13 +161,13 @@ class Inside:
         types = recorded_types(below)
         inner = {name: types[now[name]] for name in self.inner.outer if now.get(name) in types}
         fixed = {name for name in inner if now[name] in self.descent.level.graph.data_independent}
-        agreed = {name: _agreed([sample.get(now[name]) for sample in below]) for name in fixed if self.constant}
+        agreed = {name: same_in_all([sample.get(now[name]) for sample in below]) for name in fixed if self.constant}
         return Knowledge(
             self.level.all_types,
             inner,
             {name: tensor for name, tensor in agreed.items() if tensor is not None},
             self._limit_name if self._limits else "",
-            _agreed(list(self._limits)),
+            same_in_all(list(self._limits)),
         )
 
     @cached_property
@@ -227,15 +227,3 @@ class Inside:
                 if not value.finite and (value.nan or not healthy):
                     return f"the value recorded for {name!r} is not finite"
         return None
-
-
-def _agreed(found: Sequence[TensorFile | None]) -> onnx.TensorProto | None:
-    """The one tensor that all samples have, if it is small enough to be written into candidates."""
-    contents = set()
-    for value in found:
-        if value is None or value.structure is not None or value.path.stat().st_size > LARGEST_CONSTANT:
-            return None
-        tensor = values.load(value)
-        tensor.ClearField("name")
-        contents.add(tensor.SerializeToString())
-    return onnx.TensorProto.FromString(contents.pop()) if len(contents) == 1 else None
