@@ -1,4 +1,4 @@
-"""Repetition until both kinds were seen: one iteration that is good, and one that is bad."""
+"""Repetition until a good and a bad iteration were both seen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A value from outside, made to fit what the model declares; or an error that says why it cannot."""
+"""Converts a value that was read to the type that a model's input declares, or says why it does not fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gauges in a model: scalars beside its layers that tell errors and ranges, of nested graphs too."""
+"""Adds scalar outputs that measure each layer's error and range, nested graphs included."""
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
 # ruff: noqa: UP006, UP035, PLC0415

@@ -64,25 +64,25 @@ def overflow(args: Dict[str, Any]) -> Dict[str, Any]:
     fed = {name: f"winnow__good_{number}" for number, name in enumerate(good[0])}
     model.graph.input.extend(onnx.helper.make_tensor_value_info(name, _FLOAT, None) for name in fed.values())
     shadows = Shadows(types, list(prefixes(model.graph)), suspects, fed)
-    gauges = shadows.cast(model.graph)
+    gauges = shadows.add(model.graph)
     _add_constants(model, gauges)
     session = session_of(model, path)
-    told = _Told(shadows)
+    results = _Results(shadows)
     for sample, values in zip(samples, good):  # noqa: B905 - see above
         more = {fed[name]: value for name, value in values.items()}
-        told.hear(gauges, _measured(session, gauges, sample, more))
-    return {"tensors": told.tensors()}
+        results.add(gauges, _measured(session, gauges, sample, more))
+    return {"tensors": results.tensors()}
 
 
-class _Told:
-    """What shadows tell on all samples."""
+class _Results:
+    """What the shadows showed, over all samples."""
 
     def __init__(self, shadows: Shadows) -> None:
         self._shadows = shadows
         self._largest: Dict[int, float] = {}
         self._worst: Dict[int, Dict[str, float]] = {}
 
-    def hear(self, gauges: Sequence[Gauge], values: Mapping[str, Any]) -> None:
+    def add(self, gauges: Sequence[Gauge], values: Mapping[str, Any]) -> None:
         """Take what was measured on one sample."""
         readers: Dict[int, Dict[str, Any]] = {}
         for gauge in gauges:

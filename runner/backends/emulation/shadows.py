@@ -79,7 +79,7 @@ class Shadows:
         self.handed: Set[int] = set()
         self._numbers = iter(range(1 << 30))
 
-    def cast(self, graph: Any) -> List[Gauge]:
+    def add(self, graph: Any) -> List[Gauge]:
         """Add shadows and their gauges, which are no outputs of the model yet, and return the gauges.
 
         Kinds: ``largest`` (of the root with that number), ``error``, ``made`` and ``right`` (of the reader).

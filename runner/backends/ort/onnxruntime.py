@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, List, Tuple
 from runner.backends.emulation.rounding import rounded
 from runner.backends.errors import StageError, choose
 from runner.backends.ort.plugins import devices
-from runner.backends.ort.values import from_python, made, taken
+from runner.backends.ort.values import from_ort_value, from_python, to_ort_value
 from runner.backends.values.structure import Value, parse
 
 _STATUS = re.compile(r"^\s*\[ONNXRuntimeError\] : \d+ : (\w+)(?: : (.*))?$", re.DOTALL)
@@ -111,7 +111,9 @@ class OnnxRuntime:
         Raises StageError (setup, infer).
         """
         # an optional without a value is not fed at all
-        values = {name: made(value, self.structures.get(name)) for name, value in feeds.items() if value is not None}
+        values = {
+            name: to_ort_value(value, self.structures.get(name)) for name, value in feeds.items() if value is not None
+        }
         # only one way in takes maps, and everything comes out of it as Python's own
         plain = any(isinstance(value, dict) for value in values.values())
         try:
@@ -131,7 +133,7 @@ class OnnxRuntime:
         for name in outputs:
             # let go of each as soon as it is written: the caller is done with one when it asks for the next
             value = results.pop(0)
-            yield name, (from_python if plain else taken)(value, self._outputs[name])
+            yield name, (from_python if plain else from_ort_value)(value, self._outputs[name])
 
 
 def _rounded(path: str, options: Any, rounding: str) -> bytes:

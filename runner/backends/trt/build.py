@@ -21,7 +21,7 @@ from typing import Any, Dict, List, Mapping, Sequence
 from runner.backends.errors import StageError
 from runner.backends.trt import errors, options, profiles, timing
 from runner.backends.trt.library import Library, has_gpu, load
-from runner.backends.trt.messages import Said, logger
+from runner.backends.trt.messages import Messages, logger
 from runner.backends.trt.outputs import extents
 from runner.backends.trt.tactics import TacticControl
 
@@ -48,10 +48,10 @@ class Built:
 
 def prepare(args: Dict[str, Any]) -> None:
     """Load the library and start its builder, and with it CUDA, so that no build's time holds that."""
-    made(load(args["backend"].get("flavour", "auto")), "Builder")
+    create(load(args["backend"].get("flavour", "auto")), "Builder")
 
 
-def made(library: Library, what: str) -> Any:
+def create(library: Library, what: str) -> Any:
     """Return a Builder, or a Runtime. Raises StageError (setup) where there is none to be had."""
     speaker, why = logger(library), ""
     try:
@@ -59,7 +59,7 @@ def made(library: Library, what: str) -> Any:
     except (TypeError, RuntimeError) as error:  # the bindings' way to say that there is none
         found, why = None, str(error)
     if found is None:
-        why = " ".join(" ".join([*speaker.said.errors, why]).split())[:300]
+        why = " ".join(" ".join([*speaker.messages.errors, why]).split())[:300]
         raise StageError("setup", f"No{what}", f"{library} gives no {what.lower()}: {why}")
     return found
 
@@ -100,18 +100,18 @@ def engine(args: Mapping[str, Any], log: str | None) -> Built:
     settings = args["backend"]
     library = load(settings.get("flavour", "auto"))
     speaker = logger(library)
-    said: Said = speaker.said
-    said.start(log)
+    messages: Messages = speaker.messages
+    messages.start(log)
     try:
         return _engine(library, settings, args, speaker)
     finally:
-        said.stop()
+        messages.stop()
 
 
 def _engine(library: Library, settings: Mapping[str, Any], args: Mapping[str, Any], speaker: Any) -> Built:
-    api, said = library.api, speaker.said
+    api, said = library.api, speaker.messages
     start = time.perf_counter()
-    builder = made(library, "Builder")
+    builder = create(library, "Builder")
     options.plugins(settings, builder, said)
     network = builder.create_network(options.network_flags(library, settings))
     config = builder.create_builder_config()
@@ -137,7 +137,7 @@ def _engine(library: Library, settings: Mapping[str, Any], args: Mapping[str, An
     return Built(library, plan, outputs, fused(said.layers), seconds, tactics.finish() if tactics else None)
 
 
-def _not_parsed(parser: Any, said: Said, network: Any) -> StageError:
+def _not_parsed(parser: Any, said: Messages, network: Any) -> StageError:
     if not parser.num_errors:
         return errors.parsing(
             "Unexplained", "", "\n".join(said.errors) or "the parser did not say why", _names(network)

@@ -75,7 +75,7 @@ class TensorRt:
         library = load_library(settings.get("flavour", "auto"))
         ready(runtime())
         for what in ("Builder", "Runtime"):
-            build.made(library, what)
+            build.create(library, what)
 
     @classmethod
     def load(cls, path: str, settings: Dict[str, Any]) -> TensorRt:
@@ -93,14 +93,16 @@ class TensorRt:
         else:
             built = build.engine({**args, "timing_cache": settings.get("caching")}, None)
         speaker = logger(library)
-        speaker.said.start(None)
-        reader = build.made(library, "Runtime")
+        speaker.messages.start(None)
+        reader = build.create(library, "Runtime")
         engine = reader.deserialize_cuda_engine(built.plan)
         if engine is None:
-            raise errors.executing("the engine cannot be read", speaker.said.errors, speaker.said.printed(), ())
+            raise errors.executing("the engine cannot be read", speaker.messages.errors, speaker.messages.printed(), ())
         context = engine.create_execution_context()
         if context is None:
-            raise errors.executing("the engine gives no context", speaker.said.errors, speaker.said.printed(), ())
+            raise errors.executing(
+                "the engine gives no context", speaker.messages.errors, speaker.messages.printed(), ()
+            )
         return cls(context, engine, reader, built, int(settings.get("runs", 1)))
 
     def run(self, outputs: List[str], feeds: Dict[str, Value]) -> Iterator[Tuple[str, Any]]:
@@ -119,7 +121,7 @@ class TensorRt:
             yield name, results[name]
 
     def _execute(self, feeds: Mapping[str, Value]) -> Dict[str, Tensor]:
-        logger(self._library).said.start(None)
+        logger(self._library).messages.start(None)
         cuda = runtime()
         with Memory(cuda) as memory:
             for name, value in feeds.items():
@@ -198,11 +200,11 @@ class TensorRt:
     def _accepted(self, answer: Any, what: str) -> None:
         """Raise StageError (untried) where TensorRT answered no."""
         if not answer:
-            why = " ".join(" ".join(logger(self._library).said.errors).split())[:300] or "it did not say why"
+            why = " ".join(" ".join(logger(self._library).messages.errors).split())[:300] or "it did not say why"
             raise StageError("untried", "Refused", f"{self._library} refuses {what}: {why}")
 
     def _failed(self, what: str) -> StageError:
-        said = logger(self._library).said
+        said = logger(self._library).messages
         return errors.executing(what, said.errors, said.printed(), self._kinds)
 
 

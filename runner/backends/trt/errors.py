@@ -1,4 +1,4 @@
-"""From what TensorRT said to one failure: an error code, and the message without what changes from model to model.
+"""TensorRT's messages as one failure: an error code, and the message without what changes from model to model.
 
 A code alone does not tell failures apart (4 is every misuse, 1 all that its compiler says), so the first sentence
 belongs to the kind; names, numbers, shapes, paths and the lines of TensorRT's own source do not.

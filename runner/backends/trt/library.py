@@ -1,4 +1,4 @@
-"""The library itself: which flavour is installed here, loaded once a process, and what it is able to do.
+"""Finding and loading the TensorRT library: which flavor is installed, and which options it has.
 
 What a version can do is asked of it (``hasattr``), never told from its number; enumerations are looked up by name,
 since TensorRT 11 renumbered them.

@@ -13,7 +13,7 @@ from typing import Any, Iterator, List, Mapping
 
 from runner.backends.errors import StageError
 from runner.backends.trt.library import Library
-from runner.backends.trt.messages import Said
+from runner.backends.trt.messages import Messages
 
 _UNITS = {"": 1, "B": 1, "K": 2**10, "KIB": 2**10, "M": 2**20, "MIB": 2**20, "G": 2**30, "GIB": 2**30}
 _STRONG = "STRONGLY_TYPED"
@@ -53,7 +53,7 @@ def parser_flags(library: Library, settings: Mapping[str, Any], parser: Any) -> 
             parser.set_flag(flag)
 
 
-def plugins(settings: Mapping[str, Any], builder: Any, said: Said) -> None:
+def plugins(settings: Mapping[str, Any], builder: Any, said: Messages) -> None:
     """Load plugin libraries. Raises StageError (setup) for one that is not there or cannot be loaded."""
     for path in settings.get("plugins") or []:
         place = os.path.abspath(os.path.expanduser(str(path)))

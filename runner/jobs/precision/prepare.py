@@ -13,7 +13,7 @@ from runner.jobs.precision.both_precisions import Casting, cast
 from runner.jobs.precision.cast.unlowered import float_nodes
 from runner.jobs.precision.fixed_layers import Fixed, fixed
 from runner.jobs.precision.held_out_samples import Division, Samples, Values
-from runner.jobs.precision.ranking import Facts, facts, prior
+from runner.jobs.precision.ranking import Measurements, measure, prior
 from runner.jobs.precision.report.gain import table
 from runner.jobs.precision.subject import Precision, parents_of
 from runner.jobs.precision.units import Units, units
@@ -44,7 +44,7 @@ class Material:
     casting: Casting
     samples: Samples
     division: Division
-    known: Facts
+    known: Measurements
     kept: Fixed
     searched: Units
     parents: tuple[tuple[int, ...], ...]
@@ -55,7 +55,7 @@ class Material:
         """Return what is known of units before they are searched on these samples."""
         known = self.known
         if values != self.division.searched:
-            known = _facts(self.settings, self.strategy, self.casting, self.loaded, self.pool, values)
+            known = _measured(self.settings, self.strategy, self.casting, self.loaded, self.pool, values)
         told = self.searched.prior(prior(self.casting, known, self.parents), self.costs)
         return replace(told, kinds=self.searched.kinds(self.casting.layers, self.parents))
 
@@ -79,7 +79,7 @@ def prepare(settings: Settings, strategy: PrecisionSettings, pool: Pool, folder:
     casting = cast(settings, strategy, loaded, pool)
     samples = Samples(settings, casting, loaded, pool, folder / "values", strategy.held_out)
     division = samples.divide(settings.checker.name)
-    known = _facts(settings, strategy, casting, loaded, pool, division.searched)
+    known = _measured(settings, strategy, casting, loaded, pool, division.searched)
     kept = fixed(strategy, casting, known)
     searched = units(strategy.unit, casting, kept)
     if not searched.searched:
@@ -99,21 +99,21 @@ def prepare(settings: Settings, strategy: PrecisionSettings, pool: Pool, folder:
     return Material(*found, subject)
 
 
-def _facts(
+def _measured(
     settings: Settings,
     strategy: PrecisionSettings,
     casting: Casting,
     loaded: Loaded,
     pool: Pool,
     samples: tuple[Values, ...],
-) -> Facts:
+) -> Measurements:
     """Measure errors and ranges, where they rank what is searched or say what is not."""
     asked = (
         strategy.search is SearchKind.precision or strategy.at_least or any(layer.nested for layer in casting.layers)
     )
     if not asked:
-        return Facts(why=f"strategy={strategy.name} follows the model's order")
-    return facts(settings, casting, loaded, pool, samples)
+        return Measurements(why=f"strategy={strategy.name} follows the model's order")
+    return measure(settings, casting, loaded, pool, samples)
 
 
 def _refuse(strategy: PrecisionSettings) -> None:

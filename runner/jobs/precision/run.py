@@ -81,7 +81,7 @@ def run(job: Job, parts: Parts) -> Summary:
     doubt = _trust(settings, strategy)
     low = _QUANTIZED if material.casting.quantized else strategy.low.value
     words = Words(low, strategy.high.value, _emulated(settings), len(material.kept.high), len(material.kept.low))
-    looking = infinities.looking(job, material)
+    looking = infinities.with_overflow_check(job, material)
     steady = _is_steady(job, loaded)
     loadable = Loadable(settings, material.casting, loaded, job.pool)
 

@@ -1,4 +1,4 @@
-"""Further answers: what else fails once the nodes of those found before are left out."""
+"""Finding all failures: the search goes on without the nodes of the answers before, until the rest passes."""
 
 from __future__ import annotations
 

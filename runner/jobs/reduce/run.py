@@ -10,7 +10,7 @@ from runner.checkers.audited import Audited
 from runner.jobs.reduce.cause.prover import Causes
 from runner.jobs.reduce.closure import closure
 from runner.jobs.reduce.controls import Controls
-from runner.jobs.reduce.nested.stages import Descents
+from runner.jobs.reduce.nested.stages import NestedStages
 from runner.jobs.reduce.preflight import Preflight
 from runner.jobs.reduce.refinements import Refinements
 from runner.jobs.reduce.searches import searching
@@ -48,7 +48,7 @@ def refinements(job: Job, loaded: Loaded, search: Callable[[Space], Step]) -> Re
         return recorder(settings, recording_backend(settings), graph, loaded.store, job.pool, folder)
 
     inside = settings.strategy.inside and closure(settings) is Closure.FREE
-    descents = Descents(job.journals.stage, record, job.folder / "values" / "inside", search) if inside else None
+    descents = NestedStages(job.journals.stage, record, job.folder / "values" / "inside", search) if inside else None
     return Refinements(job.journals.stage, settings.strategy.trim, descents)
 
 

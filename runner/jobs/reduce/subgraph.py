@@ -18,7 +18,7 @@ import onnx
 
 from runner.candidate import Candidate, Invalid, Sample
 from runner.jobs.reduce.control_values import samples_of
-from runner.jobs.reduce.model_copy import lent
+from runner.jobs.reduce.model_copy import copy_for_check
 from runner.model.files.store import Store
 from runner.model.graph.control import Form, control
 from runner.model.graph.cut import Cut, CutError, cut
@@ -152,7 +152,7 @@ class Subgraph:
         )
         everything = self.space.whole
         draws = bool(self._drawing)
-        file = lent(self.file, folder)
+        file = copy_for_check(self.file, folder)
         return Candidate(file, folder, iteration, "pre-flight", THE_FILE, everything, samples, draws=draws, ours=False)
 
     def discard(self, candidate: Candidate) -> None:

@@ -22,24 +22,24 @@ log = logging.getLogger(__name__)
 def compare(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     """Compare two sets of recordings; neither a model nor TensorRT is needed. Raises UsageError."""
     started = time.monotonic()
-    good, bad = (_chosen(given(settings, key), settings, key) for key in ("good", "bad"))
-    found = suspected(good, bad)
+    good, bad = (_chosen(recordings_of(settings, key), settings, key) for key in ("good", "bad"))
+    found = suspects_of(good, bad)
     builds = f"{counted(len(good), 'good build')} and {counted(len(bad), 'bad build')} compared"
     summary = Summary(
         status="found" if found else "nothing_to_find",
         exit_code=0 if found else 4,
         strategy=settings.strategy.name,
-        message=f"{builds}: {said(found)}",
+        message=f"{builds}: {summary_of(found)}",
         suspects=tuple(suspect.to_json() for suspect in found),
         statistics={"good_builds": len(good), "bad_builds": len(bad)},
         seconds=Seconds(time.monotonic() - started),
     )
-    tell(found)
+    log_suspects(found)
     write_bundle(settings, folder, summary, Path.cwd(), command, None)
     return summary
 
 
-def given(settings: Settings, key: str) -> list[Recording]:
+def recordings_of(settings: Settings, key: str) -> list[Recording]:
     """Return the recordings that ``strategy.good`` or ``strategy.bad`` names."""
     path = getattr(tactic_settings(settings), key)
     if not path:
@@ -77,7 +77,7 @@ def _chosen(recordings: Sequence[Recording], settings: Settings, key: str) -> li
     return found
 
 
-def suspected(good: Sequence[Recording], bad: Sequence[Recording]) -> tuple[Suspect, ...]:
+def suspects_of(good: Sequence[Recording], bad: Sequence[Recording]) -> tuple[Suspect, ...]:
     """Return the suspects. Raises UsageError where the sides cannot be compared."""
     try:
         return suspects(good, bad)
@@ -85,7 +85,7 @@ def suspected(good: Sequence[Recording], bad: Sequence[Recording]) -> tuple[Susp
         raise UsageError(f"strategy.good, strategy.bad: {error}") from None
 
 
-def said(found: Sequence[Suspect]) -> str:
+def summary_of(found: Sequence[Suspect]) -> str:
     """Say what was found."""
     if not found:
         return "no tactic was seen in bad builds only; more builds may tell"
@@ -93,7 +93,7 @@ def said(found: Sequence[Suspect]) -> str:
     return f"{counted(len(found), 'tactic')} of {counted(layers, 'layer')} seen in bad builds only"
 
 
-def tell(found: Sequence[Suspect]) -> None:
+def log_suspects(found: Sequence[Suspect]) -> None:
     """Log the first suspects."""
     for one in found[:20]:
         log.info("%s: %s in %d of %d bad builds, in no good one", one.choice.layer, one.choice.shown, one.bad, one.of)

@@ -15,7 +15,7 @@ from runner.checkers.interactive import insisting
 from runner.errors import CannotJudge, UsageError, WinnowError
 from runner.jobs.summary import pass_rate
 from runner.jobs.tactics.building import ENGINE
-from runner.jobs.tactics.compare import said, suspected, tactic_settings, tell
+from runner.jobs.tactics.compare import log_suspects, summary_of, suspects_of, tactic_settings
 from runner.jobs.tactics.engine import Engine
 from runner.jobs.tactics.record import SUFFIX, Recording, read, write
 from runner.jobs.tactics.subject import Tactics, nearest
@@ -89,10 +89,10 @@ class Bench:
             session = Session(judge, lambda space: repeat(until), means=self.means)
             ending = self.parts.ended(session, session.repeat)
             good, bad = self._recorded(judge)
-            found = suspected(good, bad) if good and bad else ()
-            tell(found)
+            found = suspects_of(good, bad) if good and bad else ()
+            log_suspects(found)
             if ending.status == "found":
-                told = said(found) if good and bad else "nothing to compare: all builds are of one kind"
+                told = summary_of(found) if good and bad else "nothing to compare: all builds are of one kind"
                 ending = replace(ending, message=f"{ending.message}; {told}")
             return self._reported(judge, ending, None, found, statistics=True)
 

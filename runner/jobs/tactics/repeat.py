@@ -11,7 +11,7 @@ from runner.candidate import Candidate
 from runner.checkers.backend_run import Ran, Side
 from runner.errors import NotApplicable, UsageError
 from runner.jobs.tactics.building import Building
-from runner.jobs.tactics.compare import given, tactic_settings
+from runner.jobs.tactics.compare import recordings_of, tactic_settings
 from runner.jobs.tactics.isolate import Bench, Parts, pair_of, search_of
 from runner.jobs.tactics.record import SUFFIX, Recording
 from runner.jobs.tactics.suspects import comparable
@@ -84,7 +84,7 @@ def _library(job: Job) -> str:
 
 def _pair(settings: Settings) -> tuple[Recording, Recording]:
     """Return the good and the bad build that differ least, of those that are given."""
-    good, bad = given(settings, "good"), given(settings, "bad")
+    good, bad = recordings_of(settings, "good"), recordings_of(settings, "bad")
     for key, side in (("good", good), ("bad", bad)):
         if not any(recording.has_keys for recording in side):
             raise UsageError(

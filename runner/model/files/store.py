@@ -1,4 +1,4 @@
-"""Where candidates lie: small ones whole in their trial's folder, large ones beside the one weights file."""
+"""Writing candidate models: small ones whole in their trial's folder, large ones beside the shared weights file."""
 
 from __future__ import annotations
 

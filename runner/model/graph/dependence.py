@@ -1,4 +1,4 @@
-"""What depends on the data that a model is fed: of each tensor its value, its shape, or even its rank.
+"""Which tensors depend on the input data: with their value, their shape, or even their rank.
 
 The shape of an activation is the same for all data of the same input shapes, so ``Shape`` of it is a constant. The
 shape of what ``NonZero`` gives is not. A node gives the least of what its inputs have, with these exceptions: operators

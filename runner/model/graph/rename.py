@@ -1,4 +1,4 @@
-"""Other names for tensors, through nested graphs: what shadows a name stays, and nothing new is shadowed by chance."""
+"""Renaming tensors, in nested graphs too, without name clashes: what shadows a name there keeps its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names across nested graphs: what a node really reads, and every tensor that a model carries."""
+"""Names and tensors across nested graphs: what nodes read, what graphs capture and define, all tensors of a model."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from runner.model.graph.index import Graph
 from runner.model.graph.splice import dependent_tensors
 from runner.model.nested.bodies import Kind, states
 from runner.model.nested.body_index import Inner, Knowledge
-from runner.model.nested.kept_part import Part, Rewritten, opened, stacked_type
+from runner.model.nested.kept_part import Part, Rewritten, stacked_type, without_dims
 from runner.model.nested.rewrite_if_call import rewrite_owner
 
 
@@ -47,7 +47,7 @@ def cut_inside(
         # later iterations, and what follows, may now have other shapes
         changed = {*rewritten.types, *dependent_tensors(inner.graph, [inner.body.owner])}
         declared = {**inner.graph.value_types, **types}
-        types.update((name, opened(declared[name])) for name in changed if name in declared)
+        types.update((name, without_dims(declared[name])) for name in changed if name in declared)
         set_messages(model.graph.value_info, [info for info in model.graph.value_info if info.name not in changed])
     whole = Graph.of(model)
     # what only a removed node read is handed out, or is no input any more
@@ -79,7 +79,7 @@ def _given_types(inner: Inner, known: Knowledge) -> dict[str, TypeProto]:
         inside = known.inner.get(made.name)
         if inside is not None and repeated:
             tensor = inside.WhichOneof("value") == "tensor_type"
-            inside = opened(inside) if place < carried else stacked_type(inside) if tensor else None
+            inside = without_dims(inside) if place < carried else stacked_type(inside) if tensor else None
         if inside is not None:
             found[target] = inside
     return found

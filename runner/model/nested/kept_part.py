@@ -116,7 +116,7 @@ class Part:
         return content
 
 
-def opened(found: TypeProto) -> TypeProto:
+def without_dims(found: TypeProto) -> TypeProto:
     """Return a tensor type with its rank and no dimensions; other types as they are."""
     copy = copy_of(found)
     for dim in copy.tensor_type.shape.dim if copy.WhichOneof("value") == "tensor_type" else ():

@@ -1,4 +1,4 @@
-"""Rewriting an owner around the kept part of a body: what the body gives must fit what the owner says."""
+"""Rewriting an If or a function call around the kept part of its body, so that their outputs stay in step."""
 
 from __future__ import annotations
 

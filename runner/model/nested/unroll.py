@@ -1,4 +1,4 @@
-"""An owner that repeats its body, alone and for so many iterations: what it gives is what the next iteration gets."""
+"""A Loop or Scan as a model of its own that stops after a number of iterations, to record what the next one gets."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from runner.model.graph import scopes
 Functions = Mapping[tuple[str, str], FunctionProto]
 
 
-class _UnlikeError(Exception):
+class _NotInlinedError(Exception):
     """The model is not the other one with its functions inlined, as far as can be told."""
 
 
@@ -26,7 +26,7 @@ def inlined(model: ModelProto) -> tuple[ModelProto, dict[str, str]]:
     functions = {(scopes.domain_of(one.domain), one.name): one for one in model.functions}
     try:
         return made, dict(_below(model.graph, made.graph, functions, ""))
-    except _UnlikeError:
+    except _NotInlinedError:
         return made, {}
 
 
@@ -34,7 +34,7 @@ def _below(before: GraphProto, after: GraphProto, functions: Functions, caller: 
     made = iter(after.node)
     yield from _nodes(before.node, made, functions, caller)
     if next(made, None) is not None:
-        raise _UnlikeError
+        raise _NotInlinedError
 
 
 def _nodes(
@@ -50,7 +50,7 @@ def _nodes(
             continue
         other = next(made, None)
         if other is None or other.op_type != node.op_type:
-            raise _UnlikeError
+            raise _NotInlinedError
         if caller:
             yield next(one for one in other.output if one), name
         for inside, copy in zip(scopes.subgraphs(node), scopes.subgraphs(other), strict=True):

@@ -44,7 +44,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Level:
+class TypedGraph:
     """One graph of a model: its number in reading order, the path of its owner, and the types seen in it."""
 
     number: int
@@ -64,16 +64,16 @@ def schemas_of(model: ModelProto, contrib: Contrib | None = None) -> Schemas:
     return Schemas(opsets, contrib or {})
 
 
-def levels(model: ModelProto, types: Mapping[str, TypeProto]) -> list[Level]:
+def levels(model: ModelProto, types: Mapping[str, TypeProto]) -> list[TypedGraph]:
     """Return all graphs of a model, outer ones first. ``types``: what is known besides the file's value_info."""
-    found: list[Level] = []
+    found: list[TypedGraph] = []
 
     def visit(graph: GraphProto, prefix: str, outer: Types, parent: int | None) -> None:
         own = {**outer, **declared(graph)}
         if parent is None:
             own.update({name: kind.tensor_type.elem_type for name, kind in types.items() if _is_tensor(kind)})
         number = len(found)
-        found.append(Level(number, graph, prefix, own, parent))
+        found.append(TypedGraph(number, graph, prefix, own, parent))
         for place, node in enumerate(graph.node):
             for name, body in bodies(node):
                 visit(body, f"{prefix}{shown(node, place)}.{name}/", own, number)

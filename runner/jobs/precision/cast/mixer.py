@@ -24,7 +24,7 @@ from runner.jobs.precision.cast.layers import (
     schemas_of,
 )
 from runner.jobs.precision.cast.qdq import Ends, pairs_of
-from runner.jobs.precision.cast.qdq import Pair as Quantized
+from runner.jobs.precision.cast.qdq import QdqPair as Quantized
 from runner.jobs.precision.cast.retype import made_in, retype, typed
 from runner.jobs.precision.cast.scope import (
     Scope,

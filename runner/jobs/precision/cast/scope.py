@@ -1,4 +1,4 @@
-"""A graph while it is rewritten, and what comes of it."""
+"""One graph while it is rewritten to two precisions: its names and types, and its assembly at the end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
-from runner.jobs.precision.cast.layers import Level, Pair
+from runner.jobs.precision.cast.layers import Pair, TypedGraph
 from runner.jobs.precision.cast.qdq import constants_dropped, without_unused
 from runner.model.graph import scopes
 from runner.model.graph.cut import shell
@@ -24,7 +24,7 @@ class Scope:
     names that were given to new tensors, of all graphs.
     """
 
-    level: Level
+    level: TypedGraph
     outer: Scope | None
     nodes: list[NodeProto] = field(default_factory=list)
     native: dict[str, int] = field(default_factory=dict)

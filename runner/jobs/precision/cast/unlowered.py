@@ -1,4 +1,4 @@
-"""The float nodes of a model, those included that are no elements of a precision search, and why they are none."""
+"""All float nodes of a model, and why some of them cannot be searched (no low kind of the operator, unknown types)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from runner.jobs.precision.cast.formals import AGNOSTIC, TABLES, WIDE, Schemas
 from runner.jobs.precision.cast.layers import (
     Contrib,
     Layer,
-    Level,
     Pair,
+    TypedGraph,
     Types,
     bodies,
     is_plumbing,
@@ -64,7 +64,7 @@ def float_nodes(
     every = levels(model, types)
     found: list[FloatNode] = []
 
-    def visit(level: Level) -> None:
+    def visit(level: TypedGraph) -> None:
         inner = iter([other for other in every if other.parent == level.number])
         for place, node in enumerate(level.graph.node):
             one = float_node(level, place, node)
@@ -72,7 +72,7 @@ def float_nodes(
             for _ in bodies(node):
                 visit(next(inner))
 
-    def float_node(level: Level, place: int, node: NodeProto) -> FloatNode | None:
+    def float_node(level: TypedGraph, place: int, node: NodeProto) -> FloatNode | None:
         index = numbers.get((level.number, place))
         kinds = {level.types.get(name, -1) for name in (*node.input, *node.output) if name}
         if index is None and (_takes_any(node, level.types, pair) or not _is_float(node, kinds, level.types, pair)):

@@ -15,7 +15,7 @@ from runner.jobs.precision.both_precisions import Casting
 from runner.jobs.precision.cast.convert_weights import convert
 from runner.jobs.precision.cast.layers import levels, shown
 from runner.jobs.precision.prepare import Material
-from runner.jobs.precision.ranking import Facts
+from runner.jobs.precision.ranking import Measurements
 from runner.model.graph.index import initializers_of
 from runner.model.passes.lift_constants import constant_tensor
 from runner.model.values import storage
@@ -33,7 +33,7 @@ NEAR = 2.0
 _MOST = 3
 
 
-def looking(job: Job, material: Material) -> Job:
+def with_overflow_check(job: Job, material: Material) -> Job:
     """Return the job with a checker that fails harmful overflows, unless these are allowed."""
     if material.strategy.allow_overflow or material.casting.quantized:
         return job
@@ -49,7 +49,7 @@ def _high(job: Job, material: Material) -> Path:
     return material.loaded.store.write(casting.mixer.mixed(frozenset(range(len(casting.layers)))), place, "high")
 
 
-def named(
+def with_infinities(
     job: Job, material: Material, raised: frozenset[int], told: Mapping[str, Any]
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return ``told`` (``precision`` in result.json) with what happens inside the model handed over, and warnings.
@@ -97,7 +97,7 @@ def _vanishing(epsilons: Sequence[Mapping[str, Any]], zeroed: Sequence[str], low
         yield f"weights that become zero as a whole in {low}: {listed(zeroed, _MOST)}"
 
 
-def _near(casting: Casting, known: Facts, raised: frozenset[int]) -> Iterator[str]:
+def _near(casting: Casting, known: Measurements, raised: frozenset[int]) -> Iterator[str]:
     """Say which low tensors come near the end of the range on the samples: others of their kind may leave it."""
     largest = largest_of(casting.pair.low)
     names = {

@@ -15,7 +15,7 @@ import numpy as np
 from runner.candidate import Sample
 from runner.errors import WinnowError
 from runner.jobs.precision.both_precisions import Casting
-from runner.jobs.precision.ranking import SENTINEL, Facts
+from runner.jobs.precision.ranking import SENTINEL, Measurements
 from runner.jobs.precision.report.reasons import unmeasured
 from runner.loading.load import Loaded
 from runner.loading.models import recorder, recording_backend
@@ -35,7 +35,7 @@ Feeds = Sequence[Mapping[str, TensorFile]]
 def layer_errors(
     settings: Settings,
     casting: Casting,
-    known: Facts,
+    known: Measurements,
     loaded: Loaded,
     pool: Pool,
     samples: Sequence[Sample],
@@ -46,8 +46,8 @@ def layer_errors(
 
     ``error_low`` and ``error_mixed``: the largest difference to the recorded tensor, relative to its largest value,
     over all samples; null: not finite, as ``not_finite`` lists it, or not known. Where the file itself is not as good
-    as that, the model with everything raised tells what a tensor should be. ``introduced``: see `Facts`; ``why``: why
-    that is no number. Nothing is returned where the target is an engine, which has no values of inner tensors.
+    as that, the model with everything raised tells what a tensor should be. ``introduced``: see `Measurements`;
+    ``why``: why that is no number. Nothing is returned where the target is an engine: it has no inner tensors.
     """
     if isinstance(settings.target, TensorRtBackend) or not samples:
         return []

@@ -1,4 +1,4 @@
-"""What is told of a mixed model: why which nodes are raised, what that is worth, and the files about it."""
+"""The summary of a precision search, and its files: layers.json, the plot of layers, the trade-off curve."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def answered(job: Job, material: Material, rounds: Rounds, ending: Ending, summa
     strategy, casting, subject, loaded = material.strategy, material.casting, material.subject, material.loaded
     raised = subject.raised(ending.trial)
     told = {**gain(strategy, casting, material.known, loaded, raised, material.kept), **rounds.known.to_json(subject)}
-    told, warnings = infinities.named(job, material, raised, told)
+    told, warnings = infinities.with_infinities(job, material, raised, told)
     summary = replace(summary, warnings=(*summary.warnings, *warnings))
     loads = rounds.question.loads if rounds.question else None
     if loads is not None:

@@ -1,8 +1,8 @@
-"""Descents: the stages that look for an answer inside the nested graphs of one.
+"""The stages that reduce inside the nested graphs of an answer.
 
-First each body is hoisted: its nodes take the owner's place, and whatever can be tried on a flat graph can be tried on
-them. Where the failure needs its owner (a Loop that never ends), the body is reduced in its place, unless the owner
-fails with an empty body just as well.
+First each body is hoisted: its nodes take the owner's place, so that they are reduced like those of a flat graph. Where
+the failure needs its owner (a Loop that never ends), the body is reduced in its place, unless the owner fails with an
+empty body as well.
 """
 
 from __future__ import annotations
@@ -41,8 +41,10 @@ T = TypeVar("T")
 
 
 @dataclass
-class Descents:
-    """``journal``: opens the journal of a stage, from the one of what it works on, its name and its subject.
+class NestedStages:
+    """Makes the stages.
+
+    ``journal``: opens the journal of a stage, from the one of what it works on, its name and its subject.
 
     ``record``: makes recorders on the reference. ``folder``: for recorded values. ``search``: of the strategy.
     """
