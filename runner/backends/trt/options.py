@@ -9,7 +9,7 @@ import ctypes
 import math
 import os
 import re
-from typing import Any, Iterator, List, Mapping
+from typing import Any, Callable, Iterator, List, Mapping
 
 from runner.backends.errors import StageError
 from runner.backends.trt.library import Library
@@ -47,10 +47,17 @@ def network_flags(library: Library, settings: Mapping[str, Any]) -> int:
 
 def parser_flags(library: Library, settings: Mapping[str, Any], parser: Any) -> None:
     """Set the parser's flags."""
-    for name in settings.get("parser_flags") or []:
-        flag = library.member("OnnxParserFlag", "parser_flags", str(name))
-        with _naming(library, f"parser_flags={name}"):
-            parser.set_flag(flag)
+    _set_flags(library, settings, "parser_flags", "OnnxParserFlag", parser.set_flag)
+
+
+def _set_flags(
+    library: Library, settings: Mapping[str, Any], key: str, enumeration: str, setter: Callable[[Any], object]
+) -> None:
+    """Hand each member that the setting ``key`` names to a setter. Raises StageError (setup)."""
+    for name in settings.get(key) or []:
+        flag = library.member(enumeration, key, str(name))
+        with _naming(library, f"{key}={name}"):
+            setter(flag)
 
 
 def plugins(settings: Mapping[str, Any], builder: Any, said: Messages) -> None:
@@ -81,13 +88,8 @@ def configure(library: Library, settings: Mapping[str, Any], config: Any) -> Non
         config.profiling_verbosity = library.members("ProfilingVerbosity")["DETAILED"]
     for name in settings.get("flags") or []:
         _typing(library, settings, str(name))
-        flag = library.member("BuilderFlag", "flags", str(name))
-        with _naming(library, f"flags={name}"):
-            config.set_flag(flag)
-    for name in settings.get("clear_flags") or []:
-        flag = library.member("BuilderFlag", "clear_flags", str(name))
-        with _naming(library, f"clear_flags={name}"):
-            config.clear_flag(flag)
+    _set_flags(library, settings, "flags", "BuilderFlag", config.set_flag)
+    _set_flags(library, settings, "clear_flags", "BuilderFlag", config.clear_flag)
     for name, value in (settings.get("config") or {}).items():
         _attribute(library, config, str(name), value)
     for name, size in (settings.get("memory_pools") or {}).items():

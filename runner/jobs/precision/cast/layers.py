@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
+from runner.backends.nested_graphs import bodies
 from runner.jobs.precision.cast.formals import AGNOSTIC, TABLES, WIDE, Formal, Formals, Schemas
 from runner.jobs.precision.cast.qdq import is_quantization, pairs_of
 from runner.model.graph import scopes
@@ -80,15 +81,6 @@ def levels(model: ModelProto, types: Mapping[str, TypeProto]) -> list[TypedGraph
 
     visit(model.graph, "", {}, None)
     return found
-
-
-def bodies(node: NodeProto) -> Iterator[tuple[str, GraphProto]]:
-    """Yield a node's nested graphs with the names of their attributes."""
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.name, attribute.g
-        for number, graph in enumerate(attribute.graphs):
-            yield f"{attribute.name}[{number}]", graph
 
 
 def shown(node: NodeProto, place: int) -> str:

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper
 
+from runner.backends.nested_graphs import bodies
 from runner.jobs.precision.cast.layers import (
     Contrib,
     Layer,
     Pair,
-    bodies,
     is_plumbing,
     levels,
     schemas_of,

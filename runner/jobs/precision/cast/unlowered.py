@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from onnx import ModelProto, NodeProto, TensorProto, TypeProto
 
+from runner.backends.nested_graphs import bodies
 from runner.jobs.precision.cast.formals import AGNOSTIC, TABLES, WIDE, Schemas
 from runner.jobs.precision.cast.layers import (
     Contrib,
@@ -14,7 +15,6 @@ from runner.jobs.precision.cast.layers import (
     Pair,
     TypedGraph,
     Types,
-    bodies,
     is_plumbing,
     levels,
     schemas_of,
