@@ -57,18 +57,18 @@ class Lowering(Known):
         low = types.get(node.output[0], 0) if node.output else 0
         if low not in LOW or node.domain or self.opset < _FIRST_OPSET:
             return [node]
-        steps = _Inside(self, node, types, low)
-        made = steps.taken()
+        steps = _OperatorSteps(self, node, types, low)
+        made = steps.lowered()
         if made is None:
             return [node]
         steps.finish(made)
         return steps.nodes
 
 
-class _Inside(Steps):
+class _OperatorSteps(Steps):
     """The steps of each operator."""
 
-    def taken(self) -> str | None:
+    def lowered(self) -> str | None:
         """Return the name of what comes of the steps; None: there are none."""
         op = self._node.op_type
         if op in _REDUCTIONS:

@@ -59,7 +59,7 @@ def overflow(args: Dict[str, Any]) -> Dict[str, Any]:
         return {"tensors": []}
     del session, first
     samples = [sample for sample, broken in zip(args["samples"], bad) if broken]  # noqa: B905 - as many; see above
-    good = _good(args.get("high"), sorted(_born(model.graph, suspects)), samples)
+    good = _good(args.get("high"), sorted(_origins(model.graph, suspects)), samples)
     # as many of each sample
     fed = {name: f"winnow__good_{number}" for number, name in enumerate(good[0])}
     model.graph.input.extend(onnx.helper.make_tensor_value_info(name, _FLOAT, None) for name in fed.values())
@@ -164,7 +164,7 @@ def _add_constants(model: Any, gauges: Sequence[Gauge]) -> None:
         model.graph.output.append(helper.make_empty_tensor_value_info(gauge.name))
 
 
-def _born(graph: Any, suspects: Set[str]) -> Set[str]:
+def _origins(graph: Any, suspects: Set[str]) -> Set[str]:
     """Return the top-level tensors that are not finite although what they are made of is."""
     found = set()
     for node in graph.node:

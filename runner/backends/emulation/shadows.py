@@ -129,7 +129,7 @@ class _Scope:
                 self._reader(node)
                 for name in node.output:
                     if name and self._final(name) == name:
-                        self._born(name, node)
+                        self._start_shadow(name, node)
         del self._graph.node[:]
         self._graph.node.extend([*self._nodes, *self._later])
 
@@ -138,13 +138,13 @@ class _Scope:
     def _rounding(self, raw: str, wide: str, makers: Mapping[str, Any]) -> None:
         if not self._is_suspect(wide) or raw not in makers:
             return
-        self._born(raw, makers[raw])
+        self._start_shadow(raw, makers[raw])
         before = self.shadow.get(raw)
         root = self._root(makers[raw], raw, (raw, wide), made=False)
         name = self._add("Where", [self._finite(wide), wide, before.name if before else raw])
         self.shadow[wide] = _Shadow(name, (before.roots if before else frozenset()) | {root})
 
-    def _born(self, name: str, maker: Any) -> None:
+    def _start_shadow(self, name: str, maker: Any) -> None:
         """Give a tensor that comes from nothing but finite ones a shadow, if it is known what it should be."""
         good = self._all.good.get(plain(name)) if self._number == 0 else None
         if good and name not in self.shadow and self._is_suspect(self._final(name)):

@@ -171,7 +171,7 @@ class TensorRt:
             raise StageError("untried", "UnknownShape", f"{self._library} tells no shape of the output {name!r}")
         kind = self._kinds[name]
         if -1 in shape:
-            return self._asked_for(memory, name, kind)
+            return self._allocated_output(memory, name, kind)
         known, size = shape, kind.bytes(math.prod(shape))
         if name in self._on_host:
             room = memory.host(size)
@@ -181,15 +181,15 @@ class TensorRt:
         self._address(name, pointer)
         return lambda: (known, memory.download(pointer, size))
 
-    def _asked_for(self, memory: Memory, name: str, kind: ElementType) -> _Fetch:
+    def _allocated_output(self, memory: Memory, name: str, kind: ElementType) -> _Fetch:
         if self._allocator is None:
             self._allocator = outputs.allocator(self._library.api)
-        asked = self._allocator
-        asked.start(memory)
-        self._accepted(self._context.set_output_allocator(name, asked), f"an allocator for the output {name!r}")
+        allocator = self._allocator
+        allocator.start(memory)
+        self._accepted(self._context.set_output_allocator(name, allocator), f"an allocator for the output {name!r}")
 
         def fetch() -> Tuple[Tuple[int, ...], Any]:
-            shape, pointer = asked.taken(name, kind.bits)
+            shape, pointer = allocator.result(name, kind.bits)
             return shape, memory.download(pointer, kind.bytes(math.prod(shape)))
 
         return fetch

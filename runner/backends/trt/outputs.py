@@ -24,7 +24,7 @@ def extents(dims: Any) -> Tuple[int, ...] | None:
 
 
 def allocator(api: Any) -> Any:
-    """Return an ``IOutputAllocator``: `start` before an execution, `taken` after it.
+    """Return an ``IOutputAllocator``: `start` before an execution, `result` after it.
 
     Raises StageError (untried) where this TensorRT has none.
     """
@@ -58,7 +58,7 @@ def allocator(api: Any) -> Any:
         def notify_shape(self, tensor_name: str, shape: Any) -> None:
             self.shapes[tensor_name] = extents(shape)
 
-        def taken(self, name: str, bits: int) -> Tuple[Tuple[int, ...], int]:
+        def result(self, name: str, bits: int) -> Tuple[Tuple[int, ...], int]:
             """Return the shape and the pointer.
 
             Raises StageError: infer where there was no memory, untried for what does not fit together.

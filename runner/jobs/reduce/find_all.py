@@ -53,14 +53,14 @@ class Further:
             excluded |= ending.main.elements
             if self.session.inquiry.exhausted:
                 return Rest(tuple(answers), "the budget was reached: what else fails was not looked for")
-            spoilt = self.subject.spoilt(excluded)
+            unjudgeable = self.subject.unjudgeable(excluded)
             folder = self.handed.folder / "answers" / str(len(answers) + 2)
             hands = self.handed.beside(folder)
-            without = excluded | spoilt
+            without = excluded | unjudgeable
             journal = partial(self.journal, Trial(without))
             found = self.ended(partial(self.session.beyond, without, hands, journal))
             if found is None:
-                return Rest(tuple(answers), "the rest passes" + self._unjudged(spoilt))
+                return Rest(tuple(answers), "the rest passes" + self._unjudged(unjudgeable))
             if found.status != "found":
                 hands.withdraw(REDUCED)
                 hands.withdraw(MIN_GOOD)
@@ -75,8 +75,8 @@ class Further:
             return f"interrupted; go on with resume={self.handed.folder}"
         return ending.message
 
-    def _unjudged(self, spoilt: frozenset[int]) -> str:
-        if not spoilt:
+    def _unjudged(self, unjudgeable: frozenset[int]) -> str:
+        if not unjudgeable:
             return ""
-        names = [self.subject.graph.nodes[index].name for index in sorted(spoilt)]
+        names = [self.subject.graph.nodes[index].name for index in sorted(unjudgeable)]
         return f", but for what only gets NaN or Inf and was not judged: {listed(names)}"

@@ -146,7 +146,7 @@ class Subgraph:
         samples = tuple(
             Sample(
                 {name: sample[name] for name in self.graph.inputs if name in sample},
-                {name: sample[name] for name in self.graph.outputs if name in sample and self.is_told(name)},
+                {name: sample[name] for name in self.graph.outputs if name in sample and self.has_reference(name)},
             )
             for sample in self.recorded.values
         )
@@ -169,7 +169,7 @@ class Subgraph:
         return tuple(
             Sample(
                 {name: tensor for name in made.inputs if (tensor := self._feed(name, types[name], values))},
-                {name: values[name] for name in made.outputs if name in values and self.is_told(name)},
+                {name: values[name] for name in made.outputs if name in values and self.has_reference(name)},
             )
             for values in self.recorded.values
         )
@@ -191,14 +191,11 @@ class Subgraph:
         self._seeded[name] = seeded(name, tensor_type.elem_type, shape, seed=self.seed, path=place)
         return self._seeded[name]
 
-    def is_told(self, name: str) -> bool:
-        """Return whether the good side says what a tensor holds.
-
-        A reference model does so for tensors that have a partner.
-        """
+    def has_reference(self, name: str) -> bool:
+        """Return whether the reference has a value of a tensor; a reference model has it for those with a partner."""
         return self.recorded.partners is None or name in self.recorded.partners
 
-    def spoilt(self, without: frozenset[int]) -> frozenset[int]:
+    def unjudgeable(self, without: frozenset[int]) -> frozenset[int]:
         """Return the elements that cannot be judged once these are gone: they get a NaN or Inf, from them or on.
 
         Fed to a candidate, it would itself explain a failure.
@@ -206,11 +203,11 @@ class Subgraph:
         gone = set(without)
         for node in self.graph.nodes:
             for name in node.inputs if node.index not in gone else ():
-                if self.graph.producers.get(name) in gone and name not in self.constants and self.is_spoilt(name):
+                if self.graph.producers.get(name) in gone and name not in self.constants and self.is_bad_feed(name):
                     gone.add(node.index)
         return frozenset(gone) - without
 
-    def is_spoilt(self, name: str) -> bool:
+    def is_bad_feed(self, name: str) -> bool:
         """Return whether a value that is fed would itself explain a failure."""
         held = [values[name] for values in self.recorded.values if name in values]
         return any(not tensor.finite for tensor in held) and not self._meant(name)
@@ -220,7 +217,7 @@ class Subgraph:
 
         One that is meant would not: the -Inf of an attention's mask, a NaN that the model looks for and replaces.
         """
-        return next((name for name in made.inputs if name not in self.graph.inputs and self.is_spoilt(name)), None)
+        return next((name for name in made.inputs if name not in self.graph.inputs and self.is_bad_feed(name)), None)
 
     def _meant(self, name: str) -> bool:
         """Whether a NaN or Inf is meant: it does not reach the failing outputs, or the reference run ended finite."""

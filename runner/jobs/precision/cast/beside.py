@@ -49,7 +49,7 @@ def add_quantized(raised: ModelProto, original: ModelProto, layers: Iterable[Lay
             for name, other in copier.beside(node, layer, ends if number == 0 else {}).items():
                 found.append([index, number, name, other])
         made[number].node.extend(copier.nodes)
-    _give_back(raised.graph, original.graph, makers)
+    _restore_initializers(raised.graph, original.graph, makers)
     return found
 
 
@@ -103,8 +103,8 @@ class _Copier:
         return str(copy.output[0])
 
 
-def _give_back(graph: GraphProto, original: GraphProto, makers: Mapping[str, NodeProto]) -> None:
-    """Give a graph back the initializers that went with the pairs, those of nested graphs too."""
+def _restore_initializers(graph: GraphProto, original: GraphProto, makers: Mapping[str, NodeProto]) -> None:
+    """Add the initializers to a graph again that were removed with the pairs, those of nested graphs too."""
     wanted = {name for node in makers.values() if is_quantization(node) for name in node.input}
     there = {name for one in scopes.graphs_below(graph) for name in initializers_of(one)}
     for one in scopes.graphs_below(original):

@@ -30,8 +30,8 @@ from runner.jobs.precision.cast.scope import (
     Scope,
     assemble,
     declare,
-    face,
     names_of,
+    set_io_types,
     without_graph,
 )
 from runner.model.graph import scopes
@@ -85,7 +85,7 @@ class Mixer:
         assemble(made.graph, self._levels[0].graph, scope)
         if self._declares:
             declare(made.graph, scope)
-        face(made.graph, scope, self.pair, None if self.keep_io else self.pair.low)
+        set_io_types(made.graph, scope, self.pair, None if self.keep_io else self.pair.low)
         return made
 
     # ---- one graph

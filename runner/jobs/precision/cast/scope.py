@@ -114,7 +114,7 @@ def declare(graph: GraphProto, scope: Scope) -> None:
                 graph.value_info.add(name=name).type.tensor_type.elem_type = known[name]
 
 
-def face(graph: GraphProto, scope: Scope, pair: Pair, wanted: int | None) -> None:
+def set_io_types(graph: GraphProto, scope: Scope, pair: Pair, wanted: int | None) -> None:
     """Give the inputs and outputs of a top-level graph their types; ``wanted``: of the pair's, None: as they are."""
     # a default that is another tensor now would be overridden without effect
     set_messages(graph.input, [value for value in graph.input if value.name not in scope.weights])

@@ -92,7 +92,7 @@ class Spliced:
         return tuple(
             Sample(
                 {name: values[tensor] for name in made.inputs if (tensor := given.get(name, name)) in values},
-                {name: values[name] for name in made.outputs if name in values and self.base.is_told(name)},
+                {name: values[name] for name in made.outputs if name in values and self.base.has_reference(name)},
             )
             for values in self.base.recorded.values
         )
@@ -117,4 +117,4 @@ class Spliced:
             return f"no good value of {name!r} is known"
         if name in self.base.recorded.unfit:
             return self.base.recorded.unfit[name]
-        return f"the reference has a NaN or Inf in {name!r} as well" if self.base.is_spoilt(name) else ""
+        return f"the reference has a NaN or Inf in {name!r} as well" if self.base.is_bad_feed(name) else ""
