@@ -1,4 +1,4 @@
-"""The plainest search: one element at a time, the last first."""
+"""Linear search: removes one element at a time, the last first."""
 
 from __future__ import annotations
 

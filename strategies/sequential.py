@@ -1,4 +1,4 @@
-"""How often must a check that is not reliable be repeated? As often as its answers leave doubt.
+"""Sequential test for flaky checks: a trial is repeated until its answer is as sure as is asked.
 
 A failing set fails at a rate (``hit``), a sound one at another (``false_alarm``). After Wald, "Sequential tests of
 statistical hypotheses" (1945): with each repeat the odds between the two rates change by the likelihood ratio of what

@@ -1,4 +1,4 @@
-"""What can be wrong with a model that was handed in."""
+"""The error of a model file that cannot be used, as one printable line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is inside an operator: reductions, norms, poolings and composites, with every step in low precision.
+"""Takes operators apart: reductions, norms, poolings and composites as steps, each of which is in low precision.
 
 Sums are added up in pairs, each partial sum rounded, as a device does that accumulates in the low type; what importers
 lower is lowered (a norm of order two to the root of a sum of squares, Softplus to a logarithm). That is pessimistic:

@@ -20,7 +20,7 @@ def plain(name: str) -> str:
     return name.partition(INSIDE)[0]
 
 
-def shown(node: Any) -> str:
+def node_label(node: Any) -> str:
     """Return what a node was called before the model was rewritten: its name, else its first output."""
     name = str(node.name or next((name for name in node.output if name), node.op_type))
     return (name if node.name or not name.endswith(RAW) else name[: -len(RAW)]).partition(INSIDE)[0]
@@ -31,4 +31,4 @@ def prefixes(graph: Any, prefix: str = "") -> Iterator[str]:
     yield prefix
     for node in graph.node:
         for name, body in bodies(node):
-            yield from prefixes(body, f"{prefix}{shown(node)}.{name}/")
+            yield from prefixes(body, f"{prefix}{node_label(node)}.{name}/")

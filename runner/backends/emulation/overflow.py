@@ -1,4 +1,4 @@
-"""Infinities that low precision makes inside a model, and whether what reads them is wrong.
+"""Finds the infinities that low precision makes inside a model, and which of them lead to wrong values.
 
 The model is run as `rounding` rewrites it. The first run only asks whether all tensors are finite; where they are, that
 is all. The second has, beside each that is not, what it would be without that, and tells where values that are finite

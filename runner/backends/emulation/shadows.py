@@ -16,7 +16,7 @@ from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, Sequence, Set,
 
 from runner.backends.emulation.gauges import Gauge, add_owner_outputs
 from runner.backends.emulation.lowering import LOW
-from runner.backends.emulation.original_names import RAW, WIDE, plain, shown
+from runner.backends.emulation.original_names import RAW, WIDE, node_label, plain
 from runner.backends.nested_graphs import bodies
 
 _FLOAT = 1
@@ -269,7 +269,7 @@ class _Scope:
         return wide if name.endswith(RAW) and wide in self._types else name
 
     def _path(self, node: Any) -> str:
-        return self._owner + shown(node)
+        return self._owner + node_label(node)
 
     def _name(self) -> str:
         return f"winnow__shadow_{self._number}_{next(self._names)}"

@@ -12,7 +12,7 @@ import numpy as np
 from runner.backends.errors import StageError
 from runner.backends.values import arrays
 from runner.backends.values.dtypes import BY_NUMBER, STRING
-from runner.backends.values.structure import Structure, parse, shown
+from runner.backends.values.structure import Structure, parse, type_text
 from runner.backends.values.tensors import Tensor
 
 # the opset in which an element type came (13: or before) -> the IR version of that time
@@ -107,7 +107,7 @@ def _sequence(items: List[Any], structure: Structure) -> Any:
         found.fed = feeds
         return found
     except Exception as error:
-        message = f"onnxruntime {onnxruntime.__version__} cannot be fed with {shown(structure)}: {error}"
+        message = f"onnxruntime {onnxruntime.__version__} cannot be fed with {type_text(structure)}: {error}"
         raise StageError("setup", "FeedNotSupported", message) from error
 
 

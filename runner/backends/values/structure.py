@@ -76,12 +76,12 @@ def freeze(structure: Any) -> Structure | None:
     return tuple(freeze(part) if isinstance(part, (list, tuple)) else part for part in structure)
 
 
-def shown(structure: Structure) -> str:
+def type_text(structure: Structure) -> str:
     """Return a structure as ONNX Runtime writes it."""
     form, inner = structure[0], structure[-1]
     names = {kind.number: name for name, kind in BY_NAME.items()}
     if form == "tensor":
         return f"tensor({names.get(inner, inner)})"
     if form == "map":
-        return f"map({names.get(structure[1], structure[1])},{shown(inner)})"
-    return f"{'seq' if form == 'sequence' else form}({shown(inner)})"
+        return f"map({names.get(structure[1], structure[1])},{type_text(inner)})"
+    return f"{'seq' if form == 'sequence' else form}({type_text(inner)})"

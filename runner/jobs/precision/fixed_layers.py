@@ -38,7 +38,7 @@ class Fixed:
         return index not in self.high and index not in self.low
 
 
-def fixed(strategy: PrecisionSettings, casting: Casting, known: Measurements) -> Fixed:
+def fixed_layers(strategy: PrecisionSettings, casting: Casting, known: Measurements) -> Fixed:
     """Return what the settings and the measurements say. Raises UsageError for patterns and rules that are none."""
     layers = casting.layers
     kept = _matching("exclude", strategy.exclude, layers)

@@ -11,7 +11,7 @@ from runner.checkers.compare.coarse_tolerance import coarse
 from runner.errors import UsageError
 from runner.jobs.precision.both_precisions import Casting, cast
 from runner.jobs.precision.cast.unlowered import float_nodes
-from runner.jobs.precision.fixed_layers import Fixed, fixed
+from runner.jobs.precision.fixed_layers import Fixed, fixed_layers
 from runner.jobs.precision.held_out_samples import Division, Samples, Values
 from runner.jobs.precision.ranking import Measurements, measure, prior
 from runner.jobs.precision.report.gain import table
@@ -80,7 +80,7 @@ def prepare(settings: Settings, strategy: PrecisionSettings, pool: Pool, folder:
     samples = Samples(settings, casting, loaded, pool, folder / "values", strategy.held_out)
     division = samples.divide(settings.checker.name)
     known = _measured(settings, strategy, casting, loaded, pool, division.searched)
-    kept = fixed(strategy, casting, known)
+    kept = fixed_layers(strategy, casting, known)
     searched = units(strategy.unit, casting, kept)
     if not searched.searched:
         raise UsageError("strategy.exclude, include, at_least and untaken leave no node to search; name fewer")

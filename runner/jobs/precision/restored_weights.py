@@ -1,4 +1,4 @@
-"""What raised layers get back: weights and limits, from the parent where one is given, else from what is stored."""
+"""Weights and limits that raised layers get back: from the parent where one is given, else from what is stored."""
 
 from __future__ import annotations
 

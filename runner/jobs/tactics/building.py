@@ -1,4 +1,4 @@
-"""An engine is built before a check looks at it, and its tactics are recorded.
+"""Checker around another one: builds the engine and records its tactics before the check looks at it.
 
 The check may only be asked about what it was meant to be asked about: a build that fails is the verdict itself, and one
 that did not get the tactics that were pinned is no answer.

@@ -162,7 +162,7 @@ class Store:
         if storage.is_external(tensor):
             location, offset, _ = storage.reference(tensor)
             region = (self._file(location), offset, length)
-            known = weights.known(region)
+            known = weights.offset_of(region)
             if known is None:
                 known = weights.add(chunks(*region), length, None, region)
             return tensor, known, length

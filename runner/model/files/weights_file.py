@@ -34,7 +34,7 @@ class WeightsWriter:
         else:
             self._temporary.unlink(missing_ok=True)
 
-    def known(self, region: tuple[Path, int, int]) -> int | None:
+    def offset_of(self, region: tuple[Path, int, int]) -> int | None:
         """Return the offset of a source region that was added before (tied weights), or None."""
         return self._regions.get(region)
 

@@ -1,4 +1,4 @@
-"""What a sound graph is: every name defined once, before it is read; tensors as large as they say."""
+"""Validation of a model that was read: names are defined once and before use, tensors have the data they declare."""
 
 from __future__ import annotations
 

@@ -84,10 +84,10 @@ def frozen(structure: Any) -> Structure | None:
     return tuple(frozen(part) if isinstance(part, (list, tuple)) else part for part in structure)
 
 
-def shown(structure: Structure) -> str:
+def structure_text(structure: Structure) -> str:
     """Return a structure in words, ``sequence of optional``; tensors and their types are left out."""
     inner = structure[-1]
-    more = f" of {shown(inner)}" if isinstance(inner, tuple) and inner[0] != "tensor" else ""
+    more = f" of {structure_text(inner)}" if isinstance(inner, tuple) and inner[0] != "tensor" else ""
     return f"{structure[0]}{more}"
 
 

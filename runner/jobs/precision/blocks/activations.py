@@ -35,7 +35,7 @@ def softmax(view: GraphView, place: int) -> Found | None:
     node = view.nodes[place]
     pairs = [(node.input[0], node.input[1], frozenset[int]())] if node.op_type == "Div" else []
     for one, other in sides(node) if node.op_type == "Mul" else ():
-        inverse = view.made(other, "Reciprocal")
+        inverse = view.maker(other, "Reciprocal")
         pairs += [(one, inverse.node.input[0], inverse.places)] if inverse else []
     for top, bottom, passed in pairs:
         exponentials = _exponentials(view, top)
@@ -48,14 +48,14 @@ def softmax(view: GraphView, place: int) -> Found | None:
 def log_softmax(view: GraphView, place: int) -> Found | None:
     """Return the logarithm of a softmax that ends in a difference."""
     left, right = view.nodes[place].input[:2]
-    whole = view.made(right, "ReduceLogSumExp")
+    whole = view.maker(right, "ReduceLogSumExp")
     if whole and view.origin(whole.node.input[0]) == view.origin(left):
         return "LogSoftmax", whole.places | {place} | _shifted(view, left), frozenset()
-    logarithm = view.made(right, "Log")
+    logarithm = view.maker(right, "Log")
     if logarithm is None:
         return _log_of_largest(view, place)
     total = _total(view, logarithm.node.input[0])
-    exponentials = view.made(total[0], "Exp") if total else None
+    exponentials = view.maker(total[0], "Exp") if total else None
     if total is None or exponentials is None or view.origin(exponentials.node.input[0]) != view.origin(left):
         return None
     places = logarithm.places | total[1] | exponentials.places | _shifted(view, left)
@@ -65,12 +65,12 @@ def log_softmax(view: GraphView, place: int) -> Found | None:
 def _log_of_largest(view: GraphView, place: int) -> Found | None:
     """Return what takes away the largest value and the logarithm of the sum in one."""
     left, right = view.nodes[place].input[:2]
-    both = view.made(right, "Add")
+    both = view.maker(right, "Add")
     for one, other in sides(both.node) if both else ():
-        largest, logarithm = view.made(one, "ReduceMax"), view.made(other, "Log")
+        largest, logarithm = view.maker(one, "ReduceMax"), view.maker(other, "Log")
         total = _total(view, logarithm.node.input[0]) if logarithm else None
-        exponentials = view.made(total[0], "Exp") if total else None
-        difference = view.made(exponentials.node.input[0], "Sub") if exponentials else None
+        exponentials = view.maker(total[0], "Exp") if total else None
+        difference = view.maker(exponentials.node.input[0], "Sub") if exponentials else None
         if not (both and largest and logarithm and total and exponentials and difference):
             continue
         shifted = _shifted(view, exponentials.node.input[0])
@@ -82,20 +82,20 @@ def _log_of_largest(view: GraphView, place: int) -> Found | None:
 
 def _exponentials(view: GraphView, name: str) -> frozenset[int] | None:
     """Return the nodes that make exponentials, of which some may be masked; None: these are none."""
-    masked = view.made(name, "Mul", "Where")
+    masked = view.maker(name, "Mul", "Where")
     for inner in masked.node.input if masked else ():
-        exponential = view.made(inner, "Exp")
+        exponential = view.maker(inner, "Exp")
         if masked and exponential:
             return masked.places | exponential.places | _shifted(view, exponential.node.input[0])
-    exponential = view.made(name, "Exp")
+    exponential = view.maker(name, "Exp")
     return exponential.places | _shifted(view, exponential.node.input[0]) if exponential else None
 
 
 def _total(view: GraphView, name: str) -> tuple[str, frozenset[int]] | None:
     """Return what a sum is of, and its nodes; a small number may be added, or be its least."""
-    guard = view.made(name, "Add", "Max", "Clip")
+    guard = view.maker(name, "Add", "Max", "Clip")
     inner = guarded(view, guard) if guard else None
-    total = view.made(inner or name, "ReduceSum")
+    total = view.maker(inner or name, "ReduceSum")
     if total is None:
         return None
     return total.node.input[0], total.places | (guard.places if guard and inner else frozenset())
@@ -114,11 +114,11 @@ def guarded(view: GraphView, made: MatchedNode) -> str | None:
 
 def _shifted(view: GraphView, name: str) -> frozenset[int]:
     """Return the nodes that take the largest value away, if any do."""
-    difference = view.made(name, "Sub")
+    difference = view.maker(name, "Sub")
     if difference is None:
         return frozenset()
     values, most = difference.node.input[:2]
-    largest = view.made(most, "ReduceMax")
+    largest = view.maker(most, "ReduceMax")
     if largest is None or view.origin(largest.node.input[0]) != view.origin(values):
         return frozenset()
     return difference.places | largest.places
@@ -134,7 +134,7 @@ def gelu(view: GraphView, place: int) -> Found | None:
     if argument is None:
         return None
     source, places = argument
-    for one in view.read(node.output[0], "Add"):
+    for one in view.readers(node.output[0], "Add"):
         if any(is_number(view, other, 1.0) for other in one.node.input):
             found = _halved(view, one.node.output[0], source)
             if found:
@@ -143,7 +143,7 @@ def gelu(view: GraphView, place: int) -> Found | None:
 
 
 def _scaled(view: GraphView, name: str) -> tuple[str, frozenset[int]] | None:
-    made = view.made(name, "Div", "Mul")
+    made = view.maker(name, "Div", "Mul")
     if made is None:
         return None
     if made.node.op_type == "Div":
@@ -155,13 +155,13 @@ def _scaled(view: GraphView, name: str) -> tuple[str, frozenset[int]] | None:
 
 
 def _cubic(view: GraphView, name: str) -> tuple[str, frozenset[int]] | None:
-    outer = view.made(name, "Mul")
+    outer = view.maker(name, "Mul")
     for inner, factor in sides(outer.node) if outer else ():
-        both = view.made(inner, "Add") if is_number(view, factor, math.sqrt(2 / math.pi)) else None
+        both = view.maker(inner, "Add") if is_number(view, factor, math.sqrt(2 / math.pi)) else None
         for plain, bent in sides(both.node) if both else ():
-            scaled = view.made(bent, "Mul")
+            scaled = view.maker(bent, "Mul")
             for cube, by in sides(scaled.node) if scaled else ():
-                power = view.made(cube, "Pow")
+                power = view.maker(cube, "Pow")
                 if outer and both and scaled and power and is_number(view, by, _CUBIC):
                     source = view.origin(plain)
                     if view.origin(power.node.input[0]) == source and is_number(view, power.node.input[1], 3.0):
@@ -171,9 +171,9 @@ def _cubic(view: GraphView, name: str) -> tuple[str, frozenset[int]] | None:
 
 def _halved(view: GraphView, name: str, source: str) -> frozenset[int] | None:
     """Return the nodes that multiply by the source and by a half, in whatever order."""
-    for one in view.read(name, "Mul"):
+    for one in view.readers(name, "Mul"):
         for _, factor in (pair for pair in sides(one.node) if view.origin(pair[0]) == view.origin(name)):
-            half = view.made(factor, "Mul")
+            half = view.maker(factor, "Mul")
             if half and any(
                 view.origin(whole) == source and is_number(view, by, 0.5) for whole, by in sides(half.node)
             ):
@@ -181,7 +181,7 @@ def _halved(view: GraphView, name: str, source: str) -> frozenset[int] | None:
             wanted = None if view.origin(factor) == source else source if is_number(view, factor, 0.5) else ""
             if wanted == "":
                 continue
-            for last in view.read(one.node.output[0], "Mul"):
+            for last in view.readers(one.node.output[0], "Mul"):
                 for _, other in (
                     pair for pair in sides(last.node) if view.origin(pair[0]) == view.origin(one.node.output[0])
                 ):

@@ -52,7 +52,7 @@ def norm(view: GraphView, place: int) -> Found | None:
 
 def _difference(view: GraphView, value: str, spread: Spread) -> frozenset[int] | None:
     """Return the nodes that take the mean away from what is divided; None: it is not centered."""
-    difference = view.made(value, "Sub")
+    difference = view.maker(value, "Sub")
     mean = mean_of(view, difference.node.input[1]) if difference else None
     if not difference or not mean or not is_of(view, mean, difference.node.input[0], spread):
         return None
@@ -65,16 +65,16 @@ def _folded(view: GraphView, place: int, value: str, spread: Spread) -> Found | 
     if not spread.centered or node.op_type != "Mul" or view.origin(value) != spread.source:
         return None
     factor = next((other for one, other in sides(node) if one == value), "")
-    for product in view.read(factor, "Mul"):
+    for product in view.readers(factor, "Mul"):
         mean = next((found for name in product.node.input if (found := mean_of(view, name))), None)
         if product.place == place or not mean or not is_of(view, mean, spread.source, spread):
             continue
         core = spread.places | {place} | product.places | mean.places
-        for offset in view.read(product.node.output[0], "Sub"):
+        for offset in view.readers(product.node.output[0], "Sub"):
             ends = {view.origin(name) for name in offset.node.input}
             if node.output[0] in ends:
                 return _kind(view, spread, ()), core | offset.places, spread.affine
-            for total in view.read(offset.node.output[0], "Add"):
+            for total in view.readers(offset.node.output[0], "Add"):
                 if node.output[0] in {view.origin(name) for name in total.node.input}:
                     return _kind(view, spread, ()), core | offset.places | total.places, spread.affine
     return None
@@ -86,16 +86,16 @@ def _affine(view: GraphView, name: str) -> tuple[frozenset[int], tuple[str, ...]
     found: frozenset[int] = frozenset()
     behind: tuple[str, ...] = ()
     for operators in (("Mul",), ("Add", "Sub")):
-        while view.readers(name) == 1 and not found:
-            turned = next(view.read(name, *_RESHAPING), None)
+        while view.reader_count(name) == 1 and not found:
+            turned = next(view.readers(name, *_RESHAPING), None)
             if turned is None:
                 break
             passed |= turned.places
             behind += (turned.node.op_type,)
             name = turned.node.output[0]
-        if view.readers(name) != 1:
+        if view.reader_count(name) != 1:
             break
-        made = next(view.read(name, *operators), None)
+        made = next(view.readers(name, *operators), None)
         weight = next((one for one in made.node.input if view.origin(one) != name), "") if made else ""
         if made and view.is_vector(weight):
             found |= made.places | passed
@@ -111,7 +111,7 @@ def _kind(view: GraphView, spread: Spread, behind: tuple[str, ...]) -> str:
     axes = from_first(spread.axes or (), rank)
     if not axes:
         return "LayerNorm"
-    if view.made(spread.source, "Reshape") and "Reshape" in behind and rank and axes == tuple(range(2, rank)):
+    if view.maker(spread.source, "Reshape") and "Reshape" in behind and rank and axes == tuple(range(2, rank)):
         return "GroupNorm"
     if 0 in axes:
         return "BatchNorm" if len(axes) != rank else "LayerNorm"

@@ -119,7 +119,7 @@ class GraphView:
         """Return the tensor whose values these are."""
         return self._carried(name)[0]
 
-    def made(self, name: str, *operators: str) -> MatchedNode | None:
+    def maker(self, name: str, *operators: str) -> MatchedNode | None:
         """Return the node that makes a tensor, if it is of one of these operators."""
         source, passed = self._carried(name)
         place = self._makers.get(source)
@@ -127,7 +127,7 @@ class GraphView:
             return None
         return MatchedNode(self.nodes[place], place, passed | {place})
 
-    def read(self, name: str, *operators: str) -> Iterator[MatchedNode]:
+    def readers(self, name: str, *operators: str) -> Iterator[MatchedNode]:
         """Yield the nodes of these operators that read the values of a tensor."""
         edge = [(name, frozenset[int]())]
         while edge:
@@ -139,7 +139,7 @@ class GraphView:
                 elif self._carries(node) and node.input[0] == source:
                     edge.append((node.output[0], passed | self._if_node(place)))
 
-    def readers(self, name: str) -> int:
+    def reader_count(self, name: str) -> int:
         """Return how many nodes read the values of a tensor; what a graph hands out counts as well."""
         count, edge = 0, [name]
         while edge:

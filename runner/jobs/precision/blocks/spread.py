@@ -34,14 +34,14 @@ class Spread(Mean):
 
 def deviation(view: GraphView, name: str, depth: int) -> Spread | None:
     """Return what a root is of; a small number may be added to the root, or be its least."""
-    if root := view.made(name, "Sqrt"):
+    if root := view.maker(name, "Sqrt"):
         return _with(_variance(view, root.node.input[0], 0), root.places)
-    if (root := view.made(name, "Pow")) and is_number(view, root.node.input[1], 0.5):
+    if (root := view.maker(name, "Pow")) and is_number(view, root.node.input[1], 0.5):
         return _with(_variance(view, root.node.input[0], 0), root.places)
-    if root := view.made(name, "ReduceL2"):
+    if root := view.maker(name, "ReduceL2"):
         source = view.origin(root.node.input[0])
         return Spread(source, view.axes(root.node), root.places, is_mean=False)
-    guard = view.made(name, "Add", "Max", "Clip") if depth < _DEEPEST else None
+    guard = view.maker(name, "Add", "Max", "Clip") if depth < _DEEPEST else None
     inner = guarded(view, guard) if guard else None
     return _with(deviation(view, inner, depth + 1), guard.places) if guard and inner else None
 
@@ -51,7 +51,7 @@ def inverse(view: GraphView, name: str) -> Spread | None:
     found = _bare_inverse(view, name)
     if found:
         return found
-    scaled = view.made(name, "Mul")
+    scaled = view.maker(name, "Mul")
     for one, other in sides(scaled.node) if scaled else ():
         inner = _bare_inverse(view, one) if scaled and view.is_vector(other) else None
         if scaled and inner:
@@ -60,7 +60,7 @@ def inverse(view: GraphView, name: str) -> Spread | None:
 
 
 def _bare_inverse(view: GraphView, name: str) -> Spread | None:
-    inverse = view.made(name, "Reciprocal", "Div", "Pow")
+    inverse = view.maker(name, "Reciprocal", "Div", "Pow")
     if inverse is None:
         return None
     node = inverse.node
@@ -86,22 +86,22 @@ def _variance(view: GraphView, name: str, depth: int) -> Spread | None:
     found = _moment(view, name, 0)
     if found:
         return _centered(view, found)
-    if difference := view.made(name, "Sub"):
+    if difference := view.maker(name, "Sub"):
         return _of_moments(view, difference)
-    guard = view.made(name, "Add", "Max", "Clip", "Relu", "Abs") if depth < _DEEPEST else None
+    guard = view.maker(name, "Add", "Max", "Clip", "Relu", "Abs") if depth < _DEEPEST else None
     inner = guarded(view, guard) if guard else None
     return _with(_variance(view, inner, depth + 1), guard.places) if guard and inner else None
 
 
 def _moment(view: GraphView, name: str, depth: int) -> Spread | None:
     """Return a mean or a sum of squares; one that is divided by a number is taken for a mean."""
-    if reduced := view.made(name, "ReduceMean", "ReduceSum"):
+    if reduced := view.maker(name, "ReduceMean", "ReduceSum"):
         square = _square(view, reduced.node.input[0])
         if square is None:
             return None
         is_mean = reduced.node.op_type == "ReduceMean"
         return Spread(square[0], view.axes(reduced.node), reduced.places | square[1], is_mean)
-    if reduced := view.made(name, "ReduceSumSquare"):
+    if reduced := view.maker(name, "ReduceSumSquare"):
         source = view.origin(reduced.node.input[0])
         return Spread(source, view.axes(reduced.node), reduced.places, is_mean=False)
     scaled = _scaled(view, name) if depth < _DEEPEST else None
@@ -111,10 +111,10 @@ def _moment(view: GraphView, name: str, depth: int) -> Spread | None:
 
 def mean_of(view: GraphView, name: str) -> Mean | None:
     """Return a mean; a sum that is divided by how many there are is one."""
-    if reduced := view.made(name, "ReduceMean"):
+    if reduced := view.maker(name, "ReduceMean"):
         return Mean(view.origin(reduced.node.input[0]), view.axes(reduced.node), reduced.places)
     scaled = _scaled(view, name)
-    reduced = view.made(scaled[0], "ReduceSum") if scaled else None
+    reduced = view.maker(scaled[0], "ReduceSum") if scaled else None
     if not scaled or not reduced:
         return None
     return Mean(view.origin(reduced.node.input[0]), view.axes(reduced.node), reduced.places | scaled[1])
@@ -122,7 +122,7 @@ def mean_of(view: GraphView, name: str) -> Mean | None:
 
 def _scaled(view: GraphView, name: str) -> tuple[str, frozenset[int]] | None:
     """Return what is multiplied with, or divided by, a single number that no value decides."""
-    made = view.made(name, "Div", "Mul")
+    made = view.maker(name, "Div", "Mul")
     if made is None:
         return None
     for one, other in sides(made.node):
@@ -134,7 +134,7 @@ def _scaled(view: GraphView, name: str) -> tuple[str, frozenset[int]] | None:
 
 
 def _square(view: GraphView, name: str) -> tuple[str, frozenset[int]] | None:
-    made = view.made(name, "Pow", "Mul")
+    made = view.maker(name, "Pow", "Mul")
     if made is None:
         return None
     first, second = made.node.input[:2]
@@ -145,7 +145,7 @@ def _square(view: GraphView, name: str) -> tuple[str, frozenset[int]] | None:
 
 def _centered(view: GraphView, spread: Spread) -> Spread:
     """Return a mean of squares as the variance that it is, if they are squares of differences from a mean."""
-    difference = view.made(spread.source, "Sub")
+    difference = view.maker(spread.source, "Sub")
     mean = mean_of(view, difference.node.input[1]) if difference else None
     if not difference or not mean or not is_of(view, mean, difference.node.input[0], spread):
         return spread

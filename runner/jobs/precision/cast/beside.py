@@ -1,4 +1,4 @@
-"""Q/DQ layers beside raised ones: what a layer makes with its pairs, next to what it makes without them.
+"""Adds a quantized copy beside each raised layer, to measure the error that its Q/DQ pairs introduce.
 
 In a model with everything raised each layer gets a copy that reads what the pairs make of the same values. So the error
 that pairs introduce is seen where it comes from, not where it arrives.

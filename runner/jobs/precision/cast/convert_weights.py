@@ -76,7 +76,7 @@ def _convert(
     if storage.is_external(tensor):
         location, offset, _ = storage.reference(tensor)
         region = (folder / location, offset, length)
-        known = writer.known(region)
+        known = writer.offset_of(region)
         if known is None:
             known = writer.add(pieces(), length, None, region)
         storage.set_reference(other, weights_name(target), known, length)

@@ -1,4 +1,4 @@
-"""Functions put in place of what calls them, and where each of the nodes that this makes comes from."""
+"""Inlines the functions of a model, and tells of each node which function and which call it comes from."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, inliner
 
-from runner.jobs.precision.cast.layers import shown
+from runner.jobs.precision.cast.layers import node_label
 from runner.model.graph import scopes
 
 Functions = Mapping[tuple[str, str], FunctionProto]
@@ -43,7 +43,7 @@ def _nodes(
     """Walk what was there and what it was made into side by side. ``caller``: of the function whose body this is."""
     for place, node in enumerate(before):
         called = functions.get((scopes.domain_of(node.domain), node.op_type))
-        name = f"node {shown(node, place)}{caller}"
+        name = f"node {node_label(node, place)}{caller}"
         if called is not None:
             function = f"{called.domain}.{called.name}" if called.domain else called.name
             yield from _nodes(called.node, made, functions, f" of function {function}, called by {name}")

@@ -77,13 +77,13 @@ def levels(model: ModelProto, types: Mapping[str, TypeProto]) -> list[TypedGraph
         found.append(TypedGraph(number, graph, prefix, own, parent))
         for place, node in enumerate(graph.node):
             for name, body in bodies(node):
-                visit(body, f"{prefix}{shown(node, place)}.{name}/", own, number)
+                visit(body, f"{prefix}{node_label(node, place)}.{name}/", own, number)
 
     visit(model.graph, "", {}, None)
     return found
 
 
-def shown(node: NodeProto, place: int) -> str:
+def node_label(node: NodeProto, place: int) -> str:
     """Return what a node is called: its name, else its first output."""
     return node.name or next((name for name in node.output if name), f"{node.op_type}#{place}")
 
@@ -113,7 +113,7 @@ def layers(
         inner = iter([other for other in every if other.parent == number])
         floats = {name for name, dtype in level.types.items() if dtype in pair}
         for place, node in enumerate(level.graph.node):
-            path = level.prefix + shown(node, place)
+            path = level.prefix + node_label(node, place)
             if is_layer(node, level.types, schemas, pair, native):
                 reads = tuple(name for name in dict.fromkeys(node.input) if name in floats)
                 writes = tuple(name for name in node.output if name in floats)

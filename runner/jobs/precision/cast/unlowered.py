@@ -17,8 +17,8 @@ from runner.jobs.precision.cast.layers import (
     Types,
     is_plumbing,
     levels,
+    node_label,
     schemas_of,
-    shown,
 )
 from runner.jobs.precision.cast.qdq import is_quantization
 from runner.model.graph import scopes
@@ -79,7 +79,7 @@ def float_nodes(
             return None
         why = "" if index is not None else _why(node, kinds, schemas, pair)
         high = pair.high in kinds or not kinds & {pair.low}
-        return FloatNode(level.prefix + shown(node, place), level.number, node, index, high, why)
+        return FloatNode(level.prefix + node_label(node, place), level.number, node, index, high, why)
 
     visit(every[0])
     return tuple(found)

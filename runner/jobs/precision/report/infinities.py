@@ -13,7 +13,7 @@ from onnx import NodeProto, TensorProto, numpy_helper
 from runner.checkers.inner_overflow import OverflowCheck, overflows, said
 from runner.jobs.precision.both_precisions import Casting
 from runner.jobs.precision.cast.convert_weights import convert
-from runner.jobs.precision.cast.layers import levels, shown
+from runner.jobs.precision.cast.layers import levels, node_label
 from runner.jobs.precision.prepare import Material
 from runner.jobs.precision.ranking import Measurements
 from runner.model.graph.index import initializers_of
@@ -132,7 +132,7 @@ def _epsilons(casting: Casting, raised: frozenset[int]) -> Iterator[dict[str, An
                 continue
             small = next((name for name in node.input if _vanishes(constants.get(name), casting.pair.low)), None)
             if small and any(_guards(node.output[0], reader) for reader in readers.get(node.output[0], ())):
-                path = level.prefix + shown(node, place)
+                path = level.prefix + node_label(node, place)
                 becomes = {"value": constants[small], "becomes": least_of(casting.pair.low)}
                 yield {"constant": small, **becomes, "node": path, "op": node.op_type}
 

@@ -1,4 +1,4 @@
-"""How far what each layer makes is from what it should be: with everything low, and as it is handed over."""
+"""The error of each layer's output against the reference: with everything low, and in the model handed over."""
 
 from __future__ import annotations
 

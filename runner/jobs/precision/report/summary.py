@@ -37,7 +37,7 @@ def answered(job: Job, material: Material, rounds: Rounds, ending: Ending, summa
     summary = replace(summary, warnings=(*summary.warnings, *warnings))
     loads = rounds.question.loads if rounds.question else None
     if loads is not None:
-        told = loads.told(told, casting)
+        told = loads.with_loads(told, casting)
         summary = replace(summary, warnings=(*summary.warnings, *loads.warnings))
     rows: list[Row] = []
     if strategy.layer_errors and ending.status != "interrupted":

@@ -123,11 +123,6 @@ class Inside:
             for sample in self.values
         )
 
-    def known(self, made: Cut) -> tuple[Mapping[str, TensorFile], ...]:
-        """Return what is known of the tensors of a cut, for each sample: enough to make a level of it."""
-        changed = self._changed(made)
-        return tuple({name: value for name, value in sample.items() if name not in changed} for sample in self.values)
-
     def write(self, made: Cut, folder: Path) -> Path:
         """Write a candidate's model."""
         return self.level.store.write(made.model, folder)
