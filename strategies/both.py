@@ -20,7 +20,7 @@ def both(most: int) -> Step:
 def _iteration(number: int, most: int, seen: frozenset[Answer]) -> Step:
     if number == most or {Answer.YES, Answer.NO} <= seen:
         return Done(None, Claim.COUNTED)
-    # what was not seen yet is to come
+    # the kind that was not seen yet is expected next
     likely = 0.9 if Answer.NO in seen else 0.1
 
     def then(answer: Answer) -> Step:

@@ -78,7 +78,7 @@ def _refuse_misfits(array: np.ndarray[Any, Any], one: Declared, source: Path) ->
     """
     least, greatest = limits_of(one.dtype) or (-np.inf, np.inf)
     if is_integer(one.dtype):
-        # a NaN is neither
+        # NaN fails both comparisons
         bad = ~((array >= least) & (array <= greatest) & (array == np.floor(array)))
     else:
         bad = (array < min(least, 0)) | (array > greatest)

@@ -116,7 +116,7 @@ def _array(
     # rounding to float32 must not reach the open end (rounding to a smaller type may)
     below = np.nextafter(np.float32(high), np.float32(low))
     if high - low > float(np.finfo(np.float32).max):
-        # the difference is no float32, both ends are
+        # the ends fit in float32, their difference does not
         return np.asarray(np.minimum(np.float32(low) * (1 - unit) + np.float32(high) * unit, below), dtype=np.float32)
     return np.asarray(np.minimum(np.float32(low) + np.float32(high - low) * unit, below), dtype=np.float32)
 
@@ -168,7 +168,7 @@ def span_of(ranges: Mapping[str, Sequence[Any]], one: Declared) -> Span | None:
     dtype = one.inside.dtype
     own = one.name in ranges
     span = ranges.get(one.name, ranges.get(""))
-    # the range of all others speaks of numbers
+    # the default range is for numbers only
     if span is None or (not own and dtype in (TensorProto.BOOL, TensorProto.STRING)):
         return None
     key = f"inputs.ranges.{one.name if own else chr(34) * 2}={list(span)}"

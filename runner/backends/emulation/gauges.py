@@ -109,11 +109,11 @@ def add_owner_outputs(node: Any, name: str, body: Any, gauges: List[Gauge]) -> L
                     attribute.g.node.append(helper.make_node("Constant", [], [f"{gauge.name}__not"], value=silent))
                     attribute.g.output.append(helper.make_tensor_value_info(f"{gauge.name}__not", _FLOAT, None))
     for attribute in node.attribute:
-        # a Scan says of each of its outputs how it is stacked
+        # a Scan states an axis and a direction for each of its outputs
         if attribute.name in ("scan_output_axes", "scan_output_directions"):
             attribute.ints.extend([0] * len(gauges))
     made = [Gauge(f"{gauge.name}__out", gauge.kind, gauge.of) for gauge in gauges]
-    # outputs that nobody wants may have been left off at the end
+    # trailing outputs that nobody reads may have been omitted
     before = len(body.output) - len(gauges) - (node.op_type == "Loop")
     node.output.extend([""] * (before - len(node.output)))
     node.output.extend(gauge.name for gauge in made)

@@ -109,7 +109,7 @@ class _Results:
             on = {reader.node for index, reader in readers if not reader.ends or index in self._worst}
             ends = dict.fromkeys(reader.node for _, reader in readers if reader.node not in on)
             if not ends and wrong is None:
-                # in the strict emulation a node is several, and only the last of them absorbs
+                # in the strict emulation a node is several steps, and only the last of them absorbs
                 ends = dict.fromkeys(reader.node for _, reader in readers if reader.ends)
             harm = {"node": wrong[1].node, "op": wrong[1].op, **self._worst[wrong[0]]} if wrong else None
             found.append(

@@ -102,7 +102,7 @@ class _Rounder:
         graph = self._model.graph
         nodes: List[Any] = []
         constant = {tensor.name for tensor in graph.initializer}
-        # fed in its own type, and wide from here on
+        # inputs are fed in their own type and cast to fp32 first
         widened = {v.name: f"{v.name}__wide" for v in graph.input if _low(v) and v.name not in constant}
         nodes += [onnx.helper.make_node("Cast", [name], [wide], to=_FLOAT) for name, wide in widened.items()]
         outward = {value.name: value.type.tensor_type.elem_type for value in graph.output}
@@ -112,7 +112,7 @@ class _Rounder:
         self, graph: Any, types: Dict[str, int], nodes: List[Any], renamed: Dict[str, str], outward: Dict[str, int]
     ) -> None:
         onnx = self._onnx
-        # a name inside may be one outside again, of another type
+        # a name inside may shadow one outside, of another type
         types = {**types, **_types(graph)}
         known: Dict[str, int] = {}
         self.tables.append(known)

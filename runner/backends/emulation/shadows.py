@@ -109,7 +109,7 @@ class _Scope:
         self.shadow = {name: shadow for name, shadow in outer.items() if name not in own}
         self.gauges: List[Gauge] = []
         self._nodes: List[Any] = []
-        self._later: List[Any] = []  # reads what is made further down
+        self._later: List[Any] = []  # nodes that read tensors made further down
         self._finites: Dict[str, str] = {}
         self._names = iter(range(1 << 30))
 
@@ -155,7 +155,7 @@ class _Scope:
     def _root(self, maker: Any, name: str, values: Tuple[str, str], *, made: bool) -> int:
         """Note where the first of two values is finite and the second is not."""
         root, (right, found) = len(self._all.roots), values
-        # a cast is called by what it casts
+        # a cast is named after the tensor that it casts
         called = plain(maker.input[0] if maker.op_type == "Cast" else name)
         self._all.roots.append(Root(self._number, called, self._path(maker), maker.op_type, made))
         new = self._add("And", [self._finite(right), self._add("Not", [self._finite(found)])])
@@ -220,7 +220,7 @@ class _Scope:
             scope = _Scope(self._all, body, next(numbers), self.shadow if followed else {})
             scope.walk(numbers)
             scopes.append((attribute_name, body, scope))
-        # a state that is infinite is so in the next round too, where nothing tells what it should be
+        # a carried state that is infinite stays so in the next iteration, where no good value is known
         if lost := [self.shadow[name] for name in node.input if name in self.shadow]:
             self._all.lose(lost, self._path(node))
         if not followed:

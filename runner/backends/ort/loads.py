@@ -16,7 +16,7 @@ _NAME = re.compile(
     rb"[A-Z]\w{2,60}?(?:Fusion|Elimination|Transformer|Optimizer|Folding|Sharing|ToInitializer)\w{0,8})(?=\0)"
 )
 
-# those that compilers hide: short ones inside instructions, others at the end of a longer one
+# names that are no strings of their own in the library: short ones are inlined, others share a longer one's end
 _HIDDEN = (
     "AttentionFusion",
     "ConcatSliceElimination",

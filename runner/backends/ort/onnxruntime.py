@@ -87,7 +87,7 @@ class OnnxRuntime:
                 options.add_provider_for_devices(plugged[_provider_name(provider)], given)
         built_in = [_provider(provider) for provider in providers if _provider_name(provider) not in plugged]
         try:
-            # providers that are named here would replace those of devices
+            # a list of providers would replace those added by device
             chosen = {} if plugged else {"providers": built_in}
             rounding = settings.get("rounding")
             model = _rounded(path, options, rounding) if rounding in ("on", "strict") else path
@@ -114,7 +114,7 @@ class OnnxRuntime:
         values = {
             name: to_ort_value(value, self.structures.get(name)) for name, value in feeds.items() if value is not None
         }
-        # only one way in takes maps, and everything comes out of it as Python's own
+        # only `run` takes maps, and it returns all outputs as Python objects
         plain = any(isinstance(value, dict) for value in values.values())
         try:
             if plain:

@@ -31,7 +31,7 @@ def _schemas(unknown: Set[Tuple[str, str]], versions: Dict[str, int]) -> List[Di
         from onnxruntime.capi import onnxruntime_pybind11_state as state
 
         known = state.get_all_operator_schema()
-    except (ImportError, AttributeError):  # a build without schemas: what it runs keeps its type
+    except (ImportError, AttributeError):  # a build without schemas: its operators keep their types
         return []
     newest: Dict[Tuple[str, str], Any] = {}
     for schema in known:

@@ -56,7 +56,7 @@ def create(library: Library, what: str) -> Any:
     speaker, why = logger(library), ""
     try:
         found = getattr(library.api, what)(speaker)
-    except (TypeError, RuntimeError) as error:  # the bindings' way to say that there is none
+    except (TypeError, RuntimeError) as error:  # raised by the bindings where it cannot be created
         found, why = None, str(error)
     if found is None:
         why = " ".join(" ".join([*speaker.messages.errors, why]).split())[:300]

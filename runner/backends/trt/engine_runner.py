@@ -55,7 +55,7 @@ class TensorRt:
     structures: Mapping[str, Structure] = {}
 
     def __init__(self, context: Any, engine: Any, reader: Any, built: build.Built, runs: int) -> None:
-        # each lasts as long as what was made of it, and goes after it
+        # each must outlive what was created from it
         self._context, self._engine, self._reader = context, engine, reader
         self._library, self._runs = built.library, runs
         api = built.library.api
@@ -65,7 +65,7 @@ class TensorRt:
         self.required = fed
         self.outputs = [name for name in names if name not in self.inputs]
         self._kinds = {name: _kind(name, engine.get_tensor_dtype(name)) for name in names}
-        # values that shapes are computed of, and shapes that are outputs, lie there
+        # shape tensors, as inputs and as outputs, lie in host memory
         self._on_host = {name for name in names if engine.get_tensor_location(name) == api.TensorLocation.HOST}
         self._allocator: Any = None
 

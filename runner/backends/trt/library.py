@@ -130,7 +130,7 @@ def _preload() -> None:
         try:
             ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
         except OSError:
-            # the second wants the first by its short name, for which importing the package makes a link
+            # the second library needs the first under its short name: importing the package creates that link
             importlib.import_module(_RTX_LIBRARIES)
             ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
 

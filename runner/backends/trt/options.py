@@ -147,7 +147,7 @@ def _attribute(library: Library, config: Any, name: str, value: Any) -> None:
         raise library.lacks(key, str(value), ("a whole number",))
     with _naming(library, f"{key}={value}"):
         setattr(config, name, value)
-        # what is out of range is brought into it without a word
+        # TensorRT clamps a value that is out of range silently
         if (kept := getattr(config, name)) != value and not (isinstance(kept, float) and math.isclose(kept, value)):
             raise ValueError(f"out of range; {kept} is as near as it goes")
 

@@ -115,7 +115,7 @@ class TacticsLog:
         """Take a message, of one line or several."""
         if "0x" not in text:
             return
-        # not splitlines: it splits at what stands between two nodes, too
+        # not splitlines: it also splits at \x1e, which separates two nodes
         for line in text.split("\n"):
             self._line(line[:LONGEST_LINE])
 
@@ -144,7 +144,7 @@ class TacticsLog:
         """Close the latest operator that was offered this tactic; where none lists it, the latest one."""
         offered = [one for one in self._open if tactic in one.rows]
         if not self._open or (not offered and self._open[-1].rows):
-            return  # the head or the table of this one is lost
+            return  # the first line or the table of this operator is lost
         chosen = (offered or self._open)[-1]
         self._open.remove(chosen)
         self._keep(chosen.closed(tactic, float(ms) if ms else None))

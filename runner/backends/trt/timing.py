@@ -31,7 +31,7 @@ def attach(library: Library, args: Mapping[str, Any], config: Any) -> Any:
     if path and os.path.isfile(path):
         with open(path, "rb") as file:
             data = file.read()
-    # what another kind of GPU has measured for this run is no use: begin anew
+    # a run's cache that another kind of GPU has measured is of no use: start with an empty one
     for content in (data, b""):
         cache = config.create_timing_cache(content)
         if cache is not None and config.set_timing_cache(cache, ignore_mismatch=False):

@@ -185,7 +185,7 @@ def _weights(
         tables |= {(tensor.name, target): tensor for tensor in made.graph.initializer}
         if target == pair.low:
             clamped, flushed, lifted = counted["clamped"], counted["flushed"], counted["lifted"]
-    # what the parent has is better than what is converted back
+    # the parent's weights are better than those converted back
     tables |= {(f"{number}/{name}", pair.high): tensor for (number, name), tensor in restored.table.items()}
     return (lambda number, name, dtype: tables[f"{number}/{name}", dtype]), clamped, flushed, lifted
 

@@ -104,7 +104,7 @@ def _measured(rules: Sequence[str], layers: Sequence[Layer], known: Measurements
                 value = known.errors.get(index, 0.0)
             else:
                 ranges = (known.range_of(layer, name) for name in (*layer.reads, *layer.writes))
-                # what stands for minus infinity is no number that anybody computes with
+                # values that stand for minus infinity do not count as magnitudes
                 value = max((one for one in ranges if one < SENTINEL), default=0.0)
             if value > limit or (match[2] == ">=" and value == limit):
                 yield index, f"strategy.at_least: {match[1]} {value:.3g} {match[2]} {limit:g}"

@@ -144,7 +144,7 @@ class Samples:
 
     def _varied(self, searched: tuple[Values, ...], count: int, folder: Path) -> tuple[Values, ...]:
         names = self._loaded.graph.inputs
-        # those that were held out last have shown something new
+        # samples that were held out last come first: they showed something new
         feeds = [{name: sample[name] for name in names if name in sample} for sample in reversed(searched)]
         return variants(feeds, count, self._nth, folder / "inputs")
 

@@ -85,7 +85,7 @@ class Loadable:
             self._own = told if isinstance(told, dict) else {}
         return Loads(raised, reply, own={level: self._own.get(level, "") for level, why in reply.items() if why})
 
-    # ---- another place of the casts
+    # ---- moving the casts by raising more layers
 
     def _more(self, raised: frozenset[int], at: Sequence[str]) -> frozenset[int] | None:
         """Return which layers, raised besides, make the model load at these levels; None: none were found."""
@@ -111,7 +111,7 @@ class Loadable:
         near = [index for index in distances if index not in raised]
         layers = self._casting.layers
         like = {index for index in near if (layers[index].op_type, distances[index]) in helped}
-        # what has helped elsewhere first, then what costs least
+        # layers like those that helped elsewhere first, then the cheapest
         near.sort(key=lambda at: (at not in like, self._work.get(at, 0.0), distances[at], at))
         for index in near:
             if self._left <= 0:

@@ -113,7 +113,7 @@ def prior(casting: Casting, known: Measurements, parents: Sequence[tuple[int, ..
     )
     scores = {index: known.errors.get(index, 0.0) for index in range(len(casting.layers))}
     one_rounding = 2.0 ** -_DIGITS[casting.pair.low]
-    # downstream first: what a layer suffers from may come from far above; not so the error of its own Q/DQ pairs
+    # downstream first: a layer's error may come from far above; the error of its own Q/DQ pairs does not
     for index in () if casting.quantized else sorted(scores, reverse=True):
         if scores[index] > SPREAD * one_rounding:
             for parent in parents[index]:

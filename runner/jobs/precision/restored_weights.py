@@ -83,7 +83,7 @@ class Parent:
         for name in (self._origins.get(own), own):
             found = self._nodes.get(name or "")
             if found is not None and found.op_type in _ACTIVATIONS and found.op_type != node.op_type:
-                # what the child's node makes once the quantizer has left out what followed
+                # the quantizer merged the activation into the node before it: compare with that node
                 found = self._makers.get(found.input[0])
             if found is not None and found.op_type == node.op_type and place < len(found.input):
                 yield found.input[place]

@@ -115,7 +115,7 @@ class Controls:
         own, also = (None, why) if self.slip else self._first(judge, OWN, lenient=True)
         if not own:
             if not self.slip and Outcome.FAIL not in (why.outcome, also.outcome):
-                # what it says of a harmless model is not that it has the failure under study: no answer, no wrong one
+                # on a harmless model the check does not report the failure under study: no answer, but no wrong one
                 said = f"the check gives no answer on {FORMS[subject.closure][0]} ({why.said})"
                 return Judged(judge, also, said)
             self._repeat(judge, 1)
@@ -217,6 +217,6 @@ def _verdict(judge: Judge, form: Form, attempt: int) -> Verdict:
     caught = Raised.from_json(shown) if shown and verdict.outcome is Outcome.PASS else None
     studied = judge.baseline.raised if judge.baseline else None
     if caught and caught.feeds and not (studied and studied.about == caught.about):
-        # what it says of the model itself as well is its way to talk; otherwise it passes what it cannot run
+        # a message that it prints on the original too is normal; a new one means that it passes a model it cannot run
         return replace(verdict, outcome=Outcome.UNRESOLVED, reason=f"it passes, and says that {caught.why}")
     return verdict

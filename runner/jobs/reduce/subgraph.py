@@ -116,7 +116,7 @@ class Subgraph:
 
     def cut(self, trial: Trial) -> Cut:
         """Cut the nodes of ``trial`` out of the model. Raises CutError if an outside value has no known type."""
-        # whoever keeps the inputs asks for the earliest failing output, not for values on the way to it
+        # with the inputs kept, the earliest failing output is wanted, not the values on the way to it
         outputs = OutputPolicy.sinks if self.closure is Closure.ANCESTORS else self.outputs
         return cut(
             self.graph,

@@ -73,7 +73,7 @@ class Building(Around):
         why = not_honored(request["pins"], built.tactics or {}, recording)
         if why:
             return Verdict(Outcome.UNRESOLVED, reason=why)
-        if self.checker.name == "builds":  # it would build another engine
+        if self.checker.name == "builds":  # that check would build another engine
             return Verdict(Outcome.PASS)
         return self.checker.check(replace(candidate, engine=candidate.folder / ENGINE))
 

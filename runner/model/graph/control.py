@@ -123,7 +123,8 @@ def _model(
             add_initializer(model, source, fresh)
         takes = _dtype(found) in _NUMBERS and model.opset_import[0].version >= _ABS_OPSET
         fitting = operator if takes else "Identity"
-        model.graph.node.append(helper.make_node(fitting, [read], [name]))  # a check may look names up
+        # without a name: a check may look nodes up by name
+        model.graph.node.append(helper.make_node(fitting, [read], [name]))
         model.graph.output.append(helper.make_value_info(name, found))
     return Cut(model, tuple(inputs), tuple(outputs), ())
 

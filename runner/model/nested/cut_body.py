@@ -50,7 +50,7 @@ def cut_inside(
         types.update((name, without_dims(declared[name])) for name in changed if name in declared)
         set_messages(model.graph.value_info, [info for info in model.graph.value_info if info.name not in changed])
     whole = Graph.of(model)
-    # what only a removed node read is handed out, or is no input any more
+    # tensors that only removed nodes read become outputs, or are inputs no more
     return cut(whole, range(len(whole.nodes)), types=types, constants=constants)
 
 

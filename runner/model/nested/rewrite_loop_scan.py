@@ -54,7 +54,7 @@ def rewrite_loop(part: Part) -> Rewritten:
     for name, found in part.extras():
         types[inner.shown[name]] = without_dims(found)
         carried.append(_last_value(part, name, name))
-    if not carried and not stacked:  # an owner must give something
+    if not carried and not stacked:  # a Loop must have an output
         mirror = part.supply.fresh(f"{inner.outer[condition]}/last")
         part.content.node.append(helper.make_node("Identity", [condition], [mirror], name=mirror))
         carried.append(_last_value(part, condition, mirror))

@@ -44,7 +44,7 @@ def limited_loop(graph: Graph, body: Body, limit: int) -> ModelProto:
     if go_on == start:
         # omitted, the condition is true; some runtimes take it for false
         model.graph.initializer.append(helper.make_tensor(start, TensorProto.BOOL, [], [True]))
-    # the number is carried along: stacking scan outputs is no business of ours, and some runtimes do it wrong
+    # the number is a carried value: some runtimes stack scan outputs wrongly
     number = tensor_type(TensorProto.INT64, tuple(dims))
     inner.node.append(helper.make_node("Identity", [inputs[0].name], [after]))
     inner.input.append(helper.make_value_info(before, number))

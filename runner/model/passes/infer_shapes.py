@@ -70,7 +70,7 @@ def override_shapes(model: ModelProto, shapes: Mapping[str, Any]) -> None:
         for dim in dims:
             tensor.shape.dim.add(dim_value=int(dim))
     if shapes:
-        # what the file says of other shapes was said for the shapes before
+        # shapes that the file declares elsewhere were those for the old input shapes
         for value in [*model.graph.value_info, *model.graph.output]:
             if value.type.WhichOneof("value") == "tensor_type":
                 value.type.tensor_type.ClearField("shape")

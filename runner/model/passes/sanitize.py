@@ -74,7 +74,7 @@ def _write_shapes(model: ModelProto, shapes: Mapping[str, Any], folder: Path) ->
     except ModelError as error:
         raise SanitizeError(f"sanitize.shapes=true: {error}") from None
     types = _types(model, folder)
-    for value in model.graph.output:  # whose shapes went with those of the inputs, and which must have one
+    for value in model.graph.output:  # their shapes were dropped with those of the inputs, and outputs must have one
         if value.name in types and _has_shape(types[value.name]):
             value.type.CopyFrom(types[value.name])
         elif value.name in ranks:

@@ -115,7 +115,7 @@ def _kind(view: GraphView, spread: Spread, behind: tuple[str, ...]) -> str:
         return "GroupNorm"
     if 0 in axes:
         return "BatchNorm" if len(axes) != rank else "LayerNorm"
-    # along an axis of channels, as a rule the second or the last, it is a layer norm; along all others, an instance's
+    # over the channel axis, usually the second or the last, it is a layer norm; over all spatial axes an instance norm
     if len(axes) > 1 and 1 not in axes and (axes == (-2, -1) or (rank and axes == tuple(range(2, rank)))):
         return "InstanceNorm"
     return "LayerNorm"

@@ -73,7 +73,7 @@ class _Copier:
             copy.output[place] = name and f"{self._stem}_{len(self.nodes)}_{place}"
         self.nodes.append(copy)
         made = dict(zip(node.output, copy.output, strict=True))
-        # what a graph hands out has the limits of its pair on either side
+        # a graph output is limited by its pair in the model and in the copy alike
         return {
             ends.get(name, name): self._through(ends[name], {name: made[name]}) if name in ends else made[name]
             for name in layer.writes

@@ -140,7 +140,7 @@ def is_layer(node: NodeProto, types: Types, schemas: Schemas, pair: Pair, native
     if is_plumbing(node, types, pair) or is_quantization(node):
         return False
     if node.op_type == "Cast" and types.get(node.output[0]) not in pair:
-        return False  # what comes in is looked at in whatever type it has
+        return False  # it reads its input in whatever type that has
     bound = list(_bound(node, types, schemas))
     if any(dtype == 0 for _, dtype in bound):
         return False  # a sequence or an optional holds tensors of a type of its own

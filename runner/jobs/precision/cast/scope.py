@@ -116,7 +116,7 @@ def declare(graph: GraphProto, scope: Scope) -> None:
 
 def set_io_types(graph: GraphProto, scope: Scope, pair: Pair, wanted: int | None) -> None:
     """Give the inputs and outputs of a top-level graph their types; ``wanted``: of the pair's, None: as they are."""
-    # a default that is another tensor now would be overridden without effect
+    # an input whose default was replaced by another tensor would be fed without effect
     set_messages(graph.input, [value for value in graph.input if value.name not in scope.weights])
     for value in (*graph.input, *graph.output):
         if wanted is not None and value.type.tensor_type.elem_type in pair and value.name not in scope.weights:

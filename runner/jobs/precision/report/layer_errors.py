@@ -112,7 +112,7 @@ def _distance(mine: TensorFile, good: TensorFile) -> float:
     if not first.size:
         return 0.0
     with np.errstate(all="ignore"):
-        # a mask of -Inf is right where it was one before
+        # equal values, and masks that stand for minus infinity, have no error
         same = (first == second) | (np.abs(second) >= np.float32(SENTINEL))
         error = np.max(np.where(same, 0, np.abs(first - second)))
         scale = np.max(np.where(np.isfinite(second) & (np.abs(second) < np.float32(SENTINEL)), np.abs(second), 0))

@@ -82,7 +82,7 @@ def _alone(casting: Casting, known: Measurements, index: int, low: str) -> str:
     if error is None:
         return unmeasured(casting, known, index) if casting.layers[index].nested and not known.why else ""
     if _is_mask(known, casting.layers[index]):
-        return ""  # relative to what stands for infinity, no error says anything
+        return ""  # an error relative to a value that stands for infinity means nothing
     if math.isinf(error):
         return f"not finite when it alone is in {low}"
     return f"introduces a relative error of {error:.2g}"

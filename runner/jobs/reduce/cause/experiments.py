@@ -58,7 +58,7 @@ class Experiments:
     def without(self, healed: Trial) -> Experiment:
         """Experiment (a): good values in place of what some nodes give."""
         graph = self.base.graph
-        # where more than values is judged, what is above may fail as well
+        # a failure that is not about values (a crash) may also arise upstream
         if self._compared and all(graph.producers.get(name) in healed for name in graph.outputs):
             return Experiment(Outcome.PASS, reason="it gives all outputs")
         label = f"the whole model, good values in place of the outputs of {counted(len(healed), 'node')}"

@@ -93,7 +93,7 @@ class Prover:
 
     def _following(self, order: tuple[int, ...]) -> Trial | None:
         """Return another answer among these elements, if there is one and it was found in time."""
-        # where a set holds whatever depends on it, none can be looked for among some of the nodes alone
+        # a closure forbids searching among some of the nodes only
         if not order or self._experiments.exhausted or self._base.closure is not Closure.FREE:
             return None
         self._experiments.left -= 1
@@ -149,7 +149,7 @@ class Prover:
             inputs = self._experiments.only(alone.answer, every)
             if inputs.as_bad_as(self._experiments.whole, len(copies)):
                 proven = replace(together, good_inputs=inputs, proven=True)
-                # with only a share of the failure it may be the least of them
+                # it reaches only a share of the failure: another instance may matter more
                 return (
                     proven
                     if inputs.as_bad_as(self._experiments.whole)

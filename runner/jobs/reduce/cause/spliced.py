@@ -46,7 +46,7 @@ class Spliced:
         """Return the model, whose missing tensors are to be fed."""
         if trial not in self._made:
             gone = frozenset(self.space.order) - trial.elements
-            self._made.clear()  # each holds a whole model; it is asked for several times in a row
+            self._made.clear()  # one only: each holds a whole model; the same trial is asked for several times in a row
             self._made[trial] = splice(self.base.graph, gone, alive=self.alive, good=self._can_hand_out)
         return self._made[trial]
 
