@@ -77,9 +77,8 @@ def _given(key: str, ranges: Any) -> Range:
         raise _bad(key, ranges)
     if not isinstance(ranges[0], (list, tuple)):
         ranges = [ranges] * 3
-    if len(ranges) != 3 or not all(isinstance(one, (list, tuple)) for one in ranges):
-        raise _bad(key, ranges)
-    if len({len(one) for one in ranges}) != 1:
+    lists = len(ranges) == 3 and all(isinstance(one, (list, tuple)) for one in ranges)
+    if not lists or len({len(one) for one in ranges}) != 1:
         raise _bad(key, ranges)
     try:
         low, best, high = ([operator.index(size) for size in one] for one in ranges)

@@ -81,14 +81,13 @@ class Schemas:
     def onnx(self, node: NodeProto) -> Formals | None:
         """Return a node's formals as ONNX defines them; None for an operator that is not ONNX's."""
         domain = scopes.domain_of(node.domain)
-        version = self.opsets.get(domain)
-        return None if version is None else _formals(node.op_type, version, domain)
+        return _formals(node.op_type, self.opsets.get(domain), domain)
 
     def infers(self, node: NodeProto) -> bool:
         """Whether ONNX's inference says what a node makes; of GroupNormalization, which is its own, it does not."""
         domain = scopes.domain_of(node.domain)
-        version = self.opsets.get(domain)
-        return version is not None and _infers(node.op_type, version, domain)
+        schema = _schema(node.op_type, self.opsets.get(domain), domain)
+        return schema is not None and bool(schema.has_type_and_shape_inference_function)
 
 
 def contrib_of(schemas: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Formals]:
@@ -106,10 +105,17 @@ def _formals_of(inputs: list[Mapping[str, Any]], outputs: list[Mapping[str, Any]
 
 
 @lru_cache(maxsize=4096)
-def _formals(op_type: str, version: int, domain: str) -> Formals | None:
+def _schema(op_type: str, version: int | None, domain: str) -> defs.OpSchema | None:
     try:
-        schema = defs.get_schema(op_type, version, domain)
+        return None if version is None else defs.get_schema(op_type, version, domain)
     except defs.SchemaError:
+        return None
+
+
+@lru_cache(maxsize=4096)
+def _formals(op_type: str, version: int | None, domain: str) -> Formals | None:
+    schema = _schema(op_type, version, domain)
+    if schema is None:
         return None
     allowed = {constraint.type_param_str: list(constraint.allowed_type_strs) for constraint in schema.type_constraints}
 
@@ -122,14 +128,6 @@ def _formals(op_type: str, version: int, domain: str) -> Formals | None:
         }
 
     return _formals_of([plain(one) for one in schema.inputs], [plain(one) for one in schema.outputs])
-
-
-@lru_cache(maxsize=4096)
-def _infers(op_type: str, version: int, domain: str) -> bool:
-    try:
-        return bool(defs.get_schema(op_type, version, domain).has_type_and_shape_inference_function)
-    except defs.SchemaError:
-        return False
 
 
 def _floats(names: Iterable[object]) -> frozenset[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
@@ -107,22 +107,23 @@ def layers(
     }
     native = pair.low if counts[pair.low] > counts[pair.high] else pair.high
     found: list[Layer] = []
-
-    def visit(number: int) -> None:
-        level = every[number]
-        inner = iter([other for other in every if other.parent == number])
-        floats = {name for name, dtype in level.types.items() if dtype in pair}
-        for place, node in enumerate(level.graph.node):
+    for level, place, node in nodes_in_order(every):
+        if is_layer(node, level.types, schemas, pair, native):
+            reads = tuple(name for name in dict.fromkeys(node.input) if level.types.get(name) in pair)
+            writes = tuple(name for name in node.output if level.types.get(name) in pair)
             path = level.prefix + node_label(node, place)
-            if is_layer(node, level.types, schemas, pair, native):
-                reads = tuple(name for name in dict.fromkeys(node.input) if name in floats)
-                writes = tuple(name for name in node.output if name in floats)
-                found.append(Layer(path, (number, place), node.op_type, reads, writes, bool(level.prefix)))
-            for _ in bodies(node):
-                visit(next(inner).number)
-
-    visit(0)
+            found.append(Layer(path, (level.number, place), node.op_type, reads, writes, bool(level.prefix)))
     return tuple(found)
+
+
+def nodes_in_order(every: Sequence[TypedGraph], number: int = 0) -> Iterator[tuple[TypedGraph, int, NodeProto]]:
+    """Yield the nodes of a graph and of those below it in executable order, each with its graph and its place there."""
+    level = every[number]
+    inner = iter([other for other in every if other.parent == number])
+    for place, node in enumerate(level.graph.node):
+        yield level, place, node
+        for _ in bodies(node):
+            yield from nodes_in_order(every, next(inner).number)
 
 
 def quantized_layers(model: ModelProto, found: tuple[Layer, ...]) -> tuple[Layer, ...]:

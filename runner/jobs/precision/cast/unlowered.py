@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from onnx import ModelProto, NodeProto, TensorProto, TypeProto
 
-from runner.backends.nested_graphs import bodies
 from runner.jobs.precision.cast.formals import AGNOSTIC, TABLES, WIDE, Schemas
 from runner.jobs.precision.cast.layers import (
     Contrib,
@@ -18,6 +17,7 @@ from runner.jobs.precision.cast.layers import (
     is_plumbing,
     levels,
     node_label,
+    nodes_in_order,
     schemas_of,
 )
 from runner.jobs.precision.cast.qdq import is_quantization
@@ -61,16 +61,6 @@ def float_nodes(
     them: Shape, Size, and a Cast to another kind.
     """
     schemas, numbers = schemas_of(model, contrib), {layer.key: index for index, layer in enumerate(layers)}
-    every = levels(model, types)
-    found: list[FloatNode] = []
-
-    def visit(level: TypedGraph) -> None:
-        inner = iter([other for other in every if other.parent == level.number])
-        for place, node in enumerate(level.graph.node):
-            one = float_node(level, place, node)
-            found.extend([one] if one else [])
-            for _ in bodies(node):
-                visit(next(inner))
 
     def float_node(level: TypedGraph, place: int, node: NodeProto) -> FloatNode | None:
         index = numbers.get((level.number, place))
@@ -81,8 +71,8 @@ def float_nodes(
         high = pair.high in kinds or not kinds & {pair.low}
         return FloatNode(level.prefix + node_label(node, place), level.number, node, index, high, why)
 
-    visit(every[0])
-    return tuple(found)
+    every = nodes_in_order(levels(model, types))
+    return tuple(found for one in every if (found := float_node(*one)) is not None)
 
 
 def _takes_any(node: NodeProto, types: Types, pair: Pair) -> bool:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from runner.errors import WinnowError
-from runner.jobs.reduce.nested.empty_body import Emptied
 from runner.jobs.reduce.nested.subject import Inside
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.journal.journal import Journal
@@ -98,7 +97,7 @@ class NestedStages:
 
             if kept := _tried(body.path, inside):
                 stage = self._stage("inside", f"{body.path} as it is", standing, kept, body)
-                yield replace(stage, without=self._judge(standing, "emptied", Emptied.of(kept)))
+                yield replace(stage, without=self._judge(standing, "emptied", replace(kept, emptied=True)))
 
     def _judge(self, standing: Standing, kind: str, subject: Subject) -> Judge:
         return standing.judge.beside(subject, self.journal(standing.judge.journal, kind, subject))

@@ -40,6 +40,8 @@ class Inside:
     model. ``trips``: how many iterations the reference makes, for each sample (of a Loop; see ``trip_counts``): a
     candidate in which the Loop's condition was cut makes as many. ``folder``: for values of our own. ``constant``:
     whether data-independent values are written into candidates. ``origin``: the answer that the model was made from.
+    ``emptied``: nothing is left of the body, and what it handed out is fed. Then the one element is the owner, which
+    stays: a failure that stays too does not need this body, it is the owner's own or another body's.
     """
 
     descent: Descent
@@ -49,6 +51,7 @@ class Inside:
     expose: Expose = "sinks"
     constant: bool = True
     origin: str = ""
+    emptied: bool = False
 
     @property
     def level(self) -> Level:
@@ -63,13 +66,15 @@ class Inside:
     @cached_property
     def space(self) -> Space:
         """The body's own nodes, Constants excepted; an owner among them is one element."""
+        if self.emptied:
+            return Space((0,), ((),), self.closure)
         elements = self.inner.elements
         return Space(tuple(range(len(elements.nodes))), elements.parents, self.closure)
 
     def identity(self) -> dict[str, str]:
         """Return the model, what it was made from, which body is cut, and how."""
         return {
-            "kind": "inside",
+            "kind": "emptied" if self.emptied else "inside",
             "graph": self.level.graph.digest,
             "origin": self.origin,
             "body": self.descent.body.path,
@@ -80,8 +85,8 @@ class Inside:
         }
 
     def names(self, trial: Trial) -> tuple[str, ...]:
-        """Return the paths of the kept nodes."""
-        return self.inner.names(trial)
+        """Return the paths of the kept nodes; the owner's name where the body is emptied."""
+        return (self.level.graph.nodes[self.descent.body.owner].name,) if self.emptied else self.inner.names(trial)
 
     def make(self, trial: Trial, folder: Path, iteration: int, phase: str, label: str) -> Candidate | Invalid:
         """Write the candidate that keeps ``trial`` in the body."""
@@ -106,7 +111,8 @@ class Inside:
 
     def cut(self, trial: Trial) -> Cut:
         """Keep ``trial`` in the body. Raises CutError where a value that must come from outside is not known."""
-        return cut_inside(self.inner, trial.elements, self._knowledge, self.expose)
+        keep = () if self.emptied else trial.elements
+        return cut_inside(self.inner, keep, self._knowledge, self.expose, emptied=self.emptied)
 
     def samples(self, made: Cut) -> tuple[Sample, ...]:
         """Return, for each input sample, what a cut is fed and what its outputs should be.
