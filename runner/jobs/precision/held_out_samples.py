@@ -51,23 +51,21 @@ class Division:
         return len(self.searched) + (len(self.held) if self.kind == GIVEN else 0)
 
 
+@dataclass
 class Samples:
     """Makes samples of mixed models of values, and further ones: random ones, or variants of those given.
 
-    ``wanted``: how many to hold out, None: as fits those that are searched.
+    ``folder``: for values. ``wanted``: how many to hold out, None: as fits those that are searched.
     """
 
-    def __init__(
-        self, settings: Settings, casting: Casting, loaded: Loaded, pool: Pool, folder: Path, wanted: int | None
-    ) -> None:
-        self._settings = settings
-        self._wanted = wanted
-        self._casting = casting
-        self._loaded = loaded
-        self._pool = pool
-        self._folder = folder
-        self._made = 0
-        self._nth = 0
+    settings: Settings
+    casting: Casting
+    loaded: Loaded
+    pool: Pool
+    folder: Path
+    wanted: int | None
+    _made: int = 0
+    _nth: int = 0
 
     @property
     def kind(self) -> str:
@@ -77,14 +75,14 @@ class Samples:
     @property
     def is_endless(self) -> bool:
         """Whether there are as many as one likes."""
-        return isinstance(self._settings.inputs, RandomInputs) and self._settings.inputs.name == "random"
+        return isinstance(self.settings.inputs, RandomInputs) and self.settings.inputs.name == "random"
 
     def divide(self, checker: str) -> Division:
         """Say which samples are searched on, and which are held out.
 
         Of the user's own they are evenly spread. Raises UsageError where none is left to search on.
         """
-        values, wanted = self._loaded.recorded.values, self._wanted
+        values, wanted = self.loaded.recorded.values, self.wanted
         if checker not in JUDGED:
             return Division(values, reason=f"checker={checker} has data of its own")
         if wanted == 0:
@@ -110,11 +108,11 @@ class Samples:
     def of(self, values: tuple[Values, ...]) -> tuple[Sample, ...]:
         """Return samples with good outputs, in the types that mixed models have. Raises what `samples_of` does."""
         self._made += 1
-        casting, folder = self._casting, self._folder / f"cast{self._made}"
-        made = samples_of(casting, self._loaded, values, folder)
-        if casting.is_lossy and not self._settings.reference.model:
+        casting, folder = self.casting, self.folder / f"cast{self._made}"
+        made = samples_of(casting, self.loaded, values, folder)
+        if casting.is_lossy and not self.settings.reference.model:
             made = raised_outputs(
-                self._settings, casting, self._loaded, self._pool, made, folder.with_name(f"raised{self._made}")
+                self.settings, casting, self.loaded, self.pool, made, folder.with_name(f"raised{self._made}")
             )
         return made
 
@@ -123,10 +121,10 @@ class Samples:
 
         None where there are none, or the reference cannot run them.
         """
-        if not self._loaded.graph.inputs:
+        if not self.loaded.graph.inputs:
             return ()
         self._nth += 1
-        wanted, folder = self._wanted, self._folder / f"more{self._nth}"
+        wanted, folder = self.wanted, self.folder / f"more{self._nth}"
         count = max(LEAST, (len(searched) + 1) // (SHARE - 1)) if wanted is None else wanted
         try:
             feeds = self._drawn(count, folder) if self.is_endless else self._varied(searched, count, folder)
@@ -136,26 +134,26 @@ class Samples:
             return ()
 
     def _drawn(self, count: int, folder: Path) -> tuple[Values, ...]:
-        inputs = self._settings.inputs
+        inputs = self.settings.inputs
         assert isinstance(inputs, RandomInputs)
-        others = replace(self._settings, inputs=replace(inputs, samples=count, seed=inputs.seed + self._nth * _SEED))
-        drawn, _ = profiled_samples(others, self._loaded.graph, self._pool, folder / "inputs")
+        others = replace(self.settings, inputs=replace(inputs, samples=count, seed=inputs.seed + self._nth * _SEED))
+        drawn, _ = profiled_samples(others, self.loaded.graph, self.pool, folder / "inputs")
         return drawn[:count]
 
     def _varied(self, searched: tuple[Values, ...], count: int, folder: Path) -> tuple[Values, ...]:
-        names = self._loaded.graph.inputs
+        names = self.loaded.graph.inputs
         # samples that were held out last come first: they showed something new
         feeds = [{name: sample[name] for name in names if name in sample} for sample in reversed(searched)]
         return variants(feeds, count, self._nth, folder / "inputs")
 
     def _told(self, feeds: tuple[Values, ...], folder: Path) -> tuple[Values, ...]:
-        settings, loaded = self._settings, self._loaded
+        settings, loaded = self.settings, self.loaded
         if settings.reference.model:
-            parent = inherit(settings, loaded.graph, loaded.store, feeds, self._pool, folder / "parent")
+            parent = inherit(settings, loaded.graph, loaded.store, feeds, self.pool, folder / "parent")
             return parent.recorded.values
         model = loaded.store.write(copy_of(loaded.graph.model), folder, "original")
         try:
-            outputs = outputs_of(settings, self._pool, model, feeds, folder / "outputs")
+            outputs = outputs_of(settings, self.pool, model, feeds, folder / "outputs")
         finally:
             model.unlink(missing_ok=True)
         return tuple({**fed, **made} for fed, made in zip(feeds, outputs, strict=True))

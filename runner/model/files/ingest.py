@@ -17,7 +17,7 @@ from onnx import ModelProto, TensorProto
 
 from runner.model.errors import ModelError
 from runner.model.files.external_data import ExternalFiles, chunks
-from runner.model.files.weights_file import WEIGHTS, WeightsWriter
+from runner.model.files.weights_file import WEIGHTS, WeightsWriter, write_whole
 from runner.model.graph import scopes
 from runner.model.graph.index import is_sparse_constant
 from runner.model.graph.validate import (
@@ -168,6 +168,4 @@ def _save(model: ModelProto, target: Path, source: Path) -> None:
         data = model.SerializeToString()
     except (ValueError, EncodeError) as error:  # the class differs between the versions of protobuf
         raise ModelError(f"{source}: its structure without weights does not fit in 2 GiB ({error})") from None
-    temporary = target.with_name(target.name + ".part")
-    temporary.write_bytes(data)
-    temporary.replace(target)
+    write_whole(target, [data])

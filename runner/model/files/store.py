@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -13,7 +11,7 @@ from onnx import ModelProto, TensorProto
 from runner.model.files.external_data import chunks
 from runner.model.files.ingest import INLINE_LIMIT, STRUCTURE
 from runner.model.files.inlined import pieces
-from runner.model.files.weights_file import WEIGHTS, WeightsWriter
+from runner.model.files.weights_file import WEIGHTS, WeightsWriter, write_whole
 from runner.model.graph import scopes
 from runner.model.graph.cut import LARGEST_FILE, CutError, too_large
 from runner.model.graph.fields import copy_of
@@ -103,7 +101,7 @@ class Store:
                 raise ValueError(f"external_data={name!r} must be a plain file name, other than the model's")
             written = self._externalise(whole, path.parent, name, threshold, one_file)
             content = iter([whole.SerializeToString()])
-        _write_atomically(path, content)
+        write_whole(path, content)
         return [path, *written]
 
     def _fits(self, model: ModelProto) -> bool:
@@ -183,15 +181,3 @@ def _inline_bytes(model: ModelProto) -> int:
 
 def _length(tensor: TensorProto) -> int:
     return storage.byte_size(tensor.data_type, tensor.dims) or 0
-
-
-def _write_atomically(path: Path, data: Iterable[bytes]) -> None:
-    """Write a file that appears whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
-    try:
-        with temporary.open("wb") as file:
-            file.writelines(data)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

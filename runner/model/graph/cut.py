@@ -171,12 +171,8 @@ def shell(source: ModelProto) -> ModelProto:
 
 def _add_nodes(model: ModelProto, graph: Graph, indices: list[int], carried: Iterable[tuple[int, object]]) -> None:
     """Add the kept nodes and the constants carried along, in the file's order."""
-    extra = list(carried)
-    if not extra:
-        model.graph.node.extend([graph.protos[index] for index in indices])
-        return
     placed = [(graph.positions[index], graph.protos[index]) for index in indices]
-    placed.extend({place: (place, node) for place, node in extra}.values())
+    placed.extend(dict(carried).items())
     placed.sort(key=lambda pair: pair[0])
     model.graph.node.extend([node for _, node in placed])
 

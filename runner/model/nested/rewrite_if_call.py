@@ -9,6 +9,7 @@ from onnx.helper import make_node
 
 from runner.model.graph import scopes
 from runner.model.graph.fields import copy_of, set_graph, set_messages, set_values, value_info
+from runner.model.graph.prune import remove_nodes
 from runner.model.nested.bodies import Kind, is_constant
 from runner.model.nested.kept_part import Part, Rewritten
 from runner.model.nested.rewrite_loop_scan import rewrite_loop, rewrite_scan
@@ -77,8 +78,7 @@ def _drop_dead(branch: GraphProto, names: Sequence[str]) -> None:
         for at, node in enumerate(branch.node)
         if any(n in names for n in node.output) and not wanted & set(node.output)
     ]
-    for at in reversed(dead):
-        del branch.node[at]
+    remove_nodes(branch, dead)
 
 
 # ---- functions

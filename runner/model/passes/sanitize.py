@@ -17,6 +17,7 @@ from onnx import ModelProto, TypeProto
 from runner.model.errors import ModelError
 from runner.model.files.external_data import chunks
 from runner.model.files.ingest import STRUCTURE, ingest
+from runner.model.files.weights_file import write_whole
 from runner.model.graph.fields import copy_of
 from runner.model.graph.prune import (
     remove_dead_nodes,
@@ -146,6 +147,4 @@ def _save(model: ModelProto, path: Path) -> None:
         raise SanitizeError(
             f"sanitize.fold=true: the folded values do not fit in 2 GiB ({error}); set a smaller sanitize.fold_limit_mb"
         ) from None
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_bytes(data)
-    temporary.replace(path)
+    write_whole(path, [data])
