@@ -98,16 +98,11 @@ class Subgraph:
             return replace(self.original(folder, iteration), phase=phase, label=label)
         try:
             made = self.cut(trial)
-        except CutError as error:
-            return Invalid(str(error))
-        bad = self._non_finite(made)
-        if bad:
-            return Invalid(f"the value recorded for {bad!r} is not finite")
-        if unfit := [name for name in (*made.inputs, *made.constants) if name in self.recorded.unfit]:
-            return Invalid(self.recorded.unfit[unfit[0]])
-        try:
-            samples = self.samples(made)
-            path = self.write(made, folder)
+            if bad := self._non_finite(made):
+                return Invalid(f"the value recorded for {bad!r} is not finite")
+            if unfit := [name for name in (*made.inputs, *made.constants) if name in self.recorded.unfit]:
+                return Invalid(self.recorded.unfit[unfit[0]])
+            samples, path = self.samples(made), self.write(made, folder)
         except CutError as error:
             return Invalid(str(error))
         names = self.names(trial)

@@ -96,14 +96,9 @@ class Inside:
             return Candidate(self.write(harmless.cut, folder), folder, iteration, phase, label, trial, fed)
         try:
             made = self.cut(trial)
-        except CutError as error:
-            return Invalid(str(error))
-        bad = self._unusable(made)
-        if bad:
-            return Invalid(bad)
-        samples = self.samples(made)
-        try:
-            path = self.write(made, folder)
+            if why := self._unusable(made):
+                return Invalid(why)
+            samples, path = self.samples(made), self.write(made, folder)
         except CutError as error:
             return Invalid(str(error))
         names, draws = self.names(trial), bool(Graph.of(made.model).drawing)
