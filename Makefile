@@ -3,13 +3,17 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: rtx gpu demo test format lint types check bench faults clean
+.PHONY: rtx gpu demo test test-slow format lint types check bench faults fuzz clean
 
 demo: $(VENV)/.installed
 	$(BIN)/python -m runner examples/overflow.yaml
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
+
+# the rest: long matrices, of which `make test` takes a sample, and what builds with TensorRT for RTX
+test-slow: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -n auto --dist worksteal -m slow
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff format .
@@ -22,7 +26,7 @@ lint: $(VENV)/.installed-dev
 types: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
-check: lint types test
+check: lint types test test-slow
 
 bench: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.searches
@@ -30,6 +34,13 @@ bench: $(VENV)/.installed-dev
 
 faults: $(VENV)/.installed-dev
 	$(BIN)/python -m benchmarks.faults
+
+# hostile and malformed files, and check scripts as people write them, by the hundred
+fuzz: $(VENV)/.installed-dev
+	$(BIN)/python -m benchmarks.malformed
+	$(BIN)/python -m benchmarks.hostile_inputs
+	$(BIN)/python -m benchmarks.hostile_configs
+	$(BIN)/python -m benchmarks.check_scripts
 
 $(VENV)/bin/python:
 	$(PYTHON) -c 'import sys; sys.exit("Winnow needs Python 3.10 to 3.13; name one: make PYTHON=python3.12 ...") if not (3, 10) <= sys.version_info[:2] <= (3, 13) else 0'

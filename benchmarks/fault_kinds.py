@@ -18,7 +18,7 @@ import psutil
 from benchmarks.fault_scene import End, Scene
 from runner.artifacts.disk_space import RESERVE
 
-WORKER, GUARDIAN, CHECK = "workers/child.py", "guardian.py", "check.py"
+WORKER, GUARDIAN, CHECK = "workers/worker_main.py", "guardian.py", "check.py"
 _AS_ROOT = os.geteuid() == 0
 #: rights by which root writes where nobody may
 _CAPABILITIES = "-dac_override,-dac_read_search,-fowner"

@@ -32,12 +32,13 @@ from benchmarks.hostile_settings import CANARY, MODULE, Hostile, configurations,
 from runner import run_folder as marker
 from runner.artifacts.sort import Artifacts
 from runner.checkers.command.fixed_path import Placement
+from runner.cli import finished_jobs
 from runner.cli.app import run
 from runner.errors import UsageError
 from runner.journal.journal import Journal
 from runner.report.replay import escaped
 from runner.schema.run import ArtifactSettings
-from runner.sweeps import finished
+from runner.sweeps.callback import Sweep
 from runner.sweeps.table import markdown, rows
 from runner.verdict import Raised, Signature, Verdict
 from strategies.outcome import Outcome
@@ -118,7 +119,7 @@ def _child(case: Hostile, folder: Path, out: Path, seen: Path) -> NoReturn:
         signal.alarm(_PATIENCE)
         log = os.open(seen, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         sys.addaudithook(lambda event, values: _note(log, event, values, str(folder)))
-        code = run("runner", ["bug.yaml", *case.options])
+        code = run("runner", ["bug.yaml", *case.options], Sweep())
     except BaseException:  # noqa: BLE001 - it is what we look for
         traceback.print_exc()
     finally:
@@ -294,9 +295,9 @@ def _read_sweep(folder: Path) -> None:
     markdown(rows(folder, [("model=a.onnx",), ("model=b.onnx",)]))
     [row.ended_well for row in table]
     run_folder = folder / "0"
-    finished.overrides_of(run_folder)
-    finished.number_of(run_folder)
-    finished.confirm(run_folder, ["x"])
+    finished_jobs.overrides_of(run_folder)
+    finished_jobs.number_of(run_folder)
+    finished_jobs.confirm(run_folder, ["x"])
     marker.own(run_folder)
     Artifacts(ArtifactSettings(), run_folder, folder)
     Placement(folder / "model.onnx", run_folder, keep=False)

@@ -102,7 +102,7 @@ _PLAIN: tuple[tuple[str, Any], ...] = (
 #: settings of Winnow's own that hold a name, or text that some code might look up
 _NAMES = (
     *("strategy", "checker", "target", "reference", "inputs", "artifacts", "workers", "strategy.name", "checker.name"),
-    *("target.name", "inputs.name", "strategy.search", "strategy.subject", "target.flavour", "target.providers"),
+    *("target.name", "inputs.name", "strategy.search", "strategy.subject", "target.flavor", "target.providers"),
     *(
         "verbosity",
         "checker.metric",

@@ -47,7 +47,7 @@ from runner.workers.pool import Pool
 # what a run with a model file may end with: all but 1 (internal error), and the sweep's and the interruption's codes
 DOCUMENTED = frozenset({0, 2, 3, 4, 5, 6})
 LIMITS = (
-    *("checker.timeout=3", "inputs.record_timeout=5", "workers.timeout=20", "workers.memory_mb=3000"),
+    *("checker.timeout=3", "inputs.timeout=5", "workers.timeout=20", "workers.memory_mb=3000"),
     *("checker.memory_mb=3000", "budget.checks=20"),
 )
 PATIENCE = 600.0

@@ -40,14 +40,15 @@ from runner.model.values import recorded as values
 from runner.model.values.recorded import TensorFile
 from runner.model.values.types import leaf_dtype, structure_of
 from runner.reference.recording import Recorder
+from runner.schema.backend import OnnxReferenceBackend, OnnxRuntimeBackend, Optimization
 from runner.schema.checker import CompareChecker, Metric
 from runner.workers.pool import Pool
 from strategies.minimal import reduce
 from strategies.outcome import Answer
 from strategies.search import Search
 
-ORT = {"name": "onnxruntime", "optimization": "none", "providers": ["CPUExecutionProvider"]}
-REFERENCE = {"name": "onnx_reference"}
+ORT = OnnxRuntimeBackend(optimization=Optimization.none).to_json()
+REFERENCE = OnnxReferenceBackend().to_json()
 BACKENDS = (ORT, REFERENCE)
 DRAWS = ("Random", "Dropout", "Multinomial", "Bernoulli")
 ULPS = 4

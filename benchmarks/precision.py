@@ -28,8 +28,8 @@ import onnx
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from benchmarks.precision_rivals import RTOL, beyond_range, close, run
+from runner.backends.nested_graphs import bodies
 from runner.jobs.precision.both_precisions import cast, samples_of
-from runner.jobs.precision.cast.layers import bodies
 from runner.jobs.precision.subject import Precision, parents_of
 from runner.loading.load import load
 from runner.schema.backend import OnnxRuntimeBackend, OnnxRuntimeReference

@@ -205,10 +205,10 @@ class Bench:
     """
 
     def __init__(
-        self, folder: Path, stack: ExitStack, installed: Installed | None, gpus: Gpus = PRETENDED, flavour: str = "auto"
+        self, folder: Path, stack: ExitStack, installed: Installed | None, gpus: Gpus = PRETENDED, flavor: str = "auto"
     ) -> None:
         self._folder, self._stack, self._installed, self._gpus = folder, stack, installed, gpus
-        self._flavour = installed.flavour if installed else flavour
+        self._flavor = installed.flavor if installed else flavor
         (folder / "run").mkdir()
         self._begin()
         (folder / "timings").write_bytes(b"timings")
@@ -247,7 +247,7 @@ class Bench:
     def run(self, name: str, settings: Mapping[str, Any]) -> str:
         """Return how a model ends."""
         python = str(self._installed.python) if self._installed else None
-        backend = TensorRtBackend(python=python, flavour=self._flavour, **settings)
+        backend = TensorRtBackend(python=python, flavor=self._flavor, **settings)
         side = Side("target", backend, self._tools, 60, None)
         with tempfile.TemporaryDirectory(dir=self._folder) as out:
             try:

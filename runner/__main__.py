@@ -3,32 +3,46 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    _forget_current_folder()
+    _mend_path()
     # in this order, and only now that names are safe from the user's folder: signals may come while the rest is loaded
     try:
-        from runner.cli.signals import ignore, leave, listen  # noqa: PLC0415
+        from runner.cli.signals import ENDING, ignore, leave, listen  # noqa: PLC0415
 
         listen(leave)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)  # a sweep blocks them until its job can answer them
     except KeyboardInterrupt:
         sys.exit(130)
     from runner.cli.streams import open_streams  # noqa: PLC0415
 
     open_streams()
     from runner.cli.app import run  # noqa: PLC0415
+    from runner.sweeps.callback import Sweep  # noqa: PLC0415
 
-    code = run(sys.argv[0], sys.argv[1:])
+    code = run(sys.argv[0], sys.argv[1:], Sweep())
     ignore()
     sys.exit(code)
 
 
-def _forget_current_folder() -> None:
-    """Take the folder that ``python -m`` puts first off the path: a user's onnx.py or strategies/ there is not ours."""
-    ours = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))  # noqa: PTH120 - nothing is loaded yet
+def _mend_path() -> None:
+    """Take off the path what Python puts first there: names in it are not ours.
+
+    ``python -m`` puts the folder where the user stands, with onnx.py or strategies/ of theirs; a start by path (a sweep
+    does that) puts this folder, whose modules have names of the standard library.
+    """
+    package = os.path.dirname(os.path.realpath(__file__))  # noqa: PTH120 - nothing is loaded yet
+    ours = os.path.dirname(package)  # noqa: PTH120 - as above
+    first = os.path.realpath(sys.path[0]) if sys.path and sys.path[0] else ""
+    if first == package:
+        del sys.path[0]
+        if ours not in map(os.path.realpath, sys.path):
+            sys.path.insert(0, ours)
+        return
     try:
         here = os.getcwd()  # noqa: PTH109 - as above
     except FileNotFoundError:

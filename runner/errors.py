@@ -4,26 +4,29 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from runner.status import Status
+
 
 class WinnowError(Exception):
     """A run cannot go on; the message says what, where, the valid options and the next command."""
 
-    exit_code: ClassVar[int] = 1
-    status: ClassVar[str] = "internal_error"
+    status: ClassVar[Status] = Status.internal_error
+    exit_code: ClassVar[int] = status.exit_code
+
+    def __init_subclass__(cls) -> None:
+        cls.exit_code = cls.status.exit_code
 
 
 class UsageError(WinnowError):
     """The configuration or an input file is wrong (exit 2)."""
 
-    exit_code = 2
-    status = "usage"
+    status = Status.usage
 
 
 class CannotJudge(WinnowError):  # noqa: N818 - the name is the message
     """The check cannot tell good from bad (exit 3)."""
 
-    exit_code = 3
-    status = "could_not_judge"
+    status = Status.could_not_judge
 
 
 class NotTried(CannotJudge):
@@ -33,5 +36,4 @@ class NotTried(CannotJudge):
 class NotApplicable(WinnowError):  # noqa: N818 - the name is the message
     """The question makes no sense here (exit 6)."""
 
-    exit_code = 6
-    status = "not_applicable"
+    status = Status.not_applicable

@@ -1,4 +1,4 @@
-"""A few names of many, and numbers of things, for messages."""
+"""A few names of many, numbers of things, and texts from anywhere on one line, for messages."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Collection
 from itertools import islice
 
 MOST = 3
+# names and shapes in a damaged file may be megabytes long
+LONGEST = 400
 
 
 def listed(names: Collection[str], most: int = MOST) -> str:
@@ -17,3 +19,14 @@ def listed(names: Collection[str], most: int = MOST) -> str:
 def counted(number: int, noun: str) -> str:
     """Return a number of things in words: ``1 node``, ``3 nodes``."""
     return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def one_line(text: object, longest: int = LONGEST) -> str:
+    """Return ``text`` as one line that a terminal can show: blanks for line breaks, escapes for what has no shape.
+
+    Of a long one the middle is left out.
+    """
+    line = " ".join(str(text).split())
+    if len(line) > longest:
+        line = f"{line[: longest // 2]} ... {line[-longest // 2 :]}"
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in line)

@@ -1,4 +1,4 @@
-"""Beyond 1-minimality: what may still be smaller where failures are not monotone.
+"""Beyond 1-minimality: smaller answers where failures are not monotone.
 
 Where a set that fails never has a superset that passes, a 1-minimal set is minimal, and every question here would be
 wasted. Real runtimes fuse across the cut, so a set can pass and a part of it fail; then removing two elements at once

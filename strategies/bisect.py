@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 
 from strategies.outcome import Answer
+from strategies.procedure import Procedure, Task
 from strategies.search import Ask, Claim, Done, Step
 from strategies.space import Closure, Space
 from strategies.trial import Trial
@@ -73,7 +74,7 @@ class _Range:
         spots = (middle + step for step in steps)
         return next((spot for spot in spots if low < spot < high and spot not in self.unknown), None)
 
-    def told(self, position: int, answer: Answer) -> _Range:
+    def after(self, position: int, answer: Answer) -> _Range:
         """Return the range after an answer at ``position``."""
         if answer is Answer.UNKNOWN:
             return replace(self, unknown=self.unknown | {position})
@@ -98,6 +99,9 @@ def bisect(space: Space, first: First = First.END) -> Step:
     return find_window(space, end, first)
 
 
+BISECT = Procedure("bisect", Task.SUBSET, lambda space, told: bisect(space, told.first or First.END), ("first",))
+
+
 def window_trial(space: Space, window: Window) -> Trial:
     """The trial that keeps a window."""
     return space.close(space.order[window.start : window.end + 1])
@@ -120,48 +124,36 @@ def find_window(space: Space, then: Callable[[Window], Step], first: First = Fir
 def _end(space: Space, window: Window, then: Callable[[Window], Step], *, near: bool = False) -> Step:
     """Find the earliest end of a window that fails; ``near``: try close to its start first."""
     start = window.start
-
-    def found(at: _Range, unanswered: int) -> Step:
-        return then(Window(start, at.yes, unanswered))
-
-    def question(end: int) -> tuple[Trial, str]:
-        return window_trial(space, Window(start, end)), f"keep {start}..{end}"
-
     sizes = tuple(start + size - 1 for size in NEAR) if near else ()
     at = _Range(no=start - 1, yes=window.end, near=sizes)
-    return _boundary(at, question, "earliest end", window.unanswered, found)
+    return _boundary(space, at, lambda end: replace(window, end=end), "earliest end", window.unanswered, then)
 
 
 def _start(space: Space, window: Window, then: Callable[[Window], Step], *, near: bool = False) -> Step:
     """Find the latest start of a window that fails; ``near``: try close to its end first."""
     end = window.end
-
-    def found(at: _Range, unanswered: int) -> Step:
-        return then(Window(at.yes, end, unanswered))
-
-    def question(start: int) -> tuple[Trial, str]:
-        return window_trial(space, Window(start, end)), f"keep {start}..{end}"
-
     sizes = tuple(end + 1 - size for size in NEAR) if near else ()
     at = _Range(no=end + 1, yes=window.start, near=sizes)
-    return _boundary(at, question, "latest start", window.unanswered, found)
+    return _boundary(space, at, lambda start: replace(window, start=start), "latest start", window.unanswered, then)
 
 
 def _boundary(
+    space: Space,
     at: _Range,
-    question: Callable[[int], tuple[Trial, str]],
+    window_at: Callable[[int], Window],
     phase: str,
     unanswered: int,
-    found: Callable[[_Range, int], Step],
+    found: Callable[[Window], Step],
 ) -> Step:
     """Ask until the boundary is found, or until only unanswered positions are left in between."""
     position = at.probe()
     if position is None:
-        return found(at, unanswered)
+        return found(replace(window_at(at.yes), unanswered=unanswered))
 
     def then(answer: Answer) -> Step:
         missed = unanswered + (answer is Answer.UNKNOWN)
-        return _boundary(at.told(position, answer), question, phase, missed, found)
+        return _boundary(space, at.after(position, answer), window_at, phase, missed, found)
 
-    trial, label = question(position)
-    return Ask(trial, then, phase, label, left=max(at.left, 1))
+    window = window_at(position)
+    label = f"keep {window.start}..{window.end}"
+    return Ask(window_trial(space, window), then, phase, label, left=max(at.left, 1))

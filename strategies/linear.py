@@ -1,8 +1,9 @@
-"""The plainest search: one element at a time, the last first."""
+"""Linear search: removes one element at a time, the last first."""
 
 from __future__ import annotations
 
 from strategies.beyond import beyond
+from strategies.procedure import Procedure, Task
 from strategies.search import Step
 from strategies.space import Space
 from strategies.sweep import sweep
@@ -14,3 +15,6 @@ def linear(space: Space, extra: int | None = None) -> Step:
     ``extra``: see `beyond`.
     """
     return sweep(space, space.whole, lambda found, unanswered: beyond(space, found, unanswered, extra))
+
+
+LINEAR = Procedure("linear", Task.SUBSET, lambda space, told: linear(space, told.extra_checks), ("extra_checks",))

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from strategies.beyond import beyond
 from strategies.bisect import First, Window, find_window, window_trial
 from strategies.outcome import Answer
+from strategies.procedure import Procedure, Task
 from strategies.search import Ask, Step
 from strategies.space import Space
 from strategies.sweep import sweep
@@ -44,6 +45,15 @@ def reduce(space: Space, extra: int | None = None, first: First = First.END) -> 
         return shrink(space, keep, tuple(sorted(ends, key=space.position.__getitem__)), extra)
 
     return find_window(space, then, first)
+
+
+MINIMAL = Procedure("minimal", Task.SUBSET, lambda space, told: minimal(space, told.extra_checks), ("extra_checks",))
+REDUCE = Procedure(
+    "reduce",
+    Task.SUBSET,
+    lambda space, told: reduce(space, told.extra_checks, told.first or First.END),
+    ("extra_checks", "first"),
+)
 
 
 def shrink(space: Space, keep: Trial, needed: tuple[int, ...], extra: int | None = None) -> Step:

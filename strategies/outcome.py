@@ -1,4 +1,4 @@
-"""What one check can say about a trial, and what a search makes of it."""
+"""Outcomes of a check, and the answers that a search gets for them."""
 
 from __future__ import annotations
 

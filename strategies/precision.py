@@ -18,6 +18,7 @@ from functools import partial
 from strategies.bisect import bisect
 from strategies.minimal import SMALL, explain, shrink
 from strategies.outcome import Answer
+from strategies.procedure import Procedure, Task
 from strategies.search import Ask, Claim, Done, Look, Step, limited
 from strategies.space import Closure, Space
 from strategies.sweep import claim, sweep
@@ -109,6 +110,15 @@ def scan(space: Space, *, reverse: bool) -> Step:
         return Ask(trial, then, "one more", f"the {side} {count}", left=len(order) - count)
 
     return at(1)
+
+
+PRECISION = Procedure(
+    "precision", Task.RAISE, lambda space, told: precision(space, told.prior or Prior()), ("prior", "goal")
+)
+PREFIX = Procedure(
+    "precision_bisect", Task.RAISE, lambda space, told: prefix(space, reverse=told.reverse), ("direction",)
+)
+SCAN = Procedure("precision_linear", Task.RAISE, lambda space, told: scan(space, reverse=told.reverse), ("direction",))
 
 
 def _leave_out(space: Space, keep: Trial, order: tuple[int, ...], at: int) -> Step:
@@ -238,9 +248,7 @@ def _alone(space: Space, needed: tuple[int, ...], rest: tuple[int, ...]) -> Step
     def proof(found: tuple[int, ...]) -> Step:
         return sweep(space, Trial.of((*needed, *found)), claim, last=needed)
 
-    if not needed:
-        return explain(space, (), False, rest, proof)
-    return explain(space, needed, True, rest, proof)
+    return explain(space, needed, bool(needed), rest, proof)
 
 
 def cheapest(space: Space, cost: dict[int, float]) -> Space:

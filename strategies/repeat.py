@@ -1,8 +1,9 @@
-"""Repetition: the same thing again, until it is good, until it is bad, or a number of times."""
+"""Repetition: the same thing again, until it is good, until it is bad, until both were seen, or a number of times."""
 
 from __future__ import annotations
 
 from strategies.outcome import Answer
+from strategies.procedure import Procedure, Task
 from strategies.search import Ask, Claim, Done, Step
 from strategies.trial import Trial
 
@@ -30,3 +31,29 @@ def _iteration(number: int, limit: int | None, stop_at: Answer | None) -> Step:
         return _iteration(number + 1, limit, stop_at)
 
     return Ask(trial, then, "repeat", f"iteration {number}", left=limit - number if limit is not None else 1)
+
+
+def both(most: int) -> Step:
+    """Return the first step; iterations count from 0 and YES means bad. ``most``: after so many it ends anyway.
+
+    It ends once one iteration was good and one was bad. One without an answer (UNKNOWN) is neither. Raises ValueError
+    unless ``most`` is positive.
+    """
+    if most < 1:
+        raise ValueError(f"most={most}: one iteration or more")
+    return _until_both(0, most, frozenset())
+
+
+def _until_both(number: int, most: int, seen: frozenset[Answer]) -> Step:
+    if number == most or {Answer.YES, Answer.NO} <= seen:
+        return Done(None, Claim.COUNTED)
+    # the kind that was not seen yet is expected next
+    likely = 0.9 if Answer.NO in seen else 0.1
+
+    def then(answer: Answer) -> Step:
+        return _until_both(number + 1, most, seen | {answer})
+
+    return Ask(Trial.of([number]), then, "repeat", f"iteration {number}", likely, left=most - number)
+
+
+REPEAT = Procedure("repeat", Task.REPEAT, lambda _, told: repeat(told.until), ("until",))

@@ -1,4 +1,4 @@
-"""How often must a check that is not reliable be repeated? As often as its answers leave doubt.
+"""Sequential test for flaky checks: a trial is repeated until its answer is as sure as is asked.
 
 A failing set fails at a rate (``hit``), a sound one at another (``false_alarm``). After Wald, "Sequential tests of
 statistical hypotheses" (1945): with each repeat the odds between the two rates change by the likelihood ratio of what
@@ -41,13 +41,18 @@ class Count:
         return Count(self.failed + failed, self.passed + (not failed))
 
     def interval(self) -> tuple[float, float]:
-        """Where the true rate lies, after Wilson (1927), each end with 90 % confidence."""
-        if not self.total:
-            return 0.0, 1.0
-        n, z = self.total, CONFIDENCE
-        center = (self.rate + z * z / (2 * n)) / (1 + z * z / n)
-        half = z / (1 + z * z / n) * math.sqrt(self.rate * (1 - self.rate) / n + z * z / (4 * n * n))
-        return max(0.0, center - half), min(1.0, center + half)
+        """Where the true rate lies, each end with 90 % confidence."""
+        return wilson(self.failed, self.total, CONFIDENCE)
+
+
+def wilson(hits: int, n: int, z: float) -> tuple[float, float]:
+    """Return where the true rate of hits lies, after Wilson (1927); ``z``: the normal quantile of the confidence."""
+    if not n:
+        return 0.0, 1.0
+    rate = hits / n
+    center = (rate + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))
+    return max(0.0, center - half), min(1.0, center + half)
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,43 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
+import psutil
 import pytest
 
+CI = "WINNOW_CI"
+"""Set where all that the tests need has to be there: what would skip for want of it fails."""
+LEAST = "WINNOW_LEAST_TESTS"
+"""How many tests have to pass for a run of them to count."""
 _LOADS = "from runner.backends.trt.library import load; print(load('tensorrt_rtx'))"
+_MEMORY = Path("/dev/shm")
+_ROOM = 4 << 30
+
+
+def pytest_configure() -> None:
+    """Put the tests' folders into memory where that has room: a journal waits for the disk after each verdict."""
+    if "PYTEST_DEBUG_TEMPROOT" not in os.environ and _MEMORY.is_dir():
+        there = os.statvfs(_MEMORY)
+        runs_scripts = not there.f_flag & getattr(os, "ST_NOEXEC", 8)
+        if runs_scripts and min(there.f_bavail * there.f_frsize, psutil.virtual_memory().available) > _ROOM:
+            os.environ["PYTEST_DEBUG_TEMPROOT"] = str(_MEMORY)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """TensorRT takes seconds for each engine that it builds."""
+    for item in items:
+        if "rtx_python" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture
+def on_disk() -> Iterator[Path]:
+    """A folder for what has to be a file on a disk: one that lies in memory and is mapped is memory of the process."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(scope="session")
@@ -17,7 +50,8 @@ def rtx_python() -> str:
     python = os.environ.get("WINNOW_RTX_PYTHON", sys.executable)
     loaded = subprocess.run([python, "-c", _LOADS], capture_output=True, text=True, check=False)
     if loaded.returncode:
-        pytest.skip("TensorRT for RTX is not installed: pip install '.[tensorrt-rtx]', or set WINNOW_RTX_PYTHON")
+        missing = "TensorRT for RTX is not installed: pip install '.[tensorrt-rtx]', or set WINNOW_RTX_PYTHON"
+        (pytest.fail if os.environ.get(CI) else pytest.skip)(missing)
     return python
 
 
@@ -28,6 +62,17 @@ def older_rtx_python(rtx_python: str) -> str:
     if not python:
         pytest.skip("a second version of TensorRT for RTX is needed: set WINNOW_RTX_OLDER_PYTHON")
     return python
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Fail a run of fewer tests than there have to be, whatever became of the others."""
+    if hasattr(session.config, "workerinput"):  # one of several processes, which has a part of them only
+        return
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    passed, least = len(reporter.stats.get("passed", ())), int(os.environ.get(LEAST, "0"))
+    if exitstatus == 0 and passed < least:
+        reporter.write_line(f"\n{passed} tests passed, but {LEAST}={least}: which are missing, and why?", red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

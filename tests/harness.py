@@ -16,6 +16,7 @@ from typing import Any
 import onnx
 
 from tests import bundles
+from tests.fork_server import run_forked
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared"
@@ -40,16 +41,7 @@ def command(*overrides: str, folder: Path) -> list[str]:
 
 
 def winnow(*overrides: str, folder: Path, cwd: Path | None = None, timeout: float = 300) -> Run:
-    done = subprocess.run(
-        command(*overrides, folder=folder),
-        cwd=cwd or folder.parent,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+    done = run_forked(command(*overrides, folder=folder), cwd=cwd or folder.parent, timeout=timeout, merged=True)
     bundles.note(
         folder, next((word.partition("=")[2] for word in overrides if word.startswith("target.python=")), None)
     )
@@ -87,19 +79,24 @@ def fields(data):
             at += 4 if key & 7 == 5 else 8
 
 
-made, nodes = set(), set()
+parts = {1: [], 5: [], 11: [], 12: []}  # the graph's nodes, and the names of its weights, inputs and outputs
 with open(sys.argv[1], "rb") as file:
     whole = memoryview(file.read())
 for number, graph in fields(whole):
-    for inner, node in fields(graph) if number == 7 else ():
-        held = {1: [], 2: [], 3: [], 4: []}
-        for field, content in fields(node) if inner == 1 else ():
+    for inner, part in fields(graph) if number == 7 else ():
+        held = {1: [], 2: [], 3: [], 4: [], 8: []}
+        for field, content in fields(part) if inner in parts else ():
             held.setdefault(field, []).append(content)
-        made.update(str(name, "utf-8") for name in held[2])
         if inner == 1:
-            nodes.add(str(held[3][0], "utf-8") if held[3] else "")
+            parts[1].append([[str(text, "utf-8") for text in held[field]] for field in (2, 3, 4)])
+        elif inner in parts:
+            parts[inner].extend(str(name, "utf-8") for name in held[8 if inner == 5 else 1])
+made = {name for outputs, _, _ in parts[1] for name in outputs}
+names = [name[0] if name else "" for _, name, _ in parts[1]]
+kinds = [kind[0] if kind else "" for _, _, kind in parts[1]]
+nodes, weights, inputs, outputs = set(names), parts[5], parts[11], parts[12]
 """
-"""Reads the names of a model's nodes, and of what they make, without onnx: a check that starts in 20 ms."""
+"""Reads names in a model, and the kinds of its nodes, without onnx: a check that starts in 20 ms."""
 HEAVY = """
 import sys
 import onnx
@@ -112,7 +109,8 @@ nodes = {node.name for node in model.graph.node}
 def check_script(folder: Path, body: str, name: str = "check.py") -> Path:
     """A check; `made` are the tensors that the candidate's nodes produce, `nodes` the names of its nodes.
 
-    It has `model` as well, and takes longer, where ``body`` speaks of it.
+    Also lists in the file's order: `names` and `kinds` of the nodes, `weights`, `inputs` and `outputs` by name. It has
+    `model` instead of these lists, and takes longer, where ``body`` speaks of it.
     """
     path = folder / name
     heavy = re.search(r"\b(model|onnx\w*|numpy|np)\b", body)

@@ -11,6 +11,7 @@ import pytest
 
 from benchmarks.malformed import Row, Watched, judged, malformed, read, run, write
 from benchmarks.malformed_files import OUTSIDE
+from tests.matrix import sample
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what is opened is seen by inotify")
 EVERYTHING = malformed()
@@ -41,7 +42,7 @@ def test_a_few_of_each_kind_are_read(tmp_path) -> None:
     assert watched.opened() == set()
 
 
-@pytest.mark.parametrize("kind", WHOLE)
+@pytest.mark.parametrize("kind", sample(WHOLE, 4))
 def test_whole_runs(tmp_path, kind) -> None:
     watched = Watched(tmp_path / OUTSIDE)
     (row,) = write([one for one in EVERYTHING if (one.kind, one.name) == (kind, WHOLE[kind])], tmp_path)

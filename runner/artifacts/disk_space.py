@@ -16,6 +16,7 @@ from pathlib import Path
 
 from runner.errors import WinnowError
 from runner.files import read_plain
+from runner.status import Status
 from runner.verdict import Verdict
 from strategies.outcome import Outcome
 
@@ -34,8 +35,7 @@ _CLAIMED = frozenset({"regex", "listed exit"})
 class NoRoom(WinnowError):  # noqa: N818 - the name is the message
     """A disk is full, or nearly (exit 1)."""
 
-    exit_code = 1
-    status = "no_room"
+    status = Status.no_room
 
 
 @dataclass(frozen=True)
@@ -105,12 +105,7 @@ def _of_checks() -> Iterator[Path]:
 
 def _there(place: Path) -> Path:
     """The folder itself, or the nearest one above it that is there."""
-    return next((folder for folder in _upwards(place) if folder.is_dir()), Path("/"))
-
-
-def _upwards(place: Path) -> Iterator[Path]:
-    yield place
-    yield from place.absolute().parents
+    return next((folder for folder in (place, *place.absolute().parents) if folder.is_dir()), Path("/"))
 
 
 def _mib(size: int) -> str:

@@ -1,4 +1,4 @@
-"""Errors that carry their stage to the job."""
+"""The error of a backend, with the stage (setup, load, build, infer) in which it happened."""
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
 # ruff: noqa: UP035, PTH, PLC0415

@@ -10,6 +10,7 @@ from typing import Any, Dict, Iterator, List, Tuple
 import numpy as np
 
 from runner.backends.errors import StageError
+from runner.backends.nested_graphs import all_graphs
 from runner.backends.values.arrays import declared_as, from_array, from_python, to_python
 from runner.backends.values.structure import Structure, Value, of_proto, of_value
 
@@ -125,7 +126,7 @@ class OnnxReference:
 def _has_optionals(model: Any) -> bool:
     """Whether a value that looks like a tensor may be an optional."""
     declared = any(value.type.WhichOneof("value") == "optional_type" for value in model.graph.input)
-    return declared or any(node.op_type == "Optional" for node in _nodes(model))
+    return declared or any(node.op_type == "Optional" for one in all_graphs(model) for node in one.node)
 
 
 def _linked(path: str) -> Any:
@@ -137,8 +138,8 @@ def _linked(path: str) -> Any:
 
     folder = os.path.dirname(os.path.abspath(path))
     model = onnx.load(path, load_external_data=False)
-    graphs = [model.graph, *(attribute.g for node in _nodes(model) for attribute in node.attribute)]
-    outside = [tensor for graph in graphs for tensor in graph.initializer if tensor.data_location == tensor.EXTERNAL]
+    stored = [tensor for graph in all_graphs(model) for tensor in getattr(graph, "initializer", ())]
+    outside = [tensor for tensor in stored if tensor.data_location == tensor.EXTERNAL]
     places = [{entry.key: entry.value for entry in tensor.external_data} for tensor in outside]
     files = [os.path.join(folder, place.get("location", "")) for place in places]
     if not any(os.path.islink(name) for name in files):
@@ -150,19 +151,6 @@ def _linked(path: str) -> Any:
         tensor.ClearField("data_location")
         tensor.ClearField("external_data")
     return model
-
-
-def _nodes(model: Any) -> List[Any]:
-    """All nodes, those of functions and nested graphs included."""
-    waiting = [*model.graph.node, *(node for function in model.functions for node in function.node)]
-    found = []
-    while waiting:
-        node = waiting.pop()
-        found.append(node)
-        for attribute in node.attribute:
-            for graph in [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]:
-                waiting.extend(graph.node)
-    return found
 
 
 def _custom_types() -> bool:

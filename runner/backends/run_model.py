@@ -1,10 +1,10 @@
 """The operation ``run``: load a model once, run it on each sample, write what comes out.
 
-Arguments: ``backend``: {"name": .., settings}; ``model``: path; ``samples``: [{input name: path}], each the path of a
-TensorProto file, or of a SequenceProto, OptionalProto or MapProto where the model declares one; ``out``: a folder for
-the outputs, or null to look at them only (``path`` is then ""); ``outputs``: names, or null for all of the model's;
-``inline``: also return small tensors as base64 under "data". A backend is a class with ``load`` and ``run``; its errors
-are StageError.
+Arguments: ``backend``: {"name": .., "implementation": "module:attribute", settings}; ``model``: path; ``samples``:
+[{input name: path}], each the path of a TensorProto file, or of a SequenceProto, OptionalProto or MapProto where the
+model declares one; ``out``: a folder for the outputs, or null to look at them only (``path`` is then ""); ``outputs``:
+names, or null for all of the model's; ``inline``: also return small tensors as base64 under "data". A backend is a
+class with ``load``, ``run`` and ``prepare``; its errors are StageError.
 """
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
@@ -18,25 +18,19 @@ import time
 from typing import Any, Dict, Iterator, Tuple
 
 from runner.backends.errors import StageError, choose
-from runner.backends.values import containers, tensors
+from runner.backends.values import containers
 from runner.backends.values.structure import Value
 from runner.backends.values.tensors import Tensor
 
-# name -> (module, class)
-BACKENDS = {
-    "onnxruntime": ("runner.backends.ort.onnxruntime", "OnnxRuntime"),
-    "tensorrt": ("runner.backends.trt.engine_runner", "TensorRt"),
-    "onnx_reference": ("runner.backends.onnx_reference", "OnnxReference"),
-}
 _INLINE_BYTES = 1 << 16
 
 
 def _backend(settings: Dict[str, Any]) -> Any:
-    name = settings.get("name", "")
-    if name not in BACKENDS:
-        raise choose("backend", name, BACKENDS)
-    module, attribute = BACKENDS[name]
-    return getattr(importlib.import_module(module), attribute)
+    module, _, attribute = settings["implementation"].partition(":")
+    try:
+        return getattr(importlib.import_module(module), attribute)
+    except (ImportError, AttributeError) as error:
+        raise StageError("setup", "MissingBackend", f"{settings.get('name')}: {module}:{attribute}: {error}") from None
 
 
 def prepare(args: Dict[str, Any]) -> None:
@@ -86,13 +80,8 @@ def _feeds(model: Any, paths: Dict[str, str]) -> Dict[str, Value]:
         given = ", ".join(sorted(paths)) or "none"
         message = f"no value for the model's input {', '.join(map(repr, missing))}; values were given for: {given}"
         raise StageError("setup", "MissingFeed", message)
-    return {name: _read(path, model.structures.get(name)) for name, path in paths.items() if name in model.inputs}
-
-
-def _read(path: str, structure: Any) -> Value:
-    if structure is None or structure[0] == "tensor":
-        return tensors.read(path)
-    return containers.read(path, structure)
+    kinds = model.structures
+    return {name: containers.read(path, kinds.get(name)) for name, path in paths.items() if name in model.inputs}
 
 
 def _save(
@@ -108,18 +97,12 @@ def _save(
             skipped[name] = result
             continue
         # never the tensor's name: it may hold any character
-        entry = _entry(result, name, None if out is None else os.path.join(out, f"{number}_{index}.pb"))
+        value, structure = (result, None) if isinstance(result, Tensor) else result
+        if out is None:
+            entry = containers.describe(value, structure, name, "")
+        else:
+            entry = containers.write(value, structure, name, os.path.join(out, f"{number}_{index}.pb"))
         if inline and isinstance(result, Tensor) and result.raw is not None and result.raw.size <= _INLINE_BYTES:
             entry["data"] = base64.b64encode(result.raw.tobytes()).decode()
         saved[name] = entry
     return saved
-
-
-def _entry(result: Any, name: str, path: str | None) -> Dict[str, Any]:
-    """Write a result, if there is a path for it, and describe it."""
-    if isinstance(result, Tensor):
-        return tensors.describe(result, name, "") if path is None else tensors.write(result, name, path)
-    value, structure = result
-    if path is None:
-        return containers.describe(value, structure, name, "")
-    return containers.write(value, structure, name, path)

@@ -14,8 +14,8 @@ import traceback
 from typing import Any, Callable, Dict, List
 
 from runner.backends.errors import StageError
-from runner.backends.values import containers, tensors
-from runner.backends.values.arrays import from_array, from_python, to_array, to_python
+from runner.backends.values import containers
+from runner.backends.values.arrays import from_array, from_python, to_python
 from runner.backends.values.structure import freeze
 
 
@@ -68,13 +68,7 @@ def _function(path: str, name: str) -> Callable[..., Any]:
 
 
 def _arrays(sample: Dict[str, str], structures: Dict[str, Any]) -> Dict[str, Any]:
-    return {name: _value(path, structures.get(name)) for name, path in sample.items()}
-
-
-def _value(path: str, structure: Any) -> Any:
-    if structure is None:
-        return to_array(tensors.read(path))
-    return to_python(containers.read(path, structure))
+    return {name: to_python(containers.read(path, structures.get(name))) for name, path in sample.items()}
 
 
 def user_check(args: Dict[str, Any]) -> Dict[str, Any]:
@@ -156,16 +150,12 @@ def user_inputs(args: Dict[str, Any]) -> Dict[str, Any]:
         for index, (name, value) in enumerate(sample.items()):
             path = os.path.join(args["out"], f"{number}_{index}.pb")
             try:
-                entry[str(name)] = _written(value, structures.get(name), str(name), path)
+                structure = structures.get(name)
+                held = from_array(value) if structure is None else from_python(value, structure)
+                entry[str(name)] = containers.write(held, structure, str(name), path)
             except TypeError as error:
                 raise TypeError(f"{args['function']}: sample {number}, {name!r}: {error}") from error
         samples.append(entry)
     if not samples:
         raise ValueError(f"{args['function']} gave no sample")
     return {"samples": samples}
-
-
-def _written(value: Any, structure: Any, name: str, path: str) -> Dict[str, Any]:
-    if structure is None:
-        return tensors.write(from_array(value), name, path)
-    return containers.write(from_python(value, structure), structure, name, path)

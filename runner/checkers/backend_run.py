@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,14 @@ from runner.checkers.command.template import digest
 from runner.checkers.failure_text import normalize
 from runner.errors import NotTried, UsageError
 from runner.model.values.recorded import TensorFile
-from runner.schema.backend import BackendSettings, TensorRtBackend
+from runner.schema.backend import BackendSettings
+from runner.schema.settings import PathUse, context_of, path_values
 from runner.verdict import Signature
 from runner.workers.leases.required_lease import lease_of
 from runner.workers.reply import OUT_OF_MEMORY, Reply, shortage
 
+#: whose content counts; of an interpreter the versions of its packages do
+_DIGESTED = (PathUse.READ, PathUse.READ | PathUse.MODEL, PathUse.READ | PathUse.LIBRARY)
 #: the type of the failure of a GPU that fails before a model was touched (`runner.backends.trt.device`)
 NOT_READY = "GpuNotReady"
 
@@ -44,6 +47,11 @@ class Ran:
     tactics: Mapping[str, Any] | None = None
     peak_rss_mb: float = 0.0
     log: Path | None = None
+
+
+def digests_of(backend: BackendSettings, at: Callable[[str], Path]) -> dict[str, str]:
+    """Return the SHA-256 of each file that a backend's settings name; ``at``: from where the user stands."""
+    return {path: digest(at(path)) for _, use, path in path_values(backend) if use in _DIGESTED}
 
 
 class Side:
@@ -101,7 +109,7 @@ class Side:
             "samples": [{name: str(feed.path) for name, feed in sample.items()} for sample in samples],
             "out": str(out),
         }
-        if isinstance(self._settings, TensorRtBackend):
+        if self._settings.builds_engines:
             arguments["timing_cache"] = self._timing_cache()
         more = {"keep": list(self._keep or ())} if self.builds else {"outputs": None, "inline": False}
         reply = self._tools.pool.call(
@@ -125,12 +133,8 @@ class Side:
 
     def identity(self) -> dict[str, str]:
         """The settings, and digests of the files they name: custom-op libraries, a model of its own."""
-        settings = self._settings.to_json() | {"python": self._settings.python, "model": self._settings.model}
-        libraries = [*(settings.get("custom_ops") or []), *(settings.get("plugins") or [])]
-        libraries += [settings["timing_cache"]] if settings.get("timing_cache") else []
-        named = [*libraries, *([self._settings.model] if self._settings.model else [])]
-        files = {f"{self._key} {path}": digest(self._tools.at(path)) for path in named}
-        return {self._key: json.dumps(settings, sort_keys=True), **files}
+        files = {f"{self._key} {path}": sha for path, sha in digests_of(self._settings, self._tools.at).items()}
+        return {self._key: json.dumps(context_of(self._settings), sort_keys=True), **files}
 
     def __str__(self) -> str:
         settings = self._settings.to_json()

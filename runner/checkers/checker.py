@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Checker(Protocol):
-    """Judges candidates. `check` may be called from several threads at once.
+    """Judges candidates. `check` may be called from several threads at once. Most have nothing to settle.
 
     ``name``: the registry's name. ``wants_feeds``: whether it needs values for the candidate's inputs.
     """
@@ -39,12 +39,14 @@ class Checker(Protocol):
 
     def settle(self, verdict: Verdict) -> None:
         """Hear the verdict on the whole model (fresh or from a journal), once, before the search."""
+        return
 
     def reset(self) -> bool:
         """Forget what `settle` fixed: another failure of the same model will be studied.
 
         Return whether verdicts depend on that: those so far then say nothing about another failure.
         """
+        return False
 
     def identity(self) -> dict[str, str]:
         """What the verdicts depend on besides the candidate: settings, argv, digests of the files it names."""

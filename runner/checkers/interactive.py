@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from runner.candidate import Candidate
-from runner.checkers.checker import Tools
-from runner.checkers.command.fixed_path import Placement
+from runner.checkers.checker import Checker, Tools
+from runner.checkers.command.fixed_path import placing
 from runner.errors import UsageError
 from runner.schema.checker import InteractiveChecker
 from runner.verdict import Signature, Verdict
@@ -37,7 +37,7 @@ def insisting(ask: Callable[[], T]) -> T:
             log.warning("nothing to undo")
 
 
-class InteractiveCheck:
+class InteractiveCheck(Checker):
     """``checker=interactive``: prints where the candidate lies and asks; the first letter of the answer counts.
 
     Raises UsageError when it is built without a terminal. `check` raises `Undo`, and KeyboardInterrupt at the end of
@@ -47,33 +47,21 @@ class InteractiveCheck:
     name = "interactive"
     wants_feeds = False
 
-    def __init__(self, settings: InteractiveChecker, tools: Tools) -> None:
+    def __init__(self, settings: InteractiveChecker, tools: Tools, _run: object = None) -> None:
         if not sys.stdin.isatty():
             raise UsageError(
                 "checker=interactive needs a terminal: standard input is not one. Run it from a terminal, or let a "
                 "command judge: checker=command checker.command='python check.py {model}'"
             )
         self._settings = settings
-        self._placement = (
-            Placement(tools.at(settings.place), tools.run_folder, keep=settings.keep_placed) if settings.place else None
-        )
+        self._placed = placing(settings, tools)
         # one question at a time, whatever the number of workers
         self._alone = threading.Lock()
 
     def check(self, candidate: Candidate) -> Verdict:
         """Ask until the answer is one of the letters."""
-        with self._alone:
-            if self._placement is None:
-                return self._ask(candidate)
-            with self._placement.of(candidate.model):
-                return self._ask(candidate)
-
-    def settle(self, verdict: Verdict) -> None:
-        """Nothing to learn."""
-
-    def reset(self) -> bool:
-        """Nothing to forget."""
-        return False
+        with self._alone, self._placed(candidate.model):
+            return self._ask(candidate)
 
     def identity(self) -> dict[str, str]:
         """A person."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from runner.candidate import Candidate, Sample
-from runner.checkers.checker import Tools
+from runner.checkers.checker import Checker, Tools
 from runner.checkers.command.measure import Measure, as_number
 from runner.checkers.command.tracebacks import BY_LINE, uncaught
 from runner.checkers.command.watched_files import Watched
@@ -15,6 +15,8 @@ from runner.checkers.compare.accuracy_drop import VALUE, Threshold
 from runner.checkers.failure_text import last_line, normalize
 from runner.errors import NotTried, UsageError
 from runner.schema.checker import PythonChecker
+from runner.schema.root import Settings
+from runner.schema.settings import context_of
 from runner.verdict import MEASURE, NO_IMPORT, Signature, Verdict
 from runner.workers.reply import OUT_OF_MEMORY, Reply, shortage
 from strategies.outcome import Outcome
@@ -26,7 +28,7 @@ _RESULTS = (
 )
 
 
-class PythonCheck:
+class PythonCheck(Checker):
     """``checker=python``: ``function(model, inputs, expected)`` returns a bool, the name of an outcome, or a dict.
 
     True is PASS, False is FAIL. A number is held against ``max_drop`` or ``max_rise``. A dict holds ``outcome`` (a bool
@@ -41,7 +43,7 @@ class PythonCheck:
     name = "python"
     wants_feeds = True
 
-    def __init__(self, settings: PythonChecker, tools: Tools) -> None:
+    def __init__(self, settings: PythonChecker, tools: Tools, run: Settings | None = None) -> None:
         if not settings.file:
             raise UsageError(
                 "checker.file is missing: checker=python needs a Python file, for example checker.file=check.py, with "
@@ -56,6 +58,12 @@ class PythonCheck:
         # what could be loaded once and no longer can, in a new worker, is a module that went missing
         self._loaded = False
         self.threshold = Threshold(settings)
+        if run and self.threshold.lacks_baseline and not run.strategy.lowers_precision:
+            raise UsageError(
+                f"checker.max_drop={settings.max_drop} checker.max_rise={settings.max_rise} "
+                f"strategy={run.strategy.name}: which number is good? Give it, checker.baseline=0.76 (only "
+                "strategy=precision measures it, on the model in high precision)"
+            )
         self._measure = Measure(settings.measure)
 
     def check(self, candidate: Candidate) -> Verdict:
@@ -104,20 +112,12 @@ class PythonCheck:
         if verdict.outcome is Outcome.PASS:
             self.threshold.settle(verdict.metrics)
 
-    def reset(self) -> bool:
-        """Nothing to forget."""
-        return False
-
     def identity(self) -> dict[str, str]:
         """The file's digest, the function, the limits."""
-        settings = self._settings
-        limits: list[Any] = [settings.function, settings.python, settings.timeout, settings.memory_mb, settings.measure]
-        if self.threshold.is_given:
-            limits += [settings.max_drop, settings.max_rise, settings.baseline]
         return {
             "checker": self.name,
             "exceptions": BY_LINE,
-            "function": json.dumps(limits),
+            "function": json.dumps(context_of(self._settings), sort_keys=True),
             **{f"file {file}": digest for file, digest in self._watched.digests.items()},
         }
 

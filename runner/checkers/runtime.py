@@ -19,16 +19,17 @@ from pathlib import Path
 from typing import Any
 
 from runner.candidate import Candidate
-from runner.checkers.backend_run import Ran, Side
+from runner.checkers.backend_run import Side
 from runner.checkers.candidate_runs import Case
 from runner.checkers.checker import Tools
 from runner.checkers.compare.outputs import Comparison, non_finite
 from runner.checkers.compare.tolerances import rules_of
 from runner.errors import UsageError
-from runner.schema.backend import BackendSettings, TensorRtBackend
+from runner.schema.backend import BackendSettings
 from runner.schema.checker import AutoChecker, BuildsChecker, CompareChecker, FiniteChecker, Golden, RunsChecker
 from runner.schema.root import Settings
-from runner.schema.strategy import SubjectKind
+from runner.schema.settings import context_of
+from runner.text import one_line
 from runner.verdict import Signature, Verdict
 from strategies.outcome import Outcome
 
@@ -53,7 +54,7 @@ class RuntimeCheck:
 
     wants_feeds = True
 
-    def __init__(self, settings: Settings, checker: RuntimeSettings, tools: Tools) -> None:
+    def __init__(self, checker: RuntimeSettings, tools: Tools, settings: Settings) -> None:
         self.name = checker.name
         self._checker = checker
         self._tools = tools
@@ -61,12 +62,13 @@ class RuntimeCheck:
         self._own_model = _own_model(settings, tools)
         limits = checker.timeout, checker.memory_mb
         self._target = Side("target", settings.target, tools, *limits, _built("target", settings.target, checker))
-        self._reference = Side("reference", settings.reference, tools, *limits, _built_too(settings.reference, checker))
-        self._nan = checker.nan if isinstance(checker, FiniteChecker) else True
-        self._inf = checker.inf if isinstance(checker, FiniteChecker) else True
+        too = () if isinstance(checker, BuildsChecker) and settings.reference.builds_engines else None  # any other runs
+        self._reference = Side("reference", settings.reference, tools, *limits, too)
+        finite = checker if isinstance(checker, FiniteChecker) else FiniteChecker()
+        self._nan, self._inf = finite.nan.value == "fail", finite.inf.value == "fail"
         rules = rules_of(checker)
-        apart = settings.reference.model is not None and settings.strategy.subject is SubjectKind.subgraph
-        precision = settings.strategy.subject is SubjectKind.precision
+        apart = settings.reference.model is not None and settings.strategy.cuts_model
+        precision = settings.strategy.lowers_precision
         self._consult = not apart and not precision
         if not self._consult and rules.settings.golden is not Golden.ahead:
             # it cannot run what is cut from another model, and what it makes of a model in low precision is not
@@ -126,11 +128,8 @@ class RuntimeCheck:
 
     def identity(self) -> dict[str, str]:
         """The checker's and both backends' settings."""
-        settings = dataclasses.asdict(self._checker)
-        for key in ("same_failure", "flaky", "max_wrong"):  # what is made of verdicts, not what they say
-            del settings[key]
         return {
-            "checker": json.dumps(settings, sort_keys=True, default=str),
+            "checker": json.dumps(context_of(self._checker), sort_keys=True),
             **self._target.identity(),
             **self._reference.identity(),
         }
@@ -144,7 +143,8 @@ class RuntimeCheck:
         if target.invalid:
             return Verdict(Outcome.UNRESOLVED, reason=target.invalid)
         if target.signature:
-            return self._target_failed(case, target)
+            failed = Verdict(Outcome.FAIL, target.signature, one_line(target.message)[:300])
+            return self._against_reference(case, failed)
         if "shapes" in self._stages:
             return self._shapes(case, self._checker)
         found = self._finite(case) if "finite" in self._stages else None
@@ -167,14 +167,10 @@ class RuntimeCheck:
                     continue
                 if self._reference.builds and shape == (case.reference.shapes or {}).get(name):
                     continue
-                reason = f"{name} gets the shape {_dims(shape)}; it is {_dims(wanted.shape)}"
+                reason = f"{name} gets the shape {[*shape]}; it is {[*wanted.shape]}"
                 found = {"output": name, "sample": number, **metrics}
                 return Verdict(Outcome.FAIL, Signature("compare", "shape"), reason, found)
         return passed
-
-    def _target_failed(self, case: Case, target: Ran) -> Verdict:
-        failed = Verdict(Outcome.FAIL, target.signature, _line(target.message))
-        return self._against_reference(case, failed)
 
     def _against_reference(self, case: Case, failed: Verdict) -> Verdict:
         """The failure stands unless the reference, which ran the whole model, cannot run this candidate.
@@ -188,12 +184,12 @@ class RuntimeCheck:
         if not reference.invalid and reference.signature is None:
             return dataclasses.replace(failed, metrics={"reference": "ran", **failed.metrics})
         if reference.invalid and self._reference.builds:
-            return Verdict(Outcome.UNRESOLVED, reason=f"the reference was not tried: {_line(why)}")
+            return Verdict(Outcome.UNRESOLVED, reason=f"the reference was not tried: {one_line(why)[:300]}")
         if self._known is None and self._reference.builds:
-            return Verdict(Outcome.PASS, reason=f"the reference cannot build it either: {_line(why)}")
+            return Verdict(Outcome.PASS, reason=f"the reference cannot build it either: {one_line(why)[:300]}")
         if self._known is None:
             return dataclasses.replace(failed, metrics={**failed.metrics, "reference": "failed"})
-        reason = f"the reference cannot run it either: {_line(why)}"
+        reason = f"the reference cannot run it either: {one_line(why)[:300]}"
         return Verdict(Outcome.UNRESOLVED, reason=reason, metrics={"reference": "failed"})
 
     def _finite(self, case: Case) -> Verdict | None:
@@ -270,15 +266,11 @@ def _same_shape(shape: Sequence[int], wanted: Sequence[int]) -> bool:
     return len(shape) == len(wanted) and all(mine in (-1, theirs) for mine, theirs in zip(shape, wanted, strict=True))
 
 
-def _dims(shape: Sequence[int]) -> str:
-    return "[" + ", ".join(map(str, shape)) + "]"
-
-
 def _built(key: str, backend: BackendSettings, checker: RuntimeSettings) -> Sequence[str] | None:
     """Return what of each build is kept, if models are only built."""
     if not isinstance(checker, BuildsChecker):
         return None
-    if not isinstance(backend, TensorRtBackend):
+    if not backend.builds_engines:
         raise UsageError(
             f"checker=builds {key}={backend.name}: nothing is built there. Set {key}=tensorrt, or checker=runs to see "
             "whether it loads and runs"
@@ -290,17 +282,12 @@ def _built(key: str, backend: BackendSettings, checker: RuntimeSettings) -> Sequ
 
 def _built_too(backend: BackendSettings, checker: RuntimeSettings) -> Sequence[str] | None:
     """The reference builds where the target does and where it can; any other one runs the candidate."""
-    return () if isinstance(checker, BuildsChecker) and isinstance(backend, TensorRtBackend) else None
-
-
-def _line(message: str) -> str:
-    return " ".join(message.split())[:300]
+    return () if isinstance(checker, BuildsChecker) and backend.builds_engines else None
 
 
 def _own_model(settings: Settings, tools: Tools) -> Path | None:
     """The target's own model for strategies that take models whole."""
-    cuts = settings.strategy.subject is SubjectKind.subgraph
-    if settings.target.model and cuts:
+    if settings.target.model and settings.strategy.cuts_model:
         raise UsageError(
             f"target.model={settings.target.model}: candidates are cut from the model under study, so the target "
             f"has no other. Set model={settings.target.model}, and reference.model to the one to compare with"

@@ -7,9 +7,10 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Protocol
 
 import hydra
 from hydra.errors import HydraException
@@ -19,20 +20,40 @@ from runner.cli.config import argv as arguments
 from runner.cli.config.loader import CONF, loading
 from runner.cli.config.user_file import NAME, store_user_file
 from runner.cli.explain import exit_code_of, explain
-from runner.cli.signals import Phase, Terminated, terminable
+from runner.cli.launcher_memory import Memory
+from runner.cli.signals import Phase, terminable
 from runner.cli.streams import failure
 from runner.cli.task import Task
 from runner.cli.terminal import say
 from runner.errors import WinnowError
 from runner.report.summary import Summary
 from runner.schema.register import register
-from runner.sweeps.callback import Sweep, watching
-from runner.sweeps.launcher import register_launcher
+from runner.status import FAILED_JOBS, Status
 
 
-def run(program: str, typed: Sequence[str]) -> int:
+class Sweep(Protocol):
+    """What a command line asks of whoever runs sweeps.
+
+    ``asked``: whether a sweep was asked for. ``folder``: where, once it has begun. ``phase``: what signals do then.
+    """
+
+    asked: bool
+    folder: Path | None
+    phase: Phase
+
+    def watching(self, memory: Memory | None) -> AbstractContextManager[None]:
+        """Have the sweep that Hydra starts inside; ``memory``: it is a job of one. Raises what it is refused for."""
+
+    def finish(self) -> int:
+        """Say how all jobs ended; return the exit code."""
+
+    def release(self) -> None:
+        """Let another sweep have the folder."""
+
+
+def run(program: str, typed: Sequence[str], sweep: Sweep) -> int:
     """Run what was ``typed`` after the ``program``'s name; return the exit code (docs: exit codes)."""
-    sweep, ended = Sweep(), list[Summary]()
+    ended = list[Summary]()
 
     def phase() -> Phase:
         if sweep.folder is not None:
@@ -40,8 +61,8 @@ def run(program: str, typed: Sequence[str]) -> int:
         return Phase.ended if ended else Phase.starting
 
     try:
-        with terminable(forward=True, phase=phase):
-            code = _run(program, typed, sweep, ended)
+        with terminable(forward=True, phase=phase) as arrived:
+            code = _run(program, typed, sweep, ended, arrived)
     finally:
         sweep.release()
     sys.stdout.flush()
@@ -51,44 +72,52 @@ def run(program: str, typed: Sequence[str]) -> int:
     return code
 
 
-def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary]) -> int:
+def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary], arrived: list[int]) -> int:
     register()
     if list(typed) == ["--version"]:
         return _version()
     full_error = os.environ.get("HYDRA_FULL_ERROR") == "1"
-    file = ""
+    memory, file = Memory.received(), ""
+    mark = f"#{memory.number} " if memory else ""
     try:
-        given = arguments.rewrite(typed)
-        rewritten = list(given.argv)
-        if given.file is not None:
-            name = store_user_file(given.file)
-            rewritten = ["--config-name", name, *_config_dir(given), *rewritten]
-            file = str(given.file)
-        task = Task(command=(*_program(program), *typed), ended=ended)
-        with watching(sweep), _hydra_argv([program, *rewritten]):
-            _run_hydra(task)
+        if memory:  # what a launcher writes is Hydra's own grammar
+            memory.restore_file()
+            argv, file, command = list(typed), memory.file, memory.command
+        else:
+            argv, file = _for_hydra(typed)
+            command = (*_program(program), *typed)
+        with sweep.watching(memory), _hydra_argv([program, *argv]):
+            _run_hydra(Task(command, ended, arrived))
     except WinnowError as error:
-        return _complain(str(error), error.exit_code)
+        return _complain(str(error), error.exit_code, mark)
     except KeyboardInterrupt as error:
-        return _interrupted(error, sweep)
+        return _interrupted(error, sweep, ended)
     except SystemExit as error:
         return 0 if error.code in (None, 0) else 2  # Hydra's own exits are about how it was called
     except (HydraException, OmegaConfBaseException, OSError, ValueError, RecursionError) as error:
         if full_error:
             traceback.print_exc()
-        said = re.sub(rf"(\w+/)?{NAME}", lambda _: file, explain(error, sweep=sweep.asked))
-        return _complain(said, exit_code_of(error))
+        said = re.sub(rf"(\w+/)?{NAME}", lambda _: file, explain(error, sweep=sweep.asked or memory is not None))
+        return _complain(said, exit_code_of(error), mark)
     except Exception as error:  # noqa: BLE001 - a launcher's error may be of any kind
         if full_error or sweep.folder is None:
             traceback.print_exc()
         if sweep.folder is None:
-            return _complain(f"internal error: {type(error).__name__}: {error}", 1)
-        _complain(
-            f"the sweep broke off ({type(error).__name__}). To go on: the same command with resume={sweep.folder}", 7
-        )
+            return _complain(f"internal error: {type(error).__name__}: {error}", 1, mark)
+        told = f"the sweep broke off ({type(error).__name__}). To go on: the same command with resume={sweep.folder}"
+        _complain(told, FAILED_JOBS)
     if sweep.folder is not None:
         return sweep.finish()
     return ended[-1].exit_code if ended else 0
+
+
+def _for_hydra(typed: Sequence[str]) -> tuple[list[str], str]:
+    """Return what was typed as Hydra reads it, and the user's own file, which it finds from now on."""
+    given = arguments.rewrite(typed)
+    if given.file is None:
+        return list(given.argv), ""
+    name = store_user_file(given.file)
+    return ["--config-name", name, *_config_dir(given), *given.argv], str(given.file)
 
 
 def _version() -> int:
@@ -105,7 +134,6 @@ def _program(name: str) -> tuple[str, ...]:
 
 
 def _run_hydra(task: Task) -> None:
-    register_launcher()
     with loading():
         hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")(task)()
 
@@ -133,14 +161,15 @@ def _hydra_argv(argv: list[str]) -> Iterator[None]:
             os.environ["HYDRA_FULL_ERROR"] = full_error
 
 
-def _interrupted(error: KeyboardInterrupt, sweep: Sweep) -> int:
-    code = Terminated.exit_code if isinstance(error, Terminated) else 130
+def _interrupted(error: KeyboardInterrupt, sweep: Sweep, ended: list[Summary]) -> int:
+    code = getattr(error, "exit_code", Status.interrupted.exit_code)
     if sweep.folder is None:
-        return _complain("interrupted", code)
+        return code if ended else _complain("interrupted", code)  # a job has said it
     sweep.finish()
     return _complain(f"interrupted. To go on: the same command with resume={sweep.folder}", code)
 
 
-def _complain(message: str, code: int) -> int:
-    say(f"winnow: {message}", error=True)
+def _complain(message: str, code: int, mark: str = "") -> int:
+    """Say what is wrong. ``mark``: of the sweep's job that it is wrong with."""
+    say(f"{mark}winnow: {message}", error=True)
     return code

@@ -13,9 +13,10 @@ from typing import Any, get_args, get_origin, get_type_hints
 from hydra.errors import MissingConfigException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
 
-from runner.artifacts.disk_space import FULL, NoRoom
-from runner.errors import UsageError, WinnowError
-from runner.schema.register import SCHEMAS
+from runner.artifacts.disk_space import FULL
+from runner.errors import WinnowError
+from runner.schema.choices import SCHEMAS, added
+from runner.status import Status
 
 #: how much of a path a message shows
 _SHOWN = 200
@@ -36,7 +37,8 @@ def explain(error: BaseException, *, sweep: bool = False) -> str:
             if mapping
             else f"Quote the value: {_quoted_for_shell(error.override)}"
         )
-        return f"{error.override}: not a valid override ({_first_line(error.message)}). {advice}"
+        said = error.message.strip().partition("\n")[0]
+        return f"{error.override}: not a valid override ({said}). {advice}"
     chain = list(chain_of(error))
     if isinstance(error, (OSError, ValueError)):  # Hydra makes the folder of a run, and opens the log there
         for link in chain:
@@ -72,7 +74,7 @@ def _folder(error: OSError, *, sweep: bool) -> str:
 def exit_code_of(error: BaseException) -> int:
     """Return the exit code: a full disk is no mistake of the user's."""
     full = any(isinstance(link, OSError) and link.errno in FULL for link in chain_of(error))
-    return NoRoom.exit_code if full else UsageError.exit_code
+    return (Status.no_room if full else Status.usage).exit_code
 
 
 def chain_of(error: BaseException) -> Iterator[BaseException]:
@@ -101,11 +103,14 @@ def unknown_key(key: str, where: type | None, given: str = "") -> str:
     text = f"{given or key}: {owner} has no key {name!r}{close(name, options)}."
     if options:
         text += f" Keys: {', '.join(options)}."
+    have = [option for option, schema in SCHEMAS.get(parent, {}).items() if hasattr(schema, name)]
+    if have:
+        text += f" {parent}={'|'.join(have)} {'has' if len(have) == 1 else 'have'} it."
     if where is not None and where.__name__ in _BASES:
         group = _BASES[where.__name__]
         text += (
             f" Which keys there are depends on the choice: name one ({group}={'|'.join(SCHEMAS[group])}); "
-            f"an option file of your own starts with `defaults: [{next(iter(SCHEMAS[group]))}, _self_]`."
+            f"an option file of your own starts with `defaults: [{getattr(where, 'name', '')}, _self_]`."
         )
     elif not parent and name == "experiment":
         text = f"{given or key}: experiments are appended: +{given or key}."
@@ -132,7 +137,7 @@ def _wrong_value(error: BaseException, cause: OmegaConfBaseException) -> str:
     source = re.match(r"In '([^']*)'", str(error))
     if source:
         given = f"{key} (in {source.group(1)})"
-    first = _first_line(str(cause))
+    first = str(cause).strip().partition("\n")[0]
     if "not in" in first or "Could not override" in str(error):
         return f"{unknown_key(key, where, given)} {_NEXT}"
     expected = _expected(key, where)
@@ -194,12 +199,11 @@ def _missing_option(error: MissingConfigException) -> str:
     source = re.match(r"In '([^']*)'", str(error))
     where = f" (in {source.group(1)})" if source and source.group(1) != "config" else ""
     extra = " It comes with an extra: pip install 'winnow-onnx[slurm]'." if name.startswith("submitit_") else ""
+    broken = added().broken.get((group.removeprefix("schema/"), name))
+    if broken:
+        return f"{what.removeprefix('schema/')}: {broken}"
     said = f"{what}{where}: no such option{close(name, options)}.{extra}{listed}"
     return f"{said} To see all groups: python -m runner --help"
-
-
-def _first_line(text: str) -> str:
-    return text.strip().splitlines()[0] if text.strip() else ""
 
 
 def _quoted_for_shell(override: str) -> str:

@@ -59,9 +59,8 @@ def holding(folder: Path, *, sweep: bool = False) -> Iterator[frozenset[str]]:
     The value are the names in it that are not a run's. Raises FolderTakenError if another run is at work in it, or if
     it holds files that are no run's and that a run would write over.
     """
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = lock(folder, "run", KEYS[sweep])
     try:
-        _lock(descriptor, folder, KEYS[sweep])
         _refuse_foreign(folder, KEYS[sweep], _OF_HYDRA)
         ours = run_folder.own(folder)
         foreign = frozenset(run_folder.present(folder)) - ours - _OF_HYDRA
@@ -76,15 +75,22 @@ def holding(folder: Path, *, sweep: bool = False) -> Iterator[frozenset[str]]:
         os.close(descriptor)
 
 
-def _lock(descriptor: int, folder: Path, key: str) -> None:
+def lock(folder: Path, what: str, key: str) -> int:
+    """Return the descriptor of the folder, locked for this process; it goes with it, however that ends.
+
+    Raises FolderTakenError where another run or sweep (``what``) has the folder, which ``key`` names.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
+        os.close(descriptor)
         raise FolderTakenError(
-            f"another run is at work in {folder}. Wait for its end, or give this one its own: {key}=FOLDER"
+            f"another {what} is at work in {folder}. Wait for its end, or give this one its own: {key}=FOLDER"
         ) from None
     except OSError:  # a file system that locks no folders
-        return
+        pass
+    return descriptor
 
 
 def _refuse_foreign(folder: Path, key: str, hydras: frozenset[str]) -> None:
@@ -115,11 +121,10 @@ def claim_sweep(folder: Path) -> None:
     """Make ``folder`` a sweep's. Raises FolderTakenError if it holds files that a sweep would write over."""
     key = KEYS[True]
     _refuse_name(folder, key, "sweep")
-    found = run_folder.named(folder, run_folder.OF_A_SWEEP)
     if run_folder.read(folder) is not None:
         _refuse_strange(folder, key, sweep=True)
         return
-    if found:
+    if found := run_folder.named(folder, run_folder.OF_A_SWEEP):
         raise FolderTakenError(
             f"{folder} holds files that are no sweep's and that this one would write over: {', '.join(found)}. "
             f"Give it a folder of its own: {key}=FOLDER"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import rich
+from omegaconf import DictConfig, OmegaConf
 from rich.logging import RichHandler
 
 from runner.cli.terminal import printable
@@ -66,6 +67,12 @@ def levels(verbosity: Any) -> Levels:
             else:
                 overall = _level(level)
     return Levels(overall, modules)
+
+
+def levels_of(config: DictConfig) -> Levels:
+    """Read `verbosity` of a whole configuration."""
+    value = OmegaConf.select(config, "verbosity")
+    return levels(OmegaConf.to_container(value) if OmegaConf.is_config(value) else value)
 
 
 def _pair(item: Any) -> tuple[str, str]:

@@ -11,36 +11,24 @@ from glob import glob
 from pathlib import Path
 
 from runner.checkers.command.template import Template
-from runner.cli.config.paths import path_values
 from runner.errors import UsageError
+from runner.model.files.weights_beside import weights_beside
 from runner.run_folder import NAME as MARKER
 from runner.run_folder import OF_A_RUN, OF_A_SWEEP
 from runner.schema.root import Settings
-from runner.sweeps.fingerprint import weights_of
+from runner.schema.settings import PathUse, path_values
 
-#: what is written: files of the user's choice; those that are models; folders, and what the check itself writes
-_MODELS = frozenset({"result.path", "result.min_good"})
-_WRITTEN = _MODELS | {"log.file"}
-_PLACES = _WRITTEN | {"checker.place", "checker.iteration_info"}
-_NOT_READ = _WRITTEN | {
-    *("checker.place", "checker.iteration_info", "artifacts.folder", "artifacts.paths", "workers.leases"),
-    *("cwd", "resume", "journal.reuse", "target.timing_cache", "reference.timing_cache"),
-}
-#: what libraries open by the path that the user gave
-_OF_RUNTIMES = frozenset({"model"}) | {
-    f"{side}.{name}" for side in ("target", "reference") for name in ("model", "custom_ops", "plugins")
-}
 #: what a file system takes, in bytes, and what a message shows of it
 _LONGEST_PATH, _LONGEST_NAME, _LONGEST_SHOWN = 4095, 255, 200
 
 
 def check_paths(settings: Settings) -> None:
     """Raise UsageError for a path in the settings that nothing can have."""
-    for key, path in path_values(settings):
-        _possible(key, path)
+    for key, use, path in path_values(settings):
+        _possible(key, use, path)
 
 
-def _possible(key: str, path: str) -> None:
+def _possible(key: str, use: PathUse, path: str) -> None:
     """Refuse what can be the path of nothing, before a system call says so in its own way."""
     shown = f"{path[:60]!r}..." if len(path) > _LONGEST_SHOWN else path
     try:
@@ -53,7 +41,7 @@ def _possible(key: str, path: str) -> None:
         raise UsageError(
             f"{key}={shown}: a path has at most {_LONGEST_PATH} bytes and a name in it {_LONGEST_NAME}. Name another."
         )
-    if key in _OF_RUNTIMES and not _utf8(path):
+    if PathUse.READ in use and use & (PathUse.MODEL | PathUse.LIBRARY) and not _utf8(path):
         raise UsageError(
             f"{key}={path!a}: runtimes take only paths in UTF-8, and Python must read them so (not with LC_ALL=C and "
             "PYTHONUTF8=0). Copy it elsewhere, or name another."
@@ -95,23 +83,23 @@ def check_weights_name(name: str | None, foreign: Collection[str] = ()) -> None:
 def spare_inputs(settings: Settings, files: Iterable[str]) -> None:
     """What a run reads must not be what it writes or moves away; where it writes must be a place for files."""
     _check_places(settings)
-    named = list(_read(settings))
+    named = list(files_read(settings))
     read = {Path(path).resolve(): path for path in files}
-    read |= {Path(path).resolve(): f"{key}={path}" for key, path in named}
+    read |= {Path(path).resolve(): f"{key}={path}" for key, _, path in named}
     written = list(_written(settings))
-    if any(path.exists() for _, _, path in written):
-        for model in (path for key, path in named if key.endswith("model")):
-            read |= {path.resolve(): f"{model}'s weights" for path in weights_of(Path(model))}
-    for number, (key, place, path) in enumerate(written):
+    if any(path.exists() for *_, path in written):
+        for model in (path for _, use, path in named if use == PathUse.READ | PathUse.MODEL):
+            read |= {path.resolve(): f"{model}'s weights" for path in weights_beside(Path(model))}
+    for number, (key, use, place, path) in enumerate(written):
         if path.resolve() in read:
             what = "this is" if path == Path(place) else f"result.external_data={path.name} lies beside it: it is"
             raise UsageError(f"{key}={place}: {what} {read[path.resolve()]} and would be written over. Name another.")
-        twice = next((other for other, _, there in written[:number] if there.resolve() == path.resolve()), None)
+        twice = next((other for other, *_, there in written[:number] if there.resolve() == path.resolve()), None)
         if twice:
             raise UsageError(f"{key}={place}: {twice} is to be written there. Name another.")
         if path.is_dir():
             raise UsageError(f"{key}={place}: this is a folder. Give a file.")
-        if key in _MODELS and path.exists() and not path.is_file():
+        if PathUse.MODEL in use and path.exists() and not path.is_file():
             raise UsageError(
                 f"{key}={place}: this is a device or a pipe, which a model would take the place of. Give a file."
             )
@@ -123,7 +111,9 @@ def spare_inputs(settings: Settings, files: Iterable[str]) -> None:
 
 
 def _check_places(settings: Settings) -> None:
-    for key, place in ((key, place) for key, place in path_values(settings) if key in _PLACES):
+    for key, use, place in path_values(settings):
+        if not use & (PathUse.WRITE | PathUse.FOR_CHECK):
+            continue
         nearest = next(parent for parent in Path(place).absolute().parents if _is_there(parent))
         if not _writable(nearest):
             raise UsageError(f"{key}={place}: nothing can be written in {nearest}. Give a path in a folder of yours.")
@@ -155,10 +145,10 @@ def _writable(folder: Path) -> bool:
         return False
 
 
-def _read(settings: Settings) -> Iterator[tuple[str, str]]:
-    """The files and folders that a run reads, with their keys."""
-    yield from ((key, path) for key, path in path_values(settings) if key not in _NOT_READ)
-    yield from (("checker.command", str(path)) for path in _named(settings).values())
+def files_read(settings: Settings) -> Iterator[tuple[str, PathUse, str]]:
+    """Yield the files and folders that a run reads: keys, what they are for, and paths."""
+    yield from ((key, use, path) for key, use, path in path_values(settings) if PathUse.READ in use)
+    yield from (("checker.command", PathUse.READ, str(path)) for path in _named(settings).values())
 
 
 def _named(settings: Settings) -> Mapping[str, Path]:
@@ -169,11 +159,12 @@ def _named(settings: Settings) -> Mapping[str, Path]:
     return {}
 
 
-def _written(settings: Settings) -> Iterator[tuple[str, str, Path]]:
-    """What a run writes outside its folder: keys, their values, and the files."""
-    for key, place in path_values(settings):
-        if key in _WRITTEN:
-            yield key, place, Path(place)
-        weights = settings.result.external_data
-        if key in _MODELS and weights:
-            yield key, place, Path(place).parent / (f"min_good.{weights}" if key == "result.min_good" else weights)
+def _written(settings: Settings) -> Iterator[tuple[str, PathUse, str, Path]]:
+    """What a run writes outside its folder: keys, what they are for, their values, and the files."""
+    weights = settings.result.external_data
+    for key, use, place in path_values(settings):
+        if PathUse.WRITE in use:
+            yield key, use, place, Path(place)
+            if PathUse.MODEL in use and weights:
+                beside = f"min_good.{weights}" if key == "result.min_good" else weights
+                yield key, use, place, Path(place).parent / beside

@@ -18,6 +18,8 @@ from enum import Enum
 from types import FrameType
 from typing import Any
 
+from runner.status import TERMINATED, Status
+
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _GRACE = 10.0
 _AGAIN = 0.1
@@ -26,14 +28,14 @@ _AGAIN = 0.1
 class Terminated(KeyboardInterrupt):
     """SIGTERM or SIGHUP arrived. Whoever handles Ctrl-C handles it alike."""
 
-    exit_code = 143
+    exit_code = TERMINATED
 
 
 class Phase(Enum):
     """How far a process is, and what a signal does then.
 
-    ``starting``: it ends the process. ``waiting``: it is noted for whoever takes over, and a second one ends the
-    process. ``working``: it is raised. ``ended``: nothing.
+    ``starting``: it ends the process. ``waiting``: it is noted, for the launcher of a sweep. ``working``: it is raised.
+    ``ended``: nothing.
     """
 
     starting = "starting"
@@ -46,7 +48,7 @@ def leave(number: int, _frame: FrameType | None = None) -> None:
     """End this process now: there is nothing to write down. Handles signals."""
     with suppress(OSError):
         os.write(2, b"winnow: interrupted\n")
-    os._exit(130 if number == signal.SIGINT else Terminated.exit_code)
+    os._exit(Status.interrupted.exit_code if number == signal.SIGINT else Terminated.exit_code)
 
 
 def listen(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:
@@ -78,9 +80,9 @@ class Signals:
         phase = self.phase()
         if phase is Phase.ended or (number == signal.SIGHUP and number in self.arrived):
             return  # a closed terminal tells it twice: the kernel does, and the shell
-        first, again = not self.arrived, number in self.arrived
+        again = number in self.arrived
         self.arrived.append(number)
-        if phase is Phase.starting or (phase is Phase.waiting and not first):
+        if phase is Phase.starting:
             leave(number)
         if phase is Phase.waiting:
             return

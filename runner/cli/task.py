@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from runner.artifacts.disk_space import FULL, Room
-from runner.cli import logs
+from runner.cli import finished_jobs, logs
 from runner.cli.config.compose import to_settings
 from runner.cli.config.paths import rooted
 from runner.cli.folder import FolderTakenError, holding, standing_in
+from runner.cli.input_files import digests
 from runner.cli.signals import Terminated, held, terminable
 from runner.cli.terminal import printable, say
 from runner.cli.validate import check_given
@@ -27,8 +27,7 @@ from runner.errors import UsageError, WinnowError
 from runner.report.summary import Summary
 from runner.schema.register import register
 from runner.schema.root import Settings
-from runner.sweeps import finished
-from runner.sweeps.fingerprint import fingerprint
+from runner.status import ENDED_WELL, TERMINATED, Status
 from runner.text import listed
 
 _log = logging.getLogger("winnow")
@@ -39,16 +38,20 @@ _SPENT = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
 
 @dataclass(frozen=True)
 class Task:
-    """The task of one `hydra.main`. ``command``: what the user typed; ``ended``: summaries of this process's jobs."""
+    """The task of one `hydra.main`.
+
+    ``command``: what the user typed; ``ended``: summaries of this process's jobs; ``arrived``: signals so far.
+    """
 
     command: tuple[str, ...]
     ended: list[Summary] = field(default_factory=list)
+    arrived: list[int] = field(default_factory=list)
 
     def __call__(self, config: DictConfig) -> None:
         """Run one job. Raises nothing (Hydra would end a sweep for it) but an interruption of a sweep."""
         register()
         folder = Path(HydraConfig.get().runtime.output_dir)
-        job = int(HydraConfig.get().job.num) if HydraConfig.get().mode == RunMode.MULTIRUN else None
+        job = None if OmegaConf.is_missing(HydraConfig.get().job, "num") else int(HydraConfig.get().job.num)
         overrides = list(map(str, HydraConfig.get().overrides.task))
         os.environ.pop("HYDRA_FULL_ERROR", None)
         silent = written = refused = taken = False
@@ -59,21 +62,21 @@ class Task:
                 chosen = logs.levels(settings.verbosity)
                 silent = chosen.silent
                 logs.configure(settings.log, chosen, job)
-                before = finished.earlier(folder, config) if job is not None and settings.resume else None
+                before = finished_jobs.earlier(folder, config) if job is not None and settings.resume else None
                 if before is not None:
-                    finished.confirm(folder, overrides)
+                    finished_jobs.confirm(folder, overrides)
                     self.ended.append(_again(before))
                     if not silent:
                         say(f"#{job} has ended before: {self.ended[-1].status} [{folder}]")
                     return
-                finished.forget(folder)
+                finished_jobs.forget(folder)
                 if job is not None:  # what is there now is what the result holds for, whatever is put in its place
-                    inputs = fingerprint(config)
+                    inputs = digests(settings)
                 with standing_in(settings.cwd):
                     summary = _run(settings, folder, self.command)
                 written = (folder / "result.json").is_file()
                 told = bool(signals) and signals[0] != signal.SIGINT
-                if told and summary.status == "interrupted" and summary.exit_code != Terminated.exit_code:
+                if told and summary.status == Status.interrupted and summary.exit_code != Terminated.exit_code:
                     summary, written = replace(summary, exit_code=Terminated.exit_code), False
         except BaseException as error:  # noqa: BLE001 - Hydra must not see it, the result must
             summary = _failed(error, config, folder)
@@ -85,10 +88,10 @@ class Task:
         if not written:
             ensure_result(summary, folder)
         if job is not None and not taken:
-            finished.note(folder, config, summary.exit_code, overrides, inputs)
+            finished_jobs.note(folder, config, summary.exit_code, overrides, inputs)
         if not silent:
             _say(summary, folder, job, refused=refused)
-        if job is not None and summary.status == "interrupted":  # the rest of the sweep must not run
+        if job is not None and summary.status == Status.interrupted:  # the rest of the sweep must not run
             raise Terminated if summary.exit_code == Terminated.exit_code else KeyboardInterrupt
 
 
@@ -117,35 +120,31 @@ def _again(result: Mapping[str, Any]) -> Summary:
 
 
 def _failed(error: BaseException, config: DictConfig, folder: Path) -> Summary:
-    strategy = str(config.get("strategy", {}).get("name", "?"))
-    if isinstance(error, WinnowError):
-        return Summary(status=error.status, exit_code=error.exit_code, strategy=strategy, message=str(error))
-    if isinstance(error, KeyboardInterrupt):
-        code = error.exit_code if isinstance(error, Terminated) else 130
-        return Summary(status="interrupted", exit_code=code, strategy=strategy)
-    if type(error).__module__.partition(".")[0] == "submitit":  # raised by its signal handler: the time is over
-        told = f"SLURM ended this job before it was done ({error})"
-        return Summary(status="interrupted", exit_code=Terminated.exit_code, strategy=strategy, message=told)
     if isinstance(error, OSError) and error.errno in FULL:
-        full = Room(folder).none(f"{error.strerror}: {error.filename or folder}")
-        return Summary(status=full.status, exit_code=full.exit_code, strategy=strategy, message=str(full))
+        error = Room(folder).none(f"{error.strerror}: {error.filename or folder}")
+    code = None
+    if isinstance(error, WinnowError):
+        status, told = error.status, str(error)
+    elif isinstance(error, KeyboardInterrupt):
+        status, code, told = Status.interrupted, getattr(error, "exit_code", None), ""
+    elif type(error).__module__.partition(".")[0] == "submitit":  # raised by its signal handler: the time is over
+        status, code, told = Status.interrupted, TERMINATED, f"SLURM ended this job before it was done ({error})"
+    else:
+        status, told = Status.internal_error, _limit_or_bug(error, folder)
+    strategy = str(config.get("strategy", {}).get("name", "?"))
+    return Summary(status, status.exit_code if code is None else code, strategy, told)
+
+
+def _limit_or_bug(error: BaseException, folder: Path) -> str:
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _SPENT):
         told = f"{getattr(error, 'strerror', None) or 'out of memory'}: this process is allowed no more"
-        told += f" (ulimit -a shows what it is). Raise the limit, then go on: resume={folder}"
-        return Summary(status="internal_error", exit_code=1, strategy=strategy, message=told)
+        return f"{told} (ulimit -a shows what it is). Raise the limit, then go on: resume={folder}"
     if isinstance(error, OSError) and error.errno in {errno.EACCES, errno.EPERM, errno.EROFS} and error.filename:
-        told = f"{error.strerror}: {error.filename}. Let it be written, or name another, then go on: resume={folder}"
-        return Summary(status="internal_error", exit_code=1, strategy=strategy, message=told)
+        return f"{error.strerror}: {error.filename}. Let it be written, or name another, then go on: resume={folder}"
     if isinstance(error, OSError) and not folder.is_dir():
-        told = f"{folder} is gone: something, perhaps the check, removed the run's folder while the run was at work"
-        return Summary(status="internal_error", exit_code=1, strategy=strategy, message=told)
+        return f"{folder} is gone: something, perhaps the check, removed the run's folder while the run was at work"
     where = _write_traceback(error, folder)
-    return Summary(
-        status="internal_error",
-        exit_code=1,
-        strategy=strategy,
-        message=f"{type(error).__name__}: {error}. This is a bug; its traceback lies in {where}. Please report it.",
-    )
+    return f"{type(error).__name__}: {error}. This is a bug; its traceback lies in {where}. Please report it."
 
 
 def _write_traceback(error: BaseException, folder: Path) -> Path:
@@ -179,13 +178,13 @@ def _say(summary: Summary, folder: Path, job: int | None, *, refused: bool = Fal
     """
     number = f"#{job} " if job is not None else ""
     answer = listed([name.replace("\n", "\\n") for name in summary.culprits], _MOST_NAMES)
-    answer = answer if summary.status == "found" else ""
+    answer = answer if summary.status == Status.found else ""
     nodes = f" ({summary.nodes_after} of {summary.nodes_before} nodes)" if summary.nodes_after is not None else ""
-    resumable = summary.exit_code in {130, 143} and "resume=" not in summary.message
+    resumable = summary.status == Status.interrupted and "resume=" not in summary.message
     onward = f"to go on: the same command with resume={folder}" if resumable else ""
     message = summary.message.removeprefix("interrupted; ")
     what = "; ".join(part for part in ((answer + nodes).strip(), message, onward if job is None else "") if part)
-    names = ("REPORT.md", "result.json") if summary.exit_code != UsageError.exit_code else ("result.json",)
+    names = ("REPORT.md", "result.json") if summary.exit_code != Status.usage.exit_code else ("result.json",)
     report = next((path for name in names if (path := folder / name).exists()), folder)
     line = f"{number}{summary.status}: {what}" if what else f"{number}{summary.status}"
     line = line.replace("\n", "\n  ")  # no line of a message passes for the last word
@@ -193,4 +192,4 @@ def _say(summary: Summary, folder: Path, job: int | None, *, refused: bool = Fal
         say(line, error=True)
         return
     text = f"{line}\n{number}{report}" if "\n" in line else f"{line} [{report}]"
-    say(text, error=summary.exit_code not in {0, 4, 5, 6})
+    say(text, error=summary.exit_code not in ENDED_WELL)

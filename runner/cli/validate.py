@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable
+from dataclasses import fields
 from difflib import get_close_matches
 from pathlib import Path
 
 from runner.checkers.compare.tolerances import rules_of
+from runner.cli.explain import close
 from runner.cli.overwritten import check_paths, check_weights_name, spare_inputs
 from runner.errors import UsageError
+from runner.schema.choices import SCHEMAS, SEARCHES
 from runner.schema.root import Settings
 from runner.schema.settings import beyond_limits
-from runner.schema.strategy import SubjectKind
-
-#: subjects that can do without a model, and the one that nothing is checked of
-_RECORDED = SubjectKind.recorded
-_SUBJECTS_WITHOUT_MODEL = frozenset({SubjectKind.command, _RECORDED})
-#: checkers that can do without a model
-_WITHOUT_MODEL = frozenset({"command", "interactive", "python"})
+from runner.schema.strategy import RepeatSettings, StrategySettings, TacticRepeatSettings
+from strategies.registry import for_tasks
+from strategies.repeat import repeat
 
 
 def check_given(settings: Settings, foreign: Collection[str] = (), files: Iterable[str] = ()) -> None:
@@ -29,17 +28,17 @@ def check_given(settings: Settings, foreign: Collection[str] = (), files: Iterab
     wrong = list(beyond_limits(settings))
     if wrong:
         raise UsageError(" ".join(wrong))
+    _search(settings.strategy)
     check_paths(settings)
     rules_of(settings.checker)
     if not settings.model:
-        subject = settings.strategy.subject
-        if subject not in _SUBJECTS_WITHOUT_MODEL:
+        if settings.strategy.needs_model:
             raise UsageError(
                 f"model=: which model? strategy={settings.strategy.name} needs one. "
                 f"Next: python -m runner strategy={settings.strategy.name} model=net.onnx"
             )
-        checks = subject is not _RECORDED and settings.checker.name not in _WITHOUT_MODEL
-        if checks and settings.target.model is None:
+        runs_one = settings.strategy.checks and not settings.checker.runs_own_code
+        if runs_one and settings.target.model is None:
             raise UsageError(
                 f"model=: which model? checker={settings.checker.name} runs one. Give model=net.onnx, or let a command "
                 "judge: checker=command checker.command='python check.py'"
@@ -56,6 +55,38 @@ def check_given(settings: Settings, foreign: Collection[str] = (), files: Iterab
         raise UsageError(f"cwd={settings.cwd}: no such folder. Give the folder in which commands of yours run.")
     check_weights_name(settings.result.external_data, foreign)
     spare_inputs(settings, files)
+
+
+def _search(strategy: StrategySettings) -> None:
+    """Refuse a subject that is another strategy's, a search that is not for it, and what that search does not read."""
+    kind, name = type(strategy), f"strategy={strategy.name}"
+    if strategy.subject != kind.subject:
+        schemas = SCHEMAS["strategy"].items()
+        fitting = [choice for choice, schema in schemas if getattr(schema, "subject", "") == strategy.subject]
+        raise UsageError(
+            f"strategy.subject={strategy.subject}: {name} is about {kind.subject}, and what it is about "
+            f"comes with the choice of a strategy: strategy={'|'.join(fitting)}"
+        )
+    known = for_tasks(kind.tasks, SEARCHES) or [kind.search]
+    if strategy.search not in known:
+        raise UsageError(
+            f"strategy.search={strategy.search}: {name} is not searched so{close(strategy.search, known)}. "
+            f"Choose one of {', '.join(known)}"
+        )
+    if isinstance(strategy, RepeatSettings | TacticRepeatSettings):
+        try:
+            repeat(strategy.until)
+        except ValueError as error:
+            raise UsageError(f"strategy.{error}") from None
+    read = SEARCHES[strategy.search].reads if strategy.search in SEARCHES else ()
+    for item in fields(strategy):
+        value = getattr(strategy, item.name)
+        readers = [one for one in known if one in SEARCHES and item.name in SEARCHES[one].reads]
+        if readers and item.name not in read and value != item.default:
+            raise UsageError(
+                f"strategy.{item.name}={getattr(value, 'value', value)}: strategy.search={strategy.search} does not "
+                f"read it; {', '.join(readers)} would. Leave it out"
+            )
 
 
 def _own_code(settings: Settings) -> None:

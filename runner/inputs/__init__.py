@@ -1,4 +1,4 @@
-"""What is fed: values for the model's own inputs, one set for each sample."""
+"""Input values of the model under study, one set for each sample: from files, a function, or random."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ Judge: TypeAlias = Callable[[tuple[int, ...]], None]
 
 # as much as numpy itself takes
 _LONGEST_HEADER = 10_000
-# the best that a compression can do; of the others (bzip2, LZMA) a few bytes may stand for anything
+# largest compression ratio of each method; bzip2 and LZMA have no such bound
 _BEST_RATIO = {zipfile.ZIP_STORED: 1, zipfile.ZIP_DEFLATED: 1032}
 _BEFORE_LENGTH = len(npy.MAGIC_PREFIX) + 2
 

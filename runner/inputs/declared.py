@@ -9,7 +9,7 @@ from onnx import TensorProto, TensorShapeProto, TypeProto
 
 from runner.errors import NotApplicable, UsageError
 from runner.model.graph.index import Graph
-from runner.model.values.types import Structure, leaf_dtype, shown, structure_of
+from runner.model.values.types import Structure, leaf_dtype, structure_of, structure_text
 
 _MOST_SIZES = 16  # of a shape that a file claims, in messages
 
@@ -55,7 +55,7 @@ class Declared:
         return f"[{', '.join('?' if dim is None else str(dim) for dim in self.dims)}]"
 
     def __str__(self) -> str:
-        what = f"{shown(self.structure)} of " if self.structure else ""
+        what = f"{structure_text(self.structure)} of " if self.structure else ""
         return f"{self.name} ({what}{type_name(self.inside.dtype)} {self.shape_text})"
 
 

@@ -9,6 +9,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from runner.model.values import containers, recorded, storage
 from runner.model.values.recorded import TensorFile
 from runner.schema.inputs import FilesInputs
 from runner.text import listed
+from runner.workers.pool import Pool
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +47,7 @@ _LONGEST_REASON = 300
 
 
 def from_files(
-    settings: FilesInputs, inputs: Mapping[str, Declared], folder: Path
+    settings: FilesInputs, inputs: Mapping[str, Declared], _pool: Pool, folder: Path
 ) -> tuple[dict[str, TensorFile], ...]:
     """One sample for each npz, npy, pb or data set that ``settings.path`` names.
 
@@ -149,7 +151,7 @@ def _npz(source: Path, inputs: Mapping[str, Declared]) -> _Held:
 
 def _npy(source: Path, inputs: Mapping[str, Declared]) -> _Held:
     name = _only(source, inputs)
-    return {name: lambda: arrays.read_npy(source, _judge(source, inputs[name]))}
+    return {name: partial(arrays.read_npy, source, _judge(source, inputs[name]))}
 
 
 def _judge(source: Path, one: Declared) -> arrays.Judge:
@@ -162,7 +164,7 @@ def _judge(source: Path, one: Declared) -> arrays.Judge:
 
 def _pb(source: Path, inputs: Mapping[str, Declared]) -> _Held:
     name = _only(source, inputs)
-    return {name: lambda: _message(source, inputs[name])}
+    return {name: partial(_message, source, inputs[name])}
 
 
 def _data_set(source: Path, inputs: Mapping[str, Declared]) -> _Held:
@@ -179,14 +181,10 @@ def _data_set(source: Path, inputs: Mapping[str, Declared]) -> _Held:
         protos = {file: _tensor(file).name for file in files}
         names = list(protos.values())
         if len(set(names)) == len(names) and all(name in inputs for name in names):
-            return {name: _later(file, inputs[name]) for file, name in protos.items()}
+            return {name: partial(_message, file, inputs[name]) for file, name in protos.items()}
     if len(files) != len(inputs):
         raise UsageError(f"{source}: {len(files)} input files for {len(inputs)} inputs; {listing(inputs)}")
-    return {name: _later(file, inputs[name]) for name, file in zip(inputs, files, strict=True)}
-
-
-def _later(file: Path, one: Declared) -> Callable[[], Any]:
-    return lambda: _message(file, one)
+    return {name: partial(_message, file, inputs[name]) for name, file in zip(inputs, files, strict=True)}
 
 
 def _message(file: Path, one: Declared) -> Any:

@@ -1,4 +1,4 @@
-"""A value from outside, made to fit what the model declares; or an error that says why it cannot."""
+"""Converts a value that was read to the type that a model's input declares, or says why it does not fit."""
 
 from __future__ import annotations
 
@@ -10,31 +10,13 @@ from onnx import TensorProto, helper
 
 from runner.errors import UsageError
 from runner.inputs.declared import Declared, type_name
+from runner.model.values.storage import BITS
+from runner.model.values.tensor_file import NUMPY
 from runner.model.values.types import is_integer, limits_of
 
 # the element types that numpy has itself: everything else (bfloat16, float8, int4) travels through files as something
 # else
-_NATIVE = frozenset(
-    {
-        TensorProto.FLOAT,
-        TensorProto.DOUBLE,
-        TensorProto.FLOAT16,
-        TensorProto.BOOL,
-        TensorProto.COMPLEX64,
-        TensorProto.COMPLEX128,
-        TensorProto.INT8,
-        TensorProto.INT16,
-        TensorProto.INT32,
-        TensorProto.INT64,
-        TensorProto.UINT8,
-        TensorProto.UINT16,
-        TensorProto.UINT32,
-        TensorProto.UINT64,
-        TensorProto.STRING,
-    }
-)
-
-
+_NATIVE = frozenset({*NUMPY, TensorProto.STRING})
 # FLOAT4E2M1, FLOAT6E2M3, FLOAT6E3M2
 _WITHOUT_NAN = (23, 27, 28)
 # what `values.write` takes: an array, or a tensor of a type that numpy lacks
@@ -78,7 +60,7 @@ def _refuse_misfits(array: np.ndarray[Any, Any], one: Declared, source: Path) ->
     """
     least, greatest = limits_of(one.dtype) or (-np.inf, np.inf)
     if is_integer(one.dtype):
-        # a NaN is neither
+        # NaN fails both comparisons
         bad = ~((array >= least) & (array <= greatest) & (array == np.floor(array)))
     else:
         bad = (array < min(least, 0)) | (array > greatest)
@@ -97,16 +79,10 @@ def _onnx_type(array: np.ndarray[Any, Any], wanted: int) -> int:
     if wanted == TensorProto.STRING and array.dtype.kind in "USO":
         return wanted
     if wanted not in _NATIVE:
-        raw = array.dtype.kind == "V" and array.dtype.itemsize == _bytes(wanted)
+        raw = array.dtype.kind == "V" and array.dtype.itemsize == BITS.get(wanted, 0) // 8
         if raw or array.dtype in (np.float32, np.int8, np.uint8):
             return wanted
     try:
         return int(helper.np_dtype_to_tensor_dtype(array.dtype.newbyteorder("=")))
     except (KeyError, ValueError, TypeError):
         return int(TensorProto.UNDEFINED)
-
-
-def _bytes(dtype: int) -> int:
-    """Bytes of one element of a type of whole bytes that numpy lacks; 0 for others (packed types)."""
-    name = type_name(dtype)
-    return 2 if name == "bfloat16" else 1 if name.startswith("float8") else 0

@@ -19,7 +19,7 @@ def from_python(
 ) -> tuple[dict[str, TensorFile], ...]:
     """What ``settings.function`` of ``settings.file`` returns.
 
-    Raises UsageError if there is no such file or function, if it raises, dies or takes longer than ``record_timeout``,
+    Raises UsageError if there is no such file or function, if it raises, dies or takes longer than ``timeout``,
     and for values that do not fit the model.
     """
     if not settings.file:
@@ -32,7 +32,7 @@ def from_python(
     out.mkdir(parents=True, exist_ok=True)
     structures = {name: one.structure for name, one in inputs.items() if one.structure is not None}
     arguments = {"file": str(file), "function": settings.function, "out": str(out), "structures": structures}
-    reply = pool.call("user_inputs", arguments, timeout=settings.record_timeout, lease=pool.user_kind)
+    reply = pool.call("user_inputs", arguments, timeout=settings.timeout, lease=pool.user_kind)
     if reply.failure:
         # the stage "setup": it could not even be called
         raised = "" if reply.failure.stage == "setup" else f"{call} raised {reply.failure.type}: "

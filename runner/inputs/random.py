@@ -22,6 +22,7 @@ from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
 from runner.model.values.types import Structure, is_integer, limits_of
 from runner.schema.inputs import RandomInputs
+from runner.workers.pool import Pool
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +40,7 @@ _BYTES_TO_DRAW = 12
 
 
 def from_random(
-    settings: RandomInputs, inputs: Mapping[str, Declared], folder: Path
+    settings: RandomInputs, inputs: Mapping[str, Declared], _pool: Pool, folder: Path
 ) -> tuple[dict[str, TensorFile], ...]:
     """Values for every input: floats in [-1, 1), integers 0 or 1, unless ``ranges`` says otherwise ([low, high)).
 
@@ -116,7 +117,7 @@ def _array(
     # rounding to float32 must not reach the open end (rounding to a smaller type may)
     below = np.nextafter(np.float32(high), np.float32(low))
     if high - low > float(np.finfo(np.float32).max):
-        # the difference is no float32, both ends are
+        # the ends fit in float32, their difference does not
         return np.asarray(np.minimum(np.float32(low) * (1 - unit) + np.float32(high) * unit, below), dtype=np.float32)
     return np.asarray(np.minimum(np.float32(low) + np.float32(high - low) * unit, below), dtype=np.float32)
 
@@ -168,7 +169,7 @@ def span_of(ranges: Mapping[str, Sequence[Any]], one: Declared) -> Span | None:
     dtype = one.inside.dtype
     own = one.name in ranges
     span = ranges.get(one.name, ranges.get(""))
-    # the range of all others speaks of numbers
+    # the default range is for numbers only
     if span is None or (not own and dtype in (TensorProto.BOOL, TensorProto.STRING)):
         return None
     key = f"inputs.ranges.{one.name if own else chr(34) * 2}={list(span)}"

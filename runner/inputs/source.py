@@ -6,15 +6,11 @@ from pathlib import Path
 
 from runner.errors import UsageError
 from runner.inputs.declared import concrete, declared
-from runner.inputs.files import from_files
-from runner.inputs.python import from_python
-from runner.inputs.random import from_random
 from runner.model.graph.index import Graph
 from runner.model.values.recorded import TensorFile
-from runner.schema.inputs import FilesInputs, InputsSettings, PythonInputs, RandomInputs
+from runner.schema.choices import SCHEMAS, imported
+from runner.schema.inputs import InputsSettings
 from runner.workers.pool import Pool
-
-NAMES = ("files", "python", "random")
 
 
 def samples(settings: InputsSettings, graph: Graph, pool: Pool, folder: Path) -> tuple[dict[str, TensorFile], ...]:
@@ -26,10 +22,9 @@ def samples(settings: InputsSettings, graph: Graph, pool: Pool, folder: Path) ->
     """
     inputs = concrete(declared(graph), settings.shapes)
     folder.mkdir(parents=True, exist_ok=True)
-    if isinstance(settings, RandomInputs) and settings.name == "random":
-        return from_random(settings, inputs, folder)
-    if isinstance(settings, FilesInputs) and settings.name == "files":
-        return from_files(settings, inputs, folder)
-    if isinstance(settings, PythonInputs) and settings.name == "python":
-        return from_python(settings, inputs, pool, folder)
-    raise UsageError(f"inputs={settings.name}: there is no such choice; there are {', '.join(NAMES)}")
+    if settings.name != type(settings).name:
+        known = ", ".join(sorted(SCHEMAS["inputs"]))
+        raise UsageError(f"inputs.name={settings.name} beside inputs={type(settings).name}: choose one of {known}")
+    choice = imported(f"inputs={settings.name}", settings.implementation)
+    found: tuple[dict[str, TensorFile], ...] = choice(settings, inputs, pool, folder)
+    return found

@@ -1,4 +1,4 @@
-"""Variants of samples: their real numbers moved a little, so that other roundings come of them."""
+"""Variants of input samples: their floats perturbed by up to 1 %, so that other rounding errors occur."""
 
 from __future__ import annotations
 

@@ -6,12 +6,15 @@ import hashlib
 import json
 import logging
 from collections.abc import Mapping
+from pathlib import Path
 
+from runner.checkers.backend_run import digests_of
 from runner.checkers.checker import Checker
 from runner.loading.load import Loaded
 from runner.report.replay import drift
 from runner.schema.backend import BackendSettings
 from runner.schema.root import Settings
+from runner.schema.settings import context_of
 from runner.session.subject import Subject
 from runner.workers.pool import Pool
 
@@ -22,11 +25,10 @@ def context(
     settings: Settings, checker: Checker, pool: Pool, loaded: Loaded | None, subject: Subject
 ) -> dict[str, str]:
     """Return the named parts; journals of equal contexts may share verdicts."""
-    inputs = settings.inputs
     parts = {
-        "strategy": settings.strategy.subject.value,
+        "strategy": settings.strategy.subject,
         **{f"subject.{key}": value for key, value in subject.identity().items()},
-        "recording": f"{inputs.shape_inference.value}, {inputs.record.value}",
+        "cut": json.dumps(context_of(settings.cut)),
         **{f"check.{key}": value for key, value in checker.identity().items()},
     }
     if loaded:
@@ -34,9 +36,9 @@ def context(
         parts["inputs"] = _digest_of_inputs(loaded)
         if loaded.inherited:
             parts["reference.model"] = loaded.inherited.digest
-    if loaded or checker.name not in ("command", "interactive"):
+    if loaded or not settings.checker.runs_own_code:
         parts["reference"] = _backend(settings.reference, pool)
-    if checker.name not in ("command", "interactive", "python"):
+    if not settings.checker.runs_own_code:
         parts["target"] = _backend(settings.target, pool)
     return parts
 
@@ -56,9 +58,8 @@ def drifted(settings: Settings, now: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _backend(backend: BackendSettings, pool: Pool) -> str:
-    return json.dumps(
-        {**backend.to_json(), "model": backend.model, "versions": pool.versions(backend.python)}, sort_keys=True
-    )
+    held = {**context_of(backend), "files": digests_of(backend, Path), "versions": pool.versions(backend.python)}
+    return json.dumps(held, sort_keys=True)
 
 
 def _digest_of_inputs(loaded: Loaded) -> str:

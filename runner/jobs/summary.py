@@ -2,42 +2,37 @@
 
 from __future__ import annotations
 
-import math
 import resource
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from runner import machine
-from runner.checkers.checker import Checker
 from runner.checkers.compare.constant_outputs import CONSTANT, said
 from runner.jobs.context import drifted, versions
 from runner.loading.load import Loaded
 from runner.report.summary import Checks, Seconds, Summary
-from runner.schema.root import Settings
 from runner.session.cause import Experiment
 from runner.session.judge import Judge
 from runner.session.recheck import HANDED_OVER
-from runner.session.reliability import ANSWER, REPEATED, SECONDS, Doubt
+from runner.session.reliability import ANSWER, REPEATED, SECONDS, Reliability
 from runner.session.result import Ending
+from runner.status import Status
 from runner.verdict import Signature
-from runner.workers.pool import Pool
 from strategies.outcome import Outcome
+from strategies.sequential import wilson
 from strategies.trial import Trial
 
+if TYPE_CHECKING:
+    from runner.jobs.job import Job
 
-def account(
-    settings: Settings,
-    checker: Checker,
-    pool: Pool,
-    judge: Judge,
-    ending: Ending,
-    loaded: Loaded | None,
-    started: float,
-    doubt: Doubt | None = None,
+
+def summary_of(
+    job: Job, judge: Judge, ending: Ending, loaded: Loaded | None, doubt: Reliability | None = None
 ) -> Summary:
-    """Return the summary of a run that began at ``started`` (monotonic seconds)."""
+    """Return the summary of a run."""
+    settings, checker, pool = job.settings, job.checker, job.pool
     tally = judge.tally
     signature = ending.signature or judge.baseline
     return Summary(
@@ -57,7 +52,7 @@ def account(
         outcomes=dict(tally.outcomes),
         unresolved=tally.unknown.reasons,
         signature=described(signature),
-        seconds=Seconds(time.monotonic() - started, tally.seconds, loaded.recorded.seconds if loaded else 0.0),
+        seconds=Seconds(time.monotonic() - job.started, tally.seconds, loaded.recorded.seconds if loaded else 0.0),
         peak_rss_mb={"job": _own_peak_mb(), "workers": max(pool.peak_rss_mb, tally.peak_rss_mb)},
         warnings=_once(
             *(loaded.warnings if loaded else ()),
@@ -71,7 +66,7 @@ def account(
         input_model=settings.model,
         context=judge.journal.context,
         versions=versions(settings, pool),
-        plan=plan(ending, judge) if ending.status == "planned" else None,
+        plan=plan(ending, judge) if ending.status is Status.planned else None,
         reliability=reliability(doubt) if doubt and doubt.rates else None,
         tried=ending.done.note if ending.done else "",
         fused=fused(ending, judge),
@@ -169,7 +164,7 @@ def drift_of_message(ending: Ending, judge: Judge) -> tuple[str, ...]:
     return (ending.drift,) if ending.drift else ()
 
 
-def reliability(doubt: Doubt) -> dict[str, Any]:
+def reliability(doubt: Reliability) -> dict[str, Any]:
     """Return what was measured of a flaky check, and what was asked of it."""
     counts = {"whole_model": doubt.whole, "control": doubt.control}
     return {
@@ -202,11 +197,8 @@ def pass_rate(outcomes: Mapping[str, int]) -> dict[str, Any]:
     judged = passed + outcomes.get(Outcome.FAIL.value, 0) + outcomes.get(Outcome.DIFFERENT.value, 0)
     found: dict[str, Any] = {"iterations": sum(outcomes.values()), "passed": passed, "judged": judged}
     if judged:
-        z, rate = 1.96, passed / judged
-        center = (rate + z * z / (2 * judged)) / (1 + z * z / judged)
-        half = z / (1 + z * z / judged) * math.sqrt(rate * (1 - rate) / judged + z * z / (4 * judged * judged))
-        interval = [round(max(0.0, center - half), 4), round(min(1.0, center + half), 4)]
-        found |= {"pass_rate": round(rate, 4), "pass_rate_95": interval}
+        interval = [round(end, 4) for end in wilson(passed, judged, 1.96)]
+        found |= {"pass_rate": round(passed / judged, 4), "pass_rate_95": interval}
     return found
 
 

@@ -1,1 +1,1 @@
-"""Every verdict that was paid for."""
+"""The journal: the verdicts of checks on disk, for resuming, reusing and sharing them."""

@@ -12,7 +12,6 @@ from runner.checkers.command.template import Template
 from runner.journal.journal import JOURNAL_NAME, Journal, context_digest
 from runner.journal.records import Records, read_context
 from runner.schema.root import Settings
-from runner.schema.strategy import SubjectKind
 from strategies.outcome import Outcome
 from strategies.trial import Trial
 
@@ -88,7 +87,6 @@ class Journals:
     def _shared(self, context: Mapping[str, str]) -> Path | None:
         """The journal that all jobs of a sweep with this context share; None where nothing is to be shared."""
         sweep = self.folder.parent
-        repeats = self.settings.strategy.subject in (SubjectKind.command, SubjectKind.engine, SubjectKind.tactics)
-        if repeats or not self.settings.journal.share or not (sweep / "multirun.yaml").exists():
+        if self.settings.strategy.repeats or not self.settings.journal.share or not (sweep / "multirun.yaml").exists():
             return None
         return sweep / "journal" / f"{context_digest(context)}.jsonl"

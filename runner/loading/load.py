@@ -26,7 +26,8 @@ from runner.reference.hoisted import Level
 from runner.reference.limited_loop import loop_types
 from runner.reference.recording import Recorded, Recorder
 from runner.schema.backend import OnnxRuntimeBackend, Rounding
-from runner.schema.inputs import RandomInputs, Recording, ShapeInference
+from runner.schema.cut import RecordMode, ShapeInference
+from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
 from runner.text import listed
 from runner.workers.pool import Pool
@@ -77,7 +78,7 @@ def load(settings: Settings, pool: Pool, folder: Path, *, record: bool = True) -
     values, unusable = _samples(settings, graph, pool, folder)
     warnings += unusable
     recorded, inherited = Recorded(values), None
-    if record and settings.inputs.record is Recording.ahead and values:
+    if record and settings.cut.record is RecordMode.ahead and values:
         if settings.reference.model:
             inherited = inherit(settings, graph, store, values, pool, folder / "values")
             recorded, warnings = inherited.recorded, [*warnings, *inherited.warnings]
@@ -128,7 +129,7 @@ def _doubts(settings: Settings, graph: Graph, recorded: Recorded) -> list[str]:
         )
     if recorded.out_of_time:
         found.append(
-            f"recording took more than inputs.record_timeout={settings.inputs.record_timeout:g} s: "
+            f"recording took more than inputs.timeout={settings.inputs.timeout:g} s: "
             "what was not reached gets inferred shapes and seeded values"
         )
     open_inputs = [
@@ -162,7 +163,7 @@ def _doubts(settings: Settings, graph: Graph, recorded: Recorded) -> list[str]:
 def _hides_rounding(settings: Settings, graph: Graph) -> bool:
     """Whether values of low precision are looked at where they are not computed in it."""
     target = settings.target
-    if settings.checker.name not in ("auto", "compare", "finite") or not isinstance(target, OnnxRuntimeBackend):
+    if not settings.checker.looks_at_values or not isinstance(target, OnnxRuntimeBackend):
         return False
     low = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
     stored = any(getattr(tensor, "data_type", 0) in low for tensor in graph.initializers.values())
@@ -174,7 +175,7 @@ def _inferred(
     settings: Settings, graph: Graph, store: Store, recorded: Recorded, pool: Pool, warnings: list[str]
 ) -> dict[str, onnx.TypeProto]:
     """Return what shape inference knows, if recording left anything open."""
-    mode = settings.inputs.shape_inference
+    mode = settings.cut.shapes
     known = set(recorded.values[0]) if recorded.values else set()
     tensors = {name for node in graph.nodes for name in node.outputs}
     if mode is ShapeInference.off or not tensors - known:
@@ -188,7 +189,7 @@ def _inferred(
     )
     if reply.value is None:
         why = reply.failure.message if reply.failure else reply.death
-        warnings.append(f"inputs.shape_inference={mode.value} failed: {why}")
+        warnings.append(f"cut.shapes={mode.value} failed: {why}")
         return {}
     if reply.value["warning"]:
         warnings.append(reply.value["warning"])

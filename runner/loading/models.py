@@ -10,7 +10,7 @@ from runner.errors import UsageError
 from runner.model.files.store import Store
 from runner.model.graph.index import Graph
 from runner.reference.recording import Recorder
-from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Optimization, TensorRtBackend
+from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Optimization
 from runner.schema.root import Settings
 from runner.workers.operation import operate
 from runner.workers.pool import Pool
@@ -43,7 +43,7 @@ def recorder(
         graph.value_types,
         folder,
         backend.python,
-        settings.inputs.record_timeout,
+        settings.inputs.timeout,
         settings.workers.memory_mb,
     )
 
@@ -51,6 +51,6 @@ def recorder(
 def recording_backend(settings: Settings) -> BackendSettings:
     """Return what records values: the reference, unless that is an engine, which holds no values of inner tensors."""
     reference = settings.reference
-    if not isinstance(reference, TensorRtBackend):
+    if reference.holds_inner_values:
         return reference
     return OnnxRuntimeBackend(optimization=Optimization.none, model=reference.model)

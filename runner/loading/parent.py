@@ -22,7 +22,7 @@ from runner.reference.good_values import UnfitError, cast
 from runner.reference.lineage.lineage import Descent, Lineage, Ran
 from runner.reference.lineage.user_map import matched_inputs, read_map
 from runner.reference.recording import Recorded
-from runner.schema.backend import BackendSettings, TensorRtBackend, map_of
+from runner.schema.backend import BackendSettings, map_of
 from runner.schema.root import Settings
 from runner.text import listed
 from runner.workers.pool import Pool
@@ -95,7 +95,7 @@ def inherit(
         Ran(other, theirs, parent.values),
         told,
         inputs,
-        lambda one, place, values, nodes: _run(settings, one, store, pool, place, values, nodes),
+        lambda one, place, values: _run(settings, one, store, pool, place, values),
         lambda mine, good: not any(compare(mine, good, one).fails() for one in rules.of_output(good.name)),
         folder,
     )
@@ -120,25 +120,20 @@ def _run(
     pool: Pool,
     folder: Path,
     samples: Sequence[Mapping[str, TensorFile]],
-    nodes: Sequence[int] | None = None,
 ) -> Recorded:
     """Run a graph of the child's, on the reference if it is at home in the same installation, else on the target.
 
     What the one cannot run is given to the other.
     """
     sides: list[BackendSettings] = [recording_backend(settings), settings.target]
-    if isinstance(settings.target, TensorRtBackend):
+    if not settings.target.holds_inner_values:
         sides.pop()
     elif settings.reference.python != settings.target.python:
         sides.reverse()
-    first = recorder(settings, sides[0], graph, store, pool, folder / "first").record(samples, nodes)
+    first = recorder(settings, sides[0], graph, store, pool, folder / "first").record(samples)
     if not first.unrunnable or sides[0].to_json() == sides[-1].to_json():
         return first
-    left = [
-        index
-        for index in (range(len(graph.nodes)) if nodes is None else nodes)
-        if any(not set(graph.nodes[index].outputs) <= one.keys() for one in first.values)
-    ]
+    left = [node.index for node in graph.nodes if any(not set(node.outputs) <= one.keys() for one in first.values)]
     second = recorder(settings, sides[-1], graph, store, pool, folder / "second").record(first.values, left)
     return dataclasses.replace(second, seconds=first.seconds + second.seconds)
 
@@ -189,5 +184,5 @@ def needs_values(settings: Settings) -> UsageError:
     """Return the error for a reference model whose values are not recorded."""
     return UsageError(
         f"reference.model={settings.reference.model}: it says what the model's tensors should hold, so its values are "
-        "recorded: set inputs.record=ahead, and inputs=files if the model's inputs cannot be made up"
+        "recorded: set cut.record=ahead, and inputs=files if the model's inputs cannot be made up"
     )

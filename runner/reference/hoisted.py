@@ -152,9 +152,7 @@ def iterations(level: Level, body: Body, record: RecorderOf, folder: Path) -> tu
     known = [count for count in counts if count is not None]
     if not known:
         return (0,)
-    count = min(known)
-    if body.kind is Kind.LOOP:
-        count = min(count, MOST_ITERATIONS)
+    count = min(known) if body.kind is not Kind.LOOP else min(*known, MOST_ITERATIONS)
     return tuple(sorted({at for at in (0, 1, count // 2, count - 1) if 0 <= at < count}))
 
 
@@ -177,7 +175,7 @@ def descend(level: Level, body: Body, record: RecorderOf, folder: Path, iteratio
     known = [{**level.recorded.values[at], **supplied[at]} for at in samples]
     ran = record(graph, folder / "values").record(known, hoisted.inside)
     # what was known may come from a better source than this run
-    final = tuple({**new, **old} for new, old in zip(ran.values, known, strict=True))
+    final = ({**new, **old} for new, old in zip(ran.values, known, strict=True))
     present = names_of(hoisted.model)
     held = tuple({name: value for name, value in sample.items() if name in present} for sample in final)
     unfit = {name: why for name, why in level.recorded.unfit.items() if name in present}
@@ -233,10 +231,9 @@ def _supplied(
     level: Level, body: Body, needs: Sequence[Need], iteration: int, record: RecorderOf, folder: Path
 ) -> list[dict[str, TensorFile]]:
     """What the iteration is given, for each sample."""
-    count = len(level.recorded.values)
-    found: list[dict[str, TensorFile]] = [{} for _ in range(count)]
+    found: list[dict[str, TensorFile]] = [{} for _ in level.recorded.values]
     slices = [need for need in needs if need.role == "slice"]
-    for sample in range(count):
+    for sample, given in enumerate(found):
         for number, need in enumerate(slices):
             array = level.value(sample, need.source)
             if array is None:
@@ -245,16 +242,15 @@ def _supplied(
                 raise HoistError(f"{body.path} makes {array.shape[need.axis]} iterations")
             at = array.shape[need.axis] - 1 - iteration if need.reverse else iteration
             path = folder / f"slice{sample}_{number}.pb"
-            found[sample][need.name] = values.write(np.take(array, at, need.axis), need.name, path)
+            given[need.name] = values.write(np.take(array, at, need.axis), need.name, path)
     carried = [need for need in needs if need.role == "carried"]
-    if carried:
-        for sample, ran in enumerate(_carried(level, body, iteration, record, folder)):
-            for number, need in enumerate(carried):
-                value = ran.get(need.place)
-                if value is None:
-                    raise HoistError(f"{body.path}: what it carries into iteration {iteration} cannot be recorded")
-                path = folder / f"carried{sample}_{number}.pb"
-                found[sample][need.name] = values.renamed(value, need.name, path)
+    for sample, ran in enumerate(_carried(level, body, iteration, record, folder) if carried else ()):
+        for number, need in enumerate(carried):
+            value = ran.get(need.place)
+            if value is None:
+                raise HoistError(f"{body.path}: what it carries into iteration {iteration} cannot be recorded")
+            path = folder / f"carried{sample}_{number}.pb"
+            found[sample][need.name] = values.renamed(value, need.name, path)
     return found
 
 
@@ -269,13 +265,11 @@ def _carried(level: Level, body: Body, iteration: int, record: RecorderOf, folde
         done = [COUNT in sample and int(values.read(sample[COUNT]).ravel()[0]) + 1 == iteration for sample in ran]
         if not all(done):
             raise HoistError(f"{body.path} does not get to iteration {iteration}")
-        outputs = model.graph.node[-1].output
     else:
         owner = level.graph.protos[body.owner]
         model, sources = shortened_scan(level.graph, body)
-        count = len(sources)
-        along = axes(owner, "scan_input_axes", count)
-        reverse = axes(owner, "scan_input_directions", count)
+        along = axes(owner, "scan_input_axes", len(sources))
+        reverse = axes(owner, "scan_input_directions", len(sources))
         parts = []
         for sample in range(len(level.recorded.values)):
             part = {}
@@ -287,8 +281,7 @@ def _carried(level: Level, body: Body, iteration: int, record: RecorderOf, folde
                 part[name] = values.write(np.take(array, list(chosen), along[place]), name, path)
             parts.append(part)
         ran = run_alone(level, model, record, folder / "carried", parts)
-        outputs = model.graph.node[-1].output
-    carried = outputs[: states(level.graph, body)]
+    carried = model.graph.node[-1].output[: states(level.graph, body)]
     return [{place: sample[name] for place, name in enumerate(carried) if name in sample} for sample in ran]
 
 
@@ -303,5 +296,4 @@ def run_alone(
     graph = Graph.of(model)
     wanted = {name for node in graph.nodes for name in node.inputs}
     feeds = [{name: value for name, value in sample.items() if name in wanted} for sample in level.recorded.values]
-    both = [{**feed, **(more[at] if more else {})} for at, feed in enumerate(feeds)]
-    return record(graph, folder).record(both).values
+    return record(graph, folder).record([{**a, **b} for a, b in zip(feeds, more or feeds, strict=True)]).values

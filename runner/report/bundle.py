@@ -6,9 +6,8 @@ import contextlib
 import dataclasses
 import logging
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +17,11 @@ from runner.candidate import Sample
 from runner.model.values.recorded import write_test_data_set
 from runner.report.markdown import REPORT_NAME, write_report
 from runner.report.replay import REPLAY_NAME, write_replay
-from runner.report.repro import REPRO_NAME, write_repro
-from runner.report.repro_facts import Facts, facts_of
+from runner.report.repro.backends import rounds
+from runner.report.repro.write import REPRO_NAME, ROUNDED, write_repro
 from runner.report.result import write_result
 from runner.report.summary import Summary
+from runner.schema.backend import BackendSettings, Rounding
 from runner.schema.root import Settings
 from runner.workers.pool import Pool
 
@@ -88,17 +88,16 @@ def _write_repro(
 ) -> None:
     data = tuple(f"test_data_set_{number}" for number in range(len(answer.samples)))
     model = summary.model or ""
-    facts = dataclasses.replace(facts_of(settings, cwd), model=model, data=data, meant=_meant(answer))
-    if facts.target.rounding != "off" and pool:
-        _write_rounded(pool, folder, facts)
-    write_repro(folder, summary, facts)
+    if rounds(settings.target) and pool:
+        _write_rounded(pool, folder, model, settings.target)
+    write_repro(folder, summary, settings, cwd, model=model, data=data, meant=_meant(answer))
 
 
-def _write_rounded(pool: Pool, folder: Path, facts: Facts) -> None:
+def _write_rounded(pool: Pool, folder: Path, model: str, target: BackendSettings) -> None:
     """Write the model that is run where low precision is emulated. Raises OSError where that is impossible."""
-    strict = facts.target.rounding == "strict"
-    given = {"model": str(folder / facts.model), "out": str(folder / facts.rounded), "strict": strict}
-    reply = pool.call("round", given, python=facts.target.python)
+    strict = getattr(target, "rounding", None) is Rounding.strict
+    given = {"model": str(folder / model), "out": str(folder / ROUNDED), "strict": strict}
+    reply = pool.call("round", given, python=target.python)
     if reply.value is None:
         raise OSError(reply.failure.message if reply.failure else reply.death)
 
@@ -119,25 +118,15 @@ def _recorded(summary: Summary) -> dict[str, Any]:
 
 
 def _configuration(settings: Settings, cwd: Path) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return all resolved values, and the option chosen for each group.
+    """Return all values, and the option chosen for each group.
 
     Paths are absolute already; commands are told to run where they ran, so that they mean the same from any folder.
     """
-    config = _plain(dataclasses.asdict(settings)) | {"cwd": str(cwd)}
+    config = dataclasses.asdict(settings) | {"cwd": str(cwd)}
     config.pop("recorded")
     config.pop("resume")
-    choices = {group: config[group]["name"] for group in GROUPS} | {"artifacts": config["artifacts"]["keep"]}
+    choices = {group: config[group]["name"] for group in GROUPS} | {"artifacts": settings.artifacts.keep.value}
     choices["workers"] = "serial"
     if not (_STRATEGIES / f"{choices['strategy']}.yaml").is_file():  # an option of the user's own: all values are here
-        choices["strategy"] = "reduce"
+        choices["strategy"] = type(settings.strategy).name
     return config, choices
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Enum):
-        return value.value
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    return value

@@ -20,19 +20,20 @@ from runner.report.cause import experiments, sentence
 from runner.report.markup import block, bullets, code, cut, section, table, text
 from runner.report.precision import raised, title
 from runner.report.summary import Summary
+from runner.status import Status
 
 REPORT_NAME = "REPORT.md"
 _MOST_ROWS = 200
 # so that the tactic's hash after it is never cut off
 _LONGEST_KERNEL = 130
-_TITLES = {
-    "found": "a part of the model that still fails",
-    "nothing_to_find": "nothing fails here",
-    "could_not_judge": "the check could not judge",
-    "no_set": "no set suffices",
-    "not_applicable": "not applicable here",
-    "interrupted": "interrupted; the best so far",
-    "no_room": "no room on a disk",
+_TITLES: Mapping[str, str] = {
+    Status.found: "a part of the model that still fails",
+    Status.nothing_to_find: "nothing fails here",
+    Status.could_not_judge: "the check could not judge",
+    Status.no_set_suffices: "no set suffices",
+    Status.not_applicable: "not applicable here",
+    Status.interrupted: "interrupted; the best so far",
+    Status.no_room: "no room on a disk",
 }
 
 
@@ -84,15 +85,15 @@ def report(
 def _title(summary: Summary) -> str:
     if own := title(summary):
         return own
-    if summary.status == "found" and summary.culprits:
+    if summary.status == Status.found and summary.culprits:
         shown = ", ".join(code(cut(name, 60)) for name in summary.culprits[:3])
         more = f" and {len(summary.culprits) - 3} more" if len(summary.culprits) > 3 else ""
         signature = summary.signature or {}
         what = text(signature.get("raised") or signature.get("kind", "failure"))
         return f"{what}: {shown}{more}"
-    if summary.status == "found" and summary.suspects:
+    if summary.status == Status.found and summary.suspects:
         return "tactics that only bad builds chose"
-    if summary.status == "found" and summary.statistics:
+    if summary.status == Status.found and summary.statistics:
         return "the same check, again and again"
     return text(_TITLES.get(summary.status, summary.status.replace("_", " ")))
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
+from runner.text import one_line
+
 _LONGEST_CELL = 160
 _LONGEST_TEXT = 4000
 _LONGEST_BLOCK = 20_000
@@ -24,7 +26,7 @@ def text(value: object) -> str:
     line = cut(str(value), _LONGEST_TEXT)
     plain = "".join(char if char.isprintable() else " " if char.isspace() else ascii(char)[1:-1] for char in line)
     # HTML entities show as the character in text, in a table and in a heading alike, and in no context as markup
-    return _MARKUP.sub(lambda match: f"&#{ord(match[0])};", " ".join(plain.split()))
+    return _MARKUP.sub(lambda match: f"&#{ord(match[0])};", one_line(plain))
 
 
 def code(value: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,31 +19,24 @@ def plot_layers(rows: Sequence[Mapping[str, Any]], path: Path, low: str) -> bool
     What is not finite is marked at the upper edge, what is not known is left out. No text of the model's gets into the
     file.
     """
-    figure = _figure(path)
-    if figure is None:
-        return False
-    axes = figure.add_subplot()
-    known = [row[key] for row in rows for key in ("error_low", "error_mixed") if row[key]]
-    top = max([*known, 1.0]) * 10
-    for key, label, color in (("low", f"everything in {low}", "tab:red"), ("mixed", "as handed over", "tab:blue")):
-        errors = [row[f"error_{key}"] for row in rows]
-        heights = [float("nan") if error is None else max(error, LEAST) for error in errors]
-        axes.plot(range(len(rows)), heights, label=label, color=color, linewidth=1, marker=".", markersize=2)
-        places = [place for place, row in enumerate(rows) if key in row.get("not_finite", ())]
-        if places:
-            style = {"linestyle": "none", "marker": "^" if key == "low" else "v", "color": color, "markersize": 6}
-            axes.plot(places, [top] * len(places), label=f"Inf or NaN, {label}", clip_on=False, **style)
-    raised = [place for place, row in enumerate(rows) if row["raised"]]
-    for number, place in enumerate(raised):
-        axes.axvline(place, color="tab:green", linewidth=0.8, alpha=0.6, label="" if number else "raised")
-    # a logarithm first: limits of a linear axis are none of its
-    axes.set_yscale("log")
-    axes.set_ylim(min([*known, 1.0]) / 3, top)
-    axes.set_xlabel("layer, in the model's order (see layers.json)")
-    axes.set_ylabel("largest error / largest value")
-    axes.legend()
-    _save(figure, path)
-    return True
+
+    def draw(axes: Any) -> None:
+        known = [row[key] for row in rows for key in ("error_low", "error_mixed") if row[key]]
+        top = max([*known, 1.0]) * 10
+        for key, label, color in (("low", f"everything in {low}", "tab:red"), ("mixed", "as handed over", "tab:blue")):
+            errors = [row[f"error_{key}"] for row in rows]
+            heights = [float("nan") if error is None else max(error, LEAST) for error in errors]
+            axes.plot(range(len(rows)), heights, label=label, color=color, linewidth=1, marker=".", markersize=2)
+            places = [place for place, row in enumerate(rows) if key in row.get("not_finite", ())]
+            if places:
+                style = {"linestyle": "none", "marker": "^" if key == "low" else "v", "color": color, "markersize": 6}
+                axes.plot(places, [top] * len(places), label=f"Inf or NaN, {label}", clip_on=False, **style)
+        raised = [place for place, row in enumerate(rows) if row["raised"]]
+        for number, place in enumerate(raised):
+            axes.axvline(place, color="tab:green", linewidth=0.8, alpha=0.6, label="" if number else "raised")
+        axes.set_ylim(min([*known, 1.0]) / 3, top)
+
+    return _plot(path, draw, "layer, in the model's order (see layers.json)", "largest error / largest value")
 
 
 def plot_curve(points: Sequence[Sequence[float]], path: Path, high: str) -> bool:
@@ -51,34 +44,34 @@ def plot_curve(points: Sequence[Sequence[float]], path: Path, high: str) -> bool
 
     An error of zero is drawn below all others.
     """
-    figure = _figure(path)
-    if figure is None:
-        return False
-    axes = figure.add_subplot()
-    least = min([error for _, error in points if error > 0] or [1.0])
-    counts, errors = zip(*((count, error or least / 10) for count, error in points), strict=True)
-    axes.plot(counts, errors, label="least error of the sets that were tried", marker="o", markersize=3, linewidth=1)
-    axes.axhline(1.0, color="tab:red", linewidth=0.8, linestyle="--", label="tolerance")
-    axes.set_xscale("symlog", linthresh=1)
-    axes.set_xlim(left=0)
-    axes.set_yscale("log")
-    axes.set_xlabel(f"nodes in {high}")
-    axes.set_ylabel("error / tolerance")
-    axes.legend()
-    _save(figure, path)
-    return True
+
+    def draw(axes: Any) -> None:
+        least = min([error for _, error in points if error > 0] or [1.0])
+        counts, errors = zip(*((count, error or least / 10) for count, error in points), strict=True)
+        label = "least error of the sets that were tried"
+        axes.plot(counts, errors, label=label, marker="o", markersize=3, linewidth=1)
+        axes.axhline(1.0, color="tab:red", linewidth=0.8, linestyle="--", label="tolerance")
+        axes.set_xscale("symlog", linthresh=1)
+        axes.set_xlim(left=0)
+
+    return _plot(path, draw, f"nodes in {high}", "error / tolerance")
 
 
-def _figure(path: Path) -> Any:
+def _plot(path: Path, draw: Callable[[Any], None], across: str, up: str) -> bool:
+    """Write what is drawn on a logarithmic axis upwards."""
     try:
         from matplotlib.figure import Figure  # noqa: PLC0415 - an extra
     except Exception as error:  # noqa: BLE001 - an installation may be broken in any way
         log.info("%s is not drawn (%s): pip install 'winnow-onnx[plot]'", path.name, error)
-        return None
-    return Figure(figsize=(11, 4.5), layout="constrained")
-
-
-def _save(figure: Any, path: Path) -> None:
+        return False
+    figure = Figure(figsize=(11, 4.5), layout="constrained")
+    axes = figure.add_subplot()
+    axes.set_yscale("log")  # first: limits of a linear axis are none of its
+    draw(axes)
+    axes.set_xlabel(across)
+    axes.set_ylabel(up)
+    axes.legend()
     temporary = path.with_name(f".{path.name}.part")
     figure.savefig(temporary, format="svg", metadata={"Date": None})
     temporary.replace(path)
+    return True

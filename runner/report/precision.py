@@ -9,6 +9,7 @@ from typing import Any
 
 from runner.report.markup import block, code, cut, section, table, text
 from runner.report.summary import Summary
+from runner.status import Status
 
 _SHARES = {"nodes": "nodes", "flops": "arithmetic", "weights": "weights"}
 _MOST_ROWS = 200
@@ -33,10 +34,10 @@ def title(summary: Summary) -> str:
     if not told:
         return ""
     low, high = _called(told["low"]), text(told["high"])
-    if summary.status == "nothing_to_find":
+    if summary.status == Status.nothing_to_find:
         but = f" but {summary.nodes_after} of {summary.nodes_before} nodes" if summary.nodes_after else ""
         return f"all{but or ' of it'} can be in {low}"
-    if summary.status != "found" or not summary.culprits:
+    if summary.status != Status.found or not summary.culprits:
         return ""
     shown = ", ".join(code(cut(name, 60)) for name in summary.culprits[:3])
     more = f" and {len(summary.culprits) - 3} more" if len(summary.culprits) > 3 else ""

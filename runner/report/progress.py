@@ -3,52 +3,29 @@
 from __future__ import annotations
 
 import logging
-from types import TracebackType
-from typing import Protocol
 
 import rich
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from runner.text import one_line
+
 _LOG = logging.getLogger(__name__)
 _LONGEST_REASON = 200
 
 
-class Observer(Protocol):
-    """Hears what a session does. Only one thread speaks to it at a time."""
-
-    def started(self, phase: str, remaining: int | None = None) -> None:
-        """A phase begins; about so many checks are to come, as far as anybody can tell."""
-
-    def checked(
-        self,
-        iteration: int,
-        phase: str,
-        label: str,
-        outcome: str,
-        seconds: float,
-        kept: int | None = None,
-        remaining: int | None = None,
-        reason: str = "",
-    ) -> None:
-        """A check ended with ``outcome`` (pass, fail ...); its candidate keeps ``kept`` elements.
-
-        ``reason``: why it is not known.
-        """
-
-    def finished(self) -> None:
-        """The session is over; a live view is taken down. May be called more than once."""
-
-
 class LogObserver:
-    """A log line for each check; what one sees in a file, in a pipe and in a sweep."""
+    """A log line for each check; what one sees in a file, in a pipe and in a sweep. One thread at a time speaks to it.
+
+    ``noun``: what the elements are called.
+    """
 
     def __init__(self, noun: str = "nodes") -> None:
         self._noun = noun
 
     def started(self, phase: str, remaining: int | None = None) -> None:
-        """Log the phase."""
+        """Log that a phase begins; about so many checks are to come, as far as anybody can tell."""
         _LOG.info("%s%s", phase, f": {_about(remaining)}" if remaining is not None else "")
 
     def checked(
@@ -62,11 +39,18 @@ class LogObserver:
         remaining: int | None = None,
         reason: str = "",
     ) -> None:
-        """Log one line: ``[12] window 40..97 (58 nodes): FAIL in 0.31 s, about 7 checks left``."""
+        """Log one line: ``[12] window 40..97 (58 nodes): FAIL in 0.31 s, about 7 checks left``.
+
+        ``kept``: how many elements its candidate has. ``reason``: why its outcome is not known.
+        """
         _LOG.info("%s", line(iteration, label, outcome, seconds, kept, remaining, self._noun, reason))
+        self._moved(_flat(f"{label}: {outcome.upper()}"), remaining)
 
     def finished(self) -> None:
-        """Nothing is left to take down."""
+        """Take down what shows besides lines; can be called again."""
+
+    def _moved(self, note: str, remaining: int | None) -> None:
+        """Show besides how far it is."""
 
 
 class LiveObserver(LogObserver):
@@ -87,14 +71,6 @@ class LiveObserver(LogObserver):
         self._task: TaskID | None = None
         self._done = 0
 
-    def __enter__(self) -> LiveObserver:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.finished()
-
     def started(self, phase: str, remaining: int | None = None) -> None:
         """Begin a new bar."""
         super().started(phase, remaining)
@@ -104,32 +80,19 @@ class LiveObserver(LogObserver):
         self._done = 0
         self._task = self._progress.add_task(phase, total=remaining, note="")
 
-    def checked(
-        self,
-        iteration: int,
-        phase: str,
-        label: str,
-        outcome: str,
-        seconds: float,
-        kept: int | None = None,
-        remaining: int | None = None,
-        reason: str = "",
-    ) -> None:
+    def _moved(self, note: str, remaining: int | None) -> None:
         """Move the bar; its length follows the estimate."""
-        super().checked(iteration, phase, label, outcome, seconds, kept, remaining, reason)
-        if self._task is None:
-            return
-        self._done += 1
-        total = None if remaining is None else self._done + max(0, remaining)
-        note = _flat(f"{label}: {outcome.upper()}")
-        self._progress.update(self._task, completed=self._done, total=total, note=note)
+        if self._task is not None:
+            self._done += 1
+            total = None if remaining is None else self._done + max(0, remaining)
+            self._progress.update(self._task, completed=self._done, total=total, note=note)
 
     def finished(self) -> None:
         """Take the bar down."""
         self._progress.stop()
 
 
-def observer(console: Console | None = None, noun: str = "nodes") -> Observer:
+def observer(console: Console | None = None, noun: str = "nodes") -> LogObserver:
     """Return a live view where the log goes to a terminal that shows it, else log lines only.
 
     ``noun``: what the elements are called. A quiet log (``verbosity=warning``) gets no live view either.
@@ -160,7 +123,7 @@ def line(
     """Return the log line of one check."""
     size = "" if kept is None else f" ({kept} {noun if kept != 1 else noun.removesuffix('s')})"
     left = "" if remaining is None else f", {_about(remaining)} left"
-    why = f" ({_flat(' '.join(reason.split())[:_LONGEST_REASON])})" if reason else ""
+    why = f" ({_flat(one_line(reason)[:_LONGEST_REASON])})" if reason else ""
     return f"[{iteration or '-'}] {_flat(label)}{size}: {outcome.upper()} in {seconds:.2f} s{left}{why}"
 
 

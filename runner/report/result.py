@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Mapping
@@ -13,66 +14,37 @@ from runner.files import json_of, write_text
 from runner.report.summary import Summary
 
 RESULT_NAME = "result.json"
+_ELSEWHERE = frozenset({"nodes_before", "nodes_after", "memory", "evidence"})
+"""Fields of the summary that are no keys of their own."""
 
 
 def result_json(summary: Summary) -> dict[str, Any]:
-    """Return the summary as plain JSON types; a number that is not finite becomes null (strict JSON has none)."""
-    result = {
-        "status": summary.status,
-        "exit_code": summary.exit_code,
-        "strategy": summary.strategy,
-        "message": summary.message,
+    """Return the summary as plain JSON types, a key for each field in their order.
+
+    A number that is not finite becomes null (strict JSON has none).
+    """
+    seconds, peak = dataclasses.asdict(summary.seconds), {"job": 0.0, "workers": 0.0, **summary.peak_rss_mb}
+    answers = [
+        {
+            "culprits": answer.culprits,
+            "nested": answer.nested,
+            "nodes": answer.nodes_after,
+            "signature": answer.signature,
+            "folder": "." if number == 1 else f"answers/{number}",
+        }
+        for number, answer in enumerate(summary.answers, 1)
+    ]
+    made = {
         "nodes": {"before": summary.nodes_before, "after": summary.nodes_after},
-        "culprits": summary.culprits,
-        "nested": summary.nested,
-        "minimality": summary.minimality,
-        "checks": {
-            "search": summary.checks.search,
-            "trust": summary.checks.trust,
-            "reused": summary.checks.reused,
-            "refine": summary.checks.refine,
-            "cause": summary.checks.cause,
-        },
-        "outcomes": summary.outcomes,
-        "unresolved": summary.unresolved,
-        "signature": summary.signature,
-        "model": summary.model,
-        "min_good": summary.min_good,
-        "seconds": {
-            "total": round(summary.seconds.total, 3),
-            "checking": round(summary.seconds.checking, 3),
-            "recording": round(summary.seconds.recording, 3),
-        },
-        "peak_rss_mb": {
-            "job": round(summary.peak_rss_mb.get("job", 0.0), 1),
-            "workers": round(summary.peak_rss_mb.get("workers", 0.0), 1),
-        },
-        "warnings": summary.warnings,
-        "checker": summary.checker,
-        "check": summary.check,
-        "input_model": summary.input_model,
-        "context": summary.context,
-        "versions": summary.versions,
-        "statistics": summary.statistics,
-        "plan": summary.plan,
-        "reliability": summary.reliability,
-        "tried": summary.tried,
-        "suspects": summary.suspects,
-        "fused": summary.fused,
-        "precision": summary.precision,
-        "cause": summary.cause,
-        "answers": [
-            {
-                "culprits": answer.culprits,
-                "nested": answer.nested,
-                "nodes": answer.nodes_after,
-                "signature": answer.signature,
-                "folder": "." if number == 1 else f"answers/{number}",
-            }
-            for number, answer in enumerate(summary.answers, 1)
-        ],
+        "checks": dataclasses.asdict(summary.checks),
+        "seconds": {name: round(value, 3) for name, value in seconds.items()},
+        "peak_rss_mb": {name: round(value, 1) for name, value in peak.items()},
+        "answers": answers,
     }
-    plain = _plain(result)
+    fields = [one.name for one in dataclasses.fields(summary)]
+    fields[fields.index("nodes_before")] = "nodes"
+    keys = [name for name in fields if name not in _ELSEWHERE]
+    plain = _plain({name: made[name] if name in made else getattr(summary, name) for name in keys})
     assert isinstance(plain, dict)
     return plain
 

@@ -58,6 +58,7 @@ class Summary:
     minimality: str | None = None
     checks: Checks = field(default_factory=Checks)
     outcomes: Mapping[str, int] = field(default_factory=dict)
+    unresolved: Mapping[str, int] = field(default_factory=dict)
     signature: Mapping[str, str] | None = None
     model: str | None = None
     min_good: str | None = None
@@ -76,8 +77,7 @@ class Summary:
     suspects: tuple[Mapping[str, Any], ...] = ()
     fused: Mapping[str, Any] | None = None
     precision: Mapping[str, Any] | None = None
-    answers: tuple[Summary, ...] = ()
     cause: Mapping[str, Any] | None = None
-    unresolved: Mapping[str, int] = field(default_factory=dict)
+    answers: tuple[Summary, ...] = ()
     memory: str = ""
     evidence: Mapping[str, Any] = field(default_factory=dict)

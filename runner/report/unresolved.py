@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from runner.checkers.failure_text import normalize
+from runner.text import one_line
 from runner.verdict import MISFIT, OWN_EXCEPTION, Verdict
 from strategies.outcome import Outcome
 
@@ -54,7 +55,7 @@ class Unknown:
         self.searched += searching
         self.unknown += searching and is_unknown
         if is_unknown:
-            reason = " ".join(verdict.reason.split())[:_LONGEST]
+            reason = one_line(verdict.reason)[:_LONGEST]
             kind = normalize(reason)
             self.said.setdefault(kind, reason)
             self.counts[kind] += 1

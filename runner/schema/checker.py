@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
-from runner.schema.settings import limited, settings
+from runner.schema.settings import PathUse, setting, settings
+
+_RUNTIME = "runner.checkers.runtime:RuntimeCheck"
 
 
 class Metric(str, Enum):
@@ -48,6 +49,13 @@ class NonFinite(str, Enum):
     # always a failure
     fail = "fail"
     # such elements are left out
+    ignore = "ignore"
+
+
+class NonFiniteOutput(str, Enum):
+    """What a NaN (or Inf) in an output means where nothing is compared."""
+
+    fail = "fail"
     ignore = "ignore"
 
 
@@ -94,64 +102,73 @@ class ShowOutput(str, Enum):
 
 @settings
 class CheckerSettings:
-    """What every checker has."""
+    """What every checker has.
+
+    ``implementation``: called with these settings, tools and all settings of the run, it makes the check. What the
+    others say is what the rest of a run asks of any checker.
+    """
+
+    implementation: ClassVar[str] = ""
+    # judges by code of the user's, or by a person, in its own way: the target is not what runs candidates
+    runs_own_code: ClassVar[bool] = False
+    # a person answers: one question at a time, each of them once
+    asks_a_person: ClassVar[bool] = False
+    # runs the target on the samples, and looks at what comes out
+    runs_samples: ClassVar[bool] = False
+    looks_at_values: ClassVar[bool] = False
+    # can judge an engine that was built for it
+    takes_engine: ClassVar[bool] = True
 
     name: str = "auto"
-    # seconds one check may take; null: no limit
-    timeout: float | None = limited(600.0, least=0.001)
-    # resident MiB that one check and its children may use; null: most of what there is, and more is no failure
-    memory_mb: int | None = limited(None, least=1)
-    # which failures count as the one under study
-    same_failure: SameFailure = SameFailure.kind
-    # whether the same candidate may get different verdicts
-    flaky: Flaky = Flaky.auto
-    # how often, at most, the whole run of a flaky check may end with a wrong answer
-    max_wrong: float = limited(0.01, least=1e-9, most=0.5)
+    timeout: float | None = setting(600.0, least=0.001)
+    memory_mb: int | None = setting(None, least=1)
+    # what is made of verdicts, not what they say: which failures count as the one under study
+    same_failure: SameFailure = setting(SameFailure.kind, in_context=False)
+    flaky: Flaky = setting(Flaky.auto, in_context=False)
+    max_wrong: float = setting(0.01, least=1e-9, most=0.5, in_context=False)
 
 
 @settings
 class CommandChecker(CheckerSettings):
     """A command of the user's; its exit code and output are the verdict."""
 
+    implementation = "runner.checkers.command.command:CommandCheck"
+    runs_own_code = True
+
     name: str = "command"
-    # an argv list, or a string split as a shell would split it (no shell is started)
-    command: Any = None
-    # exit codes that mean PASS, whatever else is set (excludes fail_codes)
-    pass_codes: list[int] = field(default_factory=list)
-    # exit codes that mean FAIL; any other code passes. Empty: every code but 0 fails
-    fail_codes: list[int] = field(default_factory=list)
-    # exit codes of a failure that is not the one under study
-    different_codes: list[int] = field(default_factory=list)
-    # exit codes that say nothing (invalid candidate, broken check): UNRESOLVED
-    invalid_codes: list[int] = field(default_factory=list)
-    # regular expressions; FAIL only if one is found in stdout or stderr
-    fail_regex: list[str] = field(default_factory=list)
-    show_output: ShowOutput = ShowOutput.failing
-    # a regular expression whose group is a number that the command prints, larger is worse: how bad a failure is
+    command: Any = setting(None, in_context=False)  # the words that it is split into are
+    pass_codes: list[int] = setting([])
+    fail_codes: list[int] = setting([])
+    different_codes: list[int] = setting([])
+    invalid_codes: list[int] = setting([])
+    fail_regex: list[str] = setting([])
+    show_output: ShowOutput = setting(ShowOutput.failing, in_context=False)
     measure: str | None = None
-    # also put the candidate at this path before each check (never over a file of the user's)
-    place: str | None = None
-    # leave the placed candidate there after the last check
-    keep_placed: bool = False
-    # write {"iteration": i, "phase": .., "label": .., "nodes": [..]} to this JSON file before each check
-    iteration_info: str | None = None
-    # extra environment variables
-    env: dict[str, str] = field(default_factory=dict)
+    place: str | None = setting(None, path=PathUse.FOR_CHECK)
+    keep_placed: bool = setting(False, in_context=False)
+    iteration_info: str | None = setting(None, path=PathUse.FOR_CHECK, in_context=False)
+    env: dict[str, str] = setting({})
 
 
 @settings
 class InteractiveChecker(CheckerSettings):
     """Asks a person at the terminal."""
 
+    implementation = "runner.checkers.interactive:InteractiveCheck"
+    runs_own_code = asks_a_person = True
+
     name: str = "interactive"
-    timeout: float | None = limited(None, least=0.001)
-    place: str | None = None
+    timeout: float | None = setting(None, least=0.001)
+    place: str | None = setting(None, path=PathUse.FOR_CHECK)
     keep_placed: bool = False
 
 
 @settings
 class RunsChecker(CheckerSettings):
     """FAIL if the target cannot load or run the candidate."""
+
+    implementation = _RUNTIME
+    runs_samples = True
 
     name: str = "runs"
 
@@ -163,50 +180,55 @@ class BuildsChecker(CheckerSettings):
     A build that takes longer than ``timeout`` or more than ``memory_mb`` fails too.
     """
 
+    implementation = _RUNTIME
+
     name: str = "builds"
-    # whether a built engine's output shapes are compared with the recorded ones
     shapes: bool = True
-    # what of each build is kept beside the candidate: any of engine, log (everything said), layers (what was fused)
-    keep: list[str] = field(default_factory=lambda: ["layers"])
+    keep: list[str] = setting(["layers"])
 
 
 @settings
 class FiniteChecker(CheckerSettings):
     """FAIL if an output of the target has a NaN or an Inf."""
 
+    implementation = _RUNTIME
+    runs_samples = looks_at_values = True
+
     name: str = "finite"
-    nan: bool = True
-    inf: bool = True
+    nan: NonFiniteOutput = NonFiniteOutput.fail
+    inf: NonFiniteOutput = NonFiniteOutput.fail
 
 
 @settings
 class CompareChecker(CheckerSettings):
     """FAIL if the target's outputs differ from the reference's."""
 
+    implementation = _RUNTIME
+    runs_samples = looks_at_values = True
+
     name: str = "compare"
-    # a Metric, or a list of them: a failure by any of them is one
     metric: Any = Metric.scale.value
     statistic: Statistic = Statistic.max
-    quantile: float = limited(0.99, least=0, most=1)
+    quantile: float = setting(0.99, least=0, most=1)
     tolerance: Tolerance = Tolerance.fixed
-    # a number, or {output: number, "": all others}
     rtol: Any = 1e-2
     atol: Any = 1e-5
-    fraction: float = limited(0.01, least=0, most=1)
-    cosine: float = limited(1e-3, least=0)
+    fraction: float = setting(0.01, least=0, most=1)
+    cosine: float = setting(1e-3, least=0)
     nan: NonFinite = NonFinite.compare
     inf: NonFinite = NonFinite.compare
     golden: Golden = Golden.candidate
-    # outputs to compare, by name; empty: all
-    outputs: list[str] = field(default_factory=list)
+    outputs: list[str] = setting([])
 
 
 @settings
 class AutoChecker(CheckerSettings):
     """Loads, runs, finite, then target against reference: the pre-flight fixes which of these is under study."""
 
+    implementation = _RUNTIME
+    runs_samples = looks_at_values = True
+
     name: str = "auto"
-    # a number, or {output: number, "": all others}
     rtol: Any = 1e-2
     atol: Any = 1e-5
 
@@ -215,18 +237,15 @@ class AutoChecker(CheckerSettings):
 class PythonChecker(CheckerSettings):
     """A function of the user's: `check(model, inputs, expected) -> bool | str | number | dict`."""
 
+    implementation = "runner.checkers.python:PythonCheck"
+    runs_own_code = True
+    takes_engine = False
+
     name: str = "python"
-    # path of a Python file
-    file: str | None = None
+    file: str | None = setting(None, path=PathUse.READ)
     function: str = "check"
-    # another interpreter to run it with; null: this one
-    python: str | None = None
-    # how far the number that it returns may fall below the baseline (more is better): 0.01, or 1%
+    python: str | None = setting(None, path=PathUse.READ | PathUse.PROGRAM)
     max_drop: Any = None
-    # the same for a number that may not rise (less is better)
     max_rise: Any = None
-    # a regular expression whose group is a number that the function prints, larger is worse: how bad a failure is (or
-    # it returns a dict with 'measure')
     measure: str | None = None
-    # the number of a good model; null: that of the model in high precision (strategy=precision)
     baseline: float | None = None

@@ -6,10 +6,8 @@ user chooses from; the option's YAML names it in its defaults. A user's own opti
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, get_origin, get_type_hints
 
 from hydra.core.config_store import ConfigStore
@@ -17,53 +15,11 @@ from omegaconf import DictConfig, OmegaConf
 
 from runner import machine
 from runner.errors import UsageError
-from runner.schema import backend, checker, inputs, run
+from runner.schema.choices import SCHEMAS
 from runner.schema.root import Settings
-from runner.schema.strategy import PrecisionSettings, StrategySettings, TacticSettings
-
-_TARGETS = {
-    "onnxruntime": backend.OnnxRuntimeBackend,
-    "onnx_reference": backend.OnnxReferenceBackend,
-    "tensorrt": backend.TensorRtBackend,
-}
-_REFERENCES = {
-    "onnxruntime": backend.OnnxRuntimeReference,
-    "onnx_reference": backend.OnnxReferenceReference,
-    "tensorrt": backend.TensorRtReference,
-}
 
 #: how much of a path a message shows
 _SHOWN = 200
-
-#: group -> name of a schema -> settings class
-SCHEMAS: Mapping[str, Mapping[str, type]] = MappingProxyType(
-    {
-        "strategy": {
-            "strategy": StrategySettings,
-            "precision": PrecisionSettings,
-            "precision_bisect": PrecisionSettings,
-            "precision_linear": PrecisionSettings,
-            "tactic_repeat": TacticSettings,
-            "tactic_isolate": TacticSettings,
-            "tactic_compare": TacticSettings,
-        },
-        "checker": {
-            "auto": checker.AutoChecker,
-            "command": checker.CommandChecker,
-            "interactive": checker.InteractiveChecker,
-            "compare": checker.CompareChecker,
-            "finite": checker.FiniteChecker,
-            "runs": checker.RunsChecker,
-            "builds": checker.BuildsChecker,
-            "python": checker.PythonChecker,
-        },
-        "target": _TARGETS,
-        "reference": _REFERENCES,
-        "inputs": {"random": inputs.RandomInputs, "files": inputs.FilesInputs, "python": inputs.PythonInputs},
-        "artifacts": {"artifacts": run.ArtifactSettings},
-        "workers": {"workers": run.WorkerSettings},
-    }
-)
 
 
 def register() -> None:
@@ -102,9 +58,10 @@ def _open(schema: type) -> DictConfig:
     Hydra locks the whole configuration against unknown keys; what is a mapping in the schema has none that are known.
     """
     node: DictConfig = OmegaConf.structured(schema)
-    for name, hint in get_type_hints(schema).items():
+    hints = get_type_hints(schema)
+    for name in map(str, node):
         held = node._get_node(name)
-        if get_origin(hint) is dict and isinstance(held, DictConfig):  # not a group, whose keys are known
+        if get_origin(hints[name]) is dict and isinstance(held, DictConfig):  # not a group, whose keys are known
             OmegaConf.set_struct(held, False)
     return node
 

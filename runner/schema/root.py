@@ -9,6 +9,7 @@ from omegaconf import MISSING
 
 from runner.schema.backend import BackendSettings
 from runner.schema.checker import CheckerSettings
+from runner.schema.cut import CutSettings
 from runner.schema.inputs import InputsSettings
 from runner.schema.run import (
     ArtifactSettings,
@@ -19,7 +20,7 @@ from runner.schema.run import (
     SanitizeSettings,
     WorkerSettings,
 )
-from runner.schema.settings import settings
+from runner.schema.settings import PathUse, setting, settings
 from runner.schema.strategy import StrategySettings
 
 
@@ -27,14 +28,13 @@ from runner.schema.strategy import StrategySettings
 class Settings:
     """What `conf/config.yaml` composes."""
 
-    # path of the ONNX model under study; only strategy=repeat can do without
-    model: str | None = None
+    model: str | None = setting(None, path=PathUse.READ | PathUse.MODEL)
     strategy: StrategySettings = MISSING
     checker: CheckerSettings = MISSING
     target: BackendSettings = MISSING
     reference: BackendSettings = MISSING
     inputs: InputsSettings = MISSING
-    # also check each candidate with the ONNX checker and on the reference, and report what is not as recorded
+    cut: CutSettings = field(default_factory=CutSettings)
     audit: bool = False
     artifacts: ArtifactSettings = field(default_factory=ArtifactSettings)
     workers: WorkerSettings = field(default_factory=WorkerSettings)
@@ -43,13 +43,8 @@ class Settings:
     sanitize: SanitizeSettings = field(default_factory=SanitizeSettings)
     result: ResultSettings = field(default_factory=ResultSettings)
     log: LogSettings = field(default_factory=LogSettings)
-    # debug | info | warning | error | silent, or a list that adds levels for modules: [info, runner.model=debug]
     verbosity: Any = "info"
-    # stop after the pre-flight and predict checks, time and disk
     plan: bool = False
-    # where commands and functions of yours run; null: where you stand
-    cwd: str | None = None
-    # a run folder to go on with
-    resume: str | None = None
-    # written into replay.yaml: hashes and versions of the run it came from
+    cwd: str | None = setting(None, path=PathUse.FOLDER)
+    resume: str | None = setting(None, path=PathUse.FOLDER)
     recorded: dict[str, Any] = field(default_factory=dict)

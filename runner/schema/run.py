@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from enum import Enum
 
-from runner.schema.settings import limited, settings
+from runner.schema.settings import PathUse, setting, settings
 
 
 class Keep(str, Enum):
@@ -22,14 +21,10 @@ class ArtifactSettings:
     """What is kept of each iteration."""
 
     keep: Keep = Keep.best
-    # files, folders or globs that a check leaves behind; moved to good/, bad/ ... after each iteration
-    paths: list[str] = field(default_factory=list)
-    # null: artifacts/ in the run folder
-    folder: str | None = None
-    # write sorted candidates with weights of their own, even large ones
+    paths: list[str] = setting([], path=PathUse.PATTERN)
+    folder: str | None = setting(None, path=PathUse.FOLDER)
     materialize: bool = False
-    # MiB that all sorted artifacts may use together
-    disk_budget_mb: int = limited(4096, least=0)
+    disk_budget_mb: int = setting(4096, least=0)
 
 
 class LeaseMode(str, Enum):
@@ -47,36 +42,28 @@ class LeaseMode(str, Enum):
 class WorkerSettings:
     """How many checks run at once, in what limits, and on which GPUs."""
 
-    count: int = limited(1, least=1, most=1024)
-    # resident MiB for a worker that records, infers shapes or reads a model; null: most of what there is
-    memory_mb: int | None = limited(None, least=1)
-    # seconds for the same
-    timeout: float = limited(600.0, least=0.001)
-    # GPUs that may be used: nvidia-smi's numbers or UUIDs; null: all that CUDA_VISIBLE_DEVICES allows
+    count: int = setting(1, least=1, most=1024)
+    memory_mb: int | None = setting(None, least=1)
+    timeout: float = setting(600.0, least=0.001)
     gpus: list[str] | None = None
-    # which processes get a GPU of their own
     lease: LeaseMode = LeaseMode.auto
-    # folder of the lock files; null: one that all users of the machine share
-    leases: str | None = None
-    # builds that may run on the CPU at once, all jobs together; null: as many as there are CPUs
-    cpu_slots: int | None = limited(None, least=1, most=4096)
+    lease_folder: str | None = setting(None, path=PathUse.FOLDER)
+    cpu_slots: int | None = setting(None, least=1, most=4096)
 
 
 @settings
 class BudgetSettings:
     """When to stop early; the best answer so far is verified and handed over."""
 
-    checks: int | None = limited(None, least=0)
-    seconds: float | None = limited(None, least=0)
+    checks: int | None = setting(None, least=0)
+    seconds: float | None = setting(None, least=0)
 
 
 @settings
 class JournalSettings:
     """Which verdicts may be reused."""
 
-    # run folders (or journal files) whose verdicts of the same context are reused
-    reuse: list[str] = field(default_factory=list)
-    # jobs of one sweep share their verdicts at once
+    reuse: list[str] = setting([], path=PathUse.FOLDER)
     share: bool = True
 
 
@@ -84,13 +71,9 @@ class JournalSettings:
 class SanitizeSettings:
     """What is done to the model before anything else."""
 
-    # compute what does not depend on the inputs, once
     fold: bool = False
-    # MiB beyond which such a value stays computed; null: no limit
-    fold_limit_mb: float | None = limited(16.0, least=0)
-    # write inputs.shapes into the model's inputs
+    fold_limit_mb: float | None = setting(16.0, least=0)
     shapes: bool = False
-    # remove nodes that no output depends on, and tensors that nothing reads
     cleanup: bool = False
 
 
@@ -98,15 +81,11 @@ class SanitizeSettings:
 class ResultSettings:
     """Where the answer goes besides the run folder, and how large weights are saved."""
 
-    path: str | None = None
-    min_good: str | None = None
-    # look for the largest passing candidate below the answer (it costs one more check)
+    path: str | None = setting(None, path=PathUse.WRITE | PathUse.MODEL)
+    min_good: str | None = setting(None, path=PathUse.WRITE | PathUse.MODEL)
     find_min_good: bool = True
-    # weights in a file of their own beside the saved model; null: only where the model needs it (> 2 GiB)
     external_data: str | None = None
-    # bytes from which a tensor goes there
-    external_data_threshold: int = limited(1024, least=0)
-    # false: one file for each tensor
+    external_data_threshold: int = setting(1024, least=0)
     external_data_one_file: bool = True
 
 
@@ -114,7 +93,5 @@ class ResultSettings:
 class LogSettings:
     """How the log looks."""
 
-    # any of timestamp, line_info, no_colors
-    format: list[str] = field(default_factory=list)
-    # a second log file; the run folder always has one
-    file: str | None = None
+    format: list[str] = setting([])
+    file: str | None = setting(None, path=PathUse.WRITE)

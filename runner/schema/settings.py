@@ -1,9 +1,15 @@
-"""The decorator of every settings class: a frozen dataclass that OmegaConf accepts as a schema; limits."""
+"""How a setting is declared, once: its default, its limits, what its path is for, whether a verdict depends on it.
+
+What it means to a user is said beside its key in `conf/`, which names every key of every class.
+A settings class is a frozen dataclass that OmegaConf accepts as a schema. Whatever has to know which settings are
+paths, which of them are read, or what belongs into the context of a journal asks here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from enum import Enum, Flag, auto
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -24,9 +30,85 @@ def settings(cls: type[_T]) -> type[_T]:
     return dataclass(frozen=True, kw_only=True)(cls)
 
 
-def limited(default: Any, *, least: float, most: float | None = None) -> Any:
-    """Declare a setting whose number (unless it is null) is from ``least`` to ``most``; ``beyond_limits`` checks it."""
-    return field(default=default, metadata={"least": least, "most": most})
+class PathUse(Flag):
+    """What a run does with the path, the list of paths or the mapping to libraries that a setting holds."""
+
+    # what lies there is read; if it changes, verdicts and results may change
+    READ = auto()
+    # a file of the user's choice that a run writes
+    WRITE = auto()
+    # a file that is written before each check, for the check to read
+    FOR_CHECK = auto()
+    # a folder that a run works in or goes on with
+    FOLDER = auto()
+    # a glob, or a path with placeholders: it starts where commands run
+    PATTERN = auto()
+    # besides: an ONNX model, whose weights lie beside it
+    MODEL = auto()
+    # besides: an interpreter; a plain name is looked up on PATH
+    PROGRAM = auto()
+    # besides: a library that a runtime opens; a plain name may be a Python package that tells its place
+    LIBRARY = auto()
+    # besides: a cache that runs add to; what it holds changes no answer
+    CACHE = auto()
+
+
+def setting(
+    default: Any,
+    *,
+    least: float | None = None,
+    most: float | None = None,
+    path: PathUse | None = None,
+    in_context: bool = True,
+) -> Any:
+    """Declare a setting.
+
+    ``least``, ``most``: limits of its number, unless it is null (`beyond_limits`). ``path``: what its path is for, if
+    it is one. ``in_context``: whether verdicts depend on it, in a section that they depend on (`context_of`).
+    """
+    metadata = {"least": least, "most": most, "path": path, "in_context": in_context}
+    if isinstance(default, (list, dict)):
+        return field(default_factory=lambda: type(default)(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def path_values(section: Any, prefix: str = "") -> Iterator[tuple[str, PathUse, str]]:
+    """Yield the key, the use and the text of each path that ``section`` holds."""
+    for item in fields(section):
+        value, key, use = getattr(section, item.name), prefix + item.name, item.metadata.get("path")
+        if is_dataclass(value):
+            yield from path_values(value, f"{key}.")
+        elif use:
+            several = value.values() if _is_mapping(use, value) else value if isinstance(value, list) else [value]
+            yield from ((key, use, text) for text in several if text and isinstance(text, str))
+
+
+def map_paths(section: _T, change: Callable[[PathUse, str], str]) -> _T:
+    """Return ``section`` with ``change(use, text)`` in place of the text of each path."""
+
+    def changed(use: PathUse | None, value: Any) -> Any:
+        if is_dataclass(value):
+            return map_paths(value, change)
+        if use and isinstance(value, str):
+            return change(use, value)
+        if use and isinstance(value, list):
+            return [changed(use, part) for part in value]
+        return {name: changed(use, part) for name, part in value.items()} if use and _is_mapping(use, value) else value
+
+    held = {item: getattr(section, item.name) for item in fields(section)}  # type: ignore[arg-type]
+    changes = {item.name: changed(item.metadata.get("path"), value) for item, value in held.items()}
+    return replace(section, **changes)  # type: ignore[type-var]
+
+
+def _is_mapping(use: PathUse, value: Any) -> bool:
+    """Whether ``value`` maps names to paths; a mapping in place of the file that could hold it does not."""
+    return isinstance(value, dict) and PathUse.LIBRARY in use
+
+
+def context_of(section: Any) -> dict[str, Any]:
+    """Return the settings of ``section`` that verdicts depend on, as plain values."""
+    held = {item.name: getattr(section, item.name) for item in fields(section) if item.metadata.get("in_context", True)}
+    return {name: value.value if isinstance(value, Enum) else value for name, value in held.items()}
 
 
 def beyond_limits(section: Any, prefix: str = "") -> Iterator[str]:
@@ -35,7 +117,7 @@ def beyond_limits(section: Any, prefix: str = "") -> Iterator[str]:
         value, key = getattr(section, item.name), prefix + item.name
         if is_dataclass(value):
             yield from beyond_limits(value, f"{key}.")
-        elif "least" in item.metadata and value is not None:
+        elif item.metadata.get("least") is not None and value is not None:
             least, most = item.metadata["least"], item.metadata["most"]
             if not (value >= least and (most is None or value <= most)):  # a NaN is neither
                 allowed = f"at least {least:g}" if most is None else f"from {least:g} to {most:g}"

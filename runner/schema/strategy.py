@@ -2,42 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import field
 from enum import Enum
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
-from runner.schema.settings import limited, settings
-
-
-class SearchKind(str, Enum):
-    """The decision procedures of `strategies/`."""
-
-    reduce = "reduce"
-    bisect = "bisect"
-    linear = "linear"
-    minimal = "minimal"
-    repeat = "repeat"
-    # which nodes have to be in high precision: the fewest, a prefix or suffix by bisection, or one more at a time
-    precision = "precision"
-    precision_bisect = "precision_bisect"
-    precision_linear = "precision_linear"
-    # of recorded tactics; nothing is searched
-    compare = "compare"
-
-
-class SubjectKind(str, Enum):
-    """What a trial means in files."""
-
-    subgraph = "subgraph"
-    command = "command"
-    # nodes in high precision, the rest in low
-    precision = "precision"
-    # an engine built anew
-    engine = "engine"
-    # choices of a bad build that are pinned
-    tactics = "tactics"
-    # tactics recorded before
-    recorded = "recorded"
+from runner.schema.settings import PathUse, setting, settings
+from strategies.procedure import Task
 
 
 class Find(str, Enum):
@@ -65,30 +34,60 @@ class FirstEnd(str, Enum):
 
 @settings
 class StrategySettings:
-    """One strategy: a search over a subject."""
+    """One strategy: a search over a subject.
+
+    ``implementation``: called with all settings, the run's folder and what the user typed, it runs the job and returns
+    the summary. ``tasks``: what the subject can be searched for. What the others say is what the rest of a run asks of
+    any strategy.
+    """
+
+    implementation: ClassVar[str] = ""
+    tasks: ClassVar[frozenset[Task]] = frozenset()
+    needs_model: ClassVar[bool] = True
+    # something is checked; false: what was recorded before is compared
+    checks: ClassVar[bool] = True
+    # candidates are parts of the model
+    cuts_model: ClassVar[bool] = False
+    # candidates are the model with nodes in low precision
+    lowers_precision: ClassVar[bool] = False
+    # a trial says nothing about the next run's of the same number
+    repeats: ClassVar[bool] = False
 
     name: str = "reduce"
-    search: SearchKind = SearchKind.reduce
-    subject: SubjectKind = SubjectKind.subgraph
-    # false: keep the model's inputs, remove only from the end (the kept set is closed under ancestors, its sinks are
-    # outputs); auto: true, or false where the check works with nothing else
+    search: str = "reduce"
+    subject: str = "subgraph"
+
+
+@settings
+class ReduceSettings(StrategySettings):
+    """A search for the part of a model that fails."""
+
+    implementation = "runner.jobs.reduce.run:run"
+    tasks = frozenset({Task.SUBSET})
+    cuts_model = True
+
     reduce_inputs: Any = "auto"
-    # false: keep the model's outputs, remove only from the front (closed under descendants); auto: the same
     reduce_outputs: Any = "auto"
-    # what is wanted: the cause, the first answer, or all disjoint ones
     find: Find = Find.cause
-    # questions to spend on showing the cause; null: as many as the search took, two at least
-    cause_checks: int | None = limited(None, least=0)
-    # reduce and bisect only: which end of the failing window is looked for first
+    cause_checks: int | None = setting(None, least=0)
     first: FirstEnd = FirstEnd.auto
-    # questions to spend on pairs, larger sets and growing again once no single node can go; null: up to 8, or 24
-    # where answers were not monotone
-    extra_checks: int | None = limited(None, least=0)
-    # look inside If, Loop, Scan and functions that are part of the answer
+    extra_checks: int | None = setting(None, least=0)
     inside: bool = True
-    # leave out outputs and inputs of the answer that the failure does not need
     trim: bool = True
-    # repeat only: good | bad | a number of iterations
+
+
+@settings
+class RepeatSettings(StrategySettings):
+    """The same check again and again."""
+
+    implementation = "runner.jobs.repeat.run:run"
+    tasks = frozenset({Task.REPEAT})
+    needs_model = False
+    repeats = True
+
+    name: str = "repeat"
+    search: str = "repeat"
+    subject: str = "command"
     until: str = "bad"
 
 
@@ -137,43 +136,86 @@ class Untaken(str, Enum):
 class PrecisionSettings(StrategySettings):
     """A search for the nodes that must stay in high precision."""
 
+    implementation = "runner.jobs.precision.run:run"
+    tasks = frozenset({Task.RAISE, Task.SUBSET})
+    lowers_precision = True
+
+    name: str = "precision"
+    search: str = "precision"
+    subject: str = "precision"
     high: FloatType = FloatType.float32
     low: FloatType = FloatType.float16
-    # precision_bisect and precision_linear only: raise the first nodes, or the last
     direction: Direction = Direction.forward
-    # graph inputs and outputs keep their types; false: they get the low one
     keep_io: bool = True
     goal: Goal = Goal.smallest
-    # what a node costs in high precision, by name; empty: its arithmetic (cheapest only)
-    costs: dict[str, float] = field(default_factory=dict)
-    # false: where something becomes Inf inside the model and makes finite values wrong, a trial fails in any case
+    costs: dict[str, float] = setting({})
     allow_overflow: bool = False
-    # run the target twice more for the error of each layer: layers.json, and layers.svg with matplotlib
     layer_errors: bool = True
-    # share of the tolerance that is aimed at, on the samples that are searched; 1: the tolerance itself
-    margin: float = limited(0.5, least=0.01, most=1.0)
-    # samples that are not searched and that the answer must pass; null: a third of those given, or random ones drawn
-    # besides; 0: none
-    held_out: int | None = limited(None, least=0)
-    # nodes that stay high and nodes that stay low, neither of them searched: names or operators, * and ? as in a shell
-    exclude: list[str] = field(default_factory=list)
-    include: list[str] = field(default_factory=list)
-    # nodes that stay high because of what was measured of them: "range > 512" or "error > 0.01"
-    at_least: list[str] = field(default_factory=list)
-    # nodes in branches that no sample took
+    margin: float = setting(0.5, least=0.01, most=1.0)
+    held_out: int | None = setting(None, least=0)
+    exclude: list[str] = setting([])
+    include: list[str] = setting([])
+    at_least: list[str] = setting([])
     untaken: Untaken = Untaken.high
-    # what is raised at once
     unit: Unit = Unit.node
 
 
 @settings
 class TacticSettings(StrategySettings):
-    """A strategy about tactics of TensorRT."""
+    """A strategy that builds engines and records their tactics."""
 
-    # recorded builds: a file, or a folder of files; isolate: null builds until there is one of each
-    good: str | None = None
-    bad: str | None = None
-    # isolate only: builds to make at most until one good and one bad were seen
-    most_builds: int = limited(50, least=2)
-    # seconds that one build may take; null: no limit
-    build_timeout: float | None = limited(1800.0, least=0.001)
+    timeout: float | None = setting(1800.0, least=0.001)
+
+
+@settings
+class TacticRepeatSettings(TacticSettings):
+    """Builds again and again."""
+
+    implementation = "runner.jobs.tactics.repeat:run"
+    repeats = True
+    tasks = frozenset({Task.REPEAT})
+
+    name: str = "tactic_repeat"
+    search: str = "repeat"
+    subject: str = "engine"
+    until: str = "bad"
+
+
+@settings
+class TacticIsolateSettings(TacticSettings):
+    """A search for the tactics of a bad build that make it bad."""
+
+    implementation = "runner.jobs.tactics.repeat:run"
+    repeats = True
+    tasks = frozenset({Task.SUBSET})
+
+    name: str = "tactic_isolate"
+    search: str = "minimal"
+    subject: str = "tactics"
+    good: str | None = setting(None, path=PathUse.READ)
+    bad: str | None = setting(None, path=PathUse.READ)
+    most_builds: int = setting(50, least=2)
+    extra_checks: int | None = setting(None, least=0)
+
+
+@settings
+class TacticCompareSettings(StrategySettings):
+    """A comparison of recorded builds; nothing is searched."""
+
+    implementation = "runner.jobs.tactics.compare:compare"
+    needs_model = checks = False
+
+    name: str = "tactic_compare"
+    search: str = "compare"
+    subject: str = "recorded"
+    good: str | None = setting(None, path=PathUse.READ)
+    bad: str | None = setting(None, path=PathUse.READ)
+
+
+_S = TypeVar("_S", bound=StrategySettings)
+
+
+def chosen(strategy: StrategySettings, kind: type[_S]) -> _S:
+    """Return the settings of a strategy of this kind, where the subject says already that it is one."""
+    assert isinstance(strategy, kind), f"strategy={strategy.name} is no {kind.__name__}"
+    return strategy

@@ -6,24 +6,28 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from runner.checkers.interactive import Undo, insisting
+from runner.checkers.interactive import Undo
 from runner.session.judge import Judge
-from runner.session.parallel import Crew
-from runner.session.reliability import REPEATED, Doubt, Ruling
+from runner.session.parallel import ParallelChecks
+from runner.session.reliability import REMOVAL, REPEATED, Reliability, Ruling
 from runner.workers.leases.leases import OutOfTime
 from strategies.beyond import REFINING
 from strategies.outcome import Answer, Outcome
-from strategies.search import Ask, Done, Search
+from strategies.search import Ask, Claim, Done, Search
 from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
 
 SEARCHING = ("search", "refine", "cause", REPEATED)
 """The purposes whose checks ``budget.checks`` limits."""
+MOST_ROUNDS = 10
+"""How often the search of a flaky check starts again from what is known by then."""
+MOST_REFUSALS, MOST_SURPRISES = 12, 3
+"""How many refused removals, and sets around the answer that have not its outcome, are checked again."""
 Start = Callable[[dict[Trial, Answer]], Search]
 """Makes a search that knows these answers."""
 
@@ -46,60 +50,41 @@ class Means:
     kill_checks: Callable[[], None] = lambda: None
 
 
-def ruled(
-    doubt: Doubt, judge: Judge, trial: Trial, phase: str, label: str, purpose: str, spent: Callable[[], bool]
-) -> Ruling | None:
-    """Decide on a trial that no search asks for; None where the budget is ``spent`` before it is sure."""
-    try:
-        return insisting(lambda: doubt.rule(judge, trial, phase, label, purpose, spent=spent))
-    except OutOfTime as error:
-        if not spent():
-            raise
-        log.warning("%s", error)
-        return None
-
-
+@dataclass(eq=False)
 class Inquiry:
     """Asks, checks and tells until a search is done.
 
     ``purpose``: what its checks are counted as. ``most``: questions that may be answered at most.
     """
 
-    def __init__(
-        self,
-        judge: Judge,
-        doubt: Doubt,
-        start: Start,
-        means: Means,
-        purpose: str = "search",
-        most: float = math.inf,
-    ) -> None:
-        self.judge = judge
-        self.doubt = doubt
-        self.means = means
-        self.purpose = purpose
-        self.most = most
-        self.stopped = False
-        self.passed: set[Trial] = set()
-        self._start = start
-        self._told: dict[Trial, Answer] = {}
-        self._paid: list[Trial] = []
-        self.search = start({})
-        judge.estimate = lambda: self.search.remaining
+    judge: Judge
+    reliability: Reliability
+    start: Start
+    means: Means
+    purpose: str = "search"
+    most: float = math.inf
+    stopped: bool = False
+    passed: set[Trial] = field(default_factory=set)
+    _told: dict[Trial, Answer] = field(default_factory=dict)
+    _paid: list[Trial] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.search = self.start({})
+        self.judge.estimate = lambda: self.search.remaining
 
     def run(self) -> Done:
         """Return the end of the search; the best so far where a budget ended it (then it is ``stopped``)."""
         self.judge.estimate = lambda: self.search.remaining
-        with Crew(self.means.workers, self._check, self.means.kill_checks) as crew:
+        with ParallelChecks(self.means.workers, self._check, self.means.kill_checks) as checks:
             while not self.search.done:
                 left = self._left()
-                if self._out_of_time() or (left <= 0 and not crew.busy):
+                if self._out_of_time() or (left <= 0 and not checks.busy):
                     self.stopped = True
                     return self.search.stop()
                 for ask in self.search.ask(self.means.workers):
-                    if crew.free and len(crew.busy) < left and ask.trial not in crew.busy:
-                        crew.start(ask)
-                for ask, future in crew.finished():
+                    if checks.free and len(checks.busy) < left and ask.trial not in checks.busy:
+                        checks.start(ask)
+                for ask, future in checks.finished():
                     self._take(ask, future)
         assert self.search.done
         return self.search.done
@@ -116,30 +101,17 @@ class Inquiry:
 
     def begin_again(self) -> None:
         """Start anew from what the recorded verdicts amount to by now."""
-        known = {trial: self.doubt.known(self.judge, trial) for trial in self._told}
+        known = {trial: self.reliability.known(self.judge, trial) for trial in self._told}
         whole = self.search.space.whole
         self._told = {trial: answer for trial, answer in known.items() if answer} | {whole: Answer.YES}
         self.passed = {trial for trial in self.passed if self._told.get(trial) is Answer.NO}
-        self.search = self._start(dict(self._told))
-
-    def refusals(self, found: Trial) -> Iterator[Trial]:
-        """The trials, one element smaller than ``found``, that do not fail: what proves it minimal."""
-        for element in found:
-            smaller = Trial(found.elements - {element})
-            if smaller and self._told.get(smaller) is Answer.NO:
-                yield smaller
-
-    def surprises(self, found: Trial) -> Iterator[Trial]:
-        """The trials that hold ``found`` and do not fail all the same."""
-        for trial, answer in self._told.items():
-            if answer is Answer.NO and found.elements < trial.elements:
-                yield trial
+        self.search = self.start(dict(self._told))
 
     # ---- one question
 
     def _check(self, ask: Ask, given_up: threading.Event) -> Ruling | None:
         purpose = "refine" if ask.phase in REFINING and self.purpose == "search" else self.purpose
-        return self.doubt.rule(
+        return self.reliability.rule(
             self.judge, ask.trial, ask.phase, ask.label, purpose, given_up=given_up, spent=lambda: self.exhausted
         )
 
@@ -170,7 +142,7 @@ class Inquiry:
         self.judge.journal.forget(trial, 0)
         self._told.pop(trial, None)
         self.passed.discard(trial)
-        self.search = self._start(dict(self._told))
+        self.search = self.start(dict(self._told))
 
     @property
     def answered(self) -> int:
@@ -186,3 +158,39 @@ class Inquiry:
     def _out_of_time(self) -> bool:
         seconds = self.means.budget.seconds
         return seconds is not None and time.monotonic() - self.means.budget.started >= seconds
+
+    # ---- whether an answer stands
+
+    def settle(self) -> Done:
+        """Search until an answer, and what proves it, stands the tests.
+
+        Raises ContradictionError where a check that was taken to be reliable contradicts itself.
+        """
+        for _ in range(MOST_ROUNDS):
+            done = self.run()
+            if self.stopped or done.trial is None or self._stands(done.trial):
+                return done
+            self.begin_again()
+        return replace(self.run(), claim=Claim.UNPROVEN)
+
+    def _stands(self, found: Trial) -> bool:
+        """Whether an answer and the removals that were refused, which prove it, hold when they are tested harder."""
+        judge, reliability, question = self.judge, self.reliability, self.reliability.question
+        smaller = [Trial(found.elements - {element}) for element in found]
+        refused = [trial for trial in smaller if trial and self._told.get(trial) is Answer.NO]
+        if reliability.rates is None:
+            around = [one for one, said in self._told.items() if said is Answer.NO and found.elements < one.elements]
+            allowance, failing = reliability.allowance(judge), not question.wants_failure
+            for trial in around[:MOST_SURPRISES] + refused[:MOST_REFUSALS]:
+                if question.fails(judge.counted(trial)[0]) is failing:  # else it was not good enough
+                    label = f"{question.shown(judge.subject, trial)} that {'failed' if failing else 'passed'}"
+                    reliability.repeat(judge, trial, label, REMOVAL, allowance, failing=failing)
+            return True
+        error = reliability.max_wrong / (len(refused) + 1)
+        for trial, wanted in [(found, Answer.YES), *((trial, Answer.NO) for trial in refused)]:
+            label = f"{question.shown(judge.subject, trial)} again"
+            ruling = reliability.rule(judge, trial, "doubt", label, "trust", error=error)
+            # the search hears of it when it begins again, from all verdicts there are by then
+            if ruling is None or ruling.answer is not wanted:
+                return False
+        return True

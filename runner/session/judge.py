@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from runner.artifacts.disk_space import Room
 from runner.artifacts.sort import Artifacts, failure_of
 from runner.candidate import Candidate, Invalid
 from runner.checkers.checker import Checker
+from runner.checkers.interactive import insisting
 from runner.errors import NotTried
 from runner.journal.journal import Journal
 from runner.report.unresolved import Unknown
@@ -76,29 +78,23 @@ class Studied:
     others: Counter[str] = field(default_factory=Counter)
 
 
+@dataclass(eq=False)
 class Judge:
     """Makes a candidate, has it checked, sorts its files and records the verdict. Safe for threads."""
 
-    def __init__(
-        self,
-        subject: Subject,
-        checker: Checker,
-        journal: Journal,
-        artifacts: Artifacts,
-        folder: Path,
-        report: Report,
-        same_failure: SameFailure = SameFailure.kind,
-    ) -> None:
-        self.subject = subject
-        self.checker = checker
-        self.journal = journal
-        self.artifacts = artifacts
-        self.folder = folder
-        self.report = report
-        self.room = Room(folder.parent, (journal.path.parent,))
-        self.tally = Tally()
+    subject: Subject
+    checker: Checker
+    journal: Journal
+    artifacts: Artifacts
+    folder: Path
+    report: Report
+    same_failure: InitVar[SameFailure] = SameFailure.kind
+    tally: Tally = field(default_factory=Tally)
+    estimate: Callable[[], int] | None = None
+
+    def __post_init__(self, same_failure: SameFailure) -> None:
+        self.room = Room(self.folder.parent, (self.journal.path.parent,))
         self.studied = Studied(same_failure)
-        self.estimate: Callable[[], int] | None = None
         self._lock = threading.Lock()
         self._iterations = count(self._last_iteration() + 1)
 
@@ -129,25 +125,26 @@ class Judge:
     ) -> Verdict | None:
         """Return the verdict of a trial: from the journal, or by checking it. None: it was given up meanwhile."""
         with self.journal.claimed(trial, attempt):
-            return self._verdict(trial, phase, label, purpose, attempt, given_up)
+            known = None if self._unsettled(trial, attempt, phase) else self.recall(trial, attempt, phase, label)
+            if known:
+                return known
+            iteration, folder = self.folder_for()
+            made = self.subject.make(trial, folder, iteration, phase, label)
+            if isinstance(made, Invalid):
+                shutil.rmtree(folder)
+                verdict = Verdict(Outcome.UNRESOLVED, reason=made.reason)
+                self.journal.note(trial, attempt, made.reason, phase, label, iteration)
+                with self._lock:
+                    self.tally.count(verdict, phase)
+                self._tell(iteration, phase, label, trial, verdict)
+                return verdict
+            return self.check(made, purpose, attempt, given_up=given_up)
 
-    def _verdict(
-        self, trial: Trial, phase: str, label: str, purpose: str, attempt: int, given_up: threading.Event | None
-    ) -> Verdict | None:
-        known = None if self._unsettled(trial, attempt, phase) else self.recall(trial, attempt, phase, label)
-        if known:
-            return known
-        iteration, folder = self._next()
-        made = self.subject.make(trial, folder, iteration, phase, label)
-        if isinstance(made, Invalid):
-            shutil.rmtree(folder)
-            verdict = Verdict(Outcome.UNRESOLVED, reason=made.reason)
-            self.journal.note(trial, attempt, made.reason, phase, label, iteration)
-            with self._lock:
-                self.tally.count(verdict, phase)
-            self._tell(iteration, phase, label, trial, verdict)
-            return verdict
-        return self.check(made, purpose, attempt, given_up=given_up)
+    def sure(self, trial: Trial, phase: str, label: str, purpose: str = "trust", attempt: int = 0) -> Verdict:
+        """Return the verdict of a trial that no search asks for: it is never given up."""
+        verdict = self.verdict(trial, phase, label, purpose, attempt)
+        assert verdict is not None, "only the search is stopped"
+        return verdict
 
     def _unsettled(self, trial: Trial, attempt: int, phase: str) -> bool:
         """Whether another run could not judge the whole model, or the control; if so, its verdict is forgotten.
@@ -195,7 +192,7 @@ class Judge:
         """Have a candidate checked, whatever the journal knows; None if it was given up meanwhile.
 
         ``own=False``: its files are not ours to sort or to remove. ``given_up``: once set, the processes of checks are
-        being killed, and what they say is worth nothing.
+        being killed, and what they say is worth nothing. Without it no search asks: a person has nothing to undo.
         Raises NoRoom where a disk is full, Tampered where the check has changed the files that it was given: then
         nothing is recorded. Of a check that the machine did not let be made only the reason is: it is no verdict.
         """
@@ -203,7 +200,8 @@ class Judge:
         seal = Seal.of(candidate)
         untried = ""
         try:
-            raw = self.checker.check(candidate)
+            ask = partial(self.checker.check, candidate)
+            raw = insisting(ask) if given_up is None else ask()
         except NotTried as error:
             untried = str(error)
             raw = Verdict(Outcome.UNRESOLVED, reason=untried)
@@ -237,10 +235,6 @@ class Judge:
             candidate.folder.rmdir()  # where nothing was left in it
         self._tell(candidate.iteration, candidate.phase, candidate.label, candidate.trial, verdict)
         return verdict
-
-    def folder_for(self) -> tuple[int, Path]:
-        """Return the next iteration's number and its new, empty folder."""
-        return self._next()
 
     def second_failures(self) -> tuple[str, ...]:
         """Return what else failed, and how often: other bugs, perhaps, that were not followed."""
@@ -280,7 +274,8 @@ class Judge:
             return verdict
         return relative(verdict, studied.signature, studied.rule, studied.names, studied.caught)
 
-    def _next(self) -> tuple[int, Path]:
+    def folder_for(self) -> tuple[int, Path]:
+        """Return the next iteration's number and its new, empty folder."""
         with self._lock:
             iteration = next(self._iterations)
             folder = self.folder / f"{iteration:05d}"

@@ -1,4 +1,4 @@
-"""The crew: checks that are under way, as many at once as there are workers."""
+"""Checks that are under way, as many at once as there are workers."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Check = Callable[[Ask, threading.Event], "Ruling | None"]
 """Checks what is asked; None if the event was set meanwhile, which says that nobody waits for the answer any more."""
 
 
-class Crew:
-    """Has ``check`` called for what is asked, ``size`` at once; a crew of one works in the caller's own thread.
+class ParallelChecks:
+    """Has ``check`` called for what is asked, ``size`` at once; where that is one, in the caller's own thread.
 
     A context manager. Checks still under way at its end are given up, whatever ends it: ``kill`` ends the processes
     that work on them, so nobody waits for the rest of a long check (or its time-out).
@@ -30,7 +30,7 @@ class Crew:
         self._running: dict[Future[Ruling | None], Ask] = {}
         self._threads = ThreadPoolExecutor(size, thread_name_prefix="check") if size > 1 else None
 
-    def __enter__(self) -> Crew:
+    def __enter__(self) -> ParallelChecks:
         return self
 
     def __exit__(
@@ -57,7 +57,7 @@ class Crew:
         return self._size - len(self._running)
 
     def start(self, ask: Ask) -> None:
-        """Begin a check; a crew of one is done with it when this returns."""
+        """Begin a check; where one runs at once, it is done when this returns."""
         if self._threads is not None:
             self._running[self._threads.submit(self._check, ask, self._given_up)] = ask
             return

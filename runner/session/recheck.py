@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runner.candidate import Invalid
-from runner.checkers.interactive import insisting
 from runner.run_folder import MIN_GOOD, REDUCED
 from runner.schema.checker import Flaky
 from runner.session.file_integrity import Tampered
 from runner.session.handover import HandOver
 from runner.session.inquiry import Inquiry
 from runner.session.judge import Judge
-from runner.session.reliability import REPEATED, SEARCH_ERROR, ContradictionError, Doubt, Ruling
+from runner.session.reliability import REPEATED, SEARCH_ERROR, ContradictionError, Reliability, Ruling
 from runner.verdict import Verdict
-from strategies.outcome import Answer, Outcome, answer_of
+from strategies.outcome import Answer, Outcome
 from strategies.sequential import Count
 from strategies.trial import Trial
 
@@ -28,17 +25,17 @@ MOST_MIN_GOOD = 3
 """How many passing candidates are re-checked before min_good is given up."""
 
 
+@dataclass(frozen=True)
 class Recheck:
     """Hands models over and checks them. ``hand_over``: None where nothing is handed over (a repeat)."""
 
-    def __init__(self, hand_over: HandOver | None, doubt: Doubt) -> None:
-        self._hand_over = hand_over
-        self._doubt = doubt
+    hand_over: HandOver | None
+    reliability: Reliability
 
     def withdraw(self, name: str) -> None:
         """Remove what was handed over under this name."""
-        if self._hand_over:
-            self._hand_over.withdraw(name)
+        if self.hand_over:
+            self.hand_over.withdraw(name)
 
     def rule(self, judge: Judge, trial: Trial, name: str, times: int = 1) -> Ruling:
         """Write the files that are handed over, and check those: ``times`` in all, or until a flaky check is sure.
@@ -46,8 +43,8 @@ class Recheck:
         They are checked once whatever a journal says: its verdicts are about the files of another run, or of this one
         before it was interrupted. Repeats of that are not paid for twice.
         """
-        assert self._hand_over
-        path = self._hand_over.write(judge.subject, trial, name)
+        assert self.hand_over
+        path = self.hand_over.write(judge.subject, trial, name)
         try:
             return self._rule(judge, trial, name, path, times)
         except Tampered:
@@ -55,33 +52,32 @@ class Recheck:
             raise
 
     def _rule(self, judge: Judge, trial: Trial, name: str, path: Path, times: int) -> Ruling:
-        wanted = Answer.YES if name == REDUCED else Answer.NO
-        allowance, spent = self._doubt.allowance(judge), 0.0
-        rates, count = self._doubt.rates, Count()
+        wanted = Answer.NO if name == MIN_GOOD else Answer.YES
+        allowance, spent = self.reliability.allowance(judge), 0.0
+        question, rates, count = self.reliability.question, self.reliability.rates, Count()
         if name == REDUCED:
-            rates = self._doubt.rates_of(judge, trial)
-        for verdict in self._handed_over(judge, trial, name, path):
-            answer, spent = answer_of(verdict.outcome), spent + verdict.seconds
-            count = count.and_(self._doubt.fails(verdict))
+            rates = self.reliability.rates_of(judge, trial)
+        for attempt in itertools.count(HANDED_OVER):
+            verdict = self._check_file(judge, trial, name, path, attempt)
+            answer, spent = question.answer(verdict), spent + verdict.seconds
+            count = count.and_(question.fails(verdict))
             if rates:
-                decided = rates.decide(count, min(self._doubt.max_wrong, SEARCH_ERROR))
+                decided = self.reliability.decided(rates, count, min(self.reliability.max_wrong, SEARCH_ERROR))
                 if decided or verdict.outcome is Outcome.UNRESOLVED:
-                    return Ruling(decided or answer, verdict, count)
-                if self._doubt.out_of_budget():  # what it rather is, by all that is known of it
-                    known = self._doubt.counted(judge.counted(trial))
+                    return Ruling(decided or answer, verdict)
+                if self.reliability.out_of_budget():  # what it rather is, by all that is known of it
+                    known = self.reliability.counted(judge.counted(trial))
                     together = Count(count.failed + known.failed, count.passed + known.passed)
-                    return Ruling(Answer.YES if rates.odds(together) > 0 else Answer.NO, verdict, count)
+                    rather = Answer.YES if rates.odds(together) > 0 else Answer.NO
+                    return Ruling(question.of_failing(rather), verdict)
                 continue
-            if (
-                answer is not wanted
-                and self._doubt.mode is not Flaky.never
-                and verdict.outcome is not Outcome.UNRESOLVED
-            ):
+            never = self.reliability.mode is Flaky.never
+            if answer is not wanted and not never and verdict.outcome is not Outcome.UNRESOLVED:
                 raise ContradictionError(f"{name}: {verdict.outcome.value} as handed over")
-            enough = count.total >= times or spent + verdict.seconds > allowance
-            if answer is not wanted or self._doubt.mode is Flaky.never or enough or self._doubt.out_of_budget():
-                break
-        return Ruling(answer, verdict, count)
+            enough = never or count.total >= times or spent + verdict.seconds > allowance
+            if answer is not wanted or enough or self.reliability.out_of_budget():
+                return Ruling(answer, verdict)
+        raise AssertionError("attempts do not end")
 
     def min_good(self, inquiry: Inquiry, size: int) -> Trial | None:
         """The largest passing trial smaller than an answer, else the smallest larger one; re-checked, never empty."""
@@ -98,11 +94,6 @@ class Recheck:
             self.withdraw(MIN_GOOD)
         return None
 
-    def _handed_over(self, judge: Judge, trial: Trial, name: str, path: Path) -> Iterator[Verdict]:
-        """Check a file again and again."""
-        for attempt in itertools.count(HANDED_OVER):
-            yield insisting(partial(self._check_file, judge, trial, name, path, attempt))
-
     def _check_file(self, judge: Judge, trial: Trial, name: str, path: Path, attempt: int) -> Verdict:
         label = f"{name}, as handed over"
         # the first check is about the file that lies there now; what repeats it says whether the check is reliable
@@ -117,7 +108,7 @@ class Recheck:
             judge.journal.refresh()
             if judge.journal.get(trial, attempt):
                 judge.journal.forget(trial, attempt)
-            purpose = REPEATED if self._doubt.rates and attempt > HANDED_OVER else "trust"
+            purpose = REPEATED if self.reliability.rates and attempt > HANDED_OVER else "trust"
             verdict = judge.check(replace(made, model=path), purpose, attempt, own=False)
         assert verdict is not None, "only the search is given up"
         return verdict

@@ -1,11 +1,11 @@
-"""Doubt: which verdicts are repeated, and what is made of those that differ.
+"""Reliability: which verdicts are repeated, and what is made of those that differ.
 
 A check is taken to be reliable until two verdicts on the same candidate differ. To notice that, the verdicts on which
-an answer rests are repeated, in a limited part of the run's time: those of the whole model, of the answer, and of the
-removals that prove it minimal. Once a check is known to be flaky, its rates are measured (on the whole model, and on
-the control, which nothing sane fails) and every answer of the search is a sequential test of its own; the answer that
-is handed over, and each removal that proves it, is tested until all of them together are wrong more rarely than
-``max_wrong``. What a search does on its way cannot make that claim wrong, only the way longer.
+an answer rests are repeated, in a limited part of the run's time: those of the ends, of the answer, and of the
+removals that prove it minimal. Once a check is known to be flaky, its rates are measured (on the end that should fail,
+and on the one that should not) and every answer of the search is a sequential test of its own; the answer that is
+handed over, and each removal that proves it, is tested until all of them together are wrong more rarely than
+``max_wrong``. Wrong intermediate answers cost extra checks; they do not affect that bound.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from runner.errors import CannotJudge
 from runner.schema.checker import Flaky
 from runner.session.judge import Judge
+from runner.session.question import NOTHING, Question, study
 from runner.verdict import Verdict
-from strategies.outcome import Answer, Outcome, answer_of
+from strategies.outcome import Answer, Outcome
 from strategies.sequential import Count, Rates
 from strategies.trial import Trial
 
@@ -35,10 +36,6 @@ SEARCH_ERROR = 0.02
 """The error that one answer of a search may have: the final tests find it out."""
 MOST_REPEATS = 400
 """Repeats of one candidate after which it counts as unknown."""
-CONTROL = Trial.of([])
-"""The control: a lone Identity, which no sane check fails."""
-
-
 UNSURE = "the budget was reached before the answer was repeated as often as it takes to be sure"
 """What is said of an answer whose repeats the budget ended."""
 REPEATED = "doubt"
@@ -50,7 +47,7 @@ class ContradictionError(Exception):
 
 
 class IndistinctError(CannotJudge):
-    """A flaky check fails as often on a lone Identity as on what is searched."""
+    """A flaky check fails as often on the end that should not fail as on the other one."""
 
 
 @dataclass(frozen=True)
@@ -59,20 +56,21 @@ class Ruling:
 
     answer: Answer
     verdict: Verdict
-    count: Count
 
 
-class Doubt:
+class Reliability:
     """Decides on candidates by one check or by many. Safe for threads once rates are measured.
 
     ``mode``: see `Flaky`. ``max_wrong``: the probability of a wrong answer that a run of a flaky check may have.
-    ``repeats``: checks beyond the first that answers took; ``most``: checks of the longest. ``spent``: whether the
-    run's budget is; then nothing is repeated, and ``unsure`` is set where that matters.
+    ``question``: what is asked; a session sets it. ``whole``: how often the end failed that should, ``control``: the
+    one that should not. ``repeats``: checks beyond the first that answers took; ``most``: checks of the longest.
+    ``spent``: whether the run's budget is; then nothing is repeated, and ``unsure`` is set where that matters.
     """
 
     def __init__(self, mode: Flaky, max_wrong: float) -> None:
         self.mode = mode
         self.max_wrong = max_wrong
+        self.question = Question()
         self.rates: Rates | None = None
         self.whole = Count()
         self.control = Count()
@@ -83,11 +81,11 @@ class Doubt:
         self._spent = 0.0
         self._lock = threading.Lock()
 
-    def renewed(self) -> Doubt:
-        """Return a doubt about another failure of the same check: a check that is flaky is measured anew."""
-        doubt = Doubt(Flaky.always if self.rates else self.mode, self.max_wrong)
-        doubt.spent = self.spent
-        return doubt
+    def renewed(self, question: Question) -> Reliability:
+        """Return what is known about another failure of the same check: one that is flaky is measured anew."""
+        other = Reliability(Flaky.always if self.rates else self.mode, self.max_wrong)
+        other.question, other.spent = question, self.spent
+        return other
 
     def out_of_budget(self) -> bool:
         """Whether a repeat that is due cannot be paid for; it is remembered."""
@@ -116,10 +114,13 @@ class Doubt:
                 return None
             verdicts = [verdict]
         if self.rates is None or verdicts[0].outcome is Outcome.UNRESOLVED:
-            return Ruling(answer_of(verdicts[0].outcome), verdicts[0], self.counted(verdicts))
+            return Ruling(self.answer(verdicts[0]), verdicts[0])
         error = min(error, self.max_wrong)
         purpose = REPEATED if purpose == "trust" else purpose
-        while (answer := self.rates.decide(self.counted(verdicts), error)) is None and len(verdicts) < MOST_REPEATS:
+        while (answer := self.decided(self.rates, self.counted(verdicts), error)) is None:
+            if len(verdicts) >= MOST_REPEATS:
+                answer = Answer.UNKNOWN
+                break
             if spent() or (purpose == REPEATED and self.out_of_budget()):
                 return None
             again = judge.verdict(trial, phase, label, purpose, attempt=len(verdicts), given_up=given_up)
@@ -129,7 +130,8 @@ class Doubt:
         with self._lock:
             self.repeats += len(verdicts) - 1
             self.most = max(self.most, len(verdicts))
-        return self._ruling(answer or Answer.UNKNOWN, verdicts)
+        fitting = [one for one in verdicts if self.question.answer(one) is answer]
+        return Ruling(answer, (fitting or verdicts)[0])
 
     def known(self, judge: Judge, trial: Trial, error: float = SEARCH_ERROR) -> Answer | None:
         """Return what the recorded verdicts on a trial amount to, if they suffice."""
@@ -137,23 +139,24 @@ class Doubt:
         if not verdicts:
             return None
         if self.rates is None or verdicts[0].outcome is Outcome.UNRESOLVED:
-            return answer_of(verdicts[0].outcome)
-        return self.rates.decide(self.counted(verdicts), min(error, self.max_wrong))
+            return self.answer(verdicts[0])
+        return self.decided(self.rates, self.counted(verdicts), min(error, self.max_wrong))
 
-    def _ruling(self, answer: Answer, verdicts: list[Verdict]) -> Ruling:
-        fitting = [one for one in verdicts if answer_of(one.outcome) is answer]
-        return Ruling(answer, (fitting or verdicts)[0], self.counted(verdicts))
+    def answer(self, verdict: Verdict) -> Answer:
+        """Return what one verdict says; of a reliable check it has to be good enough as well."""
+        answer = self.question.answer(verdict)
+        good = answer is not Answer.YES or self.rates is not None or self.question.enough(verdict)
+        return answer if good else Answer.NO
 
-    def fails(self, verdict: Verdict) -> bool:
-        """Whether a verdict counts as failed: whatever is no failure of the kind under study counts as passed."""
-        return verdict.outcome is Outcome.FAIL
+    def decided(self, rates: Rates, count: Count, error: float) -> Answer | None:
+        """Return what verdicts amount to once that is wrong more rarely than ``error``; None: repeat."""
+        failing = rates.decide(count, error)
+        return failing and self.question.of_failing(failing)
 
     def counted(self, verdicts: Iterable[Verdict]) -> Count:
         """Count verdicts on one trial."""
-        count = Count()
-        for verdict in verdicts:
-            count = count.and_(self.fails(verdict))
-        return count
+        failed = [self.question.fails(verdict) for verdict in verdicts]
+        return Count(sum(failed), len(failed) - sum(failed))
 
     def rates_of(self, judge: Judge, trial: Trial) -> Rates | None:
         """Return the rates, that of failing measured again with what is known of a trial that fails, too.
@@ -186,10 +189,9 @@ class Doubt:
             elif self._spent + each > allowance or self.out_of_budget():
                 return
             else:
-                again = judge.verdict(trial, "doubt", label, "trust", attempt)
-                assert again is not None, "only the search is given up"
-                verdict, self._spent = again, self._spent + again.seconds
-            if verdict.outcome is not Outcome.UNRESOLVED and self.fails(verdict) is not failing:
+                verdict = judge.sure(trial, "doubt", label, attempt=attempt)
+                self._spent += verdict.seconds
+            if verdict.outcome is not Outcome.UNRESOLVED and self.question.fails(verdict) is not failing:
                 raise ContradictionError(f"{label}: {verdict.outcome.value} where it was not before")
 
     def allowance(self, judge: Judge) -> float:
@@ -198,24 +200,20 @@ class Doubt:
 
     # ---- knowing
 
-    def measure(
-        self,
-        judge: Judge,
-        whole: Trial,
-        each_time: Callable[[Verdict], None] = lambda verdict: None,
-        label: str = "the whole model",
-    ) -> None:
-        """Measure both rates, unless the whole never fails. Raises IndistinctError where they are too much alike."""
-        repeats = MEASURED
-        while True:
-            self.whole = self._measured(judge, whole, label, repeats, each_time)
-            if not self.whole.failed and not self.unsure:
+    def measure(self, judge: Judge, whole: Trial) -> None:
+        """Measure both rates, unless a whole that should fail never does.
+
+        Raises IndistinctError where they are too much alike.
+        """
+        failing, sound = self.question.ends(whole)
+        for repeats in (MEASURED, MOST_MEASURED):
+            self.whole = self._measured(judge, *failing, repeats)
+            if self.question.wants_failure and not self.whole.failed and not self.unsure:
                 return
-            self.control = self._measured(judge, CONTROL, "a lone Identity", repeats, lambda verdict: None)
+            self.control = self._measured(judge, *sound, repeats)
             self.rates = Rates.measured(self.whole, self.control)
-            if self.rates or repeats >= MOST_MEASURED or self.unsure:
+            if self.rates or self.unsure:
                 break
-            repeats = MOST_MEASURED
         if not self.rates:
             raise IndistinctError(
                 f"the check is flaky, and a model that fails cannot be told from one that does not: {self}"
@@ -223,31 +221,28 @@ class Doubt:
             )
         log.warning("the check is flaky: %s; each answer is tested until it is sure enough", self)
 
-    def _measured(
-        self, judge: Judge, trial: Trial, label: str, repeats: int, each_time: Callable[[Verdict], None]
-    ) -> Count:
-        for attempt in range(len(judge.counted(trial)), repeats):
+    def _measured(self, judge: Judge, end: Trial, label: str, repeats: int) -> Count:
+        for attempt in range(len(judge.counted(end)), repeats):
             if self.out_of_budget():
                 break
-            phase = "pre-flight" if trial else "control"
-            verdict = judge.verdict(trial, phase, f"{label}, {attempt + 1} of {repeats}", REPEATED, attempt)
-            assert verdict is not None, "only the search is given up"
-        for verdict in judge.counted(trial):
-            each_time(verdict)
+            phase = "pre-flight" if end else "control"
+            judge.sure(end, phase, f"{label}, {attempt + 1} of {repeats}", REPEATED, attempt)
+        if end and self.question.wants_failure and not judge.baseline:
+            failed = (verdict for verdict in judge.counted(end) if verdict.outcome is Outcome.FAIL)
+            if verdict := next(failed, None):
+                study(judge, verdict, label)
         # once the first failure has said what is studied, the others are seen in its light
-        return self.counted(judge.counted(trial))
+        return self.counted(judge.counted(end))
 
     @property
     def too_few(self) -> str:
         """What to say where rates could not be measured for lack of a budget; "" where that is not why."""
-        if not self.unsure:
-            return ""
-        return (
-            f"; the budget was reached while that was measured: it takes {MEASURED} to {MOST_MEASURED} checks of each"
-        )
+        took = f"it takes {MEASURED} to {MOST_MEASURED} checks of each"
+        return f"; the budget was reached while that was measured: {took}" if self.unsure else ""
 
     def __str__(self) -> str:
+        (_, failing), (_, sound) = self.question.ends(NOTHING)
         return (
-            f"the whole model fails {self.whole.rate:.0%} of the time ({self.whole.failed} of {self.whole.total}), "
-            f"a lone Identity {self.control.rate:.0%} ({self.control.failed} of {self.control.total})"
+            f"{failing} fails {self.whole.rate:.0%} of the time ({self.whole.failed} of {self.whole.total}), "
+            f"{sound} {self.control.rate:.0%} ({self.control.failed} of {self.control.total})"
         )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from runner.session.cause import Cause
 from runner.session.stage import Standing
+from runner.status import Status
 from runner.verdict import Signature
 from strategies.search import Done
 from strategies.trial import Trial
@@ -17,11 +18,10 @@ class Ending:
 
     ``standing``: the answer; ``main``: its trial before it was refined. ``min_good``: the trial nearest to it that
     passes. ``drift``: how the message of the answer's failure differs from that of the whole model's. ``cause``: what
-    is known about the cause, None: it was not asked.
+    is known about the cause, None: it was not asked. ``code``: the exit code where it is not the status's own.
     """
 
-    status: str
-    exit_code: int
+    status: Status
     message: str
     done: Done | None = None
     standing: Standing | None = None
@@ -31,6 +31,12 @@ class Ending:
     main: Trial | None = None
     cause: Cause | None = None
     drift: str = ""
+    code: int | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the run."""
+        return self.status.exit_code if self.code is None else self.code
 
     @property
     def trial(self) -> Trial | None:

@@ -9,28 +9,28 @@ repeated to tell these apart.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from runner.report.unresolved import kept_for_the_check
-from runner.run_folder import REDUCED
-from runner.session.inquiry import Inquiry, Means, ruled
-from runner.session.minimality import settled
-from runner.session.recheck import Recheck
+from runner.session.inquiry import Inquiry
+from runner.session.judge import Judge
+from runner.session.question import NOTHING
 from runner.session.reliability import (
     ANSWER,
-    CONTROL,
     HEALTHY,
     MEASURED,
     ContradictionError,
-    Doubt,
     Ruling,
 )
-from runner.session.stage import Refiner, Stage, Standing
+from runner.session.stage import Stage, Standing
 from runner.text import counted
 from strategies.outcome import Answer, Outcome
 from strategies.search import Claim, Done
 from strategies.trial import Trial
+
+if TYPE_CHECKING:
+    from runner.session.session import Session
 
 log = logging.getLogger(__name__)
 
@@ -79,21 +79,17 @@ class HandedOver:
 
 @dataclass(frozen=True)
 class Refining:
-    """Tries stages and hands over what stands. ``exhausted``: whether the budget is spent."""
+    """Tries stages on an answer of a session, and hands over what stands."""
 
-    refiner: Refiner | None
-    doubt: Doubt
-    means: Means
-    recheck: Recheck
-    exhausted: Callable[[], bool]
+    session: Session
 
     def hand_over(self, first: Refined) -> HandedOver:
         """Refine an answer as far as its failure is reliable; the last one is handed over and checked again."""
-        answers = self.run(first)
+        answers, recheck, name = self.run(first), self.session.recheck, self.session.question.name
         while True:
             standing = answers[-1].standing
             try:
-                again = self.recheck.rule(standing.judge, standing.trial, REDUCED, ANSWER)
+                again = recheck.rule(standing.judge, standing.trial, name, ANSWER)
             except ContradictionError as surprise:
                 if len(answers) == 1:
                     raise
@@ -102,13 +98,14 @@ class Refining:
                 if again.answer is Answer.YES or len(answers) == 1:
                     searched = tuple(one.inquiry for one in answers if one.inquiry)
                     return HandedOver(answers[-1].done, standing, first.standing.trial, searched, again)
-            self.recheck.withdraw(REDUCED)
+            recheck.withdraw(name)
             answers.pop()
 
     def run(self, first: Refined) -> list[Refined]:
         """Return the answers, each made from the one before it; the last one is the smallest."""
         answers = [first]
-        while self.refiner and not self.exhausted() and (stage := self.refiner.next(answers[-1].standing)):
+        refiner, spent = self.session.refiner, self.session.spent
+        while refiner and not spent() and (stage := refiner.next(answers[-1].standing)):
             try:
                 smaller = self._tried(stage, answers[-1])
             except ContradictionError as surprise:
@@ -120,11 +117,11 @@ class Refining:
 
     def refuse(self, surprise: ContradictionError, answers: list[Refined]) -> None:
         """Say that the last of these answers stands. Raises ``surprise`` where the check itself proves to be flaky."""
-        standing, first = answers[-1].standing, answers[0].standing.judge
-        allowance = self.doubt.allowance(first)
+        standing, first, reliability = answers[-1].standing, answers[0].standing.judge, self.session.reliability
+        again, nothing, allowance = "the answer so far", self.session.question.nothing, reliability.allowance(first)
         try:
-            self.doubt.repeat(standing.judge, standing.trial, "the answer so far", MEASURED, allowance, failing=True)
-            self.doubt.repeat(first, CONTROL, "a lone Identity", HEALTHY, allowance, failing=False)
+            reliability.repeat(standing.judge, standing.trial, again, MEASURED, allowance, failing=True)
+            reliability.repeat(first, NOTHING, nothing, HEALTHY, allowance, failing=False)
         except ContradictionError:
             raise surprise from None
         log.warning("%s: its failure is not reliable, so the answer before it stands", surprise)
@@ -136,14 +133,15 @@ class Refining:
             return None
         if not self._fails(stage):
             return None
-        inquiry = Inquiry(stage.judge, self.doubt, stage.start, self.means, stage.purpose)
+        reliability = self.session.reliability
+        inquiry = Inquiry(stage.judge, reliability, stage.start, self.session.means, stage.purpose)
         inquiry.note(stage.whole, Answer.YES)
-        found = settled(inquiry, self.doubt)
+        found = inquiry.settle()
         smallest = found.trial
         if not smallest:
             return None
         if smallest != stage.whole or not stage.known:
-            self.doubt.repeat(stage.judge, smallest, f"{stage.label}, again", TWICE, failing=True)
+            reliability.repeat(stage.judge, smallest, f"{stage.label}, again", TWICE, failing=True)
         if without is Answer.UNKNOWN and len(smallest) == 1 and found.claim is Claim.ONE_MINIMAL:
             found = replace(found, claim=Claim.UNPROVEN)
         standing = Standing(stage.judge, smallest, stage.origin)
@@ -152,15 +150,13 @@ class Refining:
 
     def _without(self, stage: Stage) -> Answer | None:
         """Whether an answer fails with nothing left of what a stage searches; None: no question."""
-        judge = stage.without
-        if judge is None:
+        if stage.without is None:
             return None
-        whole, label = judge.subject.space.whole, f"{stage.label}, emptied"
-        ruling = ruled(self.doubt, judge, whole, stage.name, label, stage.purpose, self.exhausted)
-        return ruling.answer if ruling else Answer.UNKNOWN
+        return self._answer(stage, stage.without, stage.without.subject.space.whole, f"{stage.label}, emptied")
 
     def _fails(self, stage: Stage) -> bool:
-        if stage.known:
-            return True
-        ruling = ruled(self.doubt, stage.judge, stage.whole, stage.name, stage.label, stage.purpose, self.exhausted)
-        return ruling is not None and ruling.answer is Answer.YES
+        return stage.known or self._answer(stage, stage.judge, stage.whole, stage.label) is Answer.YES
+
+    def _answer(self, stage: Stage, judge: Judge, trial: Trial, label: str) -> Answer:
+        ruling = self.session.ruled(judge, trial, stage.name, label, stage.purpose)
+        return ruling.answer if ruling else Answer.UNKNOWN

@@ -1,38 +1,28 @@
-"""The session: pre-flight, search, refinement, control, re-check. It owns the order of things and nothing else."""
+"""The session: both ends, search, refinement, control, re-check. It owns the order of things and nothing else."""
 
 from __future__ import annotations
 
 import logging
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 
 from runner.errors import CannotJudge
-from runner.jobs.reduce.cause.prover import Causes, Prover
-from runner.jobs.reduce.preflight import Preflight, confirm_control, refuse, study, trusted
-from runner.jobs.reduce.subgraph import THE_FILE
 from runner.journal.journal import Journal
-from runner.run_folder import REDUCED
 from runner.schema.checker import Flaky
-from runner.session.cause import Cause
 from runner.session.handover import HandOver
-from runner.session.inquiry import Inquiry, Means, ruled
+from runner.session.inquiry import Inquiry, Means
 from runner.session.judge import Judge
-from runner.session.minimality import settled
+from runner.session.question import NOTHING, Question
 from runner.session.recheck import Recheck
-from runner.session.reliability import (
-    HEALTHY,
-    UNSURE,
-    WHOLE,
-    ContradictionError,
-    Doubt,
-    IndistinctError,
-)
+from runner.session.reliability import HEALTHY, UNSURE, WHOLE, ContradictionError, IndistinctError, Reliability, Ruling
 from runner.session.result import Ending
 from runner.session.run_stages import HandedOver, Refined, Refining
-from runner.session.stage import Refiner, Standing
+from runner.session.stage import Causes, Opening, Refiner, Standing
+from runner.status import Status
 from runner.text import counted
-from runner.verdict import Verdict, message_drift
+from runner.verdict import MEASURE, Verdict, message_drift
+from runner.workers.leases.leases import OutOfTime
 from strategies.outcome import Answer, Outcome
 from strategies.search import Done, Search, Step
 from strategies.space import Space
@@ -40,104 +30,168 @@ from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
 
+PROVEN_BY = 2
+"""Equal verdicts on either end that prove a check steady which has no reason not to be."""
 
+
+@dataclass(eq=False)
 class Session:
-    """One question put to one checker, from the first doubt to the verified answer."""
+    """One question put to one checker, from the first doubt to the verified answer.
 
-    def __init__(  # noqa: PLR0913 - all but the first two by name
-        self,
-        judge: Judge,
-        search: Callable[[Space], Step],
-        *,
-        means: Means | None = None,
-        doubt: Doubt | None = None,
-        find_min_good: bool = True,
-        hand_over: HandOver | None = None,
-        refiner: Refiner | None = None,
-        causes: Causes | None = None,
-        opening: Preflight | None = None,
-    ) -> None:
-        """``hand_over``: None where nothing is (a repeat). ``refiner``: what is tried on an answer, None: nothing.
+    ``step``: makes the first step of a search. ``hand_over``: None where nothing is (a repeat). ``refiner``: what is
+    tried on an answer, None: nothing. ``causes``: how an answer is shown to be the cause, None: not at all.
+    ``opening``: what comes before the whole, None: nothing. ``steady``: the check computes the same each time, unless
+    the first verdicts prove otherwise. ``nothing``: the verdict of the empty trial, where PASS is wanted.
+    """
 
-        ``causes``: how an answer is shown to be the cause, None: not at all. ``opening``: what is asked about the
-        user's file and the check before the whole model, None: nothing.
-        """
-        self.judge = judge
-        self.means = means or Means()
-        self.doubt = doubt or Doubt(Flaky.never, 0.01)
-        self.doubt.spent = self._spent
-        self.find_min_good = find_min_good
-        self.recheck = Recheck(hand_over, self.doubt)
-        self.refiner = refiner
-        self.causes = causes
-        self.opening = opening
-        self._step = search
-        self._space = judge.subject.space
-        self.inquiry = self._inquiry()
+    judge: Judge
+    step: Callable[[Space], Step]
+    _: KW_ONLY
+    question: Question = field(default_factory=Question)
+    means: Means = field(default_factory=Means)
+    reliability: Reliability = field(default_factory=lambda: Reliability(Flaky.never, 0.01))
+    find_min_good: bool = True
+    hand_over: InitVar[HandOver | None] = None
+    refiner: Refiner | None = None
+    causes: Causes | None = None
+    opening: Opening | None = None
+    steady: bool = False
+    nothing: Verdict | None = None
 
-    # ---- reduce: the whole fails, the smallest set that still fails is wanted
+    def __post_init__(self, hand_over: HandOver | None) -> None:
+        self.reliability.question, self.reliability.spent = self.question, self.spent
+        self.recheck = Recheck(hand_over, self.reliability)
+        self.steady = self.steady and self.reliability.mode is Flaky.auto
+        self._space = self.judge.subject.space
+        self.inquiry = self.inquire()
+
+    # ---- both ends
 
     def preflight(self) -> Ending | None:
-        """Check the file and the whole model; return an ending if there is nothing to search. Raises CannotJudge."""
-        label = "the whole model"
-        if self.opening:
-            seen = self.opening.file(self.judge, self.doubt)
-            if seen.outcome is Outcome.PASS and not self.opening.flaky:
-                return _nothing_to_find(seen.reason)
-            if seen.outcome is Outcome.UNRESOLVED:
-                rewritten = trusted(self.judge, self._space.whole, "pre-flight", label)
-                if rewritten.outcome is not Outcome.FAIL:
-                    refuse(self.judge, seen, THE_FILE)
-            self._adopt(self.opening.judged(self.judge))
-        verdict = self._examine(label)
-        if not self.judge.baseline:
-            return _nothing_to_find(verdict.reason)
-        if self.opening and verdict.outcome is not Outcome.FAIL and self.doubt.rates is None:
-            self._adopt(self.opening.weakened(self.judge, self.doubt, verdict))
-            verdict = self._examine(label)
-            if verdict.outcome is not Outcome.FAIL and self.doubt.rates is None:
-                refuse(self.judge, verdict, label)
-        self.inquiry = self._inquiry()  # which end is looked for first depends on the failure
-        self.inquiry.note(self._space.whole, Answer.YES)
-        log.info("the whole model fails (%s); this is the failure under study", self.judge.baseline)
+        """Check the ends; return an ending if there is nothing to search. Raises CannotJudge."""
+        question, reliability = self.question, self.reliability
+        verdict = self.opening.examine(self) if self.opening else self.examine()
+        if verdict.outcome is not question.wanted and reliability.rates is None:
+            return question.no_answer(verdict)
+        question.begin(self.judge, verdict)
+        if not question.wants_failure:
+            self.nothing = self.nothing or self.examine(NOTHING)
+        if reliability.mode is Flaky.always and reliability.rates is None:
+            self._measure(ContradictionError("checker.flaky=always"))
+        if self.steady and reliability.rates is None:
+            reliability.mode = Flaky.never
+            log.info("the check is steady: it said the same of both ends again, and is not doubted any further")
+        self.inquiry = self.inquire()  # which end is looked for first depends on the failure
+        self.inquiry.note(self.whole, Answer.YES)
         return None
 
-    def _adopt(self, judge: Judge) -> None:
+    def adopt(self, judge: Judge) -> None:
         """Go on with other candidates: those that the check can judge, and that fail as the user's file does."""
         if judge is not self.judge:
             self.judge, self._space = judge, judge.subject.space
-            self.inquiry = self._inquiry()
+            self.inquiry = self.inquire()
 
-    def _examine(self, label: str) -> Verdict:
-        """Check all that is searched, as often as it takes; how it fails is what is studied. Raises CannotJudge."""
-        whole = self._space.whole
+    def examine(self, end: Trial | None = None, surprise: ContradictionError | None = None) -> Verdict:
+        """Check all that is searched, or an end, as often as it takes; how it fails is studied. Raises CannotJudge.
+
+        ``surprise``: what has shown already that the check is flaky.
+        """
+        end = self.whole if end is None else end
+        label = self.question.whole if end else self.question.nothing
+        if self.question.wants_failure and self.reliability.mode is Flaky.always:
+            surprise = surprise or ContradictionError("checker.flaky=always")
+        verdict = self.judge.sure(end, "pre-flight", label)
+        failing = self.question.fails(verdict)
         try:
-            verdict = trusted(self.judge, whole, "pre-flight", label)
-            if verdict.outcome is Outcome.FAIL:
-                if not self.judge.baseline:
-                    study(self.judge, verdict, label)
-            elif verdict.outcome is not Outcome.PASS and not self.judge.baseline:
-                refuse(self.judge, verdict, label)
-            if self.opening and self.opening.flaky:
-                raise self.opening.flaky
-            if self.doubt.mode is Flaky.always:
-                raise ContradictionError("checker.flaky=always")
-            failing = verdict.outcome is Outcome.FAIL
-            times = HEALTHY if verdict.outcome is Outcome.PASS else WHOLE
-            self.doubt.repeat(self.judge, whole, label, times, failing=failing)
-        except ContradictionError as surprise:
-            self._measure(surprise, label)
+            self.question.examined(self.judge, verdict, label)
+            if surprise:
+                raise surprise
+            should_fail = bool(end) is self.question.wants_failure
+            times = PROVEN_BY if self.steady else WHOLE if failing and should_fail else HEALTHY
+            self.reliability.repeat(self.judge, end, label, times, failing=failing)
+        except ContradictionError as found:
+            self._measure(found)
+        if self.steady:
+            self.steady = len({one.metrics.get(MEASURE) for one in self.judge.counted(end)[:PROVEN_BY]}) == 1
         return verdict
+
+    def confirm_nothing(self, *, unjudged: bool = False) -> None:
+        """Check that nothing passes: can this check tell good from bad at all? Raises CannotJudge.
+
+        ``unjudged``: it need not answer; that it cannot was said before.
+        """
+        verdict = self.judge.sure(NOTHING, "control", self.question.nothing)
+        judged = not unjudged or verdict.outcome is not Outcome.UNRESOLVED
+        if judged and verdict.outcome is not Outcome.PASS and self.reliability.rates is None:
+            what, so = self.question.nothing_fails
+            raise CannotJudge(f"{what} ({verdict.said}): {so}\ncheck: {self.judge.checker.describe()}")
+
+    # ---- the answer
+
+    def search(self) -> Done:
+        """Search until an answer, and what proves it, stands the tests. Raises CannotJudge."""
+        while True:
+            try:
+                return self.inquiry.settle()
+            except ContradictionError as surprise:  # noqa: PERF203 - it happens once
+                self.begin_again(surprise)
+
+    def begin_again(self, surprise: ContradictionError) -> None:
+        """Start anew: the check has proved to be flaky. Raises CannotJudge."""
+        self.recheck.withdraw(self.question.name)
+        self._measure(surprise)
+        self.inquiry.begin_again()
+
+    def ruled(self, judge: Judge, trial: Trial, phase: str, label: str, purpose: str) -> Ruling | None:
+        """Decide on a trial that no search asks for; None where the budget is spent before it is sure."""
+        try:
+            return self.reliability.rule(judge, trial, phase, label, purpose, spent=self.spent)
+        except OutOfTime as error:
+            if not self.spent():
+                raise
+            log.warning("%s", error)
+            return None
+
+    def finish(self, inquiry: Inquiry, done: Done) -> HandedOver:
+        """Make what a search found as small as it gets in other ways, hand it over and check it again.
+
+        Raises ContradictionError where that shows the check to be flaky.
+        """
+        main = self.whole if done.trial is None else done.trial
+        return Refining(self).hand_over(Refined(done, Standing(self.judge, main), inquiry))
 
     def reduce(self) -> Ending:
         """Search, then doubt: control, re-check of the answer, min_good; again where the check proves to be flaky."""
         while True:
             try:
-                return self._reduce()
+                return self._reduce(self.search())
             except ContradictionError as surprise:  # noqa: PERF203 - it happens once
-                self._measure(surprise)
-                self.recheck.withdraw(REDUCED)
-                self.inquiry.begin_again()
+                self.begin_again(surprise)
+
+    def _reduce(self, done: Done) -> Ending:
+        if self.opening:
+            self.opening.confirm(self, done.trial)
+        elif not self.inquiry.passed:
+            self.confirm_nothing()
+        answer = self.finish(self.inquiry, done)
+        cause, doubtful = None, answer.doubtful
+        if self.causes and not self.inquiry.stopped and not doubtful:
+            answer, cause = self.causes.prove(self, answer)
+            doubtful = answer.doubtful
+        signature, studied = self.judge.baseline, self.judge.studied
+        ending = Ending(Status.found, "", answer.done, answer.standing, signature=signature, main=answer.main)
+        if doubtful:
+            return replace(ending, status=Status.could_not_judge, message=doubtful + self._cut_short())
+        inquiry = next((one for one in reversed(answer.searched) if one.passed), self.inquiry)
+        min_good = self.recheck.min_good(inquiry, answer.standing.size) if self.find_min_good else None
+        message = f"{answer.shown} still fail{'s' * (answer.standing.size == 1)}"
+        verdict = answer.again.verdict
+        drift = message_drift(studied.message, verdict, signature, studied.names) if signature else ""
+        message += f"; {drift}" if drift else " the same way"
+        message += f"; cause: {cause.said}" if cause else ""
+        message += self._cut_short() + self.flakiness
+        signature = verdict.signature or signature
+        return replace(ending, message=message, min_good=min_good, signature=signature, drift=drift, cause=cause)
 
     def beyond(
         self, excluded: frozenset[int], hand_over: HandOver | None, journal: Callable[[], Journal] | None = None
@@ -145,113 +199,52 @@ class Session:
         """Find another answer without these elements, which good values replace; None if the rest passes.
 
         A flaky check is measured again: another failure has another rate. ``journal``: opens one for verdicts about
-        another failure, if those of the checker depend on which one is studied. Raises CannotJudge, as the pre-flight
-        does.
+        another failure, if those of the checker depend on which one is studied. Raises CannotJudge.
         """
         order = tuple(element for element in self.judge.subject.space.order if element not in excluded)
         if not order:
             return None
         self._space = replace(self.judge.subject.space, order=order)
+        self.question = replace(self.question, whole=f"the model without {len(excluded)} of its nodes")
         self.judge.baseline = None
         if self.judge.checker.reset() and journal:
             self.judge = self.judge.beside(self.judge.subject, journal())
-        self.doubt = self.doubt.renewed()
-        self.recheck = Recheck(hand_over, self.doubt)
+        self.reliability = self.reliability.renewed(self.question)
+        self.recheck = Recheck(hand_over, self.reliability)
         try:
-            self._examine(f"the model without {len(excluded)} of its nodes")
+            self.examine()
         except IndistinctError as error:
             log.info("%s", error)  # it fails as often as what nothing sane fails
             return None
         if not self.judge.baseline:
             return None
-        self.inquiry = self._inquiry()
-        self.inquiry.note(self._space.whole, Answer.YES)
+        self.inquiry = self.inquire()
+        self.inquiry.note(self.whole, Answer.YES)
         return self.reduce()
-
-    def _reduce(self) -> Ending:
-        done = settled(self.inquiry, self.doubt)
-        if self.opening:
-            self.opening.refuse_the_file_alone(self.judge, done.trial)
-        if not self.inquiry.passed and not (self.opening and self.opening.controlled):
-            confirm_control(self.judge, self.opening, flaky=self.doubt.rates is not None)
-        answer = self._answer(self.inquiry, done)
-        cause, doubtful = None, answer.doubtful
-        if self.causes and not self.inquiry.stopped and not doubtful:
-            answer, cause = self._cause(self.causes, answer)
-            doubtful = answer.doubtful
-        if doubtful:
-            return self._could_not_judge(answer, doubtful + self._cut_short())
-        inquiry = next((one for one in reversed(answer.searched) if one.passed), self.inquiry)
-        min_good = self.recheck.min_good(inquiry, answer.standing.size) if self.find_min_good else None
-        message = f"{answer.shown} still fail{'s' * (answer.standing.size == 1)}"
-        signature, studied = self.judge.baseline, self.judge.studied
-        drift = message_drift(studied.message, answer.again.verdict, signature, studied.names) if signature else ""
-        message += f"; {drift}" if drift else " the same way"
-        if cause:
-            message += f"; cause: {cause.said}"
-        message += self._cut_short()
-        if self.doubt.rates:
-            message += f"; the check is flaky: {self.doubt}"
-        return Ending(
-            "found",
-            0,
-            message,
-            answer.done,
-            answer.standing,
-            min_good,
-            answer.again.verdict.signature or signature,
-            main=answer.main,
-            drift=drift,
-            cause=cause,
-        )
 
     def _cut_short(self) -> str:
         """Say what the budget ended too early."""
         if self.inquiry.stopped:
             return "; the budget was reached before the search ended"
-        return f"; {UNSURE}" if self.doubt.unsure else ""
+        return f"; {UNSURE}" if self.reliability.unsure else ""
 
-    def _could_not_judge(self, answer: HandedOver, message: str) -> Ending:
-        return Ending(
-            "could_not_judge",
-            CannotJudge.exit_code,
-            message,
-            answer.done,
-            answer.standing,
-            signature=self.judge.baseline,
-            main=answer.main,
-        )
+    @property
+    def flakiness(self) -> str:
+        """What a message says of a flaky check; "" of any other."""
+        return f"; the check is flaky: {self.reliability}" if self.reliability.rates else ""
 
-    def _answer(self, inquiry: Inquiry, done: Done) -> HandedOver:
-        """Make what a search found as small as it gets in other ways, hand it over and check it again."""
-        main = done.trial or self._space.whole
-        refining = Refining(self.refiner, self.doubt, self.means, self.recheck, self._spent)
-        return refining.hand_over(Refined(done, Standing(self.judge, main), inquiry))
-
-    def _cause(self, causes: Causes, first: HandedOver) -> tuple[HandedOver, Cause]:
-        """Find out whether the failure arises inside an answer; return the answer that stands then."""
-        found: dict[Trial, tuple[Inquiry, Done]] = {}
-
-        def search(order: tuple[int, ...], questions: int) -> Search | None:
-            space = replace(self._space, order=order)
-            label = "the model without what has good values"
-            rest = ruled(self.doubt, self.judge, space.whole, "cause", label, "cause", self._spent)
-            if rest is None or rest.answer is not Answer.YES:
-                return None
-            inquiry = self._inquiry(space, "cause", questions, causes.search)
-            inquiry.note(space.whole, Answer.YES)
-            done = settled(inquiry, self.doubt) if self.doubt.rates else inquiry.run()
-            if done.trial and not inquiry.stopped:
-                found[done.trial] = inquiry, done
-            return inquiry.search
-
-        prover = Prover(self.judge, self.doubt, causes, search, self.inquiry.answered, self._spent)
-        cause = prover.prove(first.standing.top_level(self.judge.subject) or first.main)
-        other = found.get(cause.answers[cause.main].answer)
-        return self._answer(*other) if other else first, cause
-
-    def _spent(self) -> bool:
+    def spent(self) -> bool:
+        """Whether the budget is."""
         return self.inquiry.exhausted
+
+    @property
+    def whole(self) -> Trial:
+        """All that is searched."""
+        return self._space.whole
+
+    def planned(self) -> Ending:
+        """Return how it ends where only the pre-flight is asked for."""
+        return Ending(Status.planned, "stopped after the pre-flight, as asked", remaining=self.inquiry.search.remaining)
 
     # ---- repeat: no question asked beforehand
 
@@ -260,48 +253,35 @@ class Session:
         done = self.inquiry.run()
         outcomes = self.judge.tally.outcomes
         counted = ", ".join(f"{count} {name}" for name, count in sorted(outcomes.items())) or "no iterations"
-        return Ending("found", 0, f"{counted}" + (" (budget reached)" if self.inquiry.stopped else ""), done)
+        return Ending(Status.found, f"{counted}" + (" (budget reached)" if self.inquiry.stopped else ""), done)
 
     def interrupted(self, exit_code: int) -> Ending:
         """How it stands where somebody stops it: the smallest set so far, if it is smaller than the whole."""
         done = self.inquiry.search.stop()
-        best = done.trial if done.trial and done.trial != self._space.whole else None
-        message = (
-            f"interrupted; the best so far ({counted(len(best), 'node')}) was not checked again"
-            if best
-            else "interrupted"
-        )
-        standing = Standing(self.judge, best) if best else None
-        return Ending("interrupted", exit_code, message, done, standing, signature=self.judge.baseline, main=best)
+        best = done.trial if done.trial != self.whole else None
+        standing = Standing(self.judge, best) if best is not None else None
+        shown = f"; the best so far ({counted(standing.size, 'node')}) was not checked again" if standing else ""
+        said, baseline = f"interrupted{shown}", self.judge.baseline
+        return Ending(Status.interrupted, said, done, standing, signature=baseline, main=best, code=exit_code)
 
-    # ---- trust
+    # ---- parts
 
-    def _inquiry(
+    def inquire(
         self,
-        space: Space | None = None,
+        order: tuple[int, ...] | None = None,
         purpose: str = "search",
         most: float = math.inf,
         step: Callable[[Space], Step] | None = None,
     ) -> Inquiry:
-        where, first = space or self._space, step or self._step
+        """Return a search for an answer, or among some elements only; see `Inquiry`."""
+        where = self._space if order is None else replace(self._space, order=order)
+        first = (step or self.step)(where)
+        return Inquiry(
+            self.judge, self.reliability, lambda known: Search(where, first, known), self.means, purpose, most
+        )
 
-        def start(known: dict[Trial, Answer]) -> Search:
-            return Search(where, first(where), known)
-
-        return Inquiry(self.judge, self.doubt, start, self.means, purpose, most)
-
-    def _measure(self, surprise: ContradictionError, label: str = "the whole model") -> None:
+    def _measure(self, surprise: ContradictionError) -> None:
         """The check is flaky: find out how much. Raises CannotJudge."""
         log.warning("%s: how reliable the check is will be measured", surprise)
-
-        def each_time(verdict: Verdict) -> None:
-            if verdict.outcome is Outcome.FAIL and not self.judge.baseline:
-                study(self.judge, verdict, label)
-
-        if self.doubt.rates is None:
-            self.doubt.measure(self.judge, self._space.whole, each_time, label)
-
-
-def _nothing_to_find(why: str) -> Ending:
-    said = f" ({why})" if why else ""
-    return Ending("nothing_to_find", 4, f"the whole model passes the check{said}: there is nothing to reduce")
+        if self.reliability.rates is None:
+            self.reliability.measure(self.judge, self.whole)

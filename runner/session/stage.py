@@ -1,19 +1,22 @@
-"""Stages: what is tried on an answer to make it smaller in other ways than by leaving out nodes."""
+"""What a kind of run adds to a session: what comes before its search, stages that refine its answer, and its cause."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from runner.jobs.reduce.nested.subject import Inside
-from runner.jobs.reduce.subgraph import Subgraph
-from runner.jobs.reduce.trim import Trimming
+from runner.session.cause import Cause
 from runner.session.judge import Judge
-from runner.session.subject import Subject
+from runner.session.subject import Kept, Subject, kept
+from runner.verdict import Verdict
 from strategies.outcome import Answer
 from strategies.search import Search
 from strategies.trial import Trial
+
+if TYPE_CHECKING:
+    from runner.session.run_stages import HandedOver
+    from runner.session.session import Session
 
 
 @dataclass(frozen=True)
@@ -25,28 +28,24 @@ class Standing:
     origin: tuple[str, ...] = ()
 
     @property
-    def _base(self) -> Subject:
-        subject = self.judge.subject
-        return subject.base if isinstance(subject, Trimming) else subject
+    def _kept(self) -> Kept | None:
+        return kept(self.judge.subject, self.trial)
 
     @property
     def owner_kept(self) -> bool:
         """Whether the nodes of the trial are inside an owner, and all of the model around it is still there."""
-        return isinstance(self._base, Inside)
+        return self._kept is not None and self._kept.inside
 
     def top_level(self, subject: Subject) -> Trial | None:
         """Return the answer as a trial of ``subject``, where it still consists of nodes of the same graph."""
-        own = self.judge.subject
-        trial = own.trial if isinstance(own, Trimming) else self.trial
-        if isinstance(self._base, Subgraph) and isinstance(subject, Subgraph) and self._base.graph is subject.graph:
-            return trial
-        return None
+        own, whole = self._kept, kept(subject, subject.space.whole)
+        same = own and whole and own.graph is whole.graph and not own.inside
+        return own.nodes if own and same else None
 
     @property
     def size(self) -> int:
         """How many top-level nodes the answer has."""
-        base = self._base
-        return len(base.level.graph.nodes) if isinstance(base, Inside) else len(self.judge.subject.names(self.trial))
+        return len(self._kept.nodes) if self._kept else len(self.judge.subject.names(self.trial))
 
 
 @dataclass(frozen=True)
@@ -74,4 +73,24 @@ class Refiner(Protocol):
 
     def next(self, standing: Standing) -> Stage | None:
         """Return the next stage to try on an answer; None: it is as small as it gets."""
+        ...
+
+
+class Opening(Protocol):
+    """What is asked about the user's file, and the check, before the whole model."""
+
+    def examine(self, session: Session) -> Verdict:
+        """Return the verdict of the whole, once that is what is studied. Raises CannotJudge."""
+        ...
+
+    def confirm(self, session: Session, answer: Trial | None) -> None:
+        """Raise CannotJudge for an answer that is none, or of a check that passes nothing."""
+        ...
+
+
+class Causes(Protocol):
+    """Finds out whether the failure arises inside an answer; see `runner.jobs.reduce.cause.prover`."""
+
+    def prove(self, session: Session, first: HandedOver) -> tuple[HandedOver, Cause]:
+        """Return the answer that stands then, and what is known of its cause."""
         ...

@@ -5,11 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, cast
 
 from runner.candidate import Candidate, Invalid, Sample
 from runner.model.graph.cut import Cut
+from runner.model.graph.index import Graph
 from strategies.space import Closure, Space
 from strategies.trial import Trial
 
@@ -46,6 +48,15 @@ class Subject(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class Kept:
+    """What a trial keeps of a graph: these nodes of it. ``inside``: what is searched is inside one of them."""
+
+    graph: Graph
+    nodes: Trial
+    inside: bool = False
+
+
 class Cutting(Subject, Protocol):
     """A subject that cuts models. ``closure``: which of its inputs and outputs stay."""
 
@@ -63,11 +74,20 @@ class Cutting(Subject, Protocol):
         """Return what a cut is fed, and what its outputs should be, for each sample."""
         ...
 
+    def kept(self, trial: Trial) -> Kept:
+        """Return the top-level nodes of a trial."""
+        ...
+
 
 def cutting(subject: Subject) -> Cutting:
     """Return ``subject`` as one that cuts models; only those are reduced."""
     assert hasattr(subject, "cut")
     return cast(Cutting, subject)
+
+
+def kept(subject: Subject, trial: Trial) -> Kept | None:
+    """Return the top-level nodes that a trial keeps; None for a subject that cuts no models."""
+    return cast(Cutting, subject).kept(trial) if hasattr(subject, "kept") else None
 
 
 def identity_digest(subject: Subject) -> str:

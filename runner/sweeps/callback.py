@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -13,19 +12,21 @@ from pathlib import Path
 from typing import Any
 
 from hydra.experimental.callback import Callback
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from runner.cli import logs
 from runner.cli.explain import chain_of
-from runner.cli.folder import claim_sweep
+from runner.cli.folder import KEYS, claim_sweep, lock
+from runner.cli.launcher_memory import Memory
 from runner.cli.signals import Phase
 from runner.cli.terminal import say
 from runner.errors import UsageError, WinnowError
 from runner.files import write_text
+from runner.status import FAILED_JOBS, Status
 from runner.sweeps import plan
+from runner.sweeps.launcher import register_launcher
 from runner.sweeps.table import markdown, rows, show, traces
 
-_FAILED_JOBS = 7
 #: where ours are published for Hydra (`runner.sweeps.launcher`)
 LAUNCHERS = "hydra_plugins.winnow_launcher."
 
@@ -45,6 +46,7 @@ class Sweep:
     planned: list[tuple[str, ...]] = field(default_factory=list)
     silent: bool = False
     phase: Phase = Phase.starting
+    memory: Memory | None = None
     _lock: int | None = None
 
     def begin(self, config: DictConfig) -> None:
@@ -56,7 +58,7 @@ class Sweep:
         folder = plan.sweep_folder(config)
         self.planned = plan.planned(config)
         folder.mkdir(parents=True, exist_ok=True)
-        self._lock = _locked(folder)
+        self._lock = lock(folder, "sweep", KEYS[True])
         claim_sweep(folder)
         self.before = {path: path.stat().st_mtime_ns for path in traces(folder)}
         self.silent = _silent(config)
@@ -74,7 +76,7 @@ class Sweep:
             return 0
         self.phase = Phase.ended
         table = rows(self.folder, self.planned, self.before)
-        code = 0 if table and all(row.ended_well for row in table) else _FAILED_JOBS
+        code = 0 if table and all(row.ended_well for row in table) else FAILED_JOBS
         if not self.silent:
             show(table)
         try:
@@ -84,10 +86,23 @@ class Sweep:
             write_text(self.folder / "sweep.md", markdown(table))
         except OSError as error:
             say(f"winnow: sweep.json and sweep.md: {error.strerror or error} (in {self.folder})", error=True)
-            return code or UsageError.exit_code
+            return code or Status.usage.exit_code
         if not self.silent:
             say(f"{sum(row.ended_well for row in table)} of {len(table)} jobs ended well: {self.folder / 'sweep.md'}")
         return code
+
+    @contextmanager
+    def watching(self, memory: Memory | None) -> Iterator[None]:
+        """Have the sweep that Hydra starts inside; ``memory``: it is a job of one. Raises what it is refused for."""
+        register_launcher()
+        self.memory = memory
+        token = _current.set(self)
+        try:
+            yield
+        except _Refusal as refusal:
+            raise refusal.error from None
+        finally:
+            _current.reset(token)
 
     def release(self) -> None:
         """Let another sweep have the folder."""
@@ -107,25 +122,16 @@ class _Refusal(BaseException):
         self.error = error
 
 
-@contextmanager
-def watching(sweep: Sweep) -> Iterator[None]:
-    """Let a sweep that Hydra starts inside report to ``sweep``. Raises what it was refused for."""
-    token = _current.set(sweep)
-    try:
-        yield
-    except _Refusal as refusal:
-        raise refusal.error from None
-    finally:
-        _current.reset(token)
-
-
 class SweepCallback(Callback):
     """Named in ``conf/config.yaml``: Hydra tells it when a run or a sweep begins."""
 
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
         """Refuse a run that would lie in a sweep's own folder."""
-        if _current.get(None) is not None:
+        sweep = _current.get(None)
+        if sweep is not None:
             with _refusing():
+                if sweep.memory is not None:
+                    sweep.memory.restore_values(config)
                 plan.check_run_folder(config)
 
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
@@ -146,24 +152,8 @@ def _refusing() -> Iterator[None]:
         raise _Refusal(told) from None
 
 
-def _locked(folder: Path) -> int:
-    """Return the descriptor of the locked folder. The lock is for every launcher, and goes with the process."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        raise UsageError(
-            f"another sweep is at work in {folder}. Wait for its end, or give this one its own: hydra.sweep.dir=FOLDER"
-        ) from None
-    except OSError:  # a file system that locks no folders
-        pass
-    return descriptor
-
-
 def _silent(config: DictConfig) -> bool:
-    value = OmegaConf.select(config, "verbosity")
     try:
-        return logs.levels(OmegaConf.to_container(value) if OmegaConf.is_config(value) else value).silent
+        return logs.levels_of(config).silent
     except UsageError:
         return False  # each job says so

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import threading
 
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from runner.cli import logs
 from runner.cli.terminal import say
@@ -15,22 +14,17 @@ _PREFIX = 60
 
 
 class Voice:
-    """Whole lines, one at a time, of the sweep and of its jobs. Thread-safe. The sweep's follow `verbosity`."""
+    """Whole lines, one at a time, of the sweep and of its jobs. The sweep's follow `verbosity`."""
 
     def __init__(self, config: DictConfig) -> None:
-        value = OmegaConf.select(config, "verbosity")
-        value = OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
-        self._level = logs.levels(value).of("runner.launcher")
-        self._alone = threading.Lock()
+        self._level = logs.levels_of(config).of("runner.sweeps")
 
     def tell(self, text: str, level: int = logging.INFO) -> None:
         """Say something of the sweep, unless the user wants to hear less."""
         if level >= self._level:
-            with self._alone:
-                say(text, error=level >= logging.WARNING)
+            say(text, error=level >= logging.WARNING)
 
     def repeat(self, number: int, line: str, error: bool) -> None:
         """Pass on a line of job ``number``, which is marked as this job's unless it is already."""
         mark = f"#{number} "
-        with self._alone:
-            say(line if mark in line[:_PREFIX] or not line else mark + line, error=error)
+        say(line if mark in line[:_PREFIX] or not line else mark + line, error=error)

@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
 from hydra.core.plugins import Plugins
-from hydra.core.utils import JobReturn, configure_log, filter_overrides, setup_globals
+from hydra.core.utils import JobReturn, configure_log, setup_globals
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
+from runner.cli import finished_jobs
+from runner.cli.launcher_memory import Memory
 from runner.cli.task import Task
 from runner.errors import UsageError
 from runner.machine import cpus
-from runner.sweeps import finished
 from runner.sweeps.console import Voice
-from runner.sweeps.interruption import interruptible
-from runner.sweeps.job_return import returned
-from runner.sweeps.job_spec import compose, folder_of, order
-from runner.sweeps.jobs import Crew, Job
+from runner.sweeps.interruption import Interruption
+from runner.sweeps.job_command import command_line, returned
 from runner.sweeps.log import Ledger
-from runner.sweeps.slots import Slots
+from runner.sweeps.plan import compose, folder_of
+from runner.sweeps.scheduler import Job, Scheduler
 from runner.workers.guardian import Guardian
 
 #: Hydra 1.3 takes launchers from below this package only
@@ -47,57 +48,45 @@ class WinnowLauncher(Launcher):
                 "are CPUs for"
             )
         self._n_jobs = n_jobs
-        self._master: DictConfig | None = None
-        self._context: HydraContext | None = None
-        self._task: Task | None = None
-        # Hydra composes with the help of what is one for all threads
-        self._composing = threading.Lock()
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Hear from Hydra what is to be launched."""
         assert isinstance(task_function, Task), "this launcher runs Winnow's own task only"
-        self._context, self._task, self._master = hydra_context, task_function, config
+        self._loader, self._task, self._sweep = hydra_context.config_loader, task_function, config
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Run the jobs. Raises KeyboardInterrupt when the sweep was interrupted, and nothing for what a job did."""
-        assert self._master is not None and self._task is not None
         setup_globals()
-        configure_log(self._master.hydra.hydra_logging, self._master.hydra.verbose)
-        folder = Path(str(self._master.hydra.sweep.dir)).absolute()
+        configure_log(self._sweep.hydra.hydra_logging, self._sweep.hydra.verbose)
+        folder = Path(str(self._sweep.hydra.sweep.dir)).absolute()
         folder.mkdir(parents=True, exist_ok=True)
-        slots = Slots(self._n_jobs or cpus())
-        numbers = [initial_job_idx + index for index in range(len(job_overrides))]
-        voice = Voice(self._master)
-        with Ledger(folder) as ledger, Guardian() as guardian, interruptible() as interruption:
-            for number, overrides in zip(numbers, job_overrides, strict=True):
-                ledger.queued(number, filter_overrides(overrides))
-            crew = Crew(
-                lambda number: self._prepare(number, job_overrides[number - initial_job_idx], only=len(numbers) == 1),
-                *(slots, ledger, guardian, interruption, voice),
-            )
-            voice.tell(f"{len(numbers)} jobs, at most {min(slots.total, len(numbers))} at once, in {folder}")
-            words = (" ".join(filter_overrides(overrides)) for overrides in job_overrides)
-            crew.run(list(zip(numbers, words, strict=True)))
-            interruption.pass_on()
+        slots, voice = self._n_jobs or cpus(), Voice(self._sweep)
+        interruption = Interruption(self._task.arrived)
+        voice.tell(f"{len(job_overrides)} jobs, at most {min(slots, len(job_overrides))} at once, in {folder}")
+        prepare = partial(self._prepare, only=len(job_overrides) == 1)
+        with Ledger(folder) as ledger, Guardian() as guardian:
+            scheduler = Scheduler(prepare, slots, ledger, guardian, interruption, voice)
+            scheduler.run(list(enumerate(job_overrides, initial_job_idx)))
+        interruption.pass_on()
         return [returned(overrides) for overrides in job_overrides]
 
     def _prepare(self, number: int, overrides: Sequence[str], *, only: bool) -> Job:
-        assert self._context is not None and self._master is not None and self._task is not None
-        loader = self._context.config_loader
-        with self._composing:
-            config = compose(loader, self._master, overrides, number)
-            folder = folder_of(config)
-            interactive = OmegaConf.select(config, "checker.name") == "interactive"
-            slots = 1 if self._n_jobs else int(OmegaConf.select(config, "workers.count") or 1)
-            told = order(number, overrides, self._task.command, self._master, loader)
-            job = Job(told, folder, slots=None if interactive or only else slots)
-            if OmegaConf.select(config, "resume") is None or finished.number_of(folder) != number:
-                return job
-            result = finished.earlier(folder, config)
+        config = compose(self._loader, self._sweep, overrides, number)
+        folder = folder_of(config)
+        interactive = OmegaConf.select(config, "checker.name") == "interactive"
+        slots = 1 if self._n_jobs else int(OmegaConf.select(config, "workers.count") or 1)
+        arguments = command_line(number, overrides, folder, self._sweep, self._loader)
+        memory = Memory.of(number, self._task.command, self._sweep).to_json()
+        job = Job(arguments, memory, folder, slots=None if interactive or only else slots)
+        if OmegaConf.select(config, "resume") is None or finished_jobs.number_of(folder) != number:
+            return job
+        with open_dict(config):
+            del config["hydra"]  # as Hydra does for a job
+        result = finished_jobs.earlier(folder, config)
         if result is None:
             return job
-        finished.confirm(folder, overrides)
-        return Job(job.order, folder, kept=int(result["exit_code"]))
+        finished_jobs.confirm(folder, overrides)
+        return replace(job, kept=int(result["exit_code"]))
 
 
 def register_launcher() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import signal
@@ -12,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
-
-from runner.errors import UsageError
 
 NAME = "jobs.jsonl"
 
@@ -53,26 +50,14 @@ class End:
 
 
 class Ledger:
-    """The file's writer; one at a time for a sweep's folder. Thread-safe: each line is one write.
+    """The file's writer; one at a time for a sweep's folder, which is locked. Each line is one write.
 
     States of a job: ``queued``, ``running`` (with its process), ``ended``, ``died``, ``not_started``, ``lost`` (it
     ended elsewhere and left nothing), and ``kept``: it had ended well before, in an earlier run of the sweep.
-
-    Raises UsageError if another launcher is at work there.
     """
 
     def __init__(self, folder: Path) -> None:
         self._descriptor = os.open(folder / NAME, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(self._descriptor)
-            raise UsageError(
-                f"another sweep is at work in {folder}. Wait for its end, or give this one its own: "
-                "hydra.sweep.dir=FOLDER"
-            ) from None
-        except OSError:  # a file system without locks
-            pass
         size = os.fstat(self._descriptor).st_size
         if size and os.pread(self._descriptor, 1, size - 1) != b"\n":  # cut in the middle of a line
             os.write(self._descriptor, b"\n")
@@ -136,14 +121,11 @@ def _entry(line: str) -> Mapping[str, Any] | None:
 def words(entry: Mapping[str, Any]) -> str:
     """Say what an entry means for a job that has no result."""
     last = f": {entry['message']}" if entry.get("message") else ""
-    if entry.get("state") == "died":
-        return f"this job's process died by {entry.get('signal')}{last}"
-    if entry.get("state") == "ended":
-        return f"this job's process ended with exit code {entry.get('exit_code')} and without a result{last}"
-    if entry.get("state") == "not_started":
-        return f"this job could not be started{last}" if last else "this job was never started"
-    if entry.get("state") == "lost":
-        return str(entry.get("message"))
-    if entry.get("state") == "running":
-        return "this job's process was killed together with the sweep's"
-    return "this job was never started"
+    never = "this job was never started"
+    return {
+        "died": f"this job's process died by {entry.get('signal')}{last}",
+        "ended": f"this job's process ended with exit code {entry.get('exit_code')} and without a result{last}",
+        "not_started": f"this job could not be started{last}" if last else never,
+        "lost": str(entry.get("message")),
+        "running": "this job's process was killed together with the sweep's",
+    }.get(str(entry.get("state")), never)

@@ -5,23 +5,25 @@ Every launcher is bound by this: it happens before Hydra gives the jobs to one.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+from hydra.core.config_loader import ConfigLoader
 from hydra.core.global_hydra import GlobalHydra
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.utils import filter_overrides
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from runner.cli.folder import KEYS, check_resumed, claim
 from runner.errors import UsageError
-from runner.sweeps.job_spec import compose, folder_of
 from runner.sweeps.log import NAME as LEDGER
 
 #: what tells that a folder is a sweep's or a run's
@@ -39,6 +41,26 @@ def planned(config: DictConfig) -> list[tuple[str, ...]]:
     jobs = _jobs(config)
     _check_jobs_folders(config, jobs)
     return [tuple(filter_overrides(job)) for job in jobs]
+
+
+def compose(loader: ConfigLoader, sweep: DictConfig, overrides: Sequence[str], number: int) -> DictConfig:
+    """Return the whole configuration of job ``number`` of the ``sweep`` with this configuration."""
+    config = loader.load_sweep_config(sweep, list(overrides))
+    with open_dict(config):
+        config.hydra.job.id = number
+        config.hydra.job.num = number
+    return config
+
+
+def folder_of(config: DictConfig) -> Path:
+    """Return the folder of the job with ``config``, as Hydra will compute it."""
+    before = HydraConfig.instance().cfg
+    HydraConfig.instance().set_config(config)
+    try:
+        folder, inside = (str(OmegaConf.select(config, f"hydra.sweep.{key}")) for key in ("dir", "subdir"))
+        return Path(os.path.abspath(Path(folder) / inside))  # noqa: PTH100 - as Hydra does: links are not followed
+    finally:
+        HydraConfig.instance().cfg = before
 
 
 def sweep_folder(config: DictConfig) -> Path:
@@ -74,8 +96,11 @@ def sweep_folder(config: DictConfig) -> Path:
 
 
 def check_run_folder(config: DictConfig) -> None:
-    """Make the folder of a single run its own. Raises UsageError where it is a sweep's, or a user's."""
+    """Make the folder of a run its own. Raises UsageError where it is a sweep's, or a user's."""
     folder = Path(str(config.hydra.run.dir)).absolute()
+    if not OmegaConf.is_missing(config.hydra.job, "num"):  # a job of a sweep, which has looked after the rest
+        claim(folder, key=KEYS[True])
+        return
     resume = OmegaConf.select(config, "resume")
     if not _holds(folder, _OF_A_SWEEP):
         if resume:
@@ -136,5 +161,5 @@ def _check_jobs_folders(config: DictConfig, jobs: Sequence[Sequence[str]]) -> No
             )
 
 
-def _loader() -> Any:
+def _loader() -> ConfigLoader:
     return GlobalHydra.instance().config_loader()

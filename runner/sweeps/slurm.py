@@ -23,8 +23,8 @@ from hydra_plugins.hydra_submitit_launcher.submitit_launcher import SlurmLaunche
 
 from runner.errors import UsageError
 from runner.sweeps.console import Voice
-from runner.sweeps.interruption import Interruption, interruptible
-from runner.sweeps.job_return import returned
+from runner.sweeps.interruption import Interruption
+from runner.sweeps.job_command import returned
 from runner.sweeps.log import Ledger
 
 _NAME = "submitit_slurm"
@@ -43,7 +43,8 @@ class SlurmLauncher(Stock):  # type: ignore[misc]  # the plugin is optional
         folder = Path(str(self.config.hydra.sweep.dir)).absolute()
         folder.mkdir(parents=True, exist_ok=True)
         voice = Voice(self.config)
-        with Ledger(folder) as ledger, interruptible() as interruption:
+        interruption = Interruption(self.task_function.arrived)
+        with Ledger(folder) as ledger:
             voice.tell(f"{len(job_overrides)} jobs for SLURM, in {folder}")
             numbers = range(initial_job_idx, initial_job_idx + len(job_overrides))
             for number, overrides in zip(numbers, job_overrides, strict=True):
@@ -52,7 +53,7 @@ class SlurmLauncher(Stock):  # type: ignore[misc]  # the plugin is optional
                 voice.tell(f"#{number} {' '.join(words)}")
             jobs = dict(zip(numbers, self._submit(numbers, job_overrides), strict=True))
             _Wait(jobs, ledger, voice, interruption).until_all_ended()
-            interruption.pass_on()
+        interruption.pass_on()
         return [returned(overrides) for overrides in job_overrides]
 
     def _submit(self, numbers: Sequence[int], job_overrides: Sequence[Sequence[str]]) -> Sequence[Any]:

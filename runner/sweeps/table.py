@@ -7,7 +7,8 @@ job's process died, and what a job returns does not reach the caller from anothe
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -18,12 +19,13 @@ from hydra.core.utils import filter_overrides
 from rich.table import Column, Table
 from rich.text import Text
 
+from runner.cli import finished_jobs
 from runner.cli.config.bounded_yaml import BoundedLoader, read_yaml
 from runner.cli.terminal import say
 from runner.errors import UsageError
 from runner.report.markup import code, cut, text
-from runner.report.result import read_result
-from runner.sweeps import finished
+from runner.report.result import RESULT_NAME, read_result
+from runner.status import ENDED_WELL
 from runner.sweeps.log import NAME as LEDGER
 from runner.sweeps.log import read_ledger, words
 from runner.text import listed
@@ -54,12 +56,12 @@ class Row:
     @property
     def ended_well(self) -> bool:
         """Whether this job has an answer."""
-        return self.exit_code in finished.ENDED_WELL
+        return self.exit_code in ENDED_WELL
 
 
 def traces(folder: Path) -> list[Path]:
     """Return what jobs leave behind below ``folder``: Hydra's record of each, results, and whose they are."""
-    return [path for name in ("hydra.yaml", "result.json", finished.NAME, LEDGER) for path in folder.rglob(name)]
+    return [path for name in ("hydra.yaml", RESULT_NAME, finished_jobs.NAME, LEDGER) for path in folder.rglob(name)]
 
 
 def rows(folder: Path, planned: Sequence[tuple[str, ...]], before: Mapping[Path, int] = NOTHING) -> list[Row]:
@@ -79,13 +81,13 @@ def rows(folder: Path, planned: Sequence[tuple[str, ...]], before: Mapping[Path,
     ]
 
 
-def _folders(fresh: Collection[Path]) -> dict[int, Path]:
+def _folders(fresh: AbstractSet[Path]) -> dict[int, Path]:
     """Map job numbers to the folders that Hydra made for them."""
     found = {}
     for path in fresh:
         if path.name != "hydra.yaml" or path.parent.name != ".hydra":
             continue
-        number = finished.number_of(path.parents[1])
+        number = finished_jobs.number_of(path.parents[1])
         if number is not None:
             found[number] = path.parents[1]
     return found
@@ -94,21 +96,14 @@ def _folders(fresh: Collection[Path]) -> dict[int, Path]:
 _WITHOUT_RESULT = ("died", "not run")
 
 
-def _row(number: int, job: Path | None, overrides: tuple[str, ...], folder: Path, fresh: Collection[Path]) -> Row:
+def _row(number: int, job: Path | None, overrides: tuple[str, ...], folder: Path, fresh: AbstractSet[Path]) -> Row:
     if job is None:
         return Row(str(number), overrides, "not run", message="this job was never started")
-    planned, overrides = overrides, overrides or _overrides(job)
     where = os.path.relpath(job, folder)
-    path = job / "result.json"
-    try:
-        if path not in fresh or job / finished.NAME not in fresh:
-            raise FileNotFoundError(path)
-        if planned and tuple(filter_overrides(finished.overrides_of(job) or ())) != planned:
-            raise FileNotFoundError(path)  # another job's
-        data = read_result(job)
-        if data is None:
-            raise FileNotFoundError(path)
-    except OSError:
+    own = not overrides or tuple(filter_overrides(finished_jobs.overrides_of(job) or ())) == overrides
+    overrides = overrides or _overrides(job)
+    data = read_result(job) if own and {job / RESULT_NAME, job / finished_jobs.NAME} <= fresh else None
+    if data is None:
         return Row(str(number), overrides, "died", message="this job's process ended without a result", folder=where)
     nodes, checks, seconds = (_section(data, name) for name in ("nodes", "checks", "seconds"))
     return Row(
@@ -159,7 +154,7 @@ def _shared(table: Sequence[Row]) -> tuple[str, ...]:
 
 def _cells(row: Row, shared: tuple[str, ...]) -> tuple[str, ...]:
     own = " ".join(override for override in row.overrides if override not in shared)
-    culprits = listed([_one_line(name) for name in row.culprits], _MOST_NAMES)
+    culprits = listed([name.replace("\n", "\\n") for name in row.culprits], _MOST_NAMES)
     values = (row.exit_code, row.before, row.after, culprits, row.checks)
     seconds = "" if row.seconds is None else f"{row.seconds:.1f}"
     return (row.job, own, row.status, *("" if value is None else str(value) for value in values), seconds)
@@ -198,10 +193,6 @@ def _escape(cell: str) -> str:
 def _plain(value: str) -> str:
     """Return a text as a person types it, on one line: what is shown on a screen is no Markdown."""
     return " ".join(value.split())
-
-
-def _one_line(name: str) -> str:
-    return name.replace("\n", "\\n")
 
 
 def show(table: Sequence[Row]) -> None:

@@ -72,7 +72,7 @@ def run_command(
             return CommandEnd(None, None, _why(argv, cwd, error), now() - start, 0.0)
         guardian.add(process.pid)
         if lease:
-            lease.hand_over(process.pid, log_it=True)
+            lease.hand_over(process.pid)
         try:
             return _supervise(process, Patience(start, timeout), memory_mb, BoundedLog(fd), guardian, marked[MARK])
         finally:

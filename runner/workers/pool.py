@@ -108,8 +108,11 @@ class Pool:
         kills = Kills(self._guardian)
         while True:
             worker = self._take(interpreter, fresh, kind)
-            warm = worker.served > 0
-            reply = self._serve(worker, op, args, timeout, memory_mb, keep_log)
+            warm, keep = worker.served > 0, False
+            try:
+                reply, keep = self._made.make(worker, op, args, timeout, memory_mb, keep_log=keep_log)
+            finally:
+                self._give_back(worker, keep)
             suspect = reply.death is not None or reply.unready or (kind == "gpu" and reply.erred)
             killed = reply.death == KILLED and kills.foreign and not self._closed
             if killed and not kills.again():
@@ -288,19 +291,3 @@ class Pool:
 
     def _wanted(self, kind: Kind | None) -> bool:
         return self._leases is not None and kind is not None and self._leases.wanted(kind)
-
-    def _serve(
-        self,
-        worker: Worker,
-        op: str,
-        args: Mapping[str, Any],
-        timeout: float | None,
-        memory_mb: int | None,
-        keep_log: bool,
-    ) -> Reply:
-        keep = False
-        try:
-            reply, keep = self._made.make(worker, op, args, timeout, memory_mb, keep_log=keep_log)
-            return reply
-        finally:
-            self._give_back(worker, keep)

@@ -69,7 +69,7 @@ class Worker:
         # pipes of their own and not 0 and 1: whatever prints at its start must not be taken for a frame
         reader, self._requests = os.pipe()
         self._answers, writer = os.pipe()
-        leased = [str(lease.fds[0]), lease.name] if lease else []
+        leased = [str(lease.fds[0])] if lease else []
         environment = guardian.marked(environment_for(python) | (lease.environment if lease else {}))
         self._mark = environment[MARK]
         try:
@@ -110,7 +110,7 @@ class Worker:
     def prepare(self, op: str, args: dict[str, Any], memory_mb: int | None) -> Exchange | None:
         """Import what the operation needs, once; return an exchange only if that failed."""
         backend = args.get("backend") or {}
-        need = f"{op} {backend.get('name', '')} {backend.get('flavour', '')}"
+        need = f"{op} {backend.get('name', '')} {backend.get('flavor', '')}"
         if need in self._prepared:
             return None
         exchange = self.ask("prepare", {"op": op, "args": args}, PREPARE_SECONDS, memory_mb)

@@ -179,19 +179,17 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     return {"value": value}
 
 
-def serve(reader: int, writer: int, lease: tuple[int, str] | None = None) -> None:
+def serve(reader: int, writer: int, lease: int | None = None) -> None:
     """Answer requests until the pipe ``reader`` closes, on the pipe ``writer``.
 
-    ``lease``: the descriptor that holds it, which stays open as long as this process lives, and its name.
+    ``lease``: the descriptor that holds it, which stays open as long as this process lives.
     """
-    for fd in (reader, writer, *(lease[:1] if lease else ())):
+    for fd in (reader, writer, *((lease,) if lease else ())):
         # programs that an operation starts get none of them
         os.set_inheritable(fd, False)
     threading.Thread(target=_watch, args=(reader,), daemon=True).start()
     _unbuffer()
     _own_packages()
-    if lease:
-        importlib.import_module("runner.workers.leases.lease_log").begin(lease[1], os.getpid())
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     faulthandler.enable()
     _send(writer, {"hello": list(sys.version_info[:3]), "pid": os.getpid()})
@@ -211,5 +209,4 @@ def serve(reader: int, writer: int, lease: tuple[int, str] | None = None) -> Non
 
 
 if __name__ == "__main__":
-    pipes = int(sys.argv[1]), int(sys.argv[2])
-    serve(pipes[0], pipes[1], (int(sys.argv[3]), sys.argv[4]) if len(sys.argv) > 4 else None)
+    serve(*map(int, sys.argv[1:]))

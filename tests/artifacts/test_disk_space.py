@@ -125,7 +125,7 @@ def test_a_folder_of_leases_without_locks(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr("runner.workers.leases.lock_folder.fcntl.flock", refuse)
     for take in (LockFolder.lock, LockFolder.share):
-        with pytest.raises(UsageError, match=r"workers\.leases=.*no locks.*workers\.lease=none"):
+        with pytest.raises(UsageError, match=r"workers\.lease_folder=.*no locks.*workers\.lease=none"):
             take(LockFolder(tmp_path), "GPU-x")
 
 

@@ -11,6 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from runner.schema.choices import SCHEMAS
 from runner.workers import Pool, Reply
 
 BACKENDS = ["onnxruntime", "onnx_reference"]
@@ -50,7 +51,7 @@ class Lab:
 
     def run(self, backend: str | dict[str, Any], model: Path, *samples: Mapping[str, Any], **more: Any) -> Reply:
         arguments = {
-            "backend": {"name": backend} if isinstance(backend, str) else backend,
+            "backend": whole(backend) if isinstance(backend, str) else whole(**backend),
             "model": str(model),
             "samples": [{name: self.tensor(content) for name, content in sample.items()} for sample in samples],
             "out": str(self.folder / "out"),
@@ -59,6 +60,11 @@ class Lab:
             **more,
         }
         return self.pool.call("run", arguments)
+
+
+def whole(name: str, **settings: Any) -> dict[str, Any]:
+    """The settings of a backend as workers take them."""
+    return {"name": name, "implementation": SCHEMAS["target"][name].implementation, **settings}  # type: ignore[attr-defined]
 
 
 def value(name: str, kind: Any) -> onnx.ValueInfoProto:

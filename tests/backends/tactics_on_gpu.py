@@ -38,7 +38,7 @@ def pinned_again(folder: Path) -> tuple[dict[str, str], dict[str, Any]]:
 
 def _build(pool: Pool, model: Path, out: Path, tactics: dict[str, Any]) -> dict[str, Any]:
     args = {
-        "backend": {"name": "tensorrt", "flavour": "tensorrt"},
+        "backend": {"name": "tensorrt", "flavor": "tensorrt"},
         "model": str(model),
         "samples": [],
         "out": str(out),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from runner.backends.trt import tactics_log
 from runner.backends.trt.tactics import account
 from runner.backends.trt.tactics_log import TacticsLog, parse, parse_file, plain_hash
-from runner.backends.trt.timing_cache import Choice, Mismatch, mismatches
+from runner.backends.trt.timing_cache import CacheEntry
 
 KEY_1 = "0x1814870c44ff0f8574df6e3dda04cbd7"
 KEY_2 = "0xb222b0832016f1115ff61116c094875a"
@@ -163,8 +163,8 @@ def test_files_without_line_ends_and_with_bytes_that_are_no_text(tmp_path: Path)
 
 
 def test_the_cache_says_what_was_chosen_and_the_log_which_operator_it_is() -> None:
-    cache = {KEY_1: Choice("0x393e4ef8ad243", 0.5), "0x" + "0" * 32: Choice("0x7", 0.1)}
-    told = account(cache, parse([*FIRST, *SECOND]), {})
+    cache = {KEY_1: CacheEntry("0x393e4ef8ad243", 0.5), "0x" + "0" * 32: CacheEntry("0x7", 0.1)}
+    told = account(cache, parse([*FIRST, *SECOND]))
     assert [(one["layer"], one["key"], one["tactic"], one["kernel"]) for one in told["choices"]] == [
         ("matMul1", KEY_1, "0x393e4ef8ad243", SLOW),
         ("", "0x" + "0" * 32, "0x7", ""),
@@ -173,15 +173,5 @@ def test_the_cache_says_what_was_chosen_and_the_log_which_operator_it_is() -> No
 
 
 def test_what_was_timed_although_it_was_pinned() -> None:
-    pins = {KEY_1: "0x393e4ef8ad243", KEY_2.upper().replace("0X", "0x"): "0x5"}
-    told = account({KEY_1: Choice("0x665ded9abbf88", 0.5)}, parse(FIRST), pins)
+    told = account({KEY_1: CacheEntry("0x665ded9abbf88", 0.5)}, parse(FIRST))
     assert told["timed"] == [KEY_1]
-    assert told["mismatches"] == [
-        [KEY_1, "0x393e4ef8ad243", "0x665ded9abbf88"],
-        [next(key for key in pins if key != KEY_1), "0x5", None],
-    ]
-
-
-def test_pins_that_were_honored() -> None:
-    assert mismatches({KEY_1: "0x0A"}, {KEY_1.upper().replace("0X", "0x"): "0xa"}) == []
-    assert mismatches({KEY_1: "0xa"}, {}) == [Mismatch(KEY_1, "0xa", None)]

@@ -146,7 +146,7 @@ def resizing() -> onnx.ModelProto:
     [
         ("inputs.shapes={x: [1, 3, 32, 32]}",),
         ("target.profiles={x: {min: [1, 3, 32, 32], opt: [2, 3, 32, 32], max: [4, 3, 48, 48]}}",),
-        ("inputs.shapes={x: [1, 3, 32, 32]}", "inputs.cut=input"),
+        ("inputs.shapes={x: [1, 3, 32, 32]}", "cut.policy=input"),
     ],
     ids=["fixed", "dynamic", "shapes are inputs"],
 )
@@ -184,7 +184,7 @@ def test_what_cannot_be_meant(tmp_path: Path, options: tuple[str, ...], said: st
 @pytest.mark.parametrize("checker", ["auto", "builds", "compare", "finite", "runs"])
 def test_without_tensorrt_one_line_says_what_to_install(tmp_path: Path, checker: str) -> None:
     onnx.save(resnet(17, None), str(tmp_path / "net.onnx"))
-    options = ("target=tensorrt", "target.flavour=tensorrt", f"checker={checker}")
+    options = ("target=tensorrt", "target.flavor=tensorrt", f"checker={checker}")
     run = winnow("model=net.onnx", *options, "verbosity=error", folder=tmp_path / "run")
     if "is not installed under this interpreter" not in run.output:
         pytest.skip("TensorRT itself is installed here")

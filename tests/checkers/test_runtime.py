@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
 from runner import machine
-from runner.checkers.backend_run import NOT_READY, Ran
+from runner.checkers.backend_run import NOT_READY, Ran, Side
 from runner.checkers.checker import Checker, Tools
-from runner.checkers.registry import BUILDERS, build
+from runner.checkers.registry import build
 from runner.checkers.runtime import RuntimeCheck
 from runner.errors import NotTried, UsageError
 from runner.schema.backend import (
@@ -27,12 +29,14 @@ from runner.schema.checker import (
     CompareChecker,
     FiniteChecker,
     Golden,
+    NonFiniteOutput,
     RunsChecker,
     Tolerance,
 )
+from runner.schema.choices import SCHEMAS
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
-from runner.schema.strategy import StrategySettings, SubjectKind
+from runner.schema.strategy import ReduceSettings, RepeatSettings, StrategySettings
 from runner.verdict import Signature, Verdict
 from runner.workers.reply import OUT_OF_MEMORY, Failure, Reply
 from strategies.outcome import Outcome
@@ -54,7 +58,7 @@ def make(
 ) -> Checker:
     settings = Settings(
         model="m.onnx",
-        strategy=strategy or StrategySettings(),
+        strategy=strategy or ReduceSettings(),
         checker=checker,
         target=target,
         reference=reference,
@@ -89,6 +93,17 @@ def reshape(tmp_path: Path) -> Path:
 
 
 X = {"x": np.array([-1, 2, 3, 4], np.float32)}
+
+
+@pytest.mark.parametrize("option", ["provider_libraries", "custom_ops"])
+def test_a_rebuilt_library_makes_another_context(tools: Tools, tmp_path: Path, option: str) -> None:
+    library = tmp_path / "lib.so"
+    library.write_text("one")
+    named: Any = {"Provider": str(library)} if option == "provider_libraries" else [str(library)]
+    side = Side("target", dataclasses.replace(OnnxRuntimeBackend(), **{option: named}), tools, None, None)
+    before = side.identity()
+    library.write_text("two")
+    assert side.identity() != before
 
 
 @pytest.mark.parametrize("checker", [RunsChecker(), FiniteChecker(), CompareChecker(), AutoChecker()])
@@ -188,7 +203,8 @@ class TestFinite:
             tmp_path / "m.onnx",
             weights={"zero": np.zeros(1, np.float32)},
         )
-        check = make(tools, FiniteChecker(nan=nan, inf=inf))
+        policies = [NonFiniteOutput.fail if fails else NonFiniteOutput.ignore for fails in (nan, inf)]
+        check = make(tools, FiniteChecker(nan=policies[0], inf=policies[1]))
         verdict = check.check(candidate(path, {"x": np.array([0, 1, -1, 2], np.float32)}))
         assert (verdict.signature.kind if verdict.signature else None) == kind
 
@@ -284,7 +300,7 @@ class TestOwnModels:
         target = OnnxRuntimeBackend(model=str(relu))
         with pytest.raises(UsageError, match=r"target\.model"):
             make(tools, RunsChecker(), target)
-        whole = StrategySettings(name="repeat", subject=SubjectKind.command)
+        whole = RepeatSettings()
         assert make(tools, RunsChecker(), target, strategy=whole).check(candidate(None, X)).outcome is Outcome.PASS
 
     @pytest.mark.parametrize("rule", [AutoChecker(), CompareChecker(), CompareChecker(golden=Golden.ahead)])
@@ -316,7 +332,7 @@ class TestOwnModels:
         self, tools: Tools, candidate: MakeCandidate, relu: Path, tmp_path: Path
     ) -> None:
         path = model([helper.make_node("Neg", ["x"], ["y"])], tmp_path / "neg.onnx")
-        whole = StrategySettings(name="repeat", subject=SubjectKind.command)
+        whole = RepeatSettings()
         for reference, outcome in ((relu, Outcome.FAIL), (path, Outcome.PASS)):
             check = make(tools, CompareChecker(), ORT, OnnxRuntimeBackend(model=str(reference)), strategy=whole)
             assert check.check(candidate(path, X)).outcome is outcome
@@ -371,7 +387,16 @@ def test_identity_tells_settings_apart(tools: Tools) -> None:
 def test_an_unknown_checker_lists_the_known_ones(tools: Tools) -> None:
     with pytest.raises(UsageError, match=r"checker=no.*auto, builds, command"):
         make(tools, CheckerSettings(name="no"))
-    assert sorted(BUILDERS) == ["auto", "builds", "command", "compare", "finite", "interactive", "python", "runs"]
+    assert sorted(SCHEMAS["checker"]) == [
+        "auto",
+        "builds",
+        "command",
+        "compare",
+        "finite",
+        "interactive",
+        "python",
+        "runs",
+    ]
 
 
 def test_what_takes_the_machines_memory_is_not_judged(

@@ -10,23 +10,23 @@ from pathlib import Path
 import pytest
 
 from runner.cli import logs
-from runner.cli.config.paths import PATH_KEYS, expand_home
+from runner.cli.config.paths import expand_home, use_of
 from runner.cli.config.user_file import read_user_file, with_defaults
 from runner.cli.validate import check_given
 from runner.errors import UsageError
 from runner.schema.backend import OnnxRuntimeBackend
 from runner.schema.checker import AutoChecker, CommandChecker, PythonChecker
 from runner.schema.inputs import FilesInputs
-from runner.schema.register import SCHEMAS
 from runner.schema.root import Settings
 from runner.schema.run import LogSettings
-from runner.schema.strategy import StrategySettings, SubjectKind
+from runner.schema.settings import PathUse
+from runner.schema.strategy import ReduceSettings, RepeatSettings
 from runner.sweeps.table import Row, markdown, rows, show
 
 
 def settings(**changes: object) -> Settings:
     sections = {
-        "strategy": StrategySettings(),
+        "strategy": ReduceSettings(),
         "checker": AutoChecker(),
         "target": OnnxRuntimeBackend(),
         "reference": OnnxRuntimeBackend(),
@@ -83,15 +83,15 @@ def test_a_section_of_hydras_that_is_none_is_left_to_who_refuses_it() -> None:
 def test_a_file_without_defaults(tmp_path: Path) -> None:
     path = tmp_path / "bug.yaml"
     path.write_text(
-        "strategy: repeat\nchecker: {name: finite, inf: no}\ninputs: {record: off}\nhydra: {launcher: joblib}\n"
+        "strategy: repeat\nchecker: {name: finite, inf: no}\ncut: {record: off}\nhydra: {launcher: joblib}\n"
     )
     body, options = with_defaults(read_user_file(path))
     assert {"override strategy": "repeat"} in body["defaults"] and {"override hydra/launcher": "joblib"} in body[
         "defaults"
     ]
     assert body["defaults"][0] == "config" and body["defaults"][-1] == "_self_"
-    assert options["checker"] == {"defaults": ["finite", "_self_"], "name": "finite", "inf": "no"}
-    assert body["inputs"] == {"record": "off"}
+    assert options["checker"] == {"defaults": ["finite", "_self_"], "name": "finite", "inf": "ignore"}
+    assert body["cut"] == {"record": "off"}
 
 
 @pytest.mark.parametrize("text", ["- a\n", "a: [\n", "a: 1\na: 2\n", "1: 2\n", "\t"])
@@ -116,22 +116,23 @@ def test_home_is_expanded_in_paths_only(monkeypatch: pytest.MonkeyPatch) -> None
     assert isinstance(expanded.inputs, FilesInputs) and expanded.inputs.path == ["/home/somebody/a.npz", "b.npz"]
 
 
-def test_path_keys_exist() -> None:
-    names = set(Settings.__dataclass_fields__)
-    for group, schemas in SCHEMAS.items():
-        names |= {f"{group}.{key}" for schema in schemas.values() for key in schema.__dataclass_fields__}
-    for section in ("journal", "result", "log"):
-        names |= {
-            f"{section}.{key}" for key in Settings.__dataclass_fields__[section].default_factory.__dataclass_fields__
-        }  # type: ignore[union-attr]
-    assert names >= PATH_KEYS
+def test_what_a_path_is_for_is_declared_with_it() -> None:
+    library, model = PathUse.READ | PathUse.LIBRARY, PathUse.READ | PathUse.MODEL
+    assert (use_of("model"), use_of("reference.model")) == (model, model)
+    for key in ("target.custom_ops", "reference.plugins", "target.provider_libraries", "target.provider_libraries.X"):
+        assert use_of(key) == library
+    assert (use_of("workers.gpus"), use_of("reference.map.x"), use_of("inputs.path")) == (
+        PathUse(0),
+        PathUse(0),
+        PathUse.READ,
+    )
 
 
 def test_what_is_not_there(tmp_path: Path) -> None:
     (tmp_path / "net.onnx").touch()
     with pytest.raises(UsageError, match="which model"):
         check_given(settings())
-    check_given(settings(strategy=StrategySettings(subject=SubjectKind.command), checker=CommandChecker()))
+    check_given(settings(strategy=RepeatSettings(), checker=CommandChecker()))
     with pytest.raises(UsageError, match=r"model=.*nett\.onnx.*There is: .*net\.onnx"):
         check_given(settings(model=str(tmp_path / "nett.onnx")))
     (tmp_path / "more").mkdir()

@@ -14,6 +14,9 @@ from typing import Any
 
 import pytest
 
+from tests.fork_server import run_forked
+from tests.matrix import sample
+
 STUB = Path(__file__).parents[1] / "stub"
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,10 +26,7 @@ def environment() -> dict[str, str]:
 
 
 def winnow(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "runner", *arguments]
-    return subprocess.run(
-        command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=120, check=False
-    )
+    return run_forked([sys.executable, "-m", "runner", *arguments], cwd=folder, env=environment(), timeout=120)
 
 
 def result(folder: Path) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def test_the_users_folder_does_no_harm(tmp_path: Path) -> None:
     assert winnow(tmp_path, "model=net.onnx").returncode == 0
 
 
-@pytest.mark.parametrize("launcher", ["basic", "joblib", "winnow"])
+@pytest.mark.parametrize("launcher", sample(["winnow", "basic", "joblib"], 3))
 def test_a_sweep_ends_with_one_table(tmp_path: Path, launcher: str) -> None:
     models(tmp_path, ["net", "fine", "raises", "c[1]"])
     choices = "model=net.onnx,fine.onnx,raises.onnx,c[1].onnx,missing.onnx"

@@ -12,6 +12,7 @@ import onnx
 import pytest
 from hydra import compose, initialize_config_dir
 
+from runner.checkers.backend_run import digests_of
 from runner.cli.app import CONF
 from runner.cli.config.compose import to_settings
 from runner.cli.config.paths import rooted
@@ -44,7 +45,7 @@ def settings(*overrides: str) -> Settings:
     [
         *("workers.count=0", "workers.count=5000", "budget.checks=-1", "budget.seconds=-0.5", "checker.timeout=0"),
         *("checker.memory_mb=0", "workers.timeout=-1", "target.threads=-1", "inputs.samples=0", "checker.rtol=nan"),
-        *("artifacts.disk_budget_mb=-1", "result.external_data_threshold=-1", "inputs.record_timeout=0"),
+        *("artifacts.disk_budget_mb=-1", "result.external_data_threshold=-1", "inputs.timeout=0"),
     ],
 )
 def test_numbers_beyond_their_limits(here: Path, override: str) -> None:
@@ -79,6 +80,49 @@ def test_what_would_be_lost_or_is_not_there(here: Path, override: str, said: str
         check_given(settings(*override.split(" ")))
 
 
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        (
+            "strategy=reduce_bisect strategy.subject=command",
+            r"strategy=reduce_bisect is about subgraph.*strategy=repeat",
+        ),
+        ("strategy.subject=precision", r"comes with the choice of a strategy: strategy=precision"),
+        ("strategy.search=precision", r"Choose one of bisect, linear, minimal, reduce"),
+        ("strategy=precision strategy.search=minimul", r"did you mean minimal\?"),
+        ("strategy=tactic_isolate strategy.search=repeat", r"strategy=tactic_isolate is not searched so"),
+        ("strategy=tactic_compare strategy.search=bisect", r"Choose one of compare"),
+        (
+            "strategy=reduce_linear strategy.first=start",
+            r"strategy\.search=linear does not read it; bisect, reduce would",
+        ),
+        ("strategy=precision_bisect strategy.goal=cheapest", r"strategy\.goal=cheapest.* precision would"),
+        ("strategy=precision strategy.direction=reverse", r"precision_bisect, precision_linear would"),
+        ("strategy=repeat strategy.until=banana", r"strategy\.until='banana': good, bad, or a number"),
+    ],
+)
+def test_a_strategy_that_cannot_be(here: Path, override: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        check_given(settings(*override.split(" ")))
+
+
+def test_any_search_over_any_subject_that_it_makes_sense_for(here: Path) -> None:
+    for override in (
+        *("strategy.search=minimal", "strategy=reduce_linear strategy.search=bisect strategy.first=end"),
+        *("strategy=precision strategy.search=linear", "strategy=tactic_isolate strategy.search=reduce"),
+    ):
+        check_given(settings(*override.split(" ")))
+
+
+@pytest.mark.parametrize(
+    "name", ["precision.find=all", "repeat.extra_checks=1", "reduce.until=3", "tactic_compare.until=3"]
+)
+def test_a_key_that_nobody_reads_is_unknown(name: str) -> None:
+    choice, _, key = name.partition(".")
+    with pytest.raises(Exception, match=r"Could not override|not in struct"):
+        settings(f"strategy={choice}", f"strategy.{key}")
+
+
 def test_paths_are_absolute_below_the_entry(here: Path) -> None:
     (here / "venv").mkdir()
     given: list[Any] = ["inputs=files", "inputs.path=[a.npz,b.npz]", "reference.python=venv", "target.python=python3"]
@@ -87,6 +131,21 @@ def test_paths_are_absolute_below_the_entry(here: Path) -> None:
     assert getattr(found.inputs, "path", None) == [str(here / "a.npz"), str(here / "b.npz")]
     assert (found.reference.python, found.target.python) == (str(here / "venv"), "python3")
     assert (found.artifacts.paths, found.result.path, found.log.file) == (["*.log", "{dir}/x"], "/else/r.onnx", None)
+
+
+def test_libraries_of_providers_are_paths_like_any_other(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(here / "data"))
+    (here / "lib.so").write_text("one")
+    given = settings("+target.provider_libraries.A=lib.so", "+target.provider_libraries.B='~/b/x.so'")
+    found = rooted(replace(given, target=replace(given.target, custom_ops=["some_package", "lib.so"])), here)
+    assert found.target.provider_libraries == {"A": str(here / "lib.so"), "B": str(here / "data" / "b" / "x.so")}
+    assert found.target.custom_ops == ["some_package", str(here / "lib.so")]
+    before = digests_of(found.target, Path)
+    (here / "lib.so").write_text("two")
+    after = digests_of(found.target, Path)
+    assert [path for path in before if before[path] != after[path]] == [str(here / "lib.so")]
+    with pytest.raises(UsageError, match=r"log\.file=lib\.so: this is target\.provider_libraries=lib\.so"):
+        check_given(settings("+target.provider_libraries.A=lib.so", "log.file=lib.so"))
 
 
 def test_a_command_stays_as_it_was_typed(here: Path) -> None:

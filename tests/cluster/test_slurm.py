@@ -67,7 +67,8 @@ def test_each_job_is_on_the_device_that_slurm_gave_it(cluster: OneNode, tmp_path
     check = json.dumps([sys.executable, "devices.py", "{model}"])
     done = sweep(
         cluster, tmp_path, choices, "strategy=reduce_bisect", "checker=command", f"checker.command={check}",
-        "checker.flaky=never", "hydra.sweep.dir=out", "workers.lease=gpu", f"workers.leases={tmp_path / 'leases'}",
+        "checker.flaky=never", "hydra.sweep.dir=out", "workers.lease=gpu",
+        f"workers.lease_folder={tmp_path / 'leases'}",
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     assert [(row["exit_code"], row["culprits"]) for row in table(tmp_path / "out")] == [(0, ["n5"])] * 4

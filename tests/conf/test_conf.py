@@ -64,7 +64,7 @@ def test_first_line_is_the_command_that_uses_it(file: str) -> None:
     lines = [line for line in (CONF / file).read_text().splitlines() if not line.startswith("# @package")]
     assert lines[0].startswith("# python -m runner")
     group, option = Path(file).parent.as_posix(), Path(file).stem
-    if group not in {".", "hydra/help"}:
+    if group not in {".", "hydra/help", "shared"}:
         assert f"{group}={option}" in lines[0]
     assert len(lines) > 1 and lines[1].startswith("# "), "the second line says what it is"
 
@@ -86,17 +86,21 @@ def test_every_key_is_documented(file: str) -> None:
 def test_option_names_every_key_of_its_schema_with_its_default(file: str) -> None:
     group, option = Path(file).parent.name, Path(file).stem
     content = yaml.safe_load((CONF / file).read_text())
-    reference = content.pop("defaults")[0]
-    schema = SCHEMAS[group][reference.removeprefix(f"/schema/{group}/").removesuffix("@_here_")]
-    assert set(content) == {item.name for item in fields(schema)}
+    reference, *shared = [item.removesuffix("@_here_") for item in content.pop("defaults") if item != "_self_"]
+    schema = SCHEMAS[group][reference.removeprefix(f"/schema/{group}/")]
+    for path in shared:
+        content = {**yaml.safe_load((CONF / f"{path[1:]}.yaml").read_text()), **content}
+    # a choice is what its schema is called; a subject comes with the choice of a strategy
+    assert {*content, "name", "subject"} == {*(item.name for item in fields(schema)), "name", "subject"}
     default = OmegaConf.to_container(OmegaConf.structured(schema), resolve=True)
     differing = {key for key, value in content.items() if _plain(default[key]) != value}
-    assert differing <= {"name", "search", "subject", "keep", "count", "optimization"}
+    assert differing <= {"name", "search", "keep", "count", "optimization"}
     assert content.get("name", option) == option
 
 
 def test_config_names_every_plain_section_with_its_default() -> None:
     content = yaml.safe_load((CONF / "config.yaml").read_text())
+    content["cut"] = yaml.safe_load((CONF / "shared" / "cut.yaml").read_text())
     default = OmegaConf.to_container(OmegaConf.structured(Settings), resolve=True)
     for item in fields(Settings):
         if item.name not in SCHEMAS:
@@ -115,7 +119,8 @@ def test_every_option_composes_to_its_settings_class(file: str) -> None:
     settings = to_settings(compose("config", overrides=[f"{group}={option}"]))
     section = getattr(settings, group)
     schemas = SCHEMAS[group]
-    assert type(section) is schemas.get(option, next(iter(schemas.values())))
+    base = next((name for name in schemas if option.startswith(f"{name}_")), next(iter(schemas)))
+    assert type(section) is schemas.get(option, schemas[base])
     assert is_dataclass(section)
     with pytest.raises(AttributeError):
         section.name = "x"

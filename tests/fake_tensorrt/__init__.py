@@ -18,7 +18,7 @@ class Installed:
     """``python``: for `target.python`; ``notes``: JSON lines of when which process used which GPU."""
 
     python: Path
-    flavour: str
+    flavor: str
     notes: Path
     _faults: Path
 

@@ -436,7 +436,7 @@ class TestPython:
 
 
 def test_an_unknown_choice_lists_the_known_ones(pool: Pool, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"inputs=no.*files, python, random"):
+    with pytest.raises(UsageError, match=r"inputs.name=no.*files, python, random"):
         samples(InputsSettings(name="no"), graph(), pool, tmp_path)
 
 

@@ -17,7 +17,7 @@ from runner.journal.open import Journals
 from runner.model.files.store import Store
 from runner.model.graph.index import Graph
 from runner.reference.recording import Recorded
-from runner.schema.inputs import CutPolicy, OutputPolicy
+from runner.schema.cut import CutPolicy, OutputPolicy
 from strategies.space import Closure
 from strategies.trial import Trial
 from tests.model.models import model_of
@@ -59,7 +59,7 @@ def test_what_is_trimmed_says_what_it_is_trimmed_of(tmp_path: Path) -> None:
 
 
 def test_stages_share_a_journal_only_where_they_ask_the_same(tmp_path: Path) -> None:
-    settings = SimpleNamespace(strategy=SimpleNamespace(subject=None), journal=SimpleNamespace(share=False, reuse=[]))
+    settings = SimpleNamespace(strategy=SimpleNamespace(repeats=False), journal=SimpleNamespace(share=False, reuse=[]))
     journals = Journals(settings, tmp_path, tmp_path.joinpath)  # type: ignore[arg-type]
     base = subgraph(tmp_path)
     sinks = replace(base, outputs=OutputPolicy.sinks)

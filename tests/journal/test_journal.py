@@ -360,7 +360,7 @@ def test_bad_lines_are_named_a_few_times_only(tmp_path: Path, caplog: pytest.Log
 
 def test_what_the_command_creates_does_not_bar_going_on(tmp_path: Path) -> None:
     settings: Any = SimpleNamespace(
-        strategy=SimpleNamespace(subject=None), journal=SimpleNamespace(share=False, reuse=[])
+        strategy=SimpleNamespace(repeats=False), journal=SimpleNamespace(share=False, reuse=[])
     )
     journals = Journals(settings, tmp_path, tmp_path.joinpath)
     put(journals.main({**CONTEXT, "check.file check.py": "1"}), [1])
@@ -376,7 +376,7 @@ def test_what_the_command_creates_does_not_bar_going_on(tmp_path: Path) -> None:
 
 def test_a_file_that_was_missing_bars_going_on(tmp_path: Path) -> None:
     settings: Any = SimpleNamespace(
-        strategy=SimpleNamespace(subject=None), journal=SimpleNamespace(share=False, reuse=[])
+        strategy=SimpleNamespace(repeats=False), journal=SimpleNamespace(share=False, reuse=[])
     )
     journals = Journals(settings, tmp_path, tmp_path.joinpath)
     missing = Verdict(Outcome.UNRESOLVED, reason="no limits.json")

@@ -30,7 +30,7 @@ def model(tmp_path):
 
 def culprit(tmp_path, *more: str) -> tuple[str, str]:
     """A check that fails where the culprit is, and notes which nodes it saw."""
-    body = f"open({str(tmp_path / 'seen')!r}, 'a').write(' '.join(n.op_type for n in model.graph.node) + '\\n')\n"
+    body = f"open({str(tmp_path / 'seen')!r}, 'a').write(' '.join(kinds) + '\\n')\n"
     return by_command(check_script(tmp_path, f"{body}sys.exit(1 if 'culprit' in nodes else 0)"), *more)
 
 

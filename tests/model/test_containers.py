@@ -12,6 +12,7 @@ from onnx import OptionalProto, SequenceProto, TensorProto, helper, numpy_helper
 from runner.model.values import containers, types
 from runner.model.values import recorded as values
 from runner.model.values.recorded import TensorFile
+from tests.model.data_sets import read_test_data_set
 
 F = TensorProto.FLOAT
 SEQUENCE = ("sequence", ("tensor", F))
@@ -93,7 +94,7 @@ def test_files_that_hold_something_else(tmp_path):
         path = tmp_path / "input_0.pb"
         path.write_bytes(content)
         with pytest.raises(ValueError, match=r"input_0\.pb"):
-            values.read_test_data_set(tmp_path, [SEQUENCE])
+            read_test_data_set(tmp_path, [SEQUENCE])
     path.write_bytes(tensor.SerializeToString())
     with pytest.raises(ValueError, match="something else"):
         containers.parse(sequence([1]).SerializeToString(), ("sequence", ("sequence", ("tensor", F))))
@@ -103,7 +104,7 @@ def test_a_test_data_set_holds_them_and_an_npz_does_not(tmp_path):
     tensor = values.write(np.ones(2, np.float32), "x", tmp_path / "x.pb")
     inside = values.write_container(sequence([1, 2], [3]), SEQUENCE, "recorded", tmp_path / "s.pb")
     values.write_test_data_set({"x": tensor, "ß": inside}, {"out": inside}, tmp_path / "set")
-    inputs, outputs = values.read_test_data_set(tmp_path / "set", [None, SEQUENCE], [SEQUENCE])
+    inputs, outputs = read_test_data_set(tmp_path / "set", [None, SEQUENCE], [SEQUENCE])
     assert [file.name for file in (*inputs, *outputs)] == ["x", "ß", "out"]
     assert inputs[1].elements == inside.elements
     # as any reader of such folders does it

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from runner.model.values import recorded
+from tests.model.data_sets import describe, read_test_data_set
 
 EVERY = [number for name, number in TensorProto.DataType.items() if name != "UNDEFINED"]
 NATIVE = ["float32", "float64", "float16", "int8", "uint64", "bool", "complex64", "complex128", ">f4", ">i8"]
@@ -29,7 +30,7 @@ def test_every_dtype_is_seeded_written_and_read(dtype, tmp_path):
     rewritten = recorded.write(array, "again", tmp_path / "d.pb")
     assert rewritten.dtype == dtype
     np.testing.assert_array_equal(recorded.read(rewritten), array)
-    assert recorded.describe(first.path) == first
+    assert describe(first.path) == first
     assert recorded.TensorFile.from_json(first.to_json()) == first
 
 
@@ -56,13 +57,15 @@ def test_what_is_not_finite_is_seen(dtype, tmp_path):
     for content, finite, nan in (([1, 2], True, False), ([1, np.inf], False, False), ([np.nan, np.inf], False, True)):
         file = recorded.write(np.array(content).astype(numpy_dtype), "x", tmp_path / "x.pb")
         assert (file.finite, file.nan) == (finite, nan)
-        assert recorded.describe(file.path) == file
+        assert describe(file.path) == file
 
 
 def test_a_sum_that_overflows_is_still_finite(tmp_path):
     huge = np.full(4, np.finfo(np.float32).max)
     assert recorded.write(huge, "x", tmp_path / "x.pb").finite
-    assert recorded.finiteness(np.array([np.inf, -np.inf], np.float32)) == (False, False)
+    both = recorded.write(np.array([np.inf, -np.inf], np.float32), "x", tmp_path / "x.pb")
+    assert (both.finite, both.nan) == (False, False)
+    assert recorded.write(np.zeros((0, 2), np.float32), "x", tmp_path / "x.pb").finite
 
 
 def test_strings_of_any_kind(tmp_path):
@@ -109,7 +112,7 @@ def test_a_test_data_set_goes_out_and_comes_back(tmp_path):
     }
     outputs = {"out": recorded.seeded("out", 1, (2,), path=tmp_path / "out.pb")}
     recorded.write_test_data_set(inputs, outputs, tmp_path / "set")
-    got_inputs, got_outputs = recorded.read_test_data_set(tmp_path / "set")
+    got_inputs, got_outputs = read_test_data_set(tmp_path / "set")
     assert [file.name for file in got_inputs] == list(inputs)
     assert [file.dtype for file in got_inputs] == EVERY
     for file, before in zip(got_inputs, inputs.values(), strict=True):
@@ -121,7 +124,7 @@ def test_files_that_hold_no_tensor(tmp_path):
     for content in (b"", b"junk junk", helper.make_tensor("x", 1, [3], [1, 2, 3]).SerializeToString()[:-5]):
         (tmp_path / "input_0.pb").write_bytes(content)
         with pytest.raises(ValueError, match=r"input_0\.pb"):
-            recorded.read_test_data_set(tmp_path)
+            read_test_data_set(tmp_path)
 
 
 def test_ranges_are_kept():

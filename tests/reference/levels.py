@@ -16,11 +16,12 @@ from runner.model.graph.index import Graph
 from runner.model.values import recorded as values
 from runner.reference.hoisted import Level, RecorderOf, level_of
 from runner.reference.recording import Recorder
+from runner.schema.backend import OnnxReferenceBackend, OnnxRuntimeBackend, Optimization
 from runner.workers.pool import Pool
 from tests.model.nested import graph_of
 
-ORT = {"name": "onnxruntime", "optimization": "none", "providers": ["CPUExecutionProvider"]}
-REFERENCE = {"name": "onnx_reference"}
+ORT = OnnxRuntimeBackend(optimization=Optimization.none).to_json()
+REFERENCE = OnnxReferenceBackend().to_json()
 
 
 def recorders(pool: Pool, store: Store, backend: Mapping[str, object] = ORT) -> RecorderOf:

@@ -14,12 +14,11 @@ from runner.inputs.declared import Declared
 from runner.model.graph.index import Graph
 from runner.model.values import recorded
 from runner.reference.good_values import UnfitError, cast, golden
-from runner.reference.lineage.by_value import Album
-from runner.reference.lineage.fingerprints import agree, print_of
-from runner.reference.lineage.sequence import aligned
+from runner.reference.lineage.fingerprints import FingerprintIndex, agree, print_of
+from runner.reference.lineage.pairs import aligned
 from runner.reference.lineage.teacher_forcing import forced
+from runner.reference.lineage.untrusted import doubtful
 from runner.reference.lineage.user_map import matched_inputs, read_map
-from runner.reference.untrusted import doubtful
 
 HALF, BF16 = int(TensorProto.FLOAT16), int(TensorProto.BFLOAT16)
 
@@ -111,14 +110,16 @@ def test_prints_know_a_tensor_again() -> None:
     assert not agree(held, print_of([np.zeros_like(one)]))
 
 
-def test_of_tensors_that_hold_the_same_any_will_do_but_not_of_such_as_are_only_near() -> None:
+def test_those_that_agree_are_found_among_many() -> None:
     generator = np.random.default_rng(3)
-    one = generator.normal(size=200)
-    shifted = one + 1e-4 * generator.normal(size=200)
-    held = print_of([one + 1e-3 * generator.normal(size=200)])
-    assert Album({"b": print_of([one]), "a": print_of([one])}).find(held, None, lambda name: name) == "a"
-    assert Album({"b": print_of([one]), "a": print_of([shifted])}).find(held, None, lambda name: name) is None
-    assert Album({"zeros": print_of([np.zeros(200)])}).find(print_of([np.zeros(200)]), None, lambda name: name) is None
+    every = generator.normal(size=(3000, 200)) * generator.choice([1, 1e-3, 10], (3000, 1))
+    prints = {str(at): print_of([one]) for at, one in enumerate(every)}
+    index = FingerprintIndex(prints)
+    for at in range(0, 3000, 100):
+        near = every[at] + 1e-3 * np.abs(every[at]).max() * generator.normal(size=200)
+        near[generator.integers(0, 200, 2)] = np.nan if at % 200 else 0.0
+        assert [name for _, name in index.near(print_of([near]))] == [str(at)]
+    assert FingerprintIndex({"zeros": print_of([np.zeros(200)])}).near(print_of([np.zeros(200)])) == []
 
 
 def test_sequences_are_aligned_around_what_was_put_in() -> None:

@@ -9,18 +9,17 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import ModelProto, numpy_helper
+from onnx import ModelProto, helper, numpy_helper
 
 from runner.model.files.store import Store
 from runner.model.graph.index import Graph
-from runner.reference.lineage.align import Kin
+from runner.reference.lineage.align import Matching
 from runner.reference.lineage.fingerprints import Weights, print_of
-from runner.reference.lineage.match import Matching
-from runner.reference.lineage.pairs import How, Partner
+from runner.reference.lineage.pairs import FingerprintedGraph, How, Partner
 from tests.reference.families import fused, maker, parent, renamed, set_attribute, set_weight
 
 
-def kin(model: ModelProto, folder: Path) -> Kin:
+def kin(model: ModelProto, folder: Path) -> FingerprintedGraph:
     """A model as it runs on fixed inputs."""
     graph = Graph.of(model)
     shown = ModelProto()
@@ -34,12 +33,12 @@ def kin(model: ModelProto, folder: Path) -> Kin:
         one.name: np.random.default_rng(1).normal(size=one.shape).astype(np.float32) for one in session.get_inputs()
     }
     values = dict(zip(graph.producers, session.run(list(graph.producers), feeds), strict=True))
-    return Kin(
+    return FingerprintedGraph(
         graph, {name: print_of([one]) for name, one in {**feeds, **values}.items()}, Weights(graph, Store(folder))
     )
 
 
-def matched(child: Kin, elder: Kin, named: bool = True, **known: str) -> dict[str, str]:
+def matched(child: FingerprintedGraph, elder: FingerprintedGraph, named: bool = True, **known: str) -> dict[str, str]:
     pairs = {name: Partner(partner, How.map) for name, partner in known.items()}
     for mine, theirs in zip(child.graph.inputs, elder.graph.inputs, strict=True):
         pairs.setdefault(mine, Partner(theirs, How.position))
@@ -70,7 +69,7 @@ BUGS = [wrong_axis, wrong_weight, swapped_inputs, other_operator]
 
 
 @pytest.fixture(scope="module")
-def elder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Kin]:
+def elder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, FingerprintedGraph]:
     folder = tmp_path_factory.mktemp("elder")
     path = parent(folder / "parent.onnx")
     return path, kin(onnx.load(path), folder)
@@ -78,7 +77,7 @@ def elder(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Kin]:
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_without_any_name_every_tensor_is_known(
-    tmp_path: Path, elder: tuple[Path, Kin], bug: Callable[[ModelProto], None]
+    tmp_path: Path, elder: tuple[Path, FingerprintedGraph], bug: Callable[[ModelProto], None]
 ) -> None:
     model = onnx.load(elder[0])
     bug(model)
@@ -95,7 +94,7 @@ def test_without_any_name_every_tensor_is_known(
 @pytest.mark.parametrize("level", ["basic", "extended"])
 @pytest.mark.parametrize("bug", BUGS[:2])
 def test_no_partner_of_a_fused_child_is_wrong(
-    tmp_path: Path, elder: tuple[Path, Kin], level: str, bug: Callable[[ModelProto], None]
+    tmp_path: Path, elder: tuple[Path, FingerprintedGraph], level: str, bug: Callable[[ModelProto], None]
 ) -> None:
     model = onnx.load(fused(elder[0], tmp_path / "fused.onnx", level))
     bug(model)
@@ -108,7 +107,7 @@ def test_no_partner_of_a_fused_child_is_wrong(
 
 
 def test_names_that_mean_nothing_mislead_nobody_who_does_not_look_at_them(
-    tmp_path: Path, elder: tuple[Path, Kin]
+    tmp_path: Path, elder: tuple[Path, FingerprintedGraph]
 ) -> None:
     model = onnx.load(elder[0])
     names = [node.output[0] for node in model.graph.node[:-1]]
@@ -120,7 +119,7 @@ def test_names_that_mean_nothing_mislead_nobody_who_does_not_look_at_them(
     assert {old: told[new] for old, new in turned.items()} == {old: old for old in turned}
 
 
-def test_a_folded_normalization_under_its_old_name(tmp_path: Path, elder: tuple[Path, Kin]) -> None:
+def test_a_folded_normalization_under_its_old_name(tmp_path: Path, elder: tuple[Path, FingerprintedGraph]) -> None:
     """Some simplifiers leave the convolution's name to what is the normalization's value by then."""
     model = onnx.load(elder[0])
     held = {one.name: numpy_helper.to_array(one) for one in model.graph.initializer}
@@ -136,7 +135,9 @@ def test_a_folded_normalization_under_its_old_name(tmp_path: Path, elder: tuple[
     assert (told["conv0"], told["conv1"], told["relu0"]) == ("norm0", "norm1", "relu0")
 
 
-def test_the_map_goes_first_and_names_without_partner_stay_alone(tmp_path: Path, elder: tuple[Path, Kin]) -> None:
+def test_the_map_goes_first_and_names_without_partner_stay_alone(
+    tmp_path: Path, elder: tuple[Path, FingerprintedGraph]
+) -> None:
     child = kin(onnx.load(elder[0]), tmp_path)
     pairs = {"relu0": Partner("norm0", How.map)}
     found = Matching(child, elder[1], pairs, frozenset({"relu1"})).find()
@@ -145,10 +146,31 @@ def test_the_map_goes_first_and_names_without_partner_stay_alone(tmp_path: Path,
     assert found["conv1"] == Partner("conv1", How.name)
 
 
-def test_another_shape_for_a_while(tmp_path: Path, elder: tuple[Path, Kin]) -> None:
+def test_another_shape_for_a_while(tmp_path: Path, elder: tuple[Path, FingerprintedGraph]) -> None:
     """A product over the last axis that a converter writes as one of matrices."""
     model = onnx.load(fused(elder[0], tmp_path / "fused.onnx"))
     flat = next(node for node in model.graph.node if node.op_type == "Gemm" and node.output[0] != "logits")
     found = Matching(kin(model, tmp_path), elder[1], {}).find()
     assert found[flat.input[0]].tensor == "b0_f_ln" and found[flat.input[0]].reshaped
     assert found[flat.output[0]].tensor == "b0_upb" and found[flat.output[0]].reshaped
+
+
+def halves(order: tuple[int, int], names: str, by: tuple[float, float] = (0.5, 0.25)) -> ModelProto:
+    """x * 0.5 and x * 0.25, which stand in any order, and their difference."""
+    parts = [helper.make_node("Mul", ["x", f"by{at}"], [f"{names}{at}"]) for at in (0, 1)]
+    last = helper.make_node("Sub", [f"{names}0", f"{names}1"], [f"{names}2"])
+    held = [numpy_helper.from_array(np.array(value, np.float32), f"by{at}") for at, value in enumerate(by)]
+    ends = [helper.make_tensor_value_info(name, 1, [40]) for name in ("x", f"{names}2")]
+    graph = helper.make_graph([*(parts[at] for at in order), last], "g", ends[:1], ends[1:], held)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def test_nodes_that_are_alike_are_told_by_their_values_and_not_by_their_order(tmp_path: Path) -> None:
+    elder = kin(halves((0, 1), "p"), tmp_path)
+    assert matched(kin(halves((1, 0), "c"), tmp_path), elder) == {"x": "x", "c0": "p0", "c1": "p1", "c2": "p2"}
+
+
+def test_a_node_that_does_nothing_is_not_taken_for_what_it_reads(tmp_path: Path) -> None:
+    elder = kin(halves((0, 1), "p"), tmp_path)
+    told = matched(kin(halves((0, 1), "c", by=(0.5, 0.0)), tmp_path), elder)  # c0 - 0: its value is that of p0
+    assert told["c2"] == "p2"

@@ -19,14 +19,15 @@ from runner.model.graph.index import Graph
 from runner.model.values import recorded as values
 from runner.model.values.recorded import TensorFile
 from runner.reference.recording import Recorded, Recorder, recorded_types
+from runner.schema.backend import OnnxRuntimeBackend, Optimization
 from runner.schema.checker import CompareChecker
-from runner.schema.inputs import CutPolicy
+from runner.schema.cut import CutPolicy
 from runner.workers.pool import Pool
 from runner.workers.reply import Failure, Reply
 from strategies.trial import Trial
 from tests.artifacts.test_disk_space import disk_with
 
-ORT = {"name": "onnxruntime", "optimization": "none", "providers": ["CPUExecutionProvider"]}
+ORT = OnnxRuntimeBackend(optimization=Optimization.none).to_json()
 
 
 def info(name, dims=(2,), dtype=TensorProto.FLOAT):
@@ -169,7 +170,7 @@ def test_a_candidate_whose_constants_no_file_can_hold_is_unresolved(tmp_path):
         subject = Subgraph(graph, store, Recorded((held,)), {}, *where, cut_policy=CutPolicy.constant)
         made = subject.make(Trial.of([1]), tmp_path / f"at{limit}", 1, "", "")
         assert isinstance(made, Candidate) is fits
-    assert "less than 2 GiB; inputs.cut=input" in made.reason
+    assert "less than 2 GiB; cut.policy=input" in made.reason
 
 
 def test_the_type_of_a_sequence_is_what_all_samples_have_in_common(tmp_path):

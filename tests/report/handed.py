@@ -22,13 +22,13 @@ import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from runner.backends.emulation.rounding import write as write_rounded
-from runner.report.repro import write_repro
-from runner.report.repro_facts import facts_of
+from runner.report.repro.backends import rounds
+from runner.report.repro.write import ROUNDED, write_repro
 from runner.report.summary import Summary
 from runner.schema import checker as checkers
 from runner.schema.backend import (
     BackendSettings,
-    Flavour,
+    Flavor,
     OnnxReferenceBackend,
     OnnxRuntimeBackend,
     Optimization,
@@ -87,13 +87,12 @@ class Case:
         finite = all(
             np.isfinite(value).all() for value in self.expected.values() if np.asarray(value).dtype.kind == "f"
         )
-        facts = dataclasses.replace(facts_of(settings, folder), meant=not finite)
-        if facts.target.rounding != "off":
-            given = {"model": str(folder / facts.model), "out": str(folder / facts.rounded)}
-            write_rounded({**given, "strict": facts.target.rounding == "strict"})
+        if rounds(self.target):
+            given = {"model": str(folder / "reduced.onnx"), "out": str(folder / ROUNDED)}
+            write_rounded({**given, "strict": getattr(self.target, "rounding", None) is Rounding.strict})
         signature = dict(zip(("stage", "kind", "detail", "raised"), self.found, strict=False))
         told = Summary("found", 0, "reduce", culprits=("n",), signature=signature, evidence=self.evidence)
-        path = write_repro(folder, told, facts)
+        path = write_repro(folder, told, settings, folder, meant=not finite)
         if self.spoil:
             self.spoil(folder)
         return path
@@ -188,7 +187,7 @@ def values_cases() -> list[Case]:
         Case("auto, NaN, no longer", GONE, auto, nan, inputs=good),
         Case("auto, Inf where NaN was", SHOWS, auto, nan, inputs={"x": np.zeros(2, np.float32)}),
         Case("finite, Inf", SHOWS, checkers.FiniteChecker(), ("infer", "inf"), inputs={"x": np.zeros(2, np.float32)}),
-        Case("finite, NaN is let pass", GONE, checkers.FiniteChecker(nan=False), ("infer", "inf")),
+        Case("finite, NaN is let pass", GONE, checkers.FiniteChecker(nan=checkers.NonFiniteOutput.ignore), ("infer", "inf")),
         Case("finite, evaluator", SHOWS, checkers.FiniteChecker(), nan, EVALUATOR, REFERENCE),
         Case("finite, meant elsewhere", GONE, auto, nan, expected={"y": [np.nan, 1]}, evidence={"output": "z"}),
         Case("finite, no such provider", CANNOT_TELL, auto, nan, target=OnnxRuntimeBackend(providers=["CUDAExecutionProvider"])),
@@ -293,7 +292,7 @@ def build_cases() -> list[Case]:
     builds = checkers.BuildsChecker(timeout=60.0)
 
     def backend(**given: Any) -> TensorRtBackend:
-        return TensorRtBackend(flavour=Flavour.tensorrt_rtx, compute_capabilities=["SM86"], **given)
+        return TensorRtBackend(flavor=Flavor.tensorrt_rtx, compute_capabilities=["SM86"], **given)
 
     def top(k: int) -> dict[str, Any]:
         nodes = [constant("k", np.array([k])), helper.make_node("TopK", ["x", "k"], ["y", "i"], name="n")]
@@ -340,7 +339,7 @@ def engine_cases() -> list[tuple[str, Case]]:
     """An engine that runs, on a stand-in for TensorRT and CUDA: no GPU has run this. With what it is told to do."""
     good = {"x": np.array([1.0, 4.0], np.float32)}
     right = {"y": np.log(good["x"])}
-    engine = TensorRtBackend(flavour=Flavour.tensorrt, flags=["TF32"], runs=3)
+    engine = TensorRtBackend(flavor=Flavor.tensorrt, flags=["TF32"], runs=3)
     nan, mismatch, runs = ("infer", "nan"), ("compare", "mismatch"), checkers.RunsChecker()
     ahead, finite, auto = (
         checkers.CompareChecker(golden=checkers.Golden.ahead),
@@ -368,7 +367,7 @@ def engine_cases() -> list[tuple[str, Case]]:
         ("a shape depends on data", "dynamic", CANNOT_TELL, finite, nan, {}),
         ("an output on the host", "host", CANNOT_TELL, finite, nan, {}),
         ("a flag that it does not have", "", CANNOT_TELL, finite, nan,
-         {"target": TensorRtBackend(flavour=Flavour.tensorrt, flags=["FP8"])}),
+         {"target": TensorRtBackend(flavor=Flavor.tensorrt, flags=["FP8"])}),
     ]  # fmt: skip
     plain = {"packages": EVALUATOR, "target": engine}
     return [
@@ -425,6 +424,8 @@ def command_cases() -> list[Case]:
         Case("command, the script is missing", CANNOT_TELL, script(), two, NOTHING, check="#", spoil=without("check.py")),
         Case("command, the script has changed", SHOWS, script(), one, NOTHING, check="#", spoil=now("raise SystemExit(1)")),
         Case("command, a module that is missing", CANNOT_TELL, module, one, NOTHING),
+        Case("command, the script is no Python any more", CANNOT_TELL, script(), one, NOTHING, check="#", spoil=now("x = (")),
+        Case("command, no tests ran", CANNOT_TELL, command("print('no tests ran')\nsys.exit(5)"), ("check", "exit 5"), NOTHING),
     ]  # fmt: skip
 
 

@@ -21,7 +21,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Run:
     (folder / "golden.txt").touch()
     (folder / "conf" / "strategy").mkdir(parents=True)
     (folder / "conf" / "strategy" / "ours.yaml").write_text(
-        "defaults: [/schema/strategy/strategy@_here_, _self_]\nname: ours\nsearch: bisect\n"
+        "defaults: [/schema/strategy/reduce@_here_, _self_]\nname: ours\nsearch: bisect\n"
     )
     own = ("--config-dir", "conf", "strategy=ours", "model=net, a.onnx", "checker=command")
     check = "checker.command=" + json.dumps([sys.executable, "check.py", "{model}"])

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+import itertools
 import os
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from runner.report.repro import write_repro
-from runner.report.repro_facts import Facts, facts_of
+from runner.checkers.compare import metrics
+from runner.checkers.compare.tolerances import rules_of
+from runner.report.repro.backends import runner, values_of
+from runner.report.repro.checks import comparison
+from runner.report.repro.checks import values_of as values_of_check
+from runner.report.repro.write import write_repro
 from runner.report.summary import Summary
 from runner.schema.backend import (
     BackendSettings,
@@ -25,13 +34,15 @@ from runner.schema.backend import (
 )
 from runner.schema.checker import (
     AutoChecker,
-    BuildsChecker,
     CheckerSettings,
     CommandChecker,
     CompareChecker,
     FiniteChecker,
     Golden,
+    Metric,
+    NonFinite,
     PythonChecker,
+    Statistic,
 )
 from runner.schema.root import Settings
 
@@ -41,8 +52,8 @@ REFERENCE = OnnxReferenceBackend()
 AHEAD = CompareChecker(golden=Golden.ahead)
 
 
-def facts(checker: CheckerSettings, folder: Path, target: BackendSettings = UNOPTIMIZED) -> Facts:
-    return facts_of(Settings(target=target, reference=REFERENCE, checker=checker), folder)  # type: ignore[arg-type]
+def settings(checker: CheckerSettings, target: BackendSettings = UNOPTIMIZED) -> Settings:
+    return Settings(target=target, reference=REFERENCE, checker=checker)  # type: ignore[arg-type]
 
 
 def bundle(folder: Path, op: str, values: dict[str, np.ndarray], outputs: dict[str, int], **attributes: object) -> None:
@@ -73,8 +84,8 @@ def found(kind: str, stage: str = "infer", culprits: tuple[str, ...] = ("the nod
     return Summary("found", 0, "reduce", culprits=culprits, signature=signature, versions={"onnxruntime": "1.0"})
 
 
-def run(folder: Path, summary: Summary, facts: Facts) -> tuple[int, str]:
-    path = write_repro(folder, summary, facts)
+def run(folder: Path, summary: Summary, given: Settings, cwd: Path | None = None) -> tuple[int, str]:
+    path = write_repro(folder, summary, given, cwd or folder)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     argv = [sys.executable, str(path)]
     done = subprocess.run(argv, capture_output=True, text=True, cwd="/", env=environment, timeout=120, check=False)
@@ -112,25 +123,24 @@ def test_sequences_and_optionals(tmp_path: Path, target: BackendSettings) -> Non
     write("output_1", numpy_helper.from_array(np.array(False), "b"))
     for expected, differs in (([one, x], 0), ([one, x + 1], 1), ([one, x, x], 1)):
         write("output_0", numpy_helper.from_list(expected, "t"))
-        code, text = run(tmp_path, found("mismatch", "compare"), facts(AHEAD, tmp_path, target))
+        code, text = run(tmp_path, found("mismatch", "compare"), settings(AHEAD, target))
         assert code == differs, text
         assert "t[0]" in text
 
 
 def test_session_settings(tmp_path: Path) -> None:
     bundle(tmp_path, "Log", {"x": np.array([-1.0], np.float32)}, {"y": TensorProto.FLOAT})
-    settings = OnnxRuntimeBackend(
+    backend = OnnxRuntimeBackend(
         providers=[{"CPUExecutionProvider": {"use_arena": "0"}}],  # type: ignore[list-item]
         session_options={"enable_mem_pattern": "false"},
         custom_ops=["ops.so", "onnxruntime_extensions"],
     )
-    whole = Settings(target=settings, reference=OnnxRuntimeBackend(), checker=FiniteChecker())  # type: ignore[call-arg]
-    given = facts_of(whole, tmp_path)
-    assert given.target.settings["custom_ops"] == [str(tmp_path / "ops.so"), "onnxruntime_extensions"]
-    code, text = run(tmp_path, found("nan"), given)
+    source = runner("target", backend, "reduced.onnx", tmp_path)
+    assert f"register(options, {str(tmp_path / 'ops.so')!r})" in source
+    assert "register(options, 'onnxruntime_extensions')" in source
+    code, text = run(tmp_path, found("nan"), settings(FiniteChecker(), backend))
     assert (code, "custom operators of" in text) == (2, True)
-    plain = replace(given, target=replace(given.target, settings={**given.target.settings, "custom_ops": []}))
-    code, text = run(tmp_path, found("nan"), plain)
+    code, text = run(tmp_path, found("nan"), settings(FiniteChecker(), replace(backend, custom_ops=[])))
     assert (code, "cannot tell" in text) == (1, False), text
 
 
@@ -141,13 +151,13 @@ def test_bfloat16_and_float8_go_in_and_come_out(tmp_path: Path) -> None:
         write(folder, [helper.make_node("Identity", ["x"], ["y"])], [tensor], {"y": kind})
         expected = helper.make_tensor("y", kind, [2], [1.5, -2.0])
         (folder / "test_data_set_0" / "output_0.pb").write_bytes(expected.SerializeToString())
-        code, text = run(folder, found("mismatch", "compare"), facts(AHEAD, folder))
+        code, text = run(folder, found("mismatch", "compare"), settings(AHEAD))
         assert (code, "cannot tell" in text) == (0, False), text
         assert "max |b| = 2" in text
     folder = tmp_path / "nan"
     tensor = helper.make_tensor("x", TensorProto.BFLOAT16, [1], [float("nan")])
     write(folder, [helper.make_node("Identity", ["x"], ["y"])], [tensor], {"y": TensorProto.BFLOAT16})
-    assert run(folder, found("nan"), facts(FiniteChecker(), folder))[0] == 1
+    assert run(folder, found("nan"), settings(FiniteChecker()))[0] == 1
 
 
 def test_a_command_gets_its_files_place_and_death(tmp_path: Path) -> None:
@@ -165,12 +175,12 @@ def test_a_command_gets_its_files_place_and_death(tmp_path: Path) -> None:
         "os.abort()\n"
     )
     command = (sys.executable, "-c", script, "{model}", "{inputs}", "{{model}} {{other}}")
-    given = facts(CommandChecker(command=list(command), place="fixed.onnx"), stand)
-    code, text = run(folder, found("death MEMORY", "check"), given)
+    given = settings(CommandChecker(command=list(command), place="fixed.onnx"))
+    code, text = run(folder, found("death MEMORY", "check"), given, stand)
     assert (code, "death MEMORY" in text) == (1, True), text
     assert list(stand.iterdir()) == []
     (stand / "fixed.onnx").write_bytes(b"a file of the user's")
-    assert run(folder, found("death MEMORY", "check"), given)[0] == 2
+    assert run(folder, found("death MEMORY", "check"), given, stand)[0] == 2
     assert (stand / "fixed.onnx").read_bytes() == b"a file of the user's"
     (stand / "fixed.onnx").unlink()
     # its weights lie beside it, under the name that it has for them
@@ -178,17 +188,17 @@ def test_a_command_gets_its_files_place_and_death(tmp_path: Path) -> None:
     model.graph.initializer.append(numpy_helper.from_array(np.ones(3, np.float32), "w"))
     onnx.save(model, str(folder / "reduced.onnx"), save_as_external_data=True, location="w.data", size_threshold=0)
     whole = script.replace("os.abort", "assert onnx.load('fixed.onnx').graph.initializer[0].raw_data; os.abort")
-    given = facts(CommandChecker(command=[*command[:2], whole, *command[3:]], place="fixed.onnx"), stand)
-    code, text = run(folder, found("death MEMORY", "check"), given)
+    given = settings(CommandChecker(command=[*command[:2], whole, *command[3:]], place="fixed.onnx"))
+    code, text = run(folder, found("death MEMORY", "check"), given, stand)
     assert (code, list(stand.iterdir())) == (1, []), text
     (stand / "w.data").write_bytes(b"a file of the user's")
-    assert run(folder, found("death MEMORY", "check"), given)[0] == 2
+    assert run(folder, found("death MEMORY", "check"), given, stand)[0] == 2
     assert [path.name for path in stand.iterdir()] == ["w.data"]
 
 
 def test_names_never_become_code(tmp_path: Path) -> None:
     bundle(tmp_path, "Log", {"x": np.array([-1.0], np.float32)}, {"y": TensorProto.FLOAT})
-    given = facts(FiniteChecker(), tmp_path, OnnxRuntimeBackend(config_entries={"winnow.odd": NASTY[:-1]}))
+    given = settings(FiniteChecker(), OnnxRuntimeBackend(config_entries={"winnow.odd": NASTY[:-1]}))
     code, text = run(tmp_path, replace(found("nan", culprits=(NASTY, "#? finite")), strategy=NASTY), given)
     assert code == 1, text
     assert ascii(NASTY)[1:-1].replace("\\n", "\n").replace("\\'", "'").replace("\\\\", "\\") in text
@@ -197,23 +207,34 @@ def test_names_never_become_code(tmp_path: Path) -> None:
     assert "'#? finite'" in source
 
 
-def test_facts_of_a_configuration(tmp_path: Path) -> None:
-    def of(**given: object) -> Facts:
-        settings = {"target": OnnxRuntimeBackend(), "reference": UNOPTIMIZED, **given}
-        return facts_of(Settings(**settings), tmp_path)  # type: ignore[arg-type]
+def test_what_a_configuration_puts_into_it(tmp_path: Path) -> None:
+    bundle(tmp_path, "Log", {"x": np.array([-1.0], np.float32)}, {"y": TensorProto.FLOAT})
 
-    reference = of(checker=AutoChecker()).reference
-    assert reference and reference.settings["optimization"] == "ORT_DISABLE_ALL"
-    assert of(checker=AHEAD).reference is None
-    assert of(checker=CompareChecker(), reference=OnnxReferenceBackend(model="fp32.onnx")).reference is None
+    def held(**given: object) -> str:
+        whole = {"target": OnnxRuntimeBackend(), "reference": UNOPTIMIZED, **given}
+        return write_repro(tmp_path, found("mismatch", "compare"), Settings(**whole), tmp_path).read_text()  # type: ignore[arg-type]
+
+    beside = held(checker=AutoChecker())
+    assert "ORT_DISABLE_ALL" in beside.partition("def reference(")[2].partition("\n\n")[0]
+    assert "def reference(" not in held(checker=AHEAD)
+    assert "def reference(" not in held(checker=CompareChecker(), reference=OnnxReferenceBackend(model="fp32.onnx"))
     (tmp_path / "a.py").write_text("")
-    assert list(of(checker=PythonChecker(file="a.py")).files) == [str(tmp_path / "a.py")]
-    command = of(checker=CommandChecker(command="python a.py 'a b.py' {model}", fail_codes=[1]))
-    assert command.words == ("python", "a.py", "a b.py", "{model}")
-    assert (list(command.files), command.cwd) == ([str(tmp_path / "a.py")], str(tmp_path))
+    assert str(tmp_path / "a.py") in held(checker=PythonChecker(file="a.py"))
+    values = constants(held(checker=CommandChecker(command="python a.py 'a b.py' {model}", fail_codes=[1])))
+    assert values["COMMAND"] == ["python", "a.py", "a b.py", "{model}"]
+    assert (list(values["FILES"]), values["CWD"]) == ([str(tmp_path / "a.py")], str(tmp_path))
 
 
-def test_facts_of_a_build(tmp_path: Path) -> None:
+def constants(source: str) -> dict[str, Any]:
+    """The values that a script holds."""
+    return {
+        node.targets[0].id: ast.literal_eval(node.value)
+        for node in ast.parse(source).body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and node.targets[0].id != "HERE"
+    }
+
+
+def test_what_a_build_puts_into_it(tmp_path: Path) -> None:
     backend = TensorRtBackend(
         plugins=["p.so"],
         profiles={"x": {"min": [1, 2], "opt": [1, 4], "max": [1, 8]}, "y": [3, 3]},
@@ -221,8 +242,51 @@ def test_facts_of_a_build(tmp_path: Path) -> None:
         memory_pools={"WORKSPACE": "64 MiB"},
         compute_capabilities=["8.6"],
     )
-    given = facts(BuildsChecker(), tmp_path, backend).target.settings
+    given = values_of(backend, tmp_path)
     assert given["plugins"] == [str(tmp_path / "p.so")]
-    assert given["profiles"] == {"x": [[1, 2], [1, 4], [1, 8]], "y": [[3, 3], [3, 3], [3, 3]]}
-    assert given["shape_values"] == {"s": [[1], [2], [3]]}
+    assert given["profiles"] == {"x": ([1, 2], [1, 4], [1, 8]), "y": ([3, 3], [3, 3], [3, 3])}
+    assert given["shape_values"] == {"s": ([1], [2], [3])}
     assert (given["memory_pools"], given["compute_capabilities"]) == ({"WORKSPACE": 64 * 2**20}, ["SM86"])
+
+
+def of_the_template(rule: CompareChecker) -> Callable[..., tuple[str, str]]:
+    """The comparison that a script holds."""
+    template = Path(inspect.getfile(write_repro)).with_name("templates") / "compare.txt"
+    space = {"np": np, **{name.upper(): value for name, value in values_of_check(rule, Path(), {}).items()}}
+    exec(comparison(rule, None) + template.read_text(), space)
+    return space["difference"]  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("metric", [*Metric, [Metric.scale, Metric.cosine]])
+def test_it_compares_as_the_checker_does(metric: Any) -> None:
+    """On any values, under any rule: it repeats what the checker measures, since it runs without it."""
+    rounds = [(a, b) for a, b in itertools.product(_VALUES, _VALUES) if a.dtype == b.dtype]
+    policies = itertools.product([Statistic.max], NonFinite, NonFinite)
+    statistics = itertools.product(Statistic, [NonFinite.compare], [NonFinite.compare])
+    for statistic, nan, inf in (*policies, *statistics):
+        named: dict[str, Any] = {"metric": metric, "statistic": statistic, "nan": nan, "inf": inf, "quantile": 0.7}
+        rule = CompareChecker(**named, fraction=0.1, rtol=0.05, atol=0.01, cosine=0.001)
+        difference = of_the_template(rule)
+        for a, b in rounds:
+            wanted = [metrics.compare(a, b, one) for one in rules_of(rule).of_output("y")]
+            kinds = {one.kind or "mismatch" for one in wanted if one.fails()}
+            worst = next((kind for kind in metrics.KINDS if kind in kinds), "")
+            assert difference(a, b, "y")[0] == worst, (rule, a, b)
+
+
+def _values() -> Iterator[np.ndarray]:
+    """Tensors that are near each other, far apart, not finite in places, zeros, and whole numbers."""
+    random = np.random.default_rng(0)
+    good = random.normal(size=20).astype(np.float32)
+    yield from (good, good + 0.02 * random.normal(size=20), np.where(np.arange(20) == 3, 5 * good, good), -good)
+    for value in (np.nan, np.inf, -np.inf):
+        yield np.where(np.arange(20) == 7, value, good)
+    yield np.where(np.arange(20) == 7, np.nan, np.where(np.arange(20) == 8, np.inf, good))
+    yield np.where(np.arange(20) < 9, np.nan, np.inf)
+    yield np.zeros(20, np.float32)
+    yield np.arange(20)
+    yield np.where(np.arange(20) == 3, 4, np.arange(20))
+    yield np.zeros(20, np.int64)
+
+
+_VALUES = [array if array.dtype == np.int64 else array.astype(np.float32) for array in _values()]

@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from runner.candidate import Candidate
-from runner.jobs.reduce.model_copy import lent
+from runner.jobs.reduce.model_copy import copy_for_check
 from runner.loading.load import clean_up
 from runner.model.files.ingest import STRUCTURE
 from runner.model.values import storage
@@ -124,13 +124,13 @@ def test_a_check_that_changes_its_model(tmp_path: Path, act: str) -> None:
 def test_the_users_model_is_lent_as_a_copy_where_that_is_the_same_model(tmp_path: Path) -> None:
     model = made(tmp_path).model
     assert model is not None
-    assert lent(model, tmp_path / "checks" / "1") == model, "its weights lie beside it"
+    assert copy_for_check(model, tmp_path / "checks" / "1") == model, "its weights lie beside it"
     alone = tmp_path / "alone.onnx"
     alone.write_bytes(helper.make_model(helper.make_graph([], "g", [], [])).SerializeToString())
-    copy = lent(alone, tmp_path / "checks" / "1")
+    copy = copy_for_check(alone, tmp_path / "checks" / "1")
     assert copy == tmp_path / "checks" / "1" / "model.onnx" and copy.read_bytes() == alone.read_bytes()
     alone.write_bytes(b"")
-    assert lent(alone, tmp_path) == alone
+    assert copy_for_check(alone, tmp_path) == alone
 
 
 def test_what_is_handed_over_is_what_was_verified(tmp_path: Path) -> None:

@@ -14,8 +14,9 @@ from runner.errors import UsageError
 from runner.model.files.store import Store
 from runner.model.graph.cut import whole
 from runner.model.graph.index import Graph
+from runner.run_folder import MIN_GOOD, REDUCED
 from runner.schema.run import ResultSettings
-from runner.session.handover import MIN_GOOD, REDUCED, HandOver
+from runner.session.handover import HandOver
 from strategies.trial import Trial
 from tests.model.models import model_of, tensor
 

@@ -14,7 +14,7 @@ from runner.journal.journal import Journal
 from runner.schema.checker import Flaky
 from runner.session.inquiry import SEARCHING, Budget
 from runner.session.recheck import HANDED_OVER
-from runner.session.reliability import Doubt
+from runner.session.reliability import Reliability
 from runner.session.stage import Stage
 from strategies.minimal import reduce
 from strategies.outcome import Answer, Outcome
@@ -39,33 +39,33 @@ def flaky(hit: float, false_alarm: float, *culprits: int, seed: int = 0):
 @pytest.mark.parametrize(("hit", "false_alarm"), [(0.5, 0.0), (0.7, 0.1), (1.0, 0.2)])
 @pytest.mark.parametrize("seed", range(5))
 def test_a_flaky_check_is_noticed_and_the_answer_is_right(tmp_path, hit, false_alarm, seed):
-    one = session(tmp_path, flaky(hit, false_alarm, 7, 8, 20, seed=seed), doubt=Doubt(Flaky.auto, 0.01))
+    one = session(tmp_path, flaky(hit, false_alarm, 7, 8, 20, seed=seed), reliability=Reliability(Flaky.auto, 0.01))
     assert one.preflight() is None
     ending = one.reduce()
     assert (ending.status, ending.trial) == ("found", Trial.of([7, 8, 20]))
-    assert one.doubt.rates is not None
-    assert one.doubt.whole.total >= 20
+    assert one.reliability.rates is not None
+    assert one.reliability.whole.total >= 20
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_failure_of_one_run_in_four(tmp_path, seed):
-    one = session(tmp_path, flaky(0.25, 0.0, 7, 20, seed=seed), doubt=Doubt(Flaky.always, 0.01))
+    one = session(tmp_path, flaky(0.25, 0.0, 7, 20, seed=seed), reliability=Reliability(Flaky.always, 0.01))
     assert one.preflight() is None
     assert one.reduce().trial == Trial.of([7, 20])
 
 
 def test_workers_decide_on_flaky_checks_too(tmp_path):
-    one = session(tmp_path, flaky(0.6, 0.05, 3, 9, seed=4), doubt=Doubt(Flaky.always, 0.01), workers=4)
+    one = session(tmp_path, flaky(0.6, 0.05, 3, 9, seed=4), reliability=Reliability(Flaky.always, 0.01), workers=4)
     assert one.preflight() is None
     assert one.reduce().trial == Trial.of([3, 9])
 
 
 def test_a_reliable_check_costs_a_few_repeats_and_no_more(tmp_path):
-    one = session(tmp_path, needs(7, 20), doubt=Doubt(Flaky.auto, 0.01))
+    one = session(tmp_path, needs(7, 20), reliability=Reliability(Flaky.auto, 0.01))
     one.preflight()
     ending = one.reduce()
     assert ending.trial == Trial.of([7, 20])
-    assert one.doubt.rates is None
+    assert one.reliability.rates is None
     assert one.judge.tally.paid["trust"] <= 3 + 8 + 2 * 3 + 2
 
 
@@ -73,7 +73,9 @@ def test_repeats_take_no_more_than_their_share_of_the_time(tmp_path):
     """A check of a minute is not repeated eleven times."""
     slow = [verdict.__class__(**{**verdict.__dict__, "seconds": 60.0}) for verdict in (FAIL, PASS)]
     rule = needs(7, 20)
-    one = session(tmp_path, lambda c: slow[rule(c).outcome is Outcome.PASS], doubt=Doubt(Flaky.auto, 0.01), count=256)
+    one = session(
+        tmp_path, lambda c: slow[rule(c).outcome is Outcome.PASS], reliability=Reliability(Flaky.auto, 0.01), count=256
+    )
     one.preflight()
     assert one.judge.tally.paid["trust"] == 1
     one.reduce()
@@ -83,7 +85,7 @@ def test_repeats_take_no_more_than_their_share_of_the_time(tmp_path):
 
 def test_a_model_that_fails_now_and_then_is_not_called_healthy(tmp_path):
     rule = flaky(0.4, 0.0, 3, seed=11)  # passes when first asked
-    one = session(tmp_path, rule, doubt=Doubt(Flaky.auto, 0.01))
+    one = session(tmp_path, rule, reliability=Reliability(Flaky.auto, 0.01))
     assert one.preflight() is None
     assert one.reduce().trial == Trial.of([3])
 
@@ -92,24 +94,24 @@ def test_a_healthy_model_is_healthy_whatever_is_asked(tmp_path):
     for mode in Flaky:
         folder = tmp_path / mode.value
         folder.mkdir()
-        one = session(folder, lambda candidate: PASS, doubt=Doubt(mode, 0.01))
+        one = session(folder, lambda candidate: PASS, reliability=Reliability(mode, 0.01))
         ending = one.preflight()
         assert ending is not None
         assert ending.exit_code == 4
 
 
 def test_a_coin_cannot_judge(tmp_path):
-    one = session(tmp_path, flaky(0.5, 0.5, 3), doubt=Doubt(Flaky.always, 0.01))
+    one = session(tmp_path, flaky(0.5, 0.5, 3), reliability=Reliability(Flaky.always, 0.01))
     with pytest.raises(CannotJudge, match="cannot be told from"):
         one.preflight()
 
 
 def test_a_resumed_flaky_run_pays_nothing_twice_but_for_what_it_hands_over(tmp_path):
-    first = session(tmp_path, flaky(0.6, 0.0, 5, 6, seed=2), doubt=Doubt(Flaky.always, 0.01))
+    first = session(tmp_path, flaky(0.6, 0.0, 5, 6, seed=2), reliability=Reliability(Flaky.always, 0.01))
     first.preflight()
     first.reduce()
     paid = sum(first.judge.tally.paid.values())
-    second = session(tmp_path, flaky(0.6, 0.0, 5, 6, seed=9), doubt=Doubt(Flaky.always, 0.01))
+    second = session(tmp_path, flaky(0.6, 0.0, 5, 6, seed=9), reliability=Reliability(Flaky.always, 0.01))
     second.preflight()
     ending = second.reduce()
     assert ending.trial == Trial.of([5, 6])
@@ -132,7 +134,7 @@ def bought(one):
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.parametrize("checks", [45, 60, 90])
 def test_repeats_are_part_of_the_budget(tmp_path, checks, workers):
-    given = {"doubt": Doubt(Flaky.always, 0.01), "workers": workers, "budget": Budget(checks)}
+    given = {"reliability": Reliability(Flaky.always, 0.01), "workers": workers, "budget": Budget(checks)}
     one = session(tmp_path, flaky(0.5, 0.0, 7, 20, seed=5), **given)
     assert one.preflight() is None
     ending = one.reduce()
@@ -143,7 +145,9 @@ def test_repeats_are_part_of_the_budget(tmp_path, checks, workers):
 
 @pytest.mark.parametrize("checks", [0, 10, 25])
 def test_a_budget_that_no_rates_can_be_measured_with(tmp_path, checks):
-    one = session(tmp_path, flaky(0.3, 0.1, 7, seed=5), doubt=Doubt(Flaky.always, 0.01), budget=Budget(checks))
+    one = session(
+        tmp_path, flaky(0.3, 0.1, 7, seed=5), reliability=Reliability(Flaky.always, 0.01), budget=Budget(checks)
+    )
     with pytest.raises(CannotJudge, match="the budget was reached while that was measured: it takes 20 to 60 checks"):
         one.preflight()
     assert bought(one) == checks
@@ -158,7 +162,7 @@ def test_a_rate_between_the_two_does_not_overdraw_a_budget(tmp_path, seed):
         held = len(candidate.trial.elements & {7, 20})
         return FAIL if draw.random() < (0.02, 0.32, 0.64)[held] else PASS
 
-    one = session(tmp_path, rule, doubt=Doubt(Flaky.always, 0.01), budget=Budget(150))
+    one = session(tmp_path, rule, reliability=Reliability(Flaky.always, 0.01), budget=Budget(150))
     assert one.preflight() is None
     ending = one.reduce()
     assert bought(one) <= 150
@@ -168,9 +172,9 @@ def test_a_rate_between_the_two_does_not_overdraw_a_budget(tmp_path, seed):
 
 def test_an_answer_that_no_budget_is_left_to_repeat_is_said_to_be_so(tmp_path):
     """A reliable check: the search ends within its time, and the repeats would not."""
-    one = session(tmp_path, needs(7, 20), doubt=Doubt(Flaky.auto, 0.01), budget=Budget(seconds=1e9))
+    one = session(tmp_path, needs(7, 20), reliability=Reliability(Flaky.auto, 0.01), budget=Budget(seconds=1e9))
     one.preflight()
-    one.doubt.spent = lambda: True
+    one.reliability.spent = lambda: True
     ending = one.reduce()
     assert ending.trial == Trial.of([7, 20])
     assert ending.message.endswith(
@@ -182,7 +186,7 @@ def test_an_answer_that_no_budget_is_left_to_repeat_is_said_to_be_so(tmp_path):
 def test_what_is_reused_is_counted_once_and_all_of_it(tmp_path):
     runs, files = [], []
     for seed in (2, 9):
-        one = session(tmp_path, flaky(0.6, 0.0, 5, 6, seed=seed), doubt=Doubt(Flaky.always, 0.01))
+        one = session(tmp_path, flaky(0.6, 0.0, 5, 6, seed=seed), reliability=Reliability(Flaky.always, 0.01))
         one.preflight()
         one.reduce()
         runs.append(one.judge.tally)
@@ -228,16 +232,16 @@ def near_a_limit(failures: int):
 @pytest.mark.parametrize("mode", [Flaky.auto, Flaky.never])
 def test_a_refinement_whose_failure_is_not_reliable_is_refused(tmp_path, failures, mode):
     """The answer before it stands, and nothing else is asked again."""
-    plain = session(tmp_path / "plain", needs(7, 20), doubt=Doubt(mode, 0.01))
+    plain = session(tmp_path / "plain", needs(7, 20), reliability=Reliability(mode, 0.01))
     plain.preflight()
     plain.reduce()
-    one = session(tmp_path, near_a_limit(failures), doubt=Doubt(mode, 0.01), refiner=OneStage(tmp_path))
+    one = session(tmp_path, near_a_limit(failures), reliability=Reliability(mode, 0.01), refiner=OneStage(tmp_path))
     assert one.preflight() is None
     ending = one.reduce()
     refused = failures <= (1 if mode is Flaky.never else 5)
     assert ending.status == "found"
     assert (ending.standing.judge is one.judge, ending.main) == (refused, Trial.of([7, 20]))
-    assert one.doubt.rates is None
+    assert one.reliability.rates is None
     assert (tmp_path / "reduced").read_text() == ("7,20" if refused else "0")
     assert one.judge.tally.paid["search"] <= plain.judge.tally.paid["search"] + 5
 
@@ -253,16 +257,16 @@ def test_a_flaky_check_is_noticed_in_a_refinement_too(tmp_path):
         verdict = near_a_limit(0)(candidate)
         return PASS if late and len(late) % 2 == 0 and not late.append(1) else verdict
 
-    one = session(tmp_path, rule, doubt=Doubt(Flaky.auto, 0.01), refiner=OneStage(tmp_path))
+    one = session(tmp_path, rule, reliability=Reliability(Flaky.auto, 0.01), refiner=OneStage(tmp_path))
     assert one.preflight() is None
     one.reduce()
-    assert one.doubt.rates is not None
+    assert one.reliability.rates is not None
 
 
 def test_an_answer_is_judged_by_its_own_repeats_too(tmp_path):
     """The whole model failed in 18 of 20 repeats, by luck; 8 failures of 20 handed over are no reason to refuse."""
     one = session(tmp_path, needs(7))
-    doubt = Doubt(Flaky.always, 0.01)
+    doubt = Reliability(Flaky.always, 0.01)
     doubt.whole, doubt.control = Count(18, 2), Count(3, 17)
     doubt.rates = Rates.measured(doubt.whole, doubt.control)
     answer = Trial.of([7])

@@ -12,14 +12,16 @@ import pytest
 
 from runner.artifacts.sort import Artifacts
 from runner.candidate import Candidate
+from runner.checkers.interactive import Undo
 from runner.errors import CannotJudge, NotTried
 from runner.journal.journal import Journal
+from runner.schema.checker import Flaky
 from runner.schema.run import ArtifactSettings, Keep, LeaseMode
 from runner.session.handover import HandOver
 from runner.session.inquiry import Budget, Means
-from runner.session.judge import Judge
+from runner.session.judge import TRUST_PHASES, Judge
 from runner.session.recheck import HANDED_OVER
-from runner.session.reliability import Doubt
+from runner.session.reliability import Reliability
 from runner.session.session import Session
 from runner.verdict import Signature, Verdict
 from runner.workers.leases.gpus import Gpus
@@ -92,7 +94,14 @@ class Hands(HandOver):
 
 
 def session(
-    folder: Path, rule: Rule, *, count: int = 32, search=reduce, doubt: Doubt | None = None, refiner=None, **means
+    folder: Path,
+    rule: Rule,
+    *,
+    count: int = 32,
+    search=reduce,
+    reliability: Reliability | None = None,
+    refiner=None,
+    **means,
 ) -> Session:
     subject = Numbers(count)
     judge = Judge(
@@ -104,7 +113,14 @@ def session(
         lambda *told: None,
     )
 
-    return Session(judge, search, means=Means(**means), doubt=doubt, hand_over=Hands(folder), refiner=refiner)
+    return Session(
+        judge,
+        search,
+        means=Means(**means),
+        reliability=reliability or Reliability(Flaky.never, 0.01),
+        hand_over=Hands(folder),
+        refiner=refiner,
+    )
 
 
 def needs(*culprits: int) -> Rule:
@@ -346,3 +362,27 @@ def test_what_is_handed_over_is_checked_by_the_run_that_hands_it_over(tmp_path):
     assert second.judge.tally.paid == {"trust": 1}
     kept = second.judge.journal.get(Trial.of([7, 20]), HANDED_OVER)
     assert kept and kept.outcome is Outcome.PASS
+
+
+def test_where_no_search_asks_there_is_nothing_to_undo_and_it_is_asked_again(tmp_path):
+    """Before the search, after it, and of what has no answer before it: a person who undoes is asked again."""
+    undone = set()
+
+    def hesitant(rule: Rule) -> Rule:
+        def asked(candidate):
+            question = candidate.phase, candidate.label
+            if (candidate.phase in TRUST_PHASES or not undone) and question not in undone:
+                undone.add(question)
+                raise Undo
+            return rule(candidate)
+
+        return asked
+
+    one = session(tmp_path / "reduce", hesitant(lambda candidate: FAIL if candidate.trial else PASS))
+    assert one.preflight() is None
+    one.confirm_nothing()  # as an isolation of tactics does
+    assert (one.reduce().status, one.judge.tally.paid["trust"]) == ("found", 3)
+    assert {phase for phase, _ in undone} == {"pre-flight", "control", "re-check"}
+    undone.clear()
+    again = session(tmp_path / "repeat", hesitant(lambda candidate: PASS), search=lambda space: repeat("2"))
+    assert again.repeat().message == "2 pass"

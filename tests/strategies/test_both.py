@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from strategies.both import both
 from strategies.minimal import minimal
 from strategies.outcome import Answer
+from strategies.repeat import both
 from strategies.search import Claim, Search
 from strategies.space import Space
 from strategies.trial import Trial

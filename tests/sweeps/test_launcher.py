@@ -20,7 +20,9 @@ from hydra.errors import MissingConfigException
 from onnx import TensorProto, helper, numpy_helper
 
 from runner.cli.explain import explain
+from tests.fork_server import run_forked
 from tests.harness import ROOT
+from tests.matrix import sample
 
 CULPRIT = "n5"
 #: judges in a worker; what it does with the culprit depends on the model's producer
@@ -80,10 +82,7 @@ def environment() -> dict[str, str]:
 
 
 def sweep(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*arguments), cwd=folder, env=environment(), stdin=subprocess.DEVNULL, capture_output=True, text=True,
-        timeout=120, check=False,
-    )  # fmt: skip
+    return run_forked(command(*arguments), cwd=folder, env=environment(), timeout=120)
 
 
 def table(folder: Path) -> list[dict[str, Any]]:
@@ -98,7 +97,7 @@ def states(folder: Path) -> dict[int, list[str]]:
     return found
 
 
-def until(what: Callable[[], bool], seconds: float = 60) -> None:
+def until(what: Callable[[], bool], seconds: float = 300) -> None:
     deadline = time.monotonic() + seconds
     while not what():
         assert time.monotonic() < deadline
@@ -152,7 +151,7 @@ def test_a_job_whose_settings_or_model_changed_runs_again(tmp_path: Path) -> Non
     assert {seen[-1] for seen in states(tmp_path / "out").values()} == {"ended"}
 
 
-@pytest.mark.parametrize("launcher", ["basic", "winnow"])
+@pytest.mark.parametrize("launcher", sample(["winnow", "basic"], 2))
 def test_jobs_are_composed_as_by_hydras_own_launcher(tmp_path: Path, launcher: str) -> None:
     prepared(tmp_path, ["a"])
     mine = tmp_path / "mine" / "experiment"
@@ -183,7 +182,47 @@ def test_jobs_are_composed_as_by_hydras_own_launcher(tmp_path: Path, launcher: s
     assert [row["folder"] for row in table(folder)] == ["job-0", "job-1"]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_job_is_a_plain_run_of_what_the_sweep_began_with(tmp_path: Path) -> None:
+    """The user's file as it was, times that were read once, and callbacks of the user's in the job's own process."""
+    chain(tmp_path / "a.onnx", "a")
+    (tmp_path / "check.py").write_text(
+        "import pathlib\n"
+        "def check(model, inputs, expected):\n"
+        "    (pathlib.Path(__file__).parent / 'bug.yaml').write_text('model: gone.onnx')\n"
+        "    return True\n"
+    )
+    (tmp_path / "bug.yaml").write_text(
+        "model: a.onnx\nchecker: {name: python, file: check.py, flaky: never}\nplan: true\n"
+        "log: {file: 'log-${now:%H-%M-%S-%f}.txt'}\n"
+    )
+    (tmp_path / "mine.py").write_text(
+        "import os, pathlib\n"
+        "from hydra.experimental.callback import Callback\n"
+        "class Heard(Callback):\n"
+        "    def on_job_start(self, config, **_):\n"
+        "        self.hear('start', config)\n"
+        "    def on_job_end(self, config, **_):\n"
+        "        self.hear('end', config)\n"
+        "    def hear(self, what, config):\n"
+        "        argv = pathlib.Path('/proc/self/cmdline')\n"
+        "        words = argv.read_bytes().decode().split(chr(0)) if argv.exists() else ['hydra.mode=RUN']\n"
+        "        with open('heard', 'a') as file:\n"
+        "            file.write(f'{what} {config.hydra.job.num} {\"hydra.mode=RUN\" in words}\\n')\n"
+    )
+    given = ("bug.yaml", "budget.checks=1,2", "hydra.launcher.n_jobs=1", "+hydra.callbacks.mine._target_=mine.Heard")
+    done = subprocess.run(
+        command(*given), cwd=tmp_path, env={**environment(), "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path}"},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    (folder,) = (tmp_path / "outputs").glob("*/*-sweep")
+    assert [row["status"] for row in table(folder)] == ["nothing_to_find"] * 2
+    assert [path.name for path in tmp_path.glob("log-*")] == [f"log-{folder.name.removesuffix('-sweep')}.txt"]
+    heard = (tmp_path / "heard").read_text().split("\n")[:-1]
+    assert heard == [f"{what} {job} True" for job in (0, 1) for what in ("start", "end")]
+
+
+@pytest.mark.parametrize(("number", "code"), sample([(signal.SIGTERM, 143), (signal.SIGINT, 130)], 2))
 def test_an_interrupted_sweep_says_how_to_go_on(tmp_path: Path, number: int, code: int) -> None:
     arguments = [prepared(tmp_path, ["a", "waits", "b"]), *ASKED, "hydra.launcher.n_jobs=1"]
     with subprocess.Popen(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,8 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+
+from tests.fork_server import run_forked
 
 _PRECISION = ("strategy=precision", "strategy.layer_errors=false", "checker.flaky=never")
 
@@ -32,7 +33,7 @@ def overflowing(folder: Path) -> Path:
 def sweep(folder: Path, *words: str) -> dict[str, dict[str, Any]]:
     """Run a sweep; return the result of each job by its number."""
     argv = [sys.executable, "-m", "runner", "-m", *words, "hydra/launcher=basic", f"hydra.sweep.dir={folder}"]
-    done = subprocess.run(argv, cwd=folder.parent, capture_output=True, text=True, timeout=300, check=False)
+    done = run_forked(argv, cwd=folder.parent, timeout=300)
     assert done.returncode in (0, 7), done.stdout + done.stderr
     rows = json.loads((folder / "sweep.json").read_text())
     return {str(row["job"]): json.loads((folder / str(row["job"]) / "result.json").read_text()) for row in rows}

@@ -37,6 +37,15 @@ def soon(what: Callable[[], bool], patience: float = 20.0) -> bool:
     return False
 
 
+def ended_late(ask: Callable[[float], Any], started: Path) -> Any:
+    """Ask with a time-out that lets what is asked first write ``started``, however busy the machine is."""
+    for timeout in (0.7, 3.0, 20.0):
+        reply = ask(timeout)
+        if started.exists():
+            return reply
+    raise AssertionError(f"{started} was not written within {timeout} s")
+
+
 class House:
     """A pool with leases, and the functions that workers call."""
 

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from runner.workers import CommandEnd, Guardian, run_command
+from tests.workers.house import ended_late
 from tests.workers.test_pool import gone
 
 
@@ -65,9 +66,10 @@ def test_timeout_kills_descendants_too(run: Runner) -> None:
         "import subprocess, sys, time\n"
         "for new in (False, True):\n"
         "    print(subprocess.Popen(['sleep', '600'], start_new_session=new).pid, flush=True)\n"
+        "open('started', 'w').close()\n"
         "time.sleep(600)\n"
     )
-    end = run.python(code, timeout=2.0)
+    end = ended_late(lambda seconds: run.python(code, timeout=seconds), run.folder / "started")
     assert end.death == "timeout" and end.returncode is None
     pids = [int(line) for line in run.log.read_text().split()]
     assert len(pids) == 2 and all(gone(pid) for pid in pids)

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from runner.schema.backend import OnnxRuntimeBackend, Optimization
 from runner.schema.run import LeaseMode
 from runner.workers import Pool
 from runner.workers.leases.leases import OutOfTime, Stopped
@@ -89,7 +90,7 @@ def test_an_error_under_a_gpu_lease_spoils_no_other_call(house: Make, tmp_path: 
 def test_a_failure_of_the_runtime_under_a_gpu_lease_ends_the_worker(house: Make, tmp_path: Path) -> None:
     here = house(ONE)
     pid = here.pid()
-    backend = {"name": "onnxruntime", "providers": ["CPUExecutionProvider"], "optimization": "none"}
+    backend = OnnxRuntimeBackend(optimization=Optimization.none).to_json()
     arguments = {"backend": backend, "model": str(tmp_path / "none.onnx"), "samples": [], "out": None}
     reply = here.pool.call("run", arguments, lease="gpu")
     assert reply.failure is not None
@@ -100,7 +101,7 @@ def test_crash_and_timeout_free_the_gpu(house: Make, tmp_path: Path) -> None:
     here = house(ONE)
     assert here.ask("segv").death == "death MEMORY"
     assert soon(lambda: free(tmp_path, ONE))
-    assert here.ask("hangs", str(tmp_path / "pids"), timeout=1.5).death == "timeout"
+    assert here.ask("hangs", str(tmp_path / "pids"), timeout=0.5).death == "timeout"
     assert soon(lambda: free(tmp_path, ONE))
     assert here.gpu() == ONE
 

@@ -59,10 +59,10 @@ def test_no_gpu_is_a_clear_error(house: Make) -> None:
 def test_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-aaaaaaaa-0000-0000-0000-000000000000")
     folder = str(tmp_path / LOCKS)
-    names = Leases.of(WorkerSettings(leases=folder), tmp_path).gpus.names
+    names = Leases.of(WorkerSettings(lease_folder=folder), tmp_path).gpus.names
     assert set(names) <= {"GPU-aaaaaaaa-0000-0000-0000-000000000000"}  # none, where NVML knows better
     with pytest.raises(UsageError, match=r"workers\.gpus=nonsense"):
-        _ = Leases.of(WorkerSettings(leases=folder, gpus=["nonsense"]), tmp_path).gpus
+        _ = Leases.of(WorkerSettings(lease_folder=folder, gpus=["nonsense"]), tmp_path).gpus
     assert Leases.of(WorkerSettings(lease=LeaseMode.none), tmp_path).needed("gpu") is None
 
 
@@ -137,7 +137,7 @@ def test_nothing_is_written_through_a_trap(tmp_path: Path, trap: str) -> None:
         os.mkfifo(path)
     else:
         path.mkdir()
-    with pytest.raises(UsageError, match=r"workers\.leases=.*no plain file.*workers\.lease=none"):
+    with pytest.raises(UsageError, match=r"workers\.lease_folder=.*no plain file.*workers\.lease=none"):
         leases(tmp_path, ONE).take("gpu")
     assert precious.read_text() == "keep me"
 
@@ -158,7 +158,7 @@ def test_a_shared_folder_that_was_prepared_by_somebody(
         (tmp_path / "theirs").rename(shared)
         shared.chmod(0o777)
         monkeypatch.setattr(os, "geteuid", lambda: shared.stat().st_uid + 1)
-    with pytest.raises(UsageError, match=r"workers\.leases="):
+    with pytest.raises(UsageError, match=r"workers\.lease_folder="):
         LockFolder(None).lock("GPU-x")
 
 

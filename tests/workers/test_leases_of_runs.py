@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from runner.workers.leases import lease_log
 from runner.workers.leases.lock_folder import LockFolder
 from tests.harness import ROOT, command, winnow
 from tests.workers.test_pool import gone
@@ -44,25 +43,26 @@ def _no_nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def repeated(folder: Path, *more: str) -> list[str]:
     argv = json.dumps([sys.executable, str(folder / "check.py"), str(folder)])
     given = ["strategy=repeat", "strategy.until=4", "checker=command", f"checker.command={argv}", "workers.lease=gpu"]
-    return [*given, f"workers.leases={folder / 'locks'}", *more]
+    return [*given, f"workers.lease_folder={folder / 'locks'}", *more]
 
 
 def test_two_runs_share_a_gpu(tmp_path: Path) -> None:
     """One is told of it by the configuration, the other by the environment, and a third is killed at work."""
     (tmp_path / "check.py").write_text(CHECK)
-    (tmp_path / "sleep.py").write_text("import time\ntime.sleep(600)\n")
+    holder = tmp_path / "holder"
+    (tmp_path / "sleep.py").write_text(
+        f"import os, time\nopen({str(holder)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
+    )
     sleeper = json.dumps([sys.executable, str(tmp_path / "sleep.py")])
-    log = tmp_path / "holders"
-    env = {**os.environ, lease_log.LOG: str(log)}
     chosen = f"workers.gpus=[{GPU}]"
     argv = repeated(tmp_path, chosen, f"checker.command={sleeper}")
-    killed = subprocess.Popen(command(*argv, folder=tmp_path / "killed"), env=env, cwd=tmp_path)
-    while not lease_log.read(str(log)):
+    killed = subprocess.Popen(command(*argv, folder=tmp_path / "killed"), cwd=tmp_path)
+    while not (holder.is_file() and holder.read_text()):
         assert killed.poll() is None
         time.sleep(0.02)
     runs: list[tuple[Path, Any]] = []
     for number, how in enumerate((repeated(tmp_path, chosen, "workers=parallel"), repeated(tmp_path))):
-        environment = env if number == 0 else {**env, "CUDA_VISIBLE_DEVICES": GPU}
+        environment = {**os.environ} if number == 0 else {**os.environ, "CUDA_VISIBLE_DEVICES": GPU}
         folder = tmp_path / f"run{number}"
         runs.append((folder, subprocess.Popen(command(*how, folder=folder), env=environment, cwd=tmp_path)))
     time.sleep(1.0)
@@ -73,10 +73,7 @@ def test_two_runs_share_a_gpu(tmp_path: Path) -> None:
         run.wait(120)
         result = json.loads((folder / "result.json").read_text())
         assert result["statistics"]["passed"] == 4, result
-    lines = lease_log.read(str(log))
-    assert len(lines) == 9 and {line["lease"] for line in lines} == {GPU}
-    assert all(line["beside"] == [] for line in lines)
-    assert gone(lines[0]["pid"])
+    assert gone(int(holder.read_text()))
     assert (tmp_path / f"{GPU}.seen").read_text().split() == [GPU] * 8
 
 
@@ -102,7 +99,7 @@ def test_functions_get_one_too(tmp_path: Path) -> None:
         f"import os\ndef check(model, inputs, expected):\n    return os.environ['CUDA_VISIBLE_DEVICES'] == {GPU!r}\n"
     )
     argv = ["strategy=repeat", "strategy.until=2", "checker=python", f"checker.file={tmp_path / 'check.py'}"]
-    more = ["workers.lease=gpu", f"workers.gpus=[{GPU}]", f"workers.leases={tmp_path / 'locks'}"]
+    more = ["workers.lease=gpu", f"workers.gpus=[{GPU}]", f"workers.lease_folder={tmp_path / 'locks'}"]
     run = winnow(*argv, *more, folder=tmp_path / "run")
     assert run.result["statistics"]["passed"] == 2, run.output
 

@@ -15,6 +15,7 @@ import pytest
 
 from runner.workers import Guardian, Pool
 from runner.workers import guardian as guardians
+from tests.workers.house import ended_late
 from tests.workers.test_command import Runner, guardian, run
 from tests.workers.test_pool import gone
 
@@ -143,6 +144,7 @@ def test_an_interpreter_behind_a_script(tmp_path: Path, ask: Callable[..., Any])
     assert ask("segv", python=python).death == "death MEMORY"
     assert ask("kill_by", "8", python=python).death == "death FPE"
     assert ask("leaves", "7", python=python).death == "exit 7"
-    reply = ask("hangs", str(tmp_path / "pids"), timeout=1.5, python=python)
+    pids = tmp_path / "pids"
+    reply = ended_late(lambda seconds: ask("hangs", str(pids), timeout=seconds, python=python), pids)
     assert reply.death == "timeout"
-    assert all(gone(int(pid)) for pid in (tmp_path / "pids").read_text().split())
+    assert all(gone(int(pid)) for pid in pids.read_text().split())

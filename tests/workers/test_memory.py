@@ -43,11 +43,11 @@ def test_beyond_a_share_of_what_there_is_nothing_is_judged(
 
 
 def test_files_in_memory_and_pages_that_are_shared_do_not_count_against_a_share(
-    run: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Runner, on_disk: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A large model's weights are mapped, and a loader's processes share their parent's pages."""
     monkeypatch.setattr(machine, "share_mb", lambda: 300)
-    weights = tmp_path / "weights"
+    weights = on_disk / "weights"
     with weights.open("wb") as file:
         file.truncate(400 << 20)
     mapped = (

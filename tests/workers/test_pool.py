@@ -15,8 +15,10 @@ import psutil
 import pytest
 from onnx import TensorProto, helper
 
+from runner.schema.backend import OnnxRuntimeBackend, Optimization
 from runner.workers import Guardian, Pool, WorkerStartError
 from runner.workers.reply import WorkerKilledError
+from tests.workers.house import ended_late
 
 Ask = Callable[..., Any]
 
@@ -80,8 +82,8 @@ def test_exceptions_leave_the_worker_alive(ask: Ask) -> None:
 
 def test_timeout_leaves_nothing_behind(ask: Ask, tmp_path: Path) -> None:
     pids = tmp_path / "pids"
-    reply = ask("hangs", str(pids), timeout=3)
-    assert reply.death == "timeout" and reply.seconds >= 3
+    reply = ended_late(lambda seconds: ask("hangs", str(pids), timeout=seconds), pids)
+    assert reply.death == "timeout" and reply.seconds >= 0.7
     started = [int(pid) for pid in pids.read_text().split()]
     assert len(started) == 5 and all(gone(pid) for pid in started)
 
@@ -286,7 +288,7 @@ def test_a_runtime_writes_nothing_down_about_its_user(
         helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
     )
     feed.write_bytes(helper.make_tensor("x", TensorProto.FLOAT, [0], []).SerializeToString())
-    backend = {"name": "onnxruntime", "providers": ["CPUExecutionProvider"], "optimization": "none"}
+    backend = OnnxRuntimeBackend(optimization=Optimization.none).to_json()
     samples = [{"x": str(feed)}]
     reply = pool.call("run", {"backend": backend, "model": str(path), "samples": samples, "out": None}, fresh=True)
     assert reply.value is not None, reply
@@ -300,7 +302,7 @@ def test_an_import_that_ends_the_process_counts_against_no_model(
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "onnxruntime.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "broken"))
-    reply = pool.call("run", {"backend": {"name": "onnxruntime"}, "model": "m.onnx", "samples": [], "out": None})
+    reply = pool.call("run", {"backend": OnnxRuntimeBackend().to_json(), "model": "m.onnx", "samples": [], "out": None})
     assert reply.death is None and reply.failure is not None
     assert reply.failure.stage == "setup"
     assert reply.failure.message.startswith("importing what runs it ended with death MEMORY; what it printed lies in ")

@@ -1,4 +1,4 @@
-"""Gauges in a model: scalars beside its layers that tell errors and ranges, of nested graphs too."""
+"""Adds scalar outputs that measure each layer's error and range, nested graphs included."""
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
 # ruff: noqa: UP006, UP035, PLC0415
@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Dict, FrozenSet, Iterator, List, Tuple
+
+from runner.backends.nested_graphs import bodies
 
 _FLOAT, _INT64 = 1, 7
 UNMEASURED = -1.0
@@ -83,11 +85,10 @@ def _instrument(graph: Any, wanted: Wanted, numbers: Iterator[int], outer: Seen)
         one.range(name)
     gauges = one.gauges
     for node in graph.node:
-        for attribute in node.attribute:
-            for body in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
-                inner = _instrument(body, wanted, numbers, one.seen)
-                if node.op_type in ("If", "Loop", "Scan") and not node.domain:
-                    gauges += led_out(node, attribute.name, body, inner)
+        for name, body in bodies(node):
+            inner = _instrument(body, wanted, numbers, one.seen)
+            if node.op_type in ("If", "Loop", "Scan") and not node.domain:
+                gauges += add_owner_outputs(node, name, body, inner)
     graph.node.extend(one.added)
     if number == 0:
         return gauges
@@ -96,7 +97,7 @@ def _instrument(graph: Any, wanted: Wanted, numbers: Iterator[int], outer: Seen)
     return gauges
 
 
-def led_out(node: Any, name: str, body: Any, gauges: List[Gauge]) -> List[Gauge]:
+def add_owner_outputs(node: Any, name: str, body: Any, gauges: List[Gauge]) -> List[Gauge]:
     """Give an owner outputs for the gauges of one of its bodies, which are its last outputs."""
     from onnx import helper
 
@@ -108,11 +109,11 @@ def led_out(node: Any, name: str, body: Any, gauges: List[Gauge]) -> List[Gauge]
                     attribute.g.node.append(helper.make_node("Constant", [], [f"{gauge.name}__not"], value=silent))
                     attribute.g.output.append(helper.make_tensor_value_info(f"{gauge.name}__not", _FLOAT, None))
     for attribute in node.attribute:
-        # a Scan says of each of its outputs how it is stacked
+        # a Scan states an axis and a direction for each of its outputs
         if attribute.name in ("scan_output_axes", "scan_output_directions"):
             attribute.ints.extend([0] * len(gauges))
     made = [Gauge(f"{gauge.name}__out", gauge.kind, gauge.of) for gauge in gauges]
-    # outputs that nobody wants may have been left off at the end
+    # trailing outputs that nobody reads may have been omitted
     before = len(body.output) - len(gauges) - (node.op_type == "Loop")
     node.output.extend([""] * (before - len(node.output)))
     node.output.extend(gauge.name for gauge in made)

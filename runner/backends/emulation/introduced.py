@@ -7,15 +7,16 @@ additional outputs of its owner: a branch that was not taken tells nothing, of a
 """
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
-# ruff: noqa: UP006, UP035, PLC0415, PTH100, PTH120
+# ruff: noqa: UP006, UP035, PLC0415
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
 from runner.backends.emulation.gauges import UNMEASURED, Gauge, Wanted, instrumented
+from runner.backends.emulation.rounding import unoptimized_session
 from runner.backends.errors import StageError
 from runner.backends.values import tensors
 from runner.backends.values.arrays import to_array
@@ -71,35 +72,33 @@ def introduced(args: Dict[str, Any]) -> Dict[str, Any]:
 
 def session_of(model: Any, path: str) -> Any:
     """Return a session of a model as it is; its weights lie beside ``path``. Raises StageError (load)."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 3
-    options.intra_op_num_threads = 1
-    folder = os.path.dirname(os.path.abspath(path))
-    options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
-    providers = ["CPUExecutionProvider"]
     try:
-        return onnxruntime.InferenceSession(model.SerializeToString(), sess_options=options, providers=providers)
+        return unoptimized_session(model, path, threads=1)
     except Exception as error:
         raise StageError("load", type(error).__name__, str(error)) from error
 
 
+def run_session(
+    session: Any, names: Sequence[str], sample: Mapping[str, str], more: Mapping[str, Any] = MappingProxyType({})
+) -> Dict[str, Any]:
+    """Return outputs of a session by name, fed with the files of a sample and ``more``. Raises StageError (infer)."""
+    fed = {value.name for value in session.get_inputs()}
+    feeds = {name: to_array(tensors.read(place)) for name, place in sample.items() if name in fed}
+    if not names:
+        return {}
+    try:
+        return dict(zip(names, session.run(list(names), {**feeds, **more})))  # noqa: B905 - as many as are asked for
+    except Exception as error:
+        raise StageError("infer", type(error).__name__, str(error)) from error
+
+
 def _measured(session: Any, gauges: Sequence[Gauge], samples: Sequence[Mapping[str, str]]) -> Dict[str, float]:
     """Return the worst of each gauge over all samples; none of what never ran."""
-    fed = {value.name for value in session.get_inputs()}
     found: Dict[str, float] = {}
     for sample in samples:
-        feeds = {name: to_array(tensors.read(place)) for name, place in sample.items() if name in fed}
-        try:
-            values = session.run([gauge.name for gauge in gauges], feeds)
-        except Exception as error:
-            raise StageError("infer", type(error).__name__, str(error)) from error
-        for gauge, value in zip(gauges, values):  # noqa: B905 - equally long; runs on older interpreters too
-            numbers = [float(number) for number in value.reshape(-1) if number != UNMEASURED]
-            for number in numbers:
-                found[gauge.name] = _worst(found[gauge.name], number) if gauge.name in found else number
+        for name, value in run_session(session, [gauge.name for gauge in gauges], sample).items():
+            for number in (float(number) for number in value.reshape(-1) if number != UNMEASURED):
+                found[name] = _worst(found[name], number) if name in found else number
     return found
 
 

@@ -1,4 +1,4 @@
-"""What is inside an operator: reductions, norms, poolings and composites, with every step in low precision.
+"""Takes operators apart: reductions, norms, poolings and composites as steps, each of which is in low precision.
 
 Sums are added up in pairs, each partial sum rounded, as a device does that accumulates in the low type; what importers
 lower is lowered (a norm of order two to the root of a sum of squares, Softplus to a logarithm). That is pessimistic:
@@ -36,7 +36,7 @@ class Lowering(Known):
         """Learn the shapes and small constants of a graph; return what `leave` takes."""
         before = dict(self.dims), dict(self.constants)
         for value in [*graph.value_info, *graph.output, *graph.input]:
-            self.dims.pop(value.name, None)  # a name may be one outside again
+            self.dims.pop(value.name, None)  # the name may shadow one of an outer graph
             if value.type.tensor_type.HasField("shape"):
                 dims = value.type.tensor_type.shape.dim
                 self.dims[value.name] = [one.dim_value if one.HasField("dim_value") else None for one in dims]
@@ -57,18 +57,18 @@ class Lowering(Known):
         low = types.get(node.output[0], 0) if node.output else 0
         if low not in LOW or node.domain or self.opset < _FIRST_OPSET:
             return [node]
-        steps = _Inside(self, node, types, low)
-        made = steps.taken()
+        steps = _OperatorSteps(self, node, types, low)
+        made = steps.lowered()
         if made is None:
             return [node]
         steps.finish(made)
         return steps.nodes
 
 
-class _Inside(Steps):
+class _OperatorSteps(Steps):
     """The steps of each operator."""
 
-    def taken(self) -> str | None:
+    def lowered(self) -> str | None:
         """Return the name of what comes of the steps; None: there are none."""
         op = self._node.op_type
         if op in _REDUCTIONS:
@@ -113,7 +113,7 @@ class _Inside(Steps):
         x = self._node.input[0]
         axis = self._attributes.get("axis", -1 if self._of.opset >= 13 else 1)
         if self._of.opset < 13 and axis not in (-1, len(self._of.dims.get(x) or []) - 1):
-            return None  # it flattened what comes behind the axis
+            return None  # before opset 13 it flattens the axes from this one on
         most = self._reduced("ReduceMax", x, axis, first_with_input=18)
         distance = self._low_step("Sub", x, most)
         each = self._low_step("Exp", distance)
@@ -163,7 +163,7 @@ class _Inside(Steps):
         return self._low_step("Div", x, self._low_step("Sqrt", total) if squared else total)
 
     def _pool(self) -> str:
-        # where a window reaches over the edge fewer values are added: what is taken for their sum is too large there
+        # at the edges a window has fewer values than this count, so that the emulated sum is too large there
         count = self._of.constant(FLOAT, [], [float(math.prod(self._attributes["kernel_shape"]))])
         mean = self._wide_step("AveragePool", *self._node.input, **self._attributes)
         return self._low_step("Div", self._low_step("Mul", mean, count), count)

@@ -1,24 +1,16 @@
 """What nodes and tensors of a model were called before `rounding` rewrote it."""
 
 # runs under Python 3.8 (and so without subscripted builtins)
-# ruff: noqa: UP006, UP035
+# ruff: noqa: UP035
 from __future__ import annotations
 
-from typing import Any, Iterator, Tuple
+from typing import Any, Iterator
 
 from runner.backends.emulation.steps import INSIDE
+from runner.backends.nested_graphs import bodies
 
 RAW, WIDE = "__raw", "__wide"
 """Ends of the names of what a node makes, before it is rounded and after."""
-
-
-def bodies(node: Any) -> Iterator[Tuple[str, Any]]:
-    """Yield a node's nested graphs with the names of their attributes."""
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.name, attribute.g
-        for number, body in enumerate(attribute.graphs):
-            yield f"{attribute.name}[{number}]", body
 
 
 def plain(name: str) -> str:
@@ -28,7 +20,7 @@ def plain(name: str) -> str:
     return name.partition(INSIDE)[0]
 
 
-def shown(node: Any) -> str:
+def node_label(node: Any) -> str:
     """Return what a node was called before the model was rewritten: its name, else its first output."""
     name = str(node.name or next((name for name in node.output if name), node.op_type))
     return (name if node.name or not name.endswith(RAW) else name[: -len(RAW)]).partition(INSIDE)[0]
@@ -39,4 +31,4 @@ def prefixes(graph: Any, prefix: str = "") -> Iterator[str]:
     yield prefix
     for node in graph.node:
         for name, body in bodies(node):
-            yield from prefixes(body, f"{prefix}{shown(node)}.{name}/")
+            yield from prefixes(body, f"{prefix}{node_label(node)}.{name}/")

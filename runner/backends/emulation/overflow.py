@@ -1,4 +1,4 @@
-"""Infinities that low precision makes inside a model, and whether what reads them is wrong.
+"""Finds the infinities that low precision makes inside a model, and which of them lead to wrong values.
 
 The model is run as `rounding` rewrites it. The first run only asks whether all tensors are finite; where they are, that
 is all. The second has, beside each that is not, what it would be without that, and tells where values that are finite
@@ -10,16 +10,15 @@ again are wrong: see `shadows`.
 from __future__ import annotations
 
 import math
+from dataclasses import asdict
 from typing import Any, Dict, Iterator, List, Mapping, Sequence, Set
 
-from runner.backends.emulation.gauges import UNMEASURED, Gauge, led_out
-from runner.backends.emulation.introduced import session_of
+from runner.backends.emulation.gauges import UNMEASURED, Gauge, add_owner_outputs
+from runner.backends.emulation.introduced import run_session, session_of
 from runner.backends.emulation.original_names import RAW, WIDE, plain, prefixes
 from runner.backends.emulation.rounding import rewritten
 from runner.backends.emulation.shadows import NEAR, SMALLEST, Shadows
-from runner.backends.errors import StageError
-from runner.backends.values import tensors
-from runner.backends.values.arrays import to_array
+from runner.backends.nested_graphs import bodies
 
 _FLOAT, _INT64 = 1, 7
 
@@ -60,30 +59,30 @@ def overflow(args: Dict[str, Any]) -> Dict[str, Any]:
         return {"tensors": []}
     del session, first
     samples = [sample for sample, broken in zip(args["samples"], bad) if broken]  # noqa: B905 - as many; see above
-    good = _good(args.get("high"), sorted(_born(model.graph, suspects)), samples)
+    good = _good(args.get("high"), sorted(_origins(model.graph, suspects)), samples)
     # as many of each sample
     fed = {name: f"winnow__good_{number}" for number, name in enumerate(good[0])}
     model.graph.input.extend(onnx.helper.make_tensor_value_info(name, _FLOAT, None) for name in fed.values())
     shadows = Shadows(types, list(prefixes(model.graph)), suspects, fed)
-    gauges = shadows.cast(model.graph)
+    gauges = shadows.add(model.graph)
     _add_constants(model, gauges)
     session = session_of(model, path)
-    told = _Told(shadows)
+    results = _Results(shadows)
     for sample, values in zip(samples, good):  # noqa: B905 - see above
         more = {fed[name]: value for name, value in values.items()}
-        told.hear(gauges, _measured(session, gauges, sample, more))
-    return {"tensors": told.tensors()}
+        results.add(gauges, _measured(session, gauges, sample, more))
+    return {"tensors": results.tensors()}
 
 
-class _Told:
-    """What shadows tell on all samples."""
+class _Results:
+    """What the shadows showed, over all samples."""
 
     def __init__(self, shadows: Shadows) -> None:
         self._shadows = shadows
         self._largest: Dict[int, float] = {}
         self._worst: Dict[int, Dict[str, float]] = {}
 
-    def hear(self, gauges: Sequence[Gauge], values: Mapping[str, Any]) -> None:
+    def add(self, gauges: Sequence[Gauge], values: Mapping[str, Any]) -> None:
         """Take what was measured on one sample."""
         readers: Dict[int, Dict[str, Any]] = {}
         for gauge in gauges:
@@ -110,16 +109,12 @@ class _Told:
             on = {reader.node for index, reader in readers if not reader.ends or index in self._worst}
             ends = dict.fromkeys(reader.node for _, reader in readers if reader.node not in on)
             if not ends and wrong is None:
-                # in the strict emulation a node is several, and only the last of them absorbs
+                # in the strict emulation a node is several steps, and only the last of them absorbs
                 ends = dict.fromkeys(reader.node for _, reader in readers if reader.ends)
             harm = {"node": wrong[1].node, "op": wrong[1].op, **self._worst[wrong[0]]} if wrong else None
             found.append(
                 {
-                    "graph": root.graph,
-                    "tensor": root.tensor,
-                    "node": root.node,
-                    "op": root.op,
-                    "made": root.made,
+                    **asdict(root),
                     "largest": _plain(self._largest[number]),
                     "harm": harm,
                     "absorbed_by": list(ends),
@@ -146,11 +141,10 @@ def _gauged(graph: Any, numbers: Iterator[int], types: Sequence[Mapping[str, int
             added.append(helper.make_node("ReduceSum", [f"{stem}__zero"], [f"{stem}__sum"], keepdims=0))
             added.append(helper.make_node("Reshape", [f"{stem}__sum", "winnow__one"], [stem]))
             gauges.append(Gauge(stem, "finite", f"{number}/{name}"))
-        for attribute in node.attribute:
-            for body in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
-                inner = _gauged(body, numbers, types)
-                if node.op_type in ("If", "Loop", "Scan") and not node.domain:
-                    gauges += led_out(node, attribute.name, body, inner)
+        for attribute, body in bodies(node):
+            inner = _gauged(body, numbers, types)
+            if node.op_type in ("If", "Loop", "Scan") and not node.domain:
+                gauges += add_owner_outputs(node, attribute, body, inner)
     graph.node.extend(added)
     if number:
         graph.output.extend(helper.make_tensor_value_info(gauge.name, _FLOAT, None) for gauge in gauges)
@@ -170,7 +164,7 @@ def _add_constants(model: Any, gauges: Sequence[Gauge]) -> None:
         model.graph.output.append(helper.make_empty_tensor_value_info(gauge.name))
 
 
-def _born(graph: Any, suspects: Set[str]) -> Set[str]:
+def _origins(graph: Any, suspects: Set[str]) -> Set[str]:
     """Return the top-level tensors that are not finite although what they are made of is."""
     found = set()
     for node in graph.node:
@@ -196,26 +190,15 @@ def _good(path: Any, names: Sequence[str], samples: Sequence[Mapping[str, str]])
     session = session_of(model, path)
     floats = {value.name for value in session.get_outputs() if value.type == "tensor(float)"}
     wanted = [name for name in wanted if name in floats]
-    return [_run(session, wanted, sample, {}) for sample in samples]
+    return [run_session(session, wanted, sample) for sample in samples]
 
 
 def _measured(
     session: Any, gauges: Sequence[Gauge], sample: Mapping[str, str], more: Mapping[str, Any]
 ) -> Dict[str, Any]:
     """Return what each gauge shows on one sample, one number for each time that it was passed by."""
-    values = _run(session, [gauge.name for gauge in gauges], sample, more)
+    values = run_session(session, [gauge.name for gauge in gauges], sample, more)
     return {name: value.reshape(-1) for name, value in values.items()}
-
-
-def _run(session: Any, names: Sequence[str], sample: Mapping[str, str], more: Mapping[str, Any]) -> Dict[str, Any]:
-    fed = {value.name for value in session.get_inputs()}
-    feeds = {name: to_array(tensors.read(place)) for name, place in sample.items() if name in fed}
-    if not names:
-        return {}
-    try:
-        return dict(zip(names, session.run(list(names), {**feeds, **more})))  # noqa: B905 - as many as are asked for
-    except Exception as error:
-        raise StageError("infer", type(error).__name__, str(error)) from error
 
 
 def _is_broken(values: Any) -> bool:

@@ -12,9 +12,10 @@ type (see `lowering`, for the strict one), and operators that are fused round le
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Iterator, List, Set
+from typing import Any, Dict, List, Set
 
 from runner.backends.emulation.lowering import LOW, Lowering
+from runner.backends.nested_graphs import bodies, graphs
 
 _FLOAT = 1
 _TYPE_ATTRIBUTES = ("to", "dtype", "output_dtype", "output_datatype")
@@ -62,15 +63,24 @@ def session(path: str, *, strict: bool = False) -> Any:
     session``. Raises what the runtime raises, and ValueError for a model with functions.
     """
     import onnx  # noqa: PLC0415 - a runtime is imported when it is used
-    import onnxruntime  # noqa: PLC0415
+
+    return unoptimized_session(rounded(onnx.load(path, load_external_data=False), strict=strict), path)
+
+
+def unoptimized_session(model: Any, path: str, threads: int = 0) -> Any:
+    """Return an ``onnxruntime.InferenceSession`` of a model, without graph optimizations.
+
+    ``path``: its weights lie beside it. ``threads``: 0: as many as the runtime chooses. Raises what the runtime raises.
+    """
+    import onnxruntime  # noqa: PLC0415 - a runtime is imported when it is used
 
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 3
+    options.intra_op_num_threads = threads
     folder = os.path.dirname(os.path.abspath(path))
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
-    model = rounded(onnx.load(path, load_external_data=False), strict=strict).SerializeToString()
-    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
 class _Rounder:
@@ -92,7 +102,7 @@ class _Rounder:
         graph = self._model.graph
         nodes: List[Any] = []
         constant = {tensor.name for tensor in graph.initializer}
-        # fed in its own type, and wide from here on
+        # inputs are fed in their own type and cast to fp32 first
         widened = {v.name: f"{v.name}__wide" for v in graph.input if _low(v) and v.name not in constant}
         nodes += [onnx.helper.make_node("Cast", [name], [wide], to=_FLOAT) for name, wide in widened.items()]
         outward = {value.name: value.type.tensor_type.elem_type for value in graph.output}
@@ -102,7 +112,7 @@ class _Rounder:
         self, graph: Any, types: Dict[str, int], nodes: List[Any], renamed: Dict[str, str], outward: Dict[str, int]
     ) -> None:
         onnx = self._onnx
-        # a name inside may be one outside again, of another type
+        # a name inside may shadow one outside, of another type
         types = {**types, **_types(graph)}
         known: Dict[str, int] = {}
         self.tables.append(known)
@@ -136,9 +146,8 @@ class _Rounder:
         onnx = self._onnx
         made = [name for name in node.output if name and types.get(name) in LOW]
         node.input[:] = [renamed.get(name, name) for name in node.input]
-        for attribute in node.attribute:
-            for body in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
-                self._body(body, types, renamed)
+        for _, body in bodies(node):
+            self._body(body, types, renamed)
         if made:
             _widen(node)
         rounding = []
@@ -190,15 +199,6 @@ def _types(graph: Any) -> Dict[str, int]:
         for value in [*graph.value_info, *graph.output, *graph.input]
         if value.type.HasField("tensor_type")
     }
-
-
-def graphs(graph: Any) -> Iterator[Any]:
-    """Yield a graph and those below it, in reading order."""
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            for body in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
-                yield from graphs(body)
 
 
 def _widen(node: Any) -> None:

@@ -14,9 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, Sequence, Set, Tuple
 
-from runner.backends.emulation.gauges import Gauge, led_out
+from runner.backends.emulation.gauges import Gauge, add_owner_outputs
 from runner.backends.emulation.lowering import LOW
-from runner.backends.emulation.original_names import RAW, WIDE, bodies, plain, shown
+from runner.backends.emulation.original_names import RAW, WIDE, node_label, plain
+from runner.backends.nested_graphs import bodies
 
 _FLOAT = 1
 _COMPARED = (_FLOAT, 2, 3, 4, 5, 6, 7, 9, 11, 12, 13)
@@ -78,7 +79,7 @@ class Shadows:
         self.handed: Set[int] = set()
         self._numbers = iter(range(1 << 30))
 
-    def cast(self, graph: Any) -> List[Gauge]:
+    def add(self, graph: Any) -> List[Gauge]:
         """Add shadows and their gauges, which are no outputs of the model yet, and return the gauges.
 
         Kinds: ``largest`` (of the root with that number), ``error``, ``made`` and ``right`` (of the reader).
@@ -108,7 +109,7 @@ class _Scope:
         self.shadow = {name: shadow for name, shadow in outer.items() if name not in own}
         self.gauges: List[Gauge] = []
         self._nodes: List[Any] = []
-        self._later: List[Any] = []  # reads what is made further down
+        self._later: List[Any] = []  # nodes that read tensors made further down
         self._finites: Dict[str, str] = {}
         self._names = iter(range(1 << 30))
 
@@ -128,7 +129,7 @@ class _Scope:
                 self._reader(node)
                 for name in node.output:
                     if name and self._final(name) == name:
-                        self._born(name, node)
+                        self._start_shadow(name, node)
         del self._graph.node[:]
         self._graph.node.extend([*self._nodes, *self._later])
 
@@ -137,13 +138,13 @@ class _Scope:
     def _rounding(self, raw: str, wide: str, makers: Mapping[str, Any]) -> None:
         if not self._is_suspect(wide) or raw not in makers:
             return
-        self._born(raw, makers[raw])
+        self._start_shadow(raw, makers[raw])
         before = self.shadow.get(raw)
         root = self._root(makers[raw], raw, (raw, wide), made=False)
         name = self._add("Where", [self._finite(wide), wide, before.name if before else raw])
         self.shadow[wide] = _Shadow(name, (before.roots if before else frozenset()) | {root})
 
-    def _born(self, name: str, maker: Any) -> None:
+    def _start_shadow(self, name: str, maker: Any) -> None:
         """Give a tensor that comes from nothing but finite ones a shadow, if it is known what it should be."""
         good = self._all.good.get(plain(name)) if self._number == 0 else None
         if good and name not in self.shadow and self._is_suspect(self._final(name)):
@@ -154,7 +155,7 @@ class _Scope:
     def _root(self, maker: Any, name: str, values: Tuple[str, str], *, made: bool) -> int:
         """Note where the first of two values is finite and the second is not."""
         root, (right, found) = len(self._all.roots), values
-        # a cast is called by what it casts
+        # a cast is named after the tensor that it casts
         called = plain(maker.input[0] if maker.op_type == "Cast" else name)
         self._all.roots.append(Root(self._number, called, self._path(maker), maker.op_type, made))
         new = self._add("And", [self._finite(right), self._add("Not", [self._finite(found)])])
@@ -215,38 +216,37 @@ class _Scope:
     def _owned(self, node: Any, numbers: Iterator[int]) -> None:
         followed = node.op_type in _OWNERS and not node.domain
         scopes: List[Tuple[str, Any, _Scope]] = []
-        for attribute in node.attribute:
-            for body in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs):
-                scope = _Scope(self._all, body, next(numbers), self.shadow if followed else {})
-                scope.walk(numbers)
-                scopes.append((attribute.name, body, scope))
-        # a state that is infinite is so in the next round too, where nothing tells what it should be
+        for attribute_name, body in bodies(node):
+            scope = _Scope(self._all, body, next(numbers), self.shadow if followed else {})
+            scope.walk(numbers)
+            scopes.append((attribute_name, body, scope))
+        # a carried state that is infinite stays so in the next iteration, where no good value is known
         if lost := [self.shadow[name] for name in node.input if name in self.shadow]:
             self._all.lose(lost, self._path(node))
         if not followed:
             inside = {name for _, body, _ in scopes for one in body.node for name in one.input}
             self._all.lose([shadow for name, shadow in self.shadow.items() if name in inside], self._path(node))
             return
-        self._lead_out(node, [(body, scope) for _, body, scope in scopes])
+        self._add_shadow_outputs(node, [(body, scope) for _, body, scope in scopes])
         for attribute_name, body, scope in scopes:
             body.output.extend(self._helper.make_tensor_value_info(one.name, _FLOAT, None) for one in scope.gauges)
-            self.gauges += led_out(node, attribute_name, body, scope.gauges)
+            self.gauges += add_owner_outputs(node, attribute_name, body, scope.gauges)
 
-    def _lead_out(self, node: Any, bodies: Sequence[Tuple[Any, _Scope]]) -> None:
+    def _add_shadow_outputs(self, node: Any, scopes: Sequence[Tuple[Any, _Scope]]) -> None:
         """Give an owner outputs for the shadows of what its bodies hand out."""
         first = 1 if node.op_type == "Loop" else 0
         scanned = next((one.i for one in node.attribute if one.name == "num_scan_inputs"), 0)
         states = {"If": 0, "Loop": len(node.input) - 2, "Scan": len(node.input) - scanned}[node.op_type]
-        count = len(bodies[0][0].output) - first
+        count = len(scopes[0][0].output) - first
         handed = list(node.output)
         node.output.extend([""] * (count - len(node.output)))
         for place, name in enumerate([*handed, *[""] * (count - len(handed))]):
-            given = [scope.shadow.get(body.output[first + place].name) for body, scope in bodies]
+            given = [scope.shadow.get(body.output[first + place].name) for body, scope in scopes]
             found = [shadow for shadow in given if shadow]
             if place < states and found:
                 self._all.lose(found, self._path(node))
             elif found and name and self._is_suspect(self._final(name)):
-                for (body, scope), shadow in zip(bodies, given):  # noqa: B905 - equally long; older interpreters
+                for (body, scope), shadow in zip(scopes, given):  # noqa: B905 - equally long; older interpreters
                     inner = scope._name()
                     source = shadow.name if shadow else body.output[first + place].name
                     body.node.append(self._helper.make_node("Identity", [source], [inner]))
@@ -269,7 +269,7 @@ class _Scope:
         return wide if name.endswith(RAW) and wide in self._types else name
 
     def _path(self, node: Any) -> str:
-        return self._owner + shown(node)
+        return self._owner + node_label(node)
 
     def _name(self) -> str:
         return f"winnow__shadow_{self._number}_{next(self._names)}"

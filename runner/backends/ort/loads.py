@@ -7,22 +7,16 @@ from __future__ import annotations
 import re
 from typing import Any, Dict
 
-from runner.backends.ort.onnxruntime import register
+from runner.backends.ort.onnxruntime import LEVELS, register
 
-# how a level is called -> its name in GraphOptimizationLevel; "layout" is younger than the others
-_LEVELS = {
-    "disable": "ORT_DISABLE_ALL",
-    "basic": "ORT_ENABLE_BASIC",
-    "extended": "ORT_ENABLE_EXTENDED",
-    "layout": "ORT_ENABLE_LAYOUT",
-    "all": "ORT_ENABLE_ALL",
-}
+# reports call the lowest level `disable`, after ORT_DISABLE_ALL
+_LEVELS = {"disable" if name == "none" else name: member for name, member in LEVELS.items()}
 _NAME = re.compile(
     rb"\0((?:Fuse|Eliminate)[A-Z]\w{2,40}|"
     rb"[A-Z]\w{2,60}?(?:Fusion|Elimination|Transformer|Optimizer|Folding|Sharing|ToInitializer)\w{0,8})(?=\0)"
 )
 
-# those that compilers hide: short ones inside instructions, others at the end of a longer one
+# names that are no strings of their own in the library: short ones are inlined, others share a longer one's end
 _HIDDEN = (
     "AttentionFusion",
     "ConcatSliceElimination",

@@ -11,11 +11,12 @@ from typing import Any, Dict, Iterator, List, Tuple
 from runner.backends.emulation.rounding import rounded
 from runner.backends.errors import StageError, choose
 from runner.backends.ort.plugins import devices
-from runner.backends.ort.values import from_python, made, taken
+from runner.backends.ort.values import from_ort_value, from_python, to_ort_value
 from runner.backends.values.structure import Value, parse
 
 _STATUS = re.compile(r"^\s*\[ONNXRuntimeError\] : \d+ : (\w+)(?: : (.*))?$", re.DOTALL)
-_LEVELS = {
+# name of a level -> its member of GraphOptimizationLevel; "layout" is younger than the others
+LEVELS = {
     "none": "ORT_DISABLE_ALL",
     "basic": "ORT_ENABLE_BASIC",
     "extended": "ORT_ENABLE_EXTENDED",
@@ -86,7 +87,7 @@ class OnnxRuntime:
                 options.add_provider_for_devices(plugged[_provider_name(provider)], given)
         built_in = [_provider(provider) for provider in providers if _provider_name(provider) not in plugged]
         try:
-            # providers that are named here would replace those of devices
+            # a list of providers would replace those added by device
             chosen = {} if plugged else {"providers": built_in}
             rounding = settings.get("rounding")
             model = _rounded(path, options, rounding) if rounding in ("on", "strict") else path
@@ -110,8 +111,10 @@ class OnnxRuntime:
         Raises StageError (setup, infer).
         """
         # an optional without a value is not fed at all
-        values = {name: made(value, self.structures.get(name)) for name, value in feeds.items() if value is not None}
-        # only one way in takes maps, and everything comes out of it as Python's own
+        values = {
+            name: to_ort_value(value, self.structures.get(name)) for name, value in feeds.items() if value is not None
+        }
+        # only `run` takes maps, and it returns all outputs as Python objects
         plain = any(isinstance(value, dict) for value in values.values())
         try:
             if plain:
@@ -130,7 +133,7 @@ class OnnxRuntime:
         for name in outputs:
             # let go of each as soon as it is written: the caller is done with one when it asks for the next
             value = results.pop(0)
-            yield name, (from_python if plain else taken)(value, self._outputs[name])
+            yield name, (from_python if plain else from_ort_value)(value, self._outputs[name])
 
 
 def _rounded(path: str, options: Any, rounding: str) -> bytes:
@@ -177,7 +180,7 @@ def _options(settings: Dict[str, Any]) -> Any:
     options.intra_op_num_threads = int(settings.get("threads", 1))
     level = settings.get("optimization", "all")
     levels = onnxruntime.GraphOptimizationLevel
-    known = {name: getattr(levels, attribute) for name, attribute in _LEVELS.items() if hasattr(levels, attribute)}
+    known = {name: getattr(levels, attribute) for name, attribute in LEVELS.items() if hasattr(levels, attribute)}
     if level not in known:
         raise choose("optimization", str(level), known)
     options.graph_optimization_level = known[level]

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, Iterator, List, Set, Tuple
 
+from runner.backends.nested_graphs import all_graphs, bodies
+
 
 def contrib_schemas(args: Dict[str, Any]) -> Dict[str, Any]:
     """Return ``schemas`` of the nodes of the structure at ``args["model"]`` that the ``onnx`` package does not know.
@@ -29,7 +31,7 @@ def _schemas(unknown: Set[Tuple[str, str]], versions: Dict[str, int]) -> List[Di
         from onnxruntime.capi import onnxruntime_pybind11_state as state
 
         known = state.get_all_operator_schema()
-    except (ImportError, AttributeError):  # a build without schemas: what it runs keeps its type
+    except (ImportError, AttributeError):  # a build without schemas: its operators keep their types
         return []
     newest: Dict[Tuple[str, str], Any] = {}
     for schema in known:
@@ -62,16 +64,9 @@ def _plain(key: Tuple[str, str], schema: Any) -> Dict[str, Any]:
 
 def _operators(model: Any) -> Iterator[Tuple[str, str]]:
     """Yield (domain, operator) of all nodes without nested graphs."""
-    waiting = [model.graph, *model.functions]
-    while waiting:
-        for node in waiting.pop().node:
-            bodies = [
-                body
-                for attribute in node.attribute
-                for body in ([attribute.g] if attribute.HasField("g") else []) + list(attribute.graphs)
-            ]
-            waiting.extend(bodies)
-            if not bodies:
+    for graph in all_graphs(model):
+        for node in graph.node:
+            if next(bodies(node), None) is None:
                 yield _domain(node.domain), node.op_type
 
 

@@ -11,15 +11,15 @@ import numpy as np
 
 from runner.backends.errors import StageError
 from runner.backends.values import arrays
-from runner.backends.values.dtypes import BY_NUMBER, STRING
-from runner.backends.values.structure import Structure, parse, shown
+from runner.backends.values.structure import Structure, parse, type_text
 from runner.backends.values.tensors import Tensor
+from runner.model.values.dtypes import BY_NUMBER, STRING
 
 # the opset in which an element type came (13: or before) -> the IR version of that time
 _IR_VERSIONS = {13: 8, 19: 9, 21: 10, 23: 11, 24: 12, 25: 13}
 
 
-def made(value: Any, structure: Structure | None) -> Any:
+def to_ort_value(value: Any, structure: Structure | None) -> Any:
     """Return a value, which is not None, as an OrtValue on the CPU, a map as a dict.
 
     ``structure``: what the model declares. Raises StageError (setup) for what this version cannot be fed with.
@@ -33,7 +33,7 @@ def made(value: Any, structure: Structure | None) -> Any:
     return _sequence(value, structure)
 
 
-def taken(value: Any, structure: Structure | None) -> Any:
+def from_ort_value(value: Any, structure: Structure | None) -> Any:
     """Return the tensor of an output, (value, structure) for what is none, or the reason why neither can be had.
 
     ``structure``: as the session tells it.
@@ -51,7 +51,7 @@ def taken(value: Any, structure: Structure | None) -> Any:
 
 
 def from_python(value: Any, structure: Structure | None) -> Any:
-    """Return what ``taken`` does, of a value as ``InferenceSession.run`` returns it."""
+    """Return what ``from_ort_value`` does, of a value as ``InferenceSession.run`` returns it."""
     if structure is None:
         return f"no tensor but {type(value).__name__}"
     try:
@@ -94,7 +94,7 @@ def _sequence(items: List[Any], structure: Structure) -> Any:
     import onnxruntime
 
     inner = structure[1]
-    feeds = {f"item{at}": made(item, inner) for at, item in enumerate(items)}
+    feeds = {f"item{at}": to_ort_value(item, inner) for at, item in enumerate(items)}
     inputs = [onnx.helper.make_value_info(name, _type_proto(inner)) for name in feeds]
     if feeds:
         node = onnx.helper.make_node("SequenceConstruct", list(feeds), ["value"])
@@ -107,7 +107,7 @@ def _sequence(items: List[Any], structure: Structure) -> Any:
         found.fed = feeds
         return found
     except Exception as error:
-        message = f"onnxruntime {onnxruntime.__version__} cannot be fed with {shown(structure)}: {error}"
+        message = f"onnxruntime {onnxruntime.__version__} cannot be fed with {type_text(structure)}: {error}"
         raise StageError("setup", "FeedNotSupported", message) from error
 
 

@@ -1,1 +1,1 @@
-"""TensorRT 10, 11 and TensorRT for RTX behind one face. Imported in worker processes only."""
+"""TensorRT 10, 11 and TensorRT for RTX behind one interface. Imported in worker processes only."""

@@ -21,9 +21,9 @@ from typing import Any, Dict, List, Mapping, Sequence
 from runner.backends.errors import StageError
 from runner.backends.trt import errors, options, profiles, timing
 from runner.backends.trt.library import Library, has_gpu, load
-from runner.backends.trt.messages import Said, logger
+from runner.backends.trt.messages import Messages, logger
 from runner.backends.trt.outputs import extents
-from runner.backends.trt.tactics import Tactics
+from runner.backends.trt.tactics import TacticControl
 
 _METADATA = re.compile(r"^\w+ (?P<layer>.*?) metadata: (?P<nodes>\[ONNX Layer: .*)$", re.DOTALL)
 _NODE = re.compile(r"\[ONNX Layer: (.*?)\](?=\x1e|\[ONNX Layer: |\s*$)", re.DOTALL)
@@ -48,18 +48,18 @@ class Built:
 
 def prepare(args: Dict[str, Any]) -> None:
     """Load the library and start its builder, and with it CUDA, so that no build's time holds that."""
-    made(load(args["backend"].get("flavour", "auto")), "Builder")
+    create(load(args["backend"].get("flavor", "auto")), "Builder")
 
 
-def made(library: Library, what: str) -> Any:
+def create(library: Library, what: str) -> Any:
     """Return a Builder, or a Runtime. Raises StageError (setup) where there is none to be had."""
     speaker, why = logger(library), ""
     try:
         found = getattr(library.api, what)(speaker)
-    except (TypeError, RuntimeError) as error:  # the bindings' way to say that there is none
+    except (TypeError, RuntimeError) as error:  # raised by the bindings where it cannot be created
         found, why = None, str(error)
     if found is None:
-        why = " ".join(" ".join([*speaker.said.errors, why]).split())[:300]
+        why = " ".join(" ".join([*speaker.messages.errors, why]).split())[:300]
         raise StageError("setup", f"No{what}", f"{library} gives no {what.lower()}: {why}")
     return found
 
@@ -89,7 +89,7 @@ def build(args: Dict[str, Any]) -> Dict[str, Any]:
         "sha256": hashlib.sha256(memoryview(built.plan)).hexdigest(),
         "outputs": built.outputs,
         "seconds": built.seconds,
-        "flavour": built.library.flavour,
+        "flavor": built.library.flavor,
         "version": built.library.version,
         "tactics": built.tactics,
     }
@@ -98,25 +98,25 @@ def build(args: Dict[str, Any]) -> Dict[str, Any]:
 def engine(args: Mapping[str, Any], log: str | None) -> Built:
     """Parse and build ``args["model"]``; everything that was said is written to ``log``. Raises StageError."""
     settings = args["backend"]
-    library = load(settings.get("flavour", "auto"))
+    library = load(settings.get("flavor", "auto"))
     speaker = logger(library)
-    said: Said = speaker.said
-    said.start(log)
+    messages: Messages = speaker.messages
+    messages.start(log)
     try:
         return _engine(library, settings, args, speaker)
     finally:
-        said.stop()
+        messages.stop()
 
 
 def _engine(library: Library, settings: Mapping[str, Any], args: Mapping[str, Any], speaker: Any) -> Built:
-    api, said = library.api, speaker.said
+    api, said = library.api, speaker.messages
     start = time.perf_counter()
-    builder = made(library, "Builder")
+    builder = create(library, "Builder")
     options.plugins(settings, builder, said)
     network = builder.create_network(options.network_flags(library, settings))
     config = builder.create_builder_config()
     options.configure(library, settings, config)
-    tactics = Tactics(library, args["tactics"], config) if args.get("tactics") else None
+    tactics = TacticControl(library, args["tactics"], config) if args.get("tactics") else None
     if tactics is not None:
         said.listener = tactics.log.hear
     caching = None if tactics else timing.attach(library, args, config)
@@ -137,7 +137,7 @@ def _engine(library: Library, settings: Mapping[str, Any], args: Mapping[str, An
     return Built(library, plan, outputs, fused(said.layers), seconds, tactics.finish() if tactics else None)
 
 
-def _not_parsed(parser: Any, said: Said, network: Any) -> StageError:
+def _not_parsed(parser: Any, said: Messages, network: Any) -> StageError:
     if not parser.num_errors:
         return errors.parsing(
             "Unexplained", "", "\n".join(said.errors) or "the parser did not say why", _names(network)

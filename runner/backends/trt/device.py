@@ -16,7 +16,7 @@ from runner.backends.errors import StageError
 
 # what a pointer that TensorRT is given must be a multiple of
 _ALIGNMENT = 256
-# of a machine without a GPU; any other error is one of its state
+# errors of a machine without a usable GPU; any other tells of the GPU's state
 _NO_GPU = ("cudaErrorNoDevice", "cudaErrorInsufficientDriver", "cudaErrorStubLibrary")
 _ASKED_WRONGLY = ("cudaErrorInvalidValue", "cudaErrorInvalidMemcpyDirection")
 
@@ -49,7 +49,7 @@ def ready(cuda: Any) -> None:
         raise StageError("setup", "NoGpu", message)
     pointer = 0
     if int(error) == 0:
-        # what is freed is nothing: this starts CUDA, and tells of an error that is left
+        # freeing nothing starts CUDA and reports an error that an earlier kernel left
         (error,) = cuda.cudaFree(0)
     if int(error) == 0:
         error, pointer = cuda.cudaMalloc(_ALIGNMENT)
@@ -96,7 +96,7 @@ class Memory:
         self, kind: Type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for pointer in self._taken:
-            # an error that is left is seen before the next execution
+            # an error here is reported before the next execution, by `ready`
             self._cuda.cudaFree(pointer)
 
     def device(self, size: int, alignment: int = _ALIGNMENT) -> int:

@@ -10,6 +10,7 @@ Needs a GPU and the package cuda-python. Not yet run on one: unverified.
 # ruff: noqa: UP006, UP035, PTH123
 from __future__ import annotations
 
+import math
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Tuple
 
 import numpy as np
@@ -19,9 +20,9 @@ from runner.backends.trt import build, errors, outputs
 from runner.backends.trt.device import Memory, done, ready, runtime
 from runner.backends.trt.library import load as load_library
 from runner.backends.trt.messages import logger
-from runner.backends.values.dtypes import BY_NUMBER, ElementType
 from runner.backends.values.structure import Structure, Value
 from runner.backends.values.tensors import Tensor
+from runner.model.values.dtypes import BY_NUMBER, ElementType
 
 # TensorRT's element types by name -> the ONNX element type's number
 _ONNX = {
@@ -54,7 +55,7 @@ class TensorRt:
     structures: Mapping[str, Structure] = {}
 
     def __init__(self, context: Any, engine: Any, reader: Any, built: build.Built, runs: int) -> None:
-        # each lasts as long as what was made of it, and goes after it
+        # each must outlive what was created from it
         self._context, self._engine, self._reader = context, engine, reader
         self._library, self._runs = built.library, runs
         api = built.library.api
@@ -64,17 +65,17 @@ class TensorRt:
         self.required = fed
         self.outputs = [name for name in names if name not in self.inputs]
         self._kinds = {name: _kind(name, engine.get_tensor_dtype(name)) for name in names}
-        # values that shapes are computed of, and shapes that are outputs, lie there
+        # shape tensors, as inputs and as outputs, lie in host memory
         self._on_host = {name for name in names if engine.get_tensor_location(name) == api.TensorLocation.HOST}
         self._allocator: Any = None
 
     @staticmethod
     def prepare(settings: Mapping[str, Any]) -> None:
         """Load the library and start CUDA, so that no model's time holds that. Raises StageError (setup, untried)."""
-        library = load_library(settings.get("flavour", "auto"))
+        library = load_library(settings.get("flavor", "auto"))
         ready(runtime())
         for what in ("Builder", "Runtime"):
-            build.made(library, what)
+            build.create(library, what)
 
     @classmethod
     def load(cls, path: str, settings: Dict[str, Any]) -> TensorRt:
@@ -82,7 +83,7 @@ class TensorRt:
 
         Raises StageError: setup, load (the parser), build, infer, or untried.
         """
-        library = load_library(settings.get("flavour", "auto"))
+        library = load_library(settings.get("flavor", "auto"))
         ready(runtime())
         args = {"backend": settings, "model": path, "samples": settings.get("samples") or []}
         stored = settings.get("engine")
@@ -92,14 +93,16 @@ class TensorRt:
         else:
             built = build.engine({**args, "timing_cache": settings.get("caching")}, None)
         speaker = logger(library)
-        speaker.said.start(None)
-        reader = build.made(library, "Runtime")
+        speaker.messages.start(None)
+        reader = build.create(library, "Runtime")
         engine = reader.deserialize_cuda_engine(built.plan)
         if engine is None:
-            raise errors.executing("the engine cannot be read", speaker.said.errors, speaker.said.printed(), ())
+            raise errors.executing("the engine cannot be read", speaker.messages.errors, speaker.messages.printed(), ())
         context = engine.create_execution_context()
         if context is None:
-            raise errors.executing("the engine gives no context", speaker.said.errors, speaker.said.printed(), ())
+            raise errors.executing(
+                "the engine gives no context", speaker.messages.errors, speaker.messages.printed(), ()
+            )
         return cls(context, engine, reader, built, int(settings.get("runs", 1)))
 
     def run(self, outputs: List[str], feeds: Dict[str, Value]) -> Iterator[Tuple[str, Any]]:
@@ -118,7 +121,7 @@ class TensorRt:
             yield name, results[name]
 
     def _execute(self, feeds: Mapping[str, Value]) -> Dict[str, Tensor]:
-        logger(self._library).said.start(None)
+        logger(self._library).messages.start(None)
         cuda = runtime()
         with Memory(cuda) as memory:
             for name, value in feeds.items():
@@ -168,8 +171,8 @@ class TensorRt:
             raise StageError("untried", "UnknownShape", f"{self._library} tells no shape of the output {name!r}")
         kind = self._kinds[name]
         if -1 in shape:
-            return self._asked_for(memory, name, kind)
-        known, size = shape, kind.bytes(outputs.count(shape))
+            return self._allocated_output(memory, name, kind)
+        known, size = shape, kind.bytes(math.prod(shape))
         if name in self._on_host:
             room = memory.host(size)
             self._address(name, room.ctypes.data)
@@ -178,16 +181,16 @@ class TensorRt:
         self._address(name, pointer)
         return lambda: (known, memory.download(pointer, size))
 
-    def _asked_for(self, memory: Memory, name: str, kind: ElementType) -> _Fetch:
+    def _allocated_output(self, memory: Memory, name: str, kind: ElementType) -> _Fetch:
         if self._allocator is None:
             self._allocator = outputs.allocator(self._library.api)
-        asked = self._allocator
-        asked.start(memory)
-        self._accepted(self._context.set_output_allocator(name, asked), f"an allocator for the output {name!r}")
+        allocator = self._allocator
+        allocator.start(memory)
+        self._accepted(self._context.set_output_allocator(name, allocator), f"an allocator for the output {name!r}")
 
         def fetch() -> Tuple[Tuple[int, ...], Any]:
-            shape, pointer = asked.taken(name, kind.bits)
-            return shape, memory.download(pointer, kind.bytes(outputs.count(shape)))
+            shape, pointer = allocator.result(name, kind.bits)
+            return shape, memory.download(pointer, kind.bytes(math.prod(shape)))
 
         return fetch
 
@@ -197,11 +200,11 @@ class TensorRt:
     def _accepted(self, answer: Any, what: str) -> None:
         """Raise StageError (untried) where TensorRT answered no."""
         if not answer:
-            why = " ".join(" ".join(logger(self._library).said.errors).split())[:300] or "it did not say why"
+            why = " ".join(" ".join(logger(self._library).messages.errors).split())[:300] or "it did not say why"
             raise StageError("untried", "Refused", f"{self._library} refuses {what}: {why}")
 
     def _failed(self, what: str) -> StageError:
-        said = logger(self._library).said
+        said = logger(self._library).messages
         return errors.executing(what, said.errors, said.printed(), self._kinds)
 
 

@@ -1,4 +1,4 @@
-"""From what TensorRT said to one failure: an error code, and the message without what changes from model to model.
+"""TensorRT's messages as one failure: an error code, and the message without what changes from model to model.
 
 A code alone does not tell failures apart (4 is every misuse, 1 all that its compiler says), so the first sentence
 belongs to the kind; names, numbers, shapes, paths and the lines of TensorRT's own source do not.
@@ -38,7 +38,7 @@ _RULES: Tuple[Tuple[re.Pattern[str], str], ...] = (
 _LAYER = re.compile(r"\bI[A-Z]\w*Layer (?:\(Unnamed [^:]*:|\S+:|_ )")
 # (axis >= 0) && "message", or Assertion failed: mode == "linear": Message
 _ASSERTIONS = (re.compile(r'&&\s*"(.+)"\s*$'), re.compile(r"^\s*Assertion failed: .*?: (?=[A-Z])(.*)$"))
-# what is a word, or a number, and may be a name: value, zero-point, 16
+# a word or a number that may be a node's name: value, zero-point, 16
 _WORD = re.compile(r"[A-Za-z]+(?:[ -][A-Za-z]+)*|\d+")
 # said where a flag makes the builder use a GPU that is not there
 _CUDA_CALL = re.compile(r"CHECK\(.*CUDA_SUCCESS")
@@ -70,7 +70,7 @@ def building(errors: Sequence[str], printed: Sequence[str], names: Iterable[str]
     if not lines and any("udaError" in text or "CUDA" in text for text in errors):
         if not gpu or any(_UNUSABLE.search(text) for text in errors):
             wanted = errors[0]
-        # on a GPU an error of CUDA is what happened
+        # with a GPU, an error of CUDA is the failure itself
         lines = [line for text in errors for line in text.splitlines()]
     if wanted:
         message = (
@@ -122,7 +122,7 @@ def essence(text: str, names: Iterable[str] = ()) -> str:
         text = pattern.sub(replacement, text)
     sentences = re.split(r"(?<=[^\s.#_])\. (?=[A-Z(])", text.strip())
     said = [sentence.strip(" ._:;,") for sentence in sentences]
-    # a check of the compiler's own source says less than what follows it
+    # the text of a failed CHECK says less than the message after it
     telling = [one for one in said if one and not re.search(r"\bCHECK\b", one)] or [one for one in said if one]
     return re.sub(r"(?:_ )+", "_ ", telling[0]).strip(" _")[:_LONGEST].strip() if telling else ""
 

@@ -1,4 +1,4 @@
-"""The library itself: which flavour is installed here, loaded once a process, and what it is able to do.
+"""Finding and loading the TensorRT library: which flavor is installed, and which options it has.
 
 What a version can do is asked of it (``hasattr``), never told from its number; enumerations are looked up by name,
 since TensorRT 11 renumbered them.
@@ -19,8 +19,8 @@ from typing import Any, Dict, Iterable, List, Tuple
 
 from runner.backends.errors import StageError, choose
 
-FLAVOURS = ("auto", "tensorrt", "tensorrt_rtx")
-# flavour -> modules that may provide it, in the order in which they are tried
+FLAVORS = ("auto", "tensorrt", "tensorrt_rtx")
+# flavor -> modules that may provide it, in the order in which they are tried
 _MODULES = {
     "tensorrt": ("tensorrt",),
     "tensorrt_rtx": ("tensorrt_rtx", "tensorrt_rtx_bindings"),
@@ -37,14 +37,14 @@ _RTX_NAMES = ("libtensorrt_rtx.so", "libtensorrt_onnxparser_rtx.so")
 
 @dataclass(frozen=True)
 class Library:
-    """A loaded TensorRT. ``api``: its Python module; ``flavour``: tensorrt or tensorrt_rtx; ``version``: its own."""
+    """A loaded TensorRT. ``api``: its Python module; ``flavor``: tensorrt or tensorrt_rtx; ``version``: its own."""
 
     api: Any
-    flavour: str
+    flavor: str
     version: str
 
     def __str__(self) -> str:
-        return f"{self.flavour} {self.version}"
+        return f"{self.flavor} {self.version}"
 
     def members(self, enumeration: str) -> Dict[str, Any]:
         """Return an enumeration's members by name; empty where this TensorRT has no such enumeration."""
@@ -64,23 +64,23 @@ class Library:
         return StageError("setup", error.kind, str(error).replace("not known here", f"not in {self}", 1))
 
 
-_loaded: Dict[str, Library] = {}  # a process loads each flavour once: two cannot be told from one another in its memory
+_loaded: Dict[str, Library] = {}  # a process loads each flavor once: two cannot be told from one another in its memory
 
 
-def load(flavour: str) -> Library:
-    """Return the library of this flavour; auto: the first that is installed.
+def load(flavor: str) -> Library:
+    """Return the library of this flavor; auto: the first that is installed.
 
-    Raises StageError (setup): NotInstalled with what to install, or for a flavour that does not exist.
+    Raises StageError (setup): NotInstalled with what to install, or for a flavor that does not exist.
     """
-    if flavour not in FLAVOURS:
-        raise choose("flavour", flavour, FLAVOURS)
-    if flavour not in _loaded:
-        _loaded[flavour] = _load(flavour)
-    return _loaded[flavour]
+    if flavor not in FLAVORS:
+        raise choose("flavor", flavor, FLAVORS)
+    if flavor not in _loaded:
+        _loaded[flavor] = _load(flavor)
+    return _loaded[flavor]
 
 
-def _load(flavour: str) -> Library:
-    wanted = [flavour] if flavour != "auto" else list(_MODULES)
+def _load(flavor: str) -> Library:
+    wanted = [flavor] if flavor != "auto" else list(_MODULES)
     said = []
     for name in wanted:
         for module in _MODULES[name]:
@@ -130,7 +130,7 @@ def _preload() -> None:
         try:
             ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
         except OSError:
-            # the second wants the first by its short name, for which importing the package makes a link
+            # the second library needs the first under its short name: importing the package creates that link
             importlib.import_module(_RTX_LIBRARIES)
             ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
 

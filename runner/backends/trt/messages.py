@@ -1,4 +1,4 @@
-"""What TensorRT says: one logger a process, whose messages of one call are kept apart, and the C library's stderr.
+"""Messages of TensorRT: the one logger of a process, whose messages are kept apart call by call, and stderr.
 
 TensorRT keeps the first logger that it is given for as long as the process lives, so there is one, and each call starts
 it anew. What Myelin (the compiler behind it) prints goes past the logger to descriptor 2.
@@ -22,7 +22,7 @@ _MOST_BYTES = 1 << 28
 _STDERR_BYTES = 1 << 16
 
 
-class Said:
+class Messages:
     """The messages of one call. ``errors``: texts; ``layers``: lines that tell of fused layers; ``path``: all of it."""
 
     def __init__(self) -> None:
@@ -84,16 +84,16 @@ _loggers: Dict[str, Any] = {}  # TensorRT's own rule: a process has one logger
 
 def logger(library: Library) -> Any:
     """Return the process's logger, whose attribute ``said`` takes the messages."""
-    if library.flavour not in _loggers:
+    if library.flavor not in _loggers:
         api = library.api
 
         class Logger(api.ILogger):  # type: ignore[misc,name-defined,unused-ignore]
             def __init__(self) -> None:
                 api.ILogger.__init__(self)
-                self.said = Said()
+                self.messages = Messages()
 
             def log(self, severity: Any, text: str) -> None:
-                self.said.hear(getattr(severity, "name", str(severity)), text)
+                self.messages.hear(getattr(severity, "name", str(severity)), text)
 
-        _loggers[library.flavour] = Logger()
-    return _loggers[library.flavour]
+        _loggers[library.flavor] = Logger()
+    return _loggers[library.flavor]

@@ -9,24 +9,18 @@ import ctypes
 import math
 import os
 import re
-from typing import Any, Dict, Iterator, List, Mapping
+from typing import Any, Callable, Iterator, List, Mapping
 
 from runner.backends.errors import StageError
 from runner.backends.trt.library import Library
-from runner.backends.trt.messages import Said
+from runner.backends.trt.messages import Messages
 
 _UNITS = {"": 1, "B": 1, "K": 2**10, "KIB": 2**10, "M": 2**20, "MIB": 2**20, "G": 2**30, "GIB": 2**30}
 _STRONG = "STRONGLY_TYPED"
 # members of BuilderFlag that let TensorRT 10 choose precisions
 _WEAK = (
-    "FP16",
-    "BF16",
-    "INT8",
-    "FP8",
-    "INT4",
-    "FP4",
-    "OBEY_PRECISION_CONSTRAINTS",
-    "PREFER_PRECISION_CONSTRAINTS",
+    *("FP16", "BF16", "INT8", "FP8", "INT4", "FP4"),
+    *("OBEY_PRECISION_CONSTRAINTS", "PREFER_PRECISION_CONSTRAINTS"),
 )
 
 
@@ -53,13 +47,20 @@ def network_flags(library: Library, settings: Mapping[str, Any]) -> int:
 
 def parser_flags(library: Library, settings: Mapping[str, Any], parser: Any) -> None:
     """Set the parser's flags."""
-    for name in settings.get("parser_flags") or []:
-        flag = library.member("OnnxParserFlag", "parser_flags", str(name))
-        with _naming(library, f"parser_flags={name}"):
-            parser.set_flag(flag)
+    _set_flags(library, settings, "parser_flags", "OnnxParserFlag", parser.set_flag)
 
 
-def plugins(settings: Mapping[str, Any], builder: Any, said: Said) -> None:
+def _set_flags(
+    library: Library, settings: Mapping[str, Any], key: str, enumeration: str, setter: Callable[[Any], object]
+) -> None:
+    """Hand each member that the setting ``key`` names to a setter. Raises StageError (setup)."""
+    for name in settings.get(key) or []:
+        flag = library.member(enumeration, key, str(name))
+        with _naming(library, f"{key}={name}"):
+            setter(flag)
+
+
+def plugins(settings: Mapping[str, Any], builder: Any, said: Messages) -> None:
     """Load plugin libraries. Raises StageError (setup) for one that is not there or cannot be loaded."""
     for path in settings.get("plugins") or []:
         place = os.path.abspath(os.path.expanduser(str(path)))
@@ -87,17 +88,15 @@ def configure(library: Library, settings: Mapping[str, Any], config: Any) -> Non
         config.profiling_verbosity = library.members("ProfilingVerbosity")["DETAILED"]
     for name in settings.get("flags") or []:
         _typing(library, settings, str(name))
-        flag = library.member("BuilderFlag", "flags", str(name))
-        with _naming(library, f"flags={name}"):
-            config.set_flag(flag)
-    for name in settings.get("clear_flags") or []:
-        flag = library.member("BuilderFlag", "clear_flags", str(name))
-        with _naming(library, f"clear_flags={name}"):
-            config.clear_flag(flag)
+    _set_flags(library, settings, "flags", "BuilderFlag", config.set_flag)
+    _set_flags(library, settings, "clear_flags", "BuilderFlag", config.clear_flag)
     for name, value in (settings.get("config") or {}).items():
         _attribute(library, config, str(name), value)
     for name, size in (settings.get("memory_pools") or {}).items():
-        pool, limit = library.member("MemoryPoolType", "memory_pools", str(name)), _bytes(f"memory_pools.{name}", size)
+        pool, limit = (
+            library.member("MemoryPoolType", "memory_pools", str(name)),
+            bytes_of(f"memory_pools.{name}", size),
+        )
         with _naming(library, f"memory_pools.{name}={size}"):
             config.set_memory_pool_limit(pool, limit)
     for name, wanted in (settings.get("preview_features") or {}).items():
@@ -151,7 +150,7 @@ def _attribute(library: Library, config: Any, name: str, value: Any) -> None:
         raise library.lacks(key, str(value), ("a whole number",))
     with _naming(library, f"{key}={value}"):
         setattr(config, name, value)
-        # what is out of range is brought into it without a word
+        # TensorRT clamps a value that is out of range silently
         if (kept := getattr(config, name)) != value and not (isinstance(kept, float) and math.isclose(kept, value)):
             raise ValueError(f"out of range; {kept} is as near as it goes")
 
@@ -174,7 +173,7 @@ def _capabilities(library: Library, wanted: List[Any], config: Any) -> None:
         return
     if not hasattr(config, "set_compute_capability"):
         raise library.lacks("compute_capabilities", str(wanted[0]), ("none: it builds for the GPU it runs on",))
-    chosen = [library.member("ComputeCapability", "compute_capabilities", _capability(str(one))) for one in wanted]
+    chosen = [library.member("ComputeCapability", "compute_capabilities", capability_of(str(one))) for one in wanted]
     with _naming(library, f"compute_capabilities={wanted}"):
         config.num_compute_capabilities = len(chosen)
         for number, capability in enumerate(chosen):
@@ -182,19 +181,15 @@ def _capabilities(library: Library, wanted: List[Any], config: Any) -> None:
                 raise ValueError(f"{wanted[number]} is refused")
 
 
-def _capability(text: str) -> str:
+def capability_of(text: str) -> str:
+    """Return the name of a member of ComputeCapability: SM86 for 8.6, 86 or sm_86."""
     match = re.fullmatch(r"(?:sm_?)?(\d+)\.?(\d)", text, re.IGNORECASE)
     return f"SM{match.group(1)}{match.group(2)}" if match else text
 
 
-def _bytes(key: str, size: Any) -> int:
+def bytes_of(key: str, size: Any) -> int:
     """Return bytes: a number, or one with a unit (64M, 1GiB)."""
     match = re.fullmatch(r"(\d+) *([A-Za-z]*)", str(size).strip())
     if match is None or match.group(2).upper() not in _UNITS:
         raise StageError("setup", "BadSetting", f"{key}={size}: give bytes, or a number with a unit: 512M, 1GiB")
     return int(match.group(1)) * _UNITS[match.group(2).upper()]
-
-
-def described(settings: Mapping[str, Any]) -> Dict[str, Any]:
-    """Return what is set at all, for a message."""
-    return {key: value for key, value in settings.items() if value not in (None, [], {}, "")}

@@ -8,6 +8,7 @@ has computed it, asks an allocator for memory and tells the shape. Needs a GPU. 
 # ruff: noqa: UP006, UP035
 from __future__ import annotations
 
+import math
 from typing import Any, Dict, Tuple
 
 from runner.backends.errors import StageError
@@ -22,16 +23,8 @@ def extents(dims: Any) -> Tuple[int, ...] | None:
         return None
 
 
-def count(shape: Tuple[int, ...]) -> int:
-    """Return the number of elements."""
-    number = 1
-    for size in shape:
-        number *= size
-    return number
-
-
 def allocator(api: Any) -> Any:
-    """Return an ``IOutputAllocator``: `start` before an execution, `taken` after it.
+    """Return an ``IOutputAllocator``: `start` before an execution, `result` after it.
 
     Raises StageError (untried) where this TensorRT has none.
     """
@@ -65,7 +58,7 @@ def allocator(api: Any) -> Any:
         def notify_shape(self, tensor_name: str, shape: Any) -> None:
             self.shapes[tensor_name] = extents(shape)
 
-        def taken(self, name: str, bits: int) -> Tuple[Tuple[int, ...], int]:
+        def result(self, name: str, bits: int) -> Tuple[Tuple[int, ...], int]:
             """Return the shape and the pointer.
 
             Raises StageError: infer where there was no memory, untried for what does not fit together.
@@ -73,7 +66,7 @@ def allocator(api: Any) -> Any:
             if self.error is not None:
                 raise self.error
             shape, (pointer, size) = self.shapes.get(name), self.places.get(name, (0, 0))
-            if shape is None or -1 in shape or (count(shape) * bits + 7) // 8 > size:
+            if shape is None or -1 in shape or (math.prod(shape) * bits + 7) // 8 > size:
                 told = "none" if shape is None else list(shape)
                 message = (
                     f"the shape of the output {name!r} depends on its data, and TensorRT did not tell it: it asked for "

@@ -8,6 +8,7 @@ one to optimize for. An input that holds a shape needs *values* besides: the sam
 # ruff: noqa: UP006, UP035, B905
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
@@ -35,14 +36,14 @@ def add(
     for name, tensor in inputs.items():
         declared = list(tensor.shape)
         if -1 in declared:
-            chosen = _given(f"profiles.{name}", shapes[name]) if name in shapes else _shapes(name, samples)
+            chosen = range_of(f"profiles.{name}", shapes[name]) if name in shapes else _shapes(name, samples)
             if any(size < 0 for one in chosen for size in one):
                 raise _bad(f"profiles.{name}", list(chosen))
             _fits(f"profiles.{name}", chosen, declared)
             _set(library, profile.set_shape, f"profiles.{name}", chosen, shapes)
             needed = True
         if tensor.is_shape_tensor:
-            chosen = _given(f"shape_values.{name}", values[name]) if name in values else _values(name, samples)
+            chosen = range_of(f"shape_values.{name}", values[name]) if name in values else _values(name, samples)
             _counted(f"shape_values.{name}", chosen, declared)
             _set(library, profile.set_shape_input, f"shape_values.{name}", chosen, values)
             needed = True
@@ -66,7 +67,7 @@ def _refused(message: str, *, given: bool) -> StageError:
     return StageError("setup" if given else "untried", "BadSetting" if given else "Refused", message)
 
 
-def _given(key: str, ranges: Any) -> Range:
+def range_of(key: str, ranges: Any) -> Range:
     """Return the user's range: one list for all three, [min, opt, max], or a mapping with these keys."""
     if isinstance(ranges, Mapping):
         if sorted(ranges) != sorted(_ENDS):
@@ -76,9 +77,8 @@ def _given(key: str, ranges: Any) -> Range:
         raise _bad(key, ranges)
     if not isinstance(ranges[0], (list, tuple)):
         ranges = [ranges] * 3
-    if len(ranges) != 3 or not all(isinstance(one, (list, tuple)) for one in ranges):
-        raise _bad(key, ranges)
-    if len({len(one) for one in ranges}) != 1:
+    lists = len(ranges) == 3 and all(isinstance(one, (list, tuple)) for one in ranges)
+    if not lists or len({len(one) for one in ranges}) != 1:
         raise _bad(key, ranges)
     try:
         low, best, high = ([operator.index(size) for size in one] for one in ranges)
@@ -104,9 +104,7 @@ def _fits(key: str, chosen: Range, declared: List[int]) -> None:
 
 def _counted(key: str, chosen: Range, declared: List[int]) -> None:
     """Refuse as many values as the input does not hold."""
-    held = 1
-    for size in declared:
-        held *= size
+    held = math.prod(declared)
     if held >= 0 and len(chosen[0]) != held:
         message = f"{key}={list(chosen)}: the input holds {held} value{'s' * (held != 1)}, not {len(chosen[0])}"
         raise StageError("setup", "BadSetting", message)

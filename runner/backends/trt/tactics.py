@@ -5,30 +5,30 @@ after the build, or null), ``pins`` ({key: hash}) and ``error_on_miss`` (nothing
 """
 
 # runs under Python 3.8 (and so without subscripted builtins)
-# ruff: noqa: UP006, UP035, PTH105, PTH123
+# ruff: noqa: UP006, UP035, PTH123
 from __future__ import annotations
 
-import os
 from typing import Any, Dict, List, Mapping
 
 from runner.backends.errors import StageError
 from runner.backends.trt.library import Library, load
 from runner.backends.trt.tactics_log import Record, TacticsLog
-from runner.backends.trt.timing_cache import Choice, TimingCache, lacking, mismatches, switch_on
+from runner.backends.trt.timing_cache import CacheEntry, TimingCache, lacking, switch_on
+from runner.backends.values.tensors import write_pieces
 
 
 def tactics_support(args: Dict[str, Any]) -> Dict[str, Any]:
-    """Say whether tactics can be recorded and pinned here: ``flavour``, ``version``, ``why_not`` (null: they can).
+    """Say whether tactics can be recorded and pinned here: ``flavor``, ``version``, ``why_not`` (null: they can).
 
     Arguments: ``backend``: settings. No GPU is needed. Raises StageError (setup) where TensorRT is not installed.
     """
-    library = load(args["backend"].get("flavour", "auto"))
-    return {"flavour": library.flavour, "version": library.version, "why_not": why_not(library)}
+    library = load(args["backend"].get("flavor", "auto"))
+    return {"flavor": library.flavor, "version": library.version, "why_not": why_not(library)}
 
 
 def why_not(library: Library) -> str | None:
     """Return why this TensorRT has no tactics to record; None where it has."""
-    if library.flavour == "tensorrt_rtx":
+    if library.flavor == "tensorrt_rtx":
         return f"{library} times no tactics when it builds: there are none to record or to pin"
     missing = lacking(library.api)
     if missing:
@@ -36,7 +36,7 @@ def why_not(library: Library) -> str | None:
     return None
 
 
-class Tactics:
+class TacticControl:
     """The tactics of one build. Unverified (needs a GPU).
 
     ``log`` hears what TensorRT says. Raises StageError (setup) where they cannot be controlled.
@@ -51,10 +51,9 @@ class Tactics:
             raise StageError("setup", "BadSetting", message)
         self.log = TacticsLog()
         self._request = request
-        self._pins = {str(key): str(tactic) for key, tactic in (request.get("pins") or {}).items()}
         switch_on(library.api, config, error_on_miss=bool(request.get("error_on_miss")))
         self._cache = TimingCache(library.api, config, [_read(path) for path in request.get("load") or []])
-        refused = self._cache.pin(self._pins)
+        refused = self._cache.pin({str(key): str(tactic) for key, tactic in (request.get("pins") or {}).items()})
         if refused:
             raise StageError("build", "PinRefused", f"the timing cache has no such key: {', '.join(refused[:5])}")
         self._cache.attach()
@@ -63,31 +62,24 @@ class Tactics:
         """Return what the build used (see `account`), and save the cache."""
         path = self._request.get("save")
         if path:
-            part = f"{path}.{os.getpid()}.part"
-            with open(part, "wb") as file:
-                file.write(self._cache.serialized())
-            os.replace(part, path)
-        return account(self._cache.choices(), self.log.records, self._pins)
+            write_pieces([self._cache.serialized()], path)
+        return account(self._cache.choices(), self.log.records)
 
 
-def account(cache: Mapping[str, Choice], records: List[Record], pins: Mapping[str, str]) -> Dict[str, Any]:
-    """Return ``choices`` (a list of mappings), and how the ``pins`` were honored.
+def account(cache: Mapping[str, CacheEntry], records: List[Record]) -> Dict[str, Any]:
+    """Return ``choices`` (a list of mappings) and ``timed``: keys of operators that were timed (none, with pins).
 
-    The cache says what was chosen, the log which operator that is. ``mismatches``: pins that were not honored;
-    ``timed``: keys of operators that were timed (with pins: none should be).
+    The cache says what was chosen, the log which operator that is.
     """
     told = {record.key: record for record in records}
     keys = [*cache, *(key for key, record in told.items() if key not in cache and record.selected)]
-    choices = [_choice(key, cache.get(key), told.get(key)) for key in keys]
-    found = {choice["key"]: choice["tactic"] for choice in choices}
     return {
-        "choices": choices,
-        "mismatches": [[one.key, one.asked, one.found] for one in mismatches(pins, found)],
+        "choices": [_choice(key, cache.get(key), told.get(key)) for key in keys],
         "timed": [record.key for record in records if record.rows],
     }
 
 
-def _choice(key: str, held: Choice | None, record: Record | None) -> Dict[str, Any]:
+def _choice(key: str, held: CacheEntry | None, record: Record | None) -> Dict[str, Any]:
     tactic = held.tactic if held else record.selected if record else ""
     rows = record.rows if record else ()
     return {

@@ -56,7 +56,7 @@ def plain_hash(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Row:
+class TimedTactic:
     """A tactic that was timed. ``tactic``: its hash; ``ms``: milliseconds; ``kernel``: a name."""
 
     tactic: str
@@ -76,7 +76,7 @@ class Record:
     op: str
     key: str
     nodes: Tuple[str, ...] = ()
-    rows: Tuple[Row, ...] = ()
+    rows: Tuple[TimedTactic, ...] = ()
     selected: str | None = None
     ms: float | None = None
 
@@ -91,7 +91,7 @@ class _Open:
     op: str
     key: str
     nodes: Tuple[str, ...]
-    rows: Dict[str, Row] = field(default_factory=dict)
+    rows: Dict[str, TimedTactic] = field(default_factory=dict)
 
     def closed(self, selected: str | None = None, ms: float | None = None) -> Record:
         return Record(self.op, self.key, self.nodes, tuple(self.rows.values()), selected, ms)
@@ -115,7 +115,7 @@ class TacticsLog:
         """Take a message, of one line or several."""
         if "0x" not in text:
             return
-        # not splitlines: it splits at what stands between two nodes, too
+        # not splitlines: it also splits at \x1e, which separates two nodes
         for line in text.split("\n"):
             self._line(line[:LONGEST_LINE])
 
@@ -132,7 +132,7 @@ class TacticsLog:
         row = _ROW.search(line)
         if row and self._open and len(self._open[-1].rows) < MOST_ROWS:
             tactic = plain_hash(row.group("tactic"))
-            self._open[-1].rows[tactic] = Row(tactic, float(row.group("ms")), row.group("kernel").strip())
+            self._open[-1].rows[tactic] = TimedTactic(tactic, float(row.group("ms")), row.group("kernel").strip())
 
     def _begin(self, head: re.Match[str], rest: str) -> None:
         nodes = tuple(_NODE.findall(rest))
@@ -144,7 +144,7 @@ class TacticsLog:
         """Close the latest operator that was offered this tactic; where none lists it, the latest one."""
         offered = [one for one in self._open if tactic in one.rows]
         if not self._open or (not offered and self._open[-1].rows):
-            return  # the head or the table of this one is lost
+            return  # the first line or the table of this operator is lost
         chosen = (offered or self._open)[-1]
         self._open.remove(chosen)
         self._keep(chosen.closed(tactic, float(ms) if ms else None))
@@ -169,11 +169,8 @@ def parse(lines: Iterable[str]) -> List[Record]:
 
 def parse_file(path: str) -> List[Record]:
     """Return the records of a log file; bytes that are no text are replaced. Raises OSError."""
-    log = TacticsLog()
     with open(path, encoding="utf-8", errors="replace") as file:
-        for line in _bounded(file):
-            log.hear(line)
-    return log.records
+        return parse(_bounded(file))
 
 
 def _bounded(file: TextIO) -> Iterable[str]:

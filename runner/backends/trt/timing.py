@@ -5,7 +5,7 @@ GPU, on which this has not been run.
 """
 
 # runs under Python 3.8 (and so without subscripted builtins)
-# ruff: noqa: UP035, PTH105, PTH113, PTH123
+# ruff: noqa: UP035, PTH113, PTH123
 from __future__ import annotations
 
 import os
@@ -13,6 +13,7 @@ from typing import Any, Mapping
 
 from runner.backends.errors import StageError
 from runner.backends.trt.library import Library
+from runner.backends.values.tensors import write_pieces
 
 
 def attach(library: Library, args: Mapping[str, Any], config: Any) -> Any:
@@ -23,14 +24,14 @@ def attach(library: Library, args: Mapping[str, Any], config: Any) -> Any:
     wanted = args.get("timing_cache")
     if own := args["backend"].get("timing_cache"):
         _usable(library, str((wanted or {}).get("load") or own))
-    if not wanted or library.flavour == "tensorrt_rtx" or not hasattr(config, "create_timing_cache"):
+    if not wanted or library.flavor == "tensorrt_rtx" or not hasattr(config, "create_timing_cache"):
         return None
     path = wanted.get("load")
     data = b""
     if path and os.path.isfile(path):
         with open(path, "rb") as file:
             data = file.read()
-    # what another kind of GPU has measured for this run is no use: begin anew
+    # a run's cache that another kind of GPU has measured is of no use: start with an empty one
     for content in (data, b""):
         cache = config.create_timing_cache(content)
         if cache is not None and config.set_timing_cache(cache, ignore_mismatch=False):
@@ -44,7 +45,7 @@ def attach(library: Library, args: Mapping[str, Any], config: Any) -> Any:
 
 def _usable(library: Library, path: str) -> None:
     """Refuse a cache of the user's that could have no effect. Raises StageError (setup)."""
-    if library.flavour == "tensorrt_rtx":
+    if library.flavor == "tensorrt_rtx":
         message = f"timing_cache={path}: {library} times no tactics, so it has no such cache: leave timing_cache out"
         raise StageError("setup", "BadSetting", message)
     if not os.path.isfile(path):
@@ -64,7 +65,4 @@ def save(cache: Any, args: Mapping[str, Any], config: Any) -> None:
     held = config.get_timing_cache()
     if held is None:
         return
-    part = f"{path}.{os.getpid()}.part"
-    with open(part, "wb") as file:
-        file.write(memoryview(held.serialize()))
-    os.replace(part, path)
+    write_pieces([memoryview(held.serialize())], path)

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Dict, Iterable, List, Mapping, Sequence
+from typing import Any, Dict, List, Mapping, Sequence
 
 from runner.backends.errors import StageError
-from runner.backends.trt.tactics_log import hexadecimal, plain_hash
+from runner.backends.trt.tactics_log import hexadecimal
 
 INVALID = (1 << 64) - 1
 """The hash that stands for no tactic (``kINVALID_TACTIC_HASH``)."""
@@ -27,20 +27,11 @@ _FLAGS = ("EDITABLE_TIMING_CACHE", "ERROR_ON_TIMING_CACHE_MISS")
 
 
 @dataclass(frozen=True)
-class Choice:
+class CacheEntry:
     """An entry of the cache. ``tactic``: a hash; ``ms``: milliseconds."""
 
     tactic: str
     ms: float
-
-
-@dataclass(frozen=True)
-class Mismatch:
-    """A key that has another tactic than was asked for; ``found``: None where it has none."""
-
-    key: str
-    asked: str
-    found: str | None
 
 
 def lacking(api: Any) -> List[str]:
@@ -91,14 +82,14 @@ class TimingCache:
             raise _unusable()
         self._attached = True
 
-    def choices(self) -> Dict[str, Choice]:
+    def choices(self) -> Dict[str, CacheEntry]:
         """Return {key: what it holds}; after a build, what the build used."""
         cache, found = self._held(), {}
         for key in cache.queryKeys():
             value = cache.query(key)
             tactic, ms = int(value.tacticHash), float(value.timingMSec)
             if tactic != INVALID and not math.isnan(ms) and ms >= 0:
-                found[str(key).lower()] = Choice(hexadecimal(tactic), ms)
+                found[str(key).lower()] = CacheEntry(hexadecimal(tactic), ms)
         return found
 
     def pin(self, pins: Mapping[str, str]) -> List[str]:
@@ -113,17 +104,6 @@ class TimingCache:
                 refused.append(key)
         return refused
 
-    def forget(self, keys: Iterable[str]) -> List[str]:
-        """Delete keys (a time that is no number does it), so that they are timed anew; return those it refuses."""
-        now = self.choices()
-        # the hash must be a valid one even so: the invalid one is refused
-        nothing = self._api.TimingCacheValue(0, math.nan)
-        return [
-            key
-            for key in keys
-            if key.lower() not in now or not self._cache.update(self._api.TimingCacheKey.parse(key.lower()), nothing)
-        ]
-
     def serialized(self) -> bytes:
         """Return the cache as bytes; after a build, with what the build added."""
         return bytes(memoryview(self._held().serialize()))
@@ -133,16 +113,6 @@ class TimingCache:
         if cache is None:
             raise _unusable()
         return cache
-
-
-def mismatches(asked: Mapping[str, str], found: Mapping[str, str]) -> List[Mismatch]:
-    """Return where a build did not get what was asked; both map keys to hashes."""
-    have = {key.lower(): plain_hash(tactic) for key, tactic in found.items()}
-    return [
-        Mismatch(key, tactic, have.get(key.lower()))
-        for key, tactic in asked.items()
-        if have.get(key.lower()) != plain_hash(tactic)
-    ]
 
 
 def _unusable() -> StageError:

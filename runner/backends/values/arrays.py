@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from runner.backends.values.dtypes import BY_NUMBER, BY_NUMPY, STRING, pack, unpack
 from runner.backends.values.structure import Structure, Value
 from runner.backends.values.tensors import Tensor
+from runner.model.values.dtypes import BY_NUMBER, BY_NUMPY, STRING, pack, unpack
 
 _SIGNED = frozenset({22, 26})
 
@@ -96,7 +96,7 @@ def from_python(value: Any, structure: Structure) -> Value:
     if form == "tensor":
         kind = BY_NUMBER.get(structure[1])
         if kind is not None and kind.native and kind.number != STRING and isinstance(value, (bool, int, float)):
-            # a plain number, out of a map: 0.1 is no float32 by itself
+            # a plain number of a map has to be rounded to the declared type first
             value = np.asarray(value, kind.numpy_name)
         return declared_as(from_array(value), structure[1])
     if form == "optional":

@@ -13,8 +13,8 @@ from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 from runner.backends.errors import StageError
 from runner.backends.values import tensors
-from runner.backends.values.dtypes import STRING
 from runner.backends.values.structure import Structure, Value, leaves
+from runner.model.values.dtypes import STRING
 
 # in SequenceProto and OptionalProto alike: field number of a value of each form; the element type is one less
 _FIELDS = {"tensor": 3, "sequence": 5, "map": 6, "optional": 7}
@@ -22,14 +22,18 @@ _ELEMENT_TYPES = {"tensor": 1, "sequence": 3, "map": 4, "optional": 5}
 _KEYS, _STRING_KEYS, _VALUES = 3, 4, 5
 
 
-def write(value: Value, structure: Structure, name: str, path: str) -> Dict[str, Any]:
-    """Write a value that is no tensor and return the JSON form of ``TensorFile``."""
+def write(value: Any, structure: Structure | None, name: str, path: str) -> Dict[str, Any]:
+    """Write a value (``structure`` None: a tensor) and return the JSON form of ``TensorFile``."""
+    if structure is None:
+        return tensors.write(value, name, path)
     tensors.write_pieces(_pieces(value, structure, name), path)
     return describe(value, structure, name, path)
 
 
-def describe(value: Value, structure: Structure, name: str, path: str) -> Dict[str, Any]:
+def describe(value: Any, structure: Structure | None, name: str, path: str) -> Dict[str, Any]:
     """Return the JSON form of ``TensorFile`` for a value that lies at ``path``."""
+    if structure is None:
+        return tensors.describe(value, name, path)
     parts = [tensors.describe(tensor, "", "") for tensor in leaves(value)]
     return {
         "name": name,
@@ -75,8 +79,10 @@ def _embedded(number: int, pieces: List[Any]) -> List[Any]:
     return [bytes([number << 3 | 2]) + tensors.number(size), *pieces]
 
 
-def read(path: str, structure: Structure) -> Value:
-    """Read a value of this structure. Raises StageError (setup, BadTensorFile) if the file holds none."""
+def read(path: str, structure: Structure | None) -> Value:
+    """Read a value of this structure (None: a tensor). Raises StageError (setup, BadTensorFile) if there is none."""
+    if structure is None or structure[0] == "tensor":
+        return tensors.read(path)
     try:
         with open(path, "rb") as file:
             return _READERS[structure[0]](file, os.fstat(file.fileno()).st_size)

@@ -11,8 +11,8 @@ from __future__ import annotations
 import re
 from typing import Any, Dict, Iterator, List, Tuple, Union
 
-from runner.backends.values.dtypes import BY_NAME
 from runner.backends.values.tensors import Tensor
+from runner.model.values.dtypes import BY_NAME
 
 Structure = Tuple[Any, ...]
 # a sequence is a list, an optional without a value None, a map a dict
@@ -76,12 +76,12 @@ def freeze(structure: Any) -> Structure | None:
     return tuple(freeze(part) if isinstance(part, (list, tuple)) else part for part in structure)
 
 
-def shown(structure: Structure) -> str:
+def type_text(structure: Structure) -> str:
     """Return a structure as ONNX Runtime writes it."""
     form, inner = structure[0], structure[-1]
     names = {kind.number: name for name, kind in BY_NAME.items()}
     if form == "tensor":
         return f"tensor({names.get(inner, inner)})"
     if form == "map":
-        return f"map({names.get(structure[1], structure[1])},{shown(inner)})"
-    return f"{'seq' if form == 'sequence' else form}({shown(inner)})"
+        return f"map({names.get(structure[1], structure[1])},{type_text(inner)})"
+    return f"{'seq' if form == 'sequence' else form}({type_text(inner)})"

@@ -9,6 +9,7 @@ The wire format is that of https://protobuf.dev/programming-guides/encoding, the
 # ruff: noqa: UP006, UP035, PTH105, PTH123
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from io import BufferedReader
@@ -17,7 +18,7 @@ from typing import Any, Dict, List, Tuple
 import numpy as np
 
 from runner.backends.errors import StageError
-from runner.backends.values.dtypes import BY_NUMBER, STRING, ElementType, finiteness
+from runner.model.values.dtypes import BY_NUMBER, STRING, ElementType, finiteness
 
 _DIMS, _TYPE, _STRINGS, _NAME, _RAW, _LOCATION = 1, 2, 6, 8, 9, 14
 # typed fields: number -> (wire dtype if the elements are fixed width, the type they are cast to)
@@ -39,10 +40,7 @@ class Tensor:
     @property
     def count(self) -> int:
         """The number of elements."""
-        count = 1
-        for size in self.shape:
-            count *= size
-        return count
+        return math.prod(self.shape)
 
     def array(self) -> Any:
         """Return the numpy array; types that numpy lacks come as bits (sub-byte ones packed and flat)."""

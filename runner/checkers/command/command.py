@@ -13,17 +13,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from runner.candidate import Candidate, Sample
-from runner.checkers.checker import Tools
+from runner.checkers.checker import Checker, Tools
 from runner.checkers.command.exit_rules import SHELL_KILLED, Ending, ExitRules
-from runner.checkers.command.fixed_path import Placement, unwritable
+from runner.checkers.command.fixed_path import IterationInfo, placing
 from runner.checkers.command.measure import Measure
 from runner.checkers.command.template import VALUES, Template, variable
 from runner.checkers.command.tracebacks import BY_LINE
 from runner.checkers.command.watched_files import Watched
-from runner.errors import UsageError
-from runner.files import json_of, read_plain
+from runner.files import read_plain
 from runner.model.values import recorded
 from runner.schema.checker import CommandChecker, ShowOutput
+from runner.schema.settings import context_of
 from runner.verdict import CAUGHT, MEASURE, Verdict
 from runner.workers.command import CommandEnd, run_command
 from runner.workers.outside_kills import Kills
@@ -35,11 +35,9 @@ log = logging.getLogger(__name__)
 # lines of a command's output that are repeated in the log; the file has all of them
 _SHOWN_LINES = 100
 _SHOWN_LETTERS = 2000
-# what a file of information holds; one that holds anything else is the user's
-_TOLD = frozenset({"iteration", "phase", "label", "nodes"})
 
 
-class CommandCheck:
+class CommandCheck(Checker):
     """``checker=command``: see `ExitRules` for the verdict and `Template` for the placeholders.
 
     A command that asks for {inputs} or {references} runs once for each sample, until one does not pass; {data} is one
@@ -48,7 +46,7 @@ class CommandCheck:
 
     name = "command"
 
-    def __init__(self, settings: CommandChecker, tools: Tools) -> None:
+    def __init__(self, settings: CommandChecker, tools: Tools, _run: object = None) -> None:
         self._settings = settings
         self._tools = tools
         self._template = Template(settings.command, tools.cwd, settings.env)
@@ -56,12 +54,8 @@ class CommandCheck:
         self._measure = Measure(settings.measure)
         files = {word: path for word, path in self._template.files().items() if path not in self._ours()}
         self._watched = Watched(files, tools.run_folder, self._template.data(files))
-        self._placement = (
-            Placement(tools.at(settings.place), tools.run_folder, keep=settings.keep_placed) if settings.place else None
-        )
-        self._information = tools.at(settings.iteration_info) if settings.iteration_info else None
-        if self._information:
-            _refuse_foreign(self._information)
+        self._placed = placing(settings, tools)
+        self._information = IterationInfo(tools.at(settings.iteration_info)) if settings.iteration_info else None
         # a check that reads files at fixed paths can only run once at a time
         self._alone = threading.Lock()
         self._warned: set[str] = set()
@@ -79,7 +73,7 @@ class CommandCheck:
     @property
     def slip(self) -> str:
         """An obvious mistake in the command, in words; empty where there is none."""
-        return "" if self._placement or self._information else self._template.slip
+        return "" if self._ours() else self._template.slip
 
     def check(self, candidate: Candidate) -> Verdict:
         """Run the command on one candidate, once or once for each sample.
@@ -101,27 +95,13 @@ class CommandCheck:
         self._watched.confirm(verdict.outcome)
         return verdict
 
-    def settle(self, verdict: Verdict) -> None:
-        """Nothing to learn: the user's rules say what a failure is."""
-
-    def reset(self) -> bool:
-        """Nothing to forget."""
-        return False
-
     def identity(self) -> dict[str, str]:
         """The argv with digests of the files it names, the rules and the limits."""
-        settings = self._settings
-        rules = {
-            field.name: getattr(settings, field.name)
-            for field in dataclasses.fields(settings)
-            if field.name.endswith(("_codes", "_regex"))
-            or field.name in {"env", "timeout", "memory_mb", "place", "measure"}
-        }
         files = {f"file {word}": digest for word, digest in sorted(self._watched.digests.items())}
         return {
             "checker": self.name,
             "command": json.dumps(list(self._template.words)),
-            "rules": json.dumps(rules, sort_keys=True, default=str),
+            "rules": json.dumps(context_of(self._settings), sort_keys=True),
             "exceptions": BY_LINE,
             **files,
         }
@@ -227,19 +207,13 @@ class CommandCheck:
 
     @contextmanager
     def _fixed_paths(self, candidate: Candidate) -> Iterator[None]:
-        if not self._placement and not self._information:
+        if not self._ours():
             yield
             return
         with self._alone:
             if self._information:
-                try:
-                    _write_information(candidate, self._information)
-                except OSError as error:
-                    raise unwritable("checker.iteration_info", self._information, error) from error
-            if self._placement:
-                with self._placement.of(candidate.model):
-                    yield
-            else:
+                self._information.write(candidate)
+            with self._placed(candidate.model):
                 yield
 
     def _show(self, candidate: Candidate, verdict: Verdict) -> None:
@@ -277,28 +251,3 @@ def _data_sets(candidate: Candidate) -> Path:
             recorded.write_test_data_set(sample.feeds, sample.expected, partial / f"test_data_set_{number}")
         partial.rename(folder)
     return folder
-
-
-def _refuse_foreign(path: Path) -> None:
-    """A file that is not an earlier iteration's information is the user's."""
-    try:
-        if not path.exists():
-            return
-    except OSError as error:
-        raise unwritable("checker.iteration_info", path, error) from error
-    found = json_of(path)
-    if not (isinstance(found, dict) and found.keys() == _TOLD):
-        raise UsageError(f"checker.iteration_info: {path} exists and holds something else; choose another path")
-
-
-def _write_information(candidate: Candidate, path: Path) -> None:
-    information = {
-        "iteration": candidate.iteration,
-        "phase": candidate.phase,
-        "label": candidate.label,
-        "nodes": list(candidate.nodes),
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(information), encoding="utf-8")
-    partial.replace(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -36,11 +37,11 @@ _NO_MODULE = re.compile(
     r"^(?:\S*python\S*: No module named .*|(?:SyntaxError|IndentationError|TabError): .*)$", re.MULTILINE
 )
 # whatever ended the pipeline, and with which code: Python did not find what it was told to run
-_NO_SCRIPT = re.compile(r"^\S*python[\w.]*: can't open file .*\[Errno.*$", re.MULTILINE)
+NO_SCRIPT = re.compile(r"^\S*python[\w.]*: can't open file .*\[Errno.*$", re.MULTILINE)
 _NO_TESTS = re.compile(
     r"^(?:ERROR: (?:file or directory not found|usage|not found): .*|.*\bno tests ran\b.*)$", re.MULTILINE
 )
-_REFUSALS = {1: _NO_MODULE, 2: _REFUSED, 4: _NO_TESTS, 5: _NO_TESTS, 64: _REFUSED}
+REFUSALS: Mapping[int, re.Pattern[str]] = {1: _NO_MODULE, 2: _REFUSED, 4: _NO_TESTS, 5: _NO_TESTS, 64: _REFUSED}
 
 
 @dataclass(frozen=True)
@@ -156,13 +157,13 @@ class ExitRules:
     def _never_ran(self, ending: Ending, *, listed: bool) -> str:
         if ending.cannot_start:
             return ending.cannot_start
-        if missing := _NO_SCRIPT.search(ending.output):
+        if missing := NO_SCRIPT.search(ending.output):
             return f"exit {ending.returncode}; {missing[0].strip()}"
         if listed or ending.death:
             return ""
         if ending.returncode in {126, 127}:
             return f"exit {ending.returncode}; {last_line(ending.output)}"
-        pattern = _REFUSALS.get(ending.returncode or 0)
+        pattern = REFUSALS.get(ending.returncode or 0)
         if pattern and (refusal := pattern.search(ending.output)):
             return f"exit {ending.returncode}; {refusal[0].strip()}"
         return ""

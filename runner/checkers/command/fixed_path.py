@@ -1,4 +1,4 @@
-"""A candidate at a fixed path, for a check that always reads the same file."""
+"""What lies at a fixed path for a check that always reads the same file: the candidate, and what is said of it."""
 
 from __future__ import annotations
 
@@ -8,19 +8,24 @@ import shutil
 import stat
 import threading
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from onnx import ModelProto
 
 from runner.artifacts.disk_space import FULL
+from runner.candidate import Candidate
+from runner.checkers.checker import Tools
 from runner.errors import UsageError
 from runner.files import json_of
 from runner.model.errors import ModelError
 from runner.model.files.external_data import ExternalFiles
 from runner.model.graph import scopes
 from runner.model.values import storage
+from runner.schema.checker import CommandChecker, InteractiveChecker
+
+Placed = AbstractContextManager[object]
 
 # the key of an entry that names a file of weights: a model without it has all of them inside
 _LOCATION = b"location"
@@ -121,6 +126,41 @@ class Placement:
         noted = json_of(self._note)
         found = noted.items() if isinstance(noted, dict) else ()
         return {Path(path): inode for path, inode in found if _is(Path(path), inode)}
+
+
+def placing(settings: CommandChecker | InteractiveChecker, tools: Tools) -> Callable[[Path | None], Placed]:
+    """Return what has a model at ``checker.place`` inside a `with` block; it does nothing where no place is set."""
+    if not settings.place:
+        return nullcontext
+    return Placement(tools.at(settings.place), tools.run_folder, keep=settings.keep_placed).of
+
+
+class IterationInfo:
+    """Says of each candidate, in the JSON file ``path``, which one it is.
+
+    Raises UsageError where a file of the user's is in the way: one that holds anything else.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            there = path.exists()
+        except OSError as error:
+            raise unwritable("checker.iteration_info", path, error) from error
+        held = json_of(path) if there else {}
+        if there and not (isinstance(held, dict) and held.keys() == {"iteration", "phase", "label", "nodes"}):
+            raise UsageError(f"checker.iteration_info: {path} exists and holds something else; choose another path")
+
+    def write(self, candidate: Candidate) -> None:
+        """Write it for this candidate."""
+        told = {"iteration": candidate.iteration, "phase": candidate.phase, "label": candidate.label}
+        partial = self._path.with_name(self._path.name + ".partial")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            partial.write_text(json.dumps({**told, "nodes": list(candidate.nodes)}), encoding="utf-8")
+            partial.replace(self._path)
+        except OSError as error:
+            raise unwritable("checker.iteration_info", self._path, error) from error
 
 
 def _is(path: Path, inode: object) -> bool:

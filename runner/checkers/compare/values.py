@@ -12,7 +12,7 @@ from runner.checkers.compare import auto_tolerance, metrics
 from runner.checkers.compare.metrics import Difference
 from runner.model.values import recorded as values
 from runner.model.values.recorded import TensorFile
-from runner.model.values.types import leaf_dtype, shown
+from runner.model.values.types import leaf_dtype, structure_text
 from runner.schema.checker import CompareChecker
 
 
@@ -56,7 +56,7 @@ def _dtype(file: TensorFile) -> int:
 
 
 def _word(file: TensorFile) -> str:
-    return "a tensor" if file.structure is None else f"a {shown(file.structure)}"
+    return "a tensor" if file.structure is None else f"a {structure_text(file.structure)}"
 
 
 def _pairs(target: Any, reference: Any, place: str) -> Iterator[tuple[str, Any, Any]]:

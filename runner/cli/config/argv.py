@@ -14,10 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from runner.cli.config.paths import PATH_KEYS, exists
+from runner.cli.config import renamed
+from runner.cli.config.paths import exists, use_of
 from runner.cli.config.quoting import means_itself, parse, quote
 from runner.errors import UsageError
-from runner.schema.register import SCHEMAS
+from runner.schema.choices import SCHEMAS
+from runner.schema.settings import PathUse
 
 _OPTIONS_WITH_VALUE = frozenset(
     {"--package", "-p", "--config-path", "-cp", "--config-name", "-cn", "--config-dir", "-cd", "--experimental-rerun"}
@@ -47,7 +49,7 @@ def rewrite(typed: Sequence[str]) -> Arguments:
     argv: list[str] = []
     file: Path | None = None
     previous = ""
-    for argument in typed:
+    for argument in renamed.overrides(typed):
         bare = not argument.startswith(("-", "~")) and not _takes_value(previous, argument)
         match = _OVERRIDE.fullmatch(argument)
         if bare and _is_file(argument):
@@ -96,7 +98,8 @@ def _for_some_choices(argv: Sequence[str]) -> list[str]:
 
 
 def _value(key: str, text: str, *, multirun: bool) -> str:
-    if key in PATH_KEYS:
+    use = use_of(key)
+    if use and not (PathUse.LIBRARY in use and text.startswith("{")):  # a mapping to libraries
         return path_value(key, text, multirun=multirun)
     if key in _HYDRA_FOLDERS:
         if "${" in text or not text or _is_quoted(key, text):

@@ -26,9 +26,11 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from runner.cli.config import renamed
 from runner.cli.config.bounded_yaml import BoundedLoader, read_yaml
 from runner.cli.config.user_file import NAME
 from runner.errors import UsageError
+from runner.schema.choices import added
 
 CONF = Path(__file__).resolve().parents[3] / "conf"
 #: what a file of a user's may set of Hydra's own; a launcher's keys are those that begin with no underscore
@@ -55,6 +57,10 @@ class Loader(ConfigLoaderImpl):
     """Composes as Hydra does. Raises UsageError for a file that sets what files may not."""
 
     def __init__(self, config_search_path: ConfigSearchPath) -> None:
+        there = {item.path for item in config_search_path.get_path()}
+        for path in (f"pkg://{package}" for package in added().conf):
+            if path not in there:  # a sweep's job gets the sweep's own search path
+                config_search_path.prepend("winnow-plugin", path, anchor="schema")
         super().__init__(config_search_path)
         self.repository = _Repository(config_search_path)
 
@@ -75,7 +81,11 @@ class Loader(ConfigLoaderImpl):
     def _load_single_config(self, default: ResultDefault, repo: IConfigRepository) -> ConfigResult:
         result = super()._load_single_config(default, repo)
         if _is_users(result, str(default.config_path)):
-            _check(result.config, _file(result, str(default.config_path)))
+            file = _file(result, str(default.config_path))
+            _check(result.config, file)
+            plain = OmegaConf.to_container(result.config, resolve=False)
+            if isinstance(plain, dict):
+                result.config = OmegaConf.create(renamed.content({str(key): plain[key] for key in plain}, file))
         return result
 
 
@@ -93,6 +103,7 @@ def loading() -> Iterator[None]:
 
 class _Repository(ConfigRepository):
     def load_config(self, config_path: str) -> ConfigResult | None:
+        config_path = renamed.choice(config_path)
         source = self._find_object_source(config_path, ObjectType.CONFIG)
         path = _path(source, config_path) if source is not None else None
         if path is not None:

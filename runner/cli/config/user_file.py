@@ -15,11 +15,12 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from runner.cli.config import renamed
 from runner.cli.config.bounded_yaml import BoundedLoader, read_yaml
-from runner.cli.config.paths import PATH_KEYS, exists
+from runner.cli.config.paths import exists, use_of
 from runner.cli.config.quoting import escape_interpolation
 from runner.errors import UsageError
-from runner.schema.register import SCHEMAS
+from runner.schema.choices import SCHEMAS
 
 #: under this name Hydra finds the file; no file of a user's is likely to be called so
 NAME = "winnow-user-file"
@@ -71,7 +72,7 @@ def read_user_file(path: Path) -> dict[str, Any]:
         content = {}
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise UsageError(f"{path}: this is no mapping of keys to values. A line of it looks like  model: net.onnx")
-    return {key: _to_the_letter(value, key) for key, value in content.items()}
+    return {key: _to_the_letter(value, key) for key, value in renamed.content(content, str(path)).items()}
 
 
 def with_defaults(content: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -107,6 +108,6 @@ def _to_the_letter(value: Any, key: str) -> Any:
         return {name: _to_the_letter(part, f"{key}.{name}") for name, part in value.items()}
     if isinstance(value, list):
         return [_to_the_letter(part, key) for part in value]
-    if isinstance(value, str) and key in PATH_KEYS and exists(value):
+    if isinstance(value, str) and use_of(key) and exists(value):
         return escape_interpolation(value)
     return value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,8 +32,6 @@ from runner.text import listed
 from runner.workers.leases.required_lease import lease_of
 from runner.workers.operation import operate
 from runner.workers.pool import Pool
-
-log = logging.getLogger(__name__)
 
 DTYPES = {
     FloatType.float32: TensorProto.FLOAT,
@@ -94,8 +91,7 @@ def cast(settings: Settings, strategy: PrecisionSettings, loaded: Loaded, pool: 
     typed = store.folder / "typed.onnx"
     told = _contrib(settings, pool, store.structure)
     reply = _worked(pool, settings, "prepare_cast", {"model": str(store.structure), "out": str(typed), "contrib": told})
-    model = onnx.ModelProto()
-    model.ParseFromString(typed.read_bytes())
+    model = onnx.ModelProto.FromString(typed.read_bytes())
     model.ir_version = max(model.ir_version, 4)  # initializers need not be inputs from there on
     types = {**loaded.types, **recorded_types(loaded.recorded.values)}
     contrib = contrib_of(told)
@@ -185,12 +181,11 @@ def _weights(
         out = folder / f"weights-{target}.onnx"
         args = {"model": str(typed), "source": source, "target": target, "out": str(out)}
         counted = _worked(pool, settings, "convert_weights", args)
-        made = onnx.ModelProto()
-        made.ParseFromString(out.read_bytes())
+        made = onnx.ModelProto.FromString(out.read_bytes())
         tables |= {(tensor.name, target): tensor for tensor in made.graph.initializer}
         if target == pair.low:
             clamped, flushed, lifted = counted["clamped"], counted["flushed"], counted["lifted"]
-    # what the parent has is better than what is converted back
+    # the parent's weights are better than those converted back
     tables |= {(f"{number}/{name}", pair.high): tensor for (number, name), tensor in restored.table.items()}
     return (lambda number, name, dtype: tables[f"{number}/{name}", dtype]), clamped, flushed, lifted
 
@@ -228,7 +223,7 @@ def raised_outputs(
 
     They are written into ``folder``. Raises UsageError where the reference cannot run it.
     """
-    if not samples or settings.checker.name in ("command", "interactive", "python"):
+    if not samples or settings.checker.runs_own_code:
         return samples
     everything = casting.mixer.mixed(frozenset(range(len(casting.layers))))
     path = loaded.store.write(everything, folder, "raised")

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from runner.errors import UsageError
 from runner.jobs.precision.both_precisions import Casting
 from runner.jobs.precision.cast.layers import Layer
-from runner.jobs.precision.ranking import SENTINEL, Facts
+from runner.jobs.precision.ranking import SENTINEL, Measurements
 from runner.schema.strategy import PrecisionSettings, Untaken
 
 _RULE = re.compile(r"\s*(range|error)\s*(>=?)\s*([-+.\deE]+)\s*")
@@ -38,7 +38,7 @@ class Fixed:
         return index not in self.high and index not in self.low
 
 
-def fixed(strategy: PrecisionSettings, casting: Casting, known: Facts) -> Fixed:
+def fixed_layers(strategy: PrecisionSettings, casting: Casting, known: Measurements) -> Fixed:
     """Return what the settings and the measurements say. Raises UsageError for patterns and rules that are none."""
     layers = casting.layers
     kept = _matching("exclude", strategy.exclude, layers)
@@ -82,7 +82,7 @@ def _matching(key: str, patterns: Sequence[str], layers: Sequence[Layer]) -> dic
     return found
 
 
-def _measured(rules: Sequence[str], layers: Sequence[Layer], known: Facts) -> Iterator[tuple[int, str]]:
+def _measured(rules: Sequence[str], layers: Sequence[Layer], known: Measurements) -> Iterator[tuple[int, str]]:
     for rule in rules:
         match = _RULE.fullmatch(rule)
         try:
@@ -104,7 +104,7 @@ def _measured(rules: Sequence[str], layers: Sequence[Layer], known: Facts) -> It
                 value = known.errors.get(index, 0.0)
             else:
                 ranges = (known.range_of(layer, name) for name in (*layer.reads, *layer.writes))
-                # what stands for minus infinity is no number that anybody computes with
+                # values that stand for minus infinity do not count as magnitudes
                 value = max((one for one in ranges if one < SENTINEL), default=0.0)
             if value > limit or (match[2] == ">=" and value == limit):
                 yield index, f"strategy.at_least: {match[1]} {value:.3g} {match[2]} {limit:g}"

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from onnx import ModelProto
-
 from runner.candidate import Sample
 from runner.errors import UsageError
 from runner.inputs.variants import variants
@@ -16,6 +14,7 @@ from runner.jobs.precision.both_precisions import Casting, outputs_of, raised_ou
 from runner.loading.load import Loaded
 from runner.loading.parent import inherit
 from runner.loading.profiles import profiled_samples
+from runner.model.graph.fields import copy_of
 from runner.model.values.recorded import TensorFile
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
@@ -23,7 +22,6 @@ from runner.workers.pool import Pool
 
 log = logging.getLogger(__name__)
 
-JUDGED = ("auto", "compare", "finite", "runs")
 """Checkers that look at each sample for itself; the others have data of their own, or labels in their order."""
 SHARE = 3
 """Of so many samples one is held out."""
@@ -52,23 +50,21 @@ class Division:
         return len(self.searched) + (len(self.held) if self.kind == GIVEN else 0)
 
 
+@dataclass
 class Samples:
     """Makes samples of mixed models of values, and further ones: random ones, or variants of those given.
 
-    ``wanted``: how many to hold out, None: as fits those that are searched.
+    ``folder``: for values. ``wanted``: how many to hold out, None: as fits those that are searched.
     """
 
-    def __init__(
-        self, settings: Settings, casting: Casting, loaded: Loaded, pool: Pool, folder: Path, wanted: int | None
-    ) -> None:
-        self._settings = settings
-        self._wanted = wanted
-        self._casting = casting
-        self._loaded = loaded
-        self._pool = pool
-        self._folder = folder
-        self._made = 0
-        self._nth = 0
+    settings: Settings
+    casting: Casting
+    loaded: Loaded
+    pool: Pool
+    folder: Path
+    wanted: int | None
+    _made: int = 0
+    _nth: int = 0
 
     @property
     def kind(self) -> str:
@@ -78,16 +74,16 @@ class Samples:
     @property
     def is_endless(self) -> bool:
         """Whether there are as many as one likes."""
-        return isinstance(self._settings.inputs, RandomInputs) and self._settings.inputs.name == "random"
+        return isinstance(self.settings.inputs, RandomInputs) and self.settings.inputs.name == "random"
 
-    def divide(self, checker: str) -> Division:
+    def divide(self) -> Division:
         """Say which samples are searched on, and which are held out.
 
         Of the user's own they are evenly spread. Raises UsageError where none is left to search on.
         """
-        values, wanted = self._loaded.recorded.values, self._wanted
-        if checker not in JUDGED:
-            return Division(values, reason=f"checker={checker} has data of its own")
+        values, wanted = self.loaded.recorded.values, self.wanted
+        if not self.settings.checker.runs_samples:
+            return Division(values, reason=f"checker={self.settings.checker.name} has data of its own")
         if wanted == 0:
             return Division(values, reason="strategy.held_out=0")
         if not values:
@@ -111,11 +107,11 @@ class Samples:
     def of(self, values: tuple[Values, ...]) -> tuple[Sample, ...]:
         """Return samples with good outputs, in the types that mixed models have. Raises what `samples_of` does."""
         self._made += 1
-        casting, folder = self._casting, self._folder / f"cast{self._made}"
-        made = samples_of(casting, self._loaded, values, folder)
-        if casting.is_lossy and not self._settings.reference.model:
+        casting, folder = self.casting, self.folder / f"cast{self._made}"
+        made = samples_of(casting, self.loaded, values, folder)
+        if casting.is_lossy and not self.settings.reference.model:
             made = raised_outputs(
-                self._settings, casting, self._loaded, self._pool, made, folder.with_name(f"raised{self._made}")
+                self.settings, casting, self.loaded, self.pool, made, folder.with_name(f"raised{self._made}")
             )
         return made
 
@@ -124,10 +120,10 @@ class Samples:
 
         None where there are none, or the reference cannot run them.
         """
-        if not self._loaded.graph.inputs:
+        if not self.loaded.graph.inputs:
             return ()
         self._nth += 1
-        wanted, folder = self._wanted, self._folder / f"more{self._nth}"
+        wanted, folder = self.wanted, self.folder / f"more{self._nth}"
         count = max(LEAST, (len(searched) + 1) // (SHARE - 1)) if wanted is None else wanted
         try:
             feeds = self._drawn(count, folder) if self.is_endless else self._varied(searched, count, folder)
@@ -137,28 +133,26 @@ class Samples:
             return ()
 
     def _drawn(self, count: int, folder: Path) -> tuple[Values, ...]:
-        inputs = self._settings.inputs
+        inputs = self.settings.inputs
         assert isinstance(inputs, RandomInputs)
-        others = replace(self._settings, inputs=replace(inputs, samples=count, seed=inputs.seed + self._nth * _SEED))
-        drawn, _ = profiled_samples(others, self._loaded.graph, self._pool, folder / "inputs")
+        others = replace(self.settings, inputs=replace(inputs, samples=count, seed=inputs.seed + self._nth * _SEED))
+        drawn, _ = profiled_samples(others, self.loaded.graph, self.pool, folder / "inputs")
         return drawn[:count]
 
     def _varied(self, searched: tuple[Values, ...], count: int, folder: Path) -> tuple[Values, ...]:
-        names = self._loaded.graph.inputs
-        # those that were held out last have shown something new
+        names = self.loaded.graph.inputs
+        # samples that were held out last come first: they showed something new
         feeds = [{name: sample[name] for name in names if name in sample} for sample in reversed(searched)]
         return variants(feeds, count, self._nth, folder / "inputs")
 
     def _told(self, feeds: tuple[Values, ...], folder: Path) -> tuple[Values, ...]:
-        settings, loaded = self._settings, self._loaded
+        settings, loaded = self.settings, self.loaded
         if settings.reference.model:
-            parent = inherit(settings, loaded.graph, loaded.store, feeds, self._pool, folder / "parent")
+            parent = inherit(settings, loaded.graph, loaded.store, feeds, self.pool, folder / "parent")
             return parent.recorded.values
-        original = ModelProto()
-        original.CopyFrom(loaded.graph.model)
-        model = loaded.store.write(original, folder, "original")
+        model = loaded.store.write(copy_of(loaded.graph.model), folder, "original")
         try:
-            outputs = outputs_of(settings, self._pool, model, feeds, folder / "outputs")
+            outputs = outputs_of(settings, self.pool, model, feeds, folder / "outputs")
         finally:
             model.unlink(missing_ok=True)
         return tuple({**fed, **made} for fed, made in zip(feeds, outputs, strict=True))

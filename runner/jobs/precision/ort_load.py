@@ -1,4 +1,4 @@
-"""How a mixed model loads in a plain ONNX Runtime, and what is said of it."""
+"""The result of loading a mixed model in a plain ONNX Runtime, and its warnings and fields in result.json."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class Loads:
     @property
     def warnings(self) -> tuple[str, ...]:
         """Say at which levels the model is refused; empty where there is nothing to say."""
-        return (self._said,) if self._said else ()
+        return tuple(filter(None, [self._warning]))
 
     @property
-    def _said(self) -> str:
+    def _warning(self) -> str:
         if self.untried:
             return f"whether ONNX Runtime loads mixed.onnx was not tried: {self.untried[:_LONGEST]}"
         if not self.refused:
@@ -59,7 +59,7 @@ class Loads:
             return f"{said}; it loads with InferenceSession(..., disabled_optimizers={list(self.disabled)})"
         return said
 
-    def told(self, precision: Mapping[str, Any], casting: Casting) -> dict[str, Any]:
+    def with_loads(self, precision: Mapping[str, Any], casting: Casting) -> dict[str, Any]:
         """Return what ``precision`` in result.json holds, with this in it."""
         added = {casting.layers[index].path for index in self.added}
         selected = [

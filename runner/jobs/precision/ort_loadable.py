@@ -18,7 +18,7 @@ from typing import Any
 from onnx import ModelProto
 
 from runner.jobs.precision.both_precisions import Casting
-from runner.jobs.precision.cast.layers import levels, shown
+from runner.jobs.precision.cast.layers import levels, node_label
 from runner.jobs.precision.ort_load import Levels, Loads
 from runner.jobs.precision.report.low_share import arithmetic
 from runner.jobs.precision.subject import Precision
@@ -85,7 +85,7 @@ class Loadable:
             self._own = told if isinstance(told, dict) else {}
         return Loads(raised, reply, own={level: self._own.get(level, "") for level, why in reply.items() if why})
 
-    # ---- another place of the casts
+    # ---- moving the casts by raising more layers
 
     def _more(self, raised: frozenset[int], at: Sequence[str]) -> frozenset[int] | None:
         """Return which layers, raised besides, make the model load at these levels; None: none were found."""
@@ -111,7 +111,7 @@ class Loadable:
         near = [index for index in distances if index not in raised]
         layers = self._casting.layers
         like = {index for index in near if (layers[index].op_type, distances[index]) in helped}
-        # what has helped elsewhere first, then what costs least
+        # layers like those that helped elsewhere first, then the cheapest
         near.sort(key=lambda at: (at not in like, self._work.get(at, 0.0), distances[at], at))
         for index in near:
             if self._left <= 0:
@@ -148,7 +148,7 @@ class Loadable:
         """The name of each layer's node, as ONNX Runtime knows it: nested ones without their owners'."""
         graphs = levels(self._casting.mixer.model, self._casting.mixer.types)
         places = [(graphs[layer.key[0]].graph, layer.key[1]) for layer in self._casting.layers]
-        return [shown(graph.node[place], place) for graph, place in places]
+        return [node_label(graph.node[place], place) for graph, place in places]
 
     @cached_property
     def _touching(self) -> Mapping[str, list[int]]:
@@ -249,7 +249,7 @@ def _name(model: ModelProto) -> None:
     """Name nodes that have no name, so that a message can name them."""
     for graph in graphs_below(model.graph):
         for place, node in enumerate(graph.node):
-            node.name = shown(node, place)
+            node.name = node_label(node, place)
 
 
 def _least(names: Sequence[str], loads: Callable[[Sequence[str]], bool]) -> list[str]:

@@ -11,18 +11,20 @@ from runner.checkers.compare.coarse_tolerance import coarse
 from runner.errors import UsageError
 from runner.jobs.precision.both_precisions import Casting, cast
 from runner.jobs.precision.cast.unlowered import float_nodes
-from runner.jobs.precision.fixed_layers import Fixed, fixed
+from runner.jobs.precision.fixed_layers import Fixed, fixed_layers
 from runner.jobs.precision.held_out_samples import Division, Samples, Values
-from runner.jobs.precision.ranking import Facts, facts, prior
+from runner.jobs.precision.ranking import Measurements, measure, prior
 from runner.jobs.precision.report.gain import table
 from runner.jobs.precision.subject import Precision, parents_of
 from runner.jobs.precision.units import Units, units
 from runner.loading.load import Loaded, load
+from runner.schema.choices import SEARCHES
 from runner.schema.root import Settings
-from runner.schema.strategy import Direction, Goal, PrecisionSettings, SearchKind
+from runner.schema.strategy import Direction, Goal, PrecisionSettings
 from runner.text import counted, listed
 from runner.workers.pool import Pool
-from strategies.precision import Prior, cheapest, grow, precision, prefix, scan
+from strategies.precision import Prior, cheapest, grow
+from strategies.procedure import Options
 from strategies.search import Step
 from strategies.space import Space
 from strategies.trial import Trial
@@ -44,7 +46,7 @@ class Material:
     casting: Casting
     samples: Samples
     division: Division
-    known: Facts
+    known: Measurements
     kept: Fixed
     searched: Units
     parents: tuple[tuple[int, ...], ...]
@@ -55,7 +57,7 @@ class Material:
         """Return what is known of units before they are searched on these samples."""
         known = self.known
         if values != self.division.searched:
-            known = _facts(self.settings, self.strategy, self.casting, self.loaded, self.pool, values)
+            known = _measured(self.settings, self.strategy, self.casting, self.loaded, self.pool, values)
         told = self.searched.prior(prior(self.casting, known, self.parents), self.costs)
         return replace(told, kinds=self.searched.kinds(self.casting.layers, self.parents))
 
@@ -69,18 +71,21 @@ class Material:
         known = self.prior(values)
         if base is not None:
             return grow(self.subject.space, base, known)
-        return _step(self.strategy, self.subject.space, known)
+        reverse = self.strategy.direction is Direction.reverse
+        options = Options(extra_checks=0, reverse=reverse, prior=known)
+        return SEARCHES[self.strategy.search].begin(self.subject.space, options)
 
 
 def prepare(settings: Settings, strategy: PrecisionSettings, pool: Pool, folder: Path) -> Material:
     """Read the model and measure it. Raises WinnowError where the question cannot be put at all."""
-    _refuse(strategy)
+    if strategy.costs and strategy.goal is Goal.smallest:
+        raise UsageError("strategy.costs without strategy.goal=cheapest counts for nothing: set strategy.goal=cheapest")
     loaded = load(settings, pool, folder)
     casting = cast(settings, strategy, loaded, pool)
     samples = Samples(settings, casting, loaded, pool, folder / "values", strategy.held_out)
-    division = samples.divide(settings.checker.name)
-    known = _facts(settings, strategy, casting, loaded, pool, division.searched)
-    kept = fixed(strategy, casting, known)
+    division = samples.divide()
+    known = _measured(settings, strategy, casting, loaded, pool, division.searched)
+    kept = fixed_layers(strategy, casting, known)
     searched = units(strategy.unit, casting, kept)
     if not searched.searched:
         raise UsageError("strategy.exclude, include, at_least and untaken leave no node to search; name fewer")
@@ -99,47 +104,19 @@ def prepare(settings: Settings, strategy: PrecisionSettings, pool: Pool, folder:
     return Material(*found, subject)
 
 
-def _facts(
+def _measured(
     settings: Settings,
     strategy: PrecisionSettings,
     casting: Casting,
     loaded: Loaded,
     pool: Pool,
     samples: tuple[Values, ...],
-) -> Facts:
+) -> Measurements:
     """Measure errors and ranges, where they rank what is searched or say what is not."""
-    asked = (
-        strategy.search is SearchKind.precision or strategy.at_least or any(layer.nested for layer in casting.layers)
-    )
-    if not asked:
-        return Facts(why=f"strategy={strategy.name} follows the model's order")
-    return facts(settings, casting, loaded, pool, samples)
-
-
-def _refuse(strategy: PrecisionSettings) -> None:
-    """Raise UsageError for options that would change nothing."""
-    ranked = strategy.search is SearchKind.precision
-    if strategy.goal is Goal.cheapest and not ranked:
-        raise UsageError(
-            f"strategy={strategy.name} strategy.goal=cheapest: a prefix is in the model's order, whatever it costs; "
-            "use strategy=precision strategy.goal=cheapest"
-        )
-    if strategy.direction is Direction.reverse and ranked:
-        raise UsageError(
-            f"strategy={strategy.name} strategy.direction=reverse: it follows the error of nodes and no direction; "
-            "use strategy=precision_bisect strategy.direction=reverse"
-        )
-    if strategy.costs and strategy.goal is Goal.smallest:
-        raise UsageError("strategy.costs without strategy.goal=cheapest counts for nothing: set strategy.goal=cheapest")
-
-
-def _step(strategy: PrecisionSettings, space: Space, known: Prior) -> Step:
-    reverse = strategy.direction is Direction.reverse
-    if strategy.search is SearchKind.precision_bisect:
-        return prefix(space, reverse=reverse)
-    if strategy.search is SearchKind.precision_linear:
-        return scan(space, reverse=reverse)
-    return precision(space, known)
+    ranked = "prior" in SEARCHES[strategy.search].reads
+    if not ranked and not strategy.at_least and not any(layer.nested for layer in casting.layers):
+        return Measurements(why=f"strategy={strategy.name} follows the model's order")
+    return measure(settings, casting, loaded, pool, samples)
 
 
 def _out_of_range(casting: Casting) -> tuple[str, ...]:

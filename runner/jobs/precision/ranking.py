@@ -1,4 +1,4 @@
-"""What one instrumented run says beforehand about the layers of a precision search: errors, ranges, where to begin."""
+"""Layer sensitivity: errors and ranges from one instrumented run, which rank the layers of a precision search."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _DIGITS = {TensorProto.FLOAT16: 11, TensorProto.BFLOAT16: 8, TensorProto.FLOAT: 
 
 
 @dataclass(frozen=True)
-class Facts:
+class Measurements:
     """What one instrumented run told.
 
     ``errors``: of each layer (inf: not finite). ``ranges``: the largest magnitude by "GRAPH/TENSOR". ``untaken``:
@@ -48,9 +48,9 @@ class Facts:
         return self.ranges.get(f"{layer.key[0]}/{name}", 0.0)
 
 
-def facts(
+def measure(
     settings: Settings, casting: Casting, loaded: Loaded, pool: Pool, samples: Sequence[Mapping[str, TensorFile]]
-) -> Facts:
+) -> Measurements:
     """Run the model once with a rounded copy of each layer beside it; nothing is known where that cannot be done.
 
     ``samples``: values of the model's inputs, whatever else they hold.
@@ -82,7 +82,7 @@ def facts(
     if reply.value is None:
         why = reply.failure.message if reply.failure else reply.death
         log.warning("the error of each layer is not known (%s): nodes are tried in their order", why)
-        return Facts(why="the instrumented run failed")
+        return Measurements(why="the instrumented run failed")
     errors = {int(index): math.inf if error is None else float(error) for index, error in reply.value["layers"].items()}
     ranges = {str(name): math.inf if most is None else float(most) for name, most in reply.value["ranges"].items()}
     silent = set(reply.value["silent"])
@@ -91,10 +91,10 @@ def facts(
         for index, layer in enumerate(casting.layers)
         if layer.nested and any(f"{layer.key[0]}/{name}" in silent for name in layer.writes)
     )
-    return Facts(errors, ranges, untaken)
+    return Measurements(errors, ranges, untaken)
 
 
-def prior(casting: Casting, known: Facts, parents: Sequence[tuple[int, ...]]) -> Prior:
+def prior(casting: Casting, known: Measurements, parents: Sequence[tuple[int, ...]]) -> Prior:
     """Return what ranges and introduced errors say.
 
     A tensor beyond the range has to be high where it is made and where it is read.
@@ -113,7 +113,7 @@ def prior(casting: Casting, known: Facts, parents: Sequence[tuple[int, ...]]) ->
     )
     scores = {index: known.errors.get(index, 0.0) for index in range(len(casting.layers))}
     one_rounding = 2.0 ** -_DIGITS[casting.pair.low]
-    # downstream first: what a layer suffers from may come from far above; not so the error of its own Q/DQ pairs
+    # downstream first: a layer's error may come from far above; the error of its own Q/DQ pairs does not
     for index in () if casting.quantized else sorted(scores, reverse=True):
         if scores[index] > SPREAD * one_rounding:
             for parent in parents[index]:

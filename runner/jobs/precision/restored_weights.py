@@ -1,4 +1,4 @@
-"""What raised layers get back: weights and limits, from the parent where one is given, else from what is stored."""
+"""Weights and limits that raised layers get back: from the parent where one is given, else from what is stored."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import onnx
 from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
 from runner.jobs.precision.cast.layers import Pair
@@ -84,7 +83,7 @@ class Parent:
         for name in (self._origins.get(own), own):
             found = self._nodes.get(name or "")
             if found is not None and found.op_type in _ACTIVATIONS and found.op_type != node.op_type:
-                # what the child's node makes once the quantizer has left out what followed
+                # the quantizer merged the activation into the node before it: compare with that node
                 found = self._makers.get(found.input[0])
             if found is not None and found.op_type == node.op_type and place < len(found.input):
                 yield found.input[place]
@@ -157,8 +156,7 @@ def restore(
         "out": str(out),
     }
     told_of = worked("restore_weights", args)
-    made = onnx.ModelProto()
-    made.ParseFromString(out.read_bytes())
+    made = ModelProto.FromString(out.read_bytes())
     tensors = {tensor.name: tensor for tensor in made.graph.initializer}
     taken, strangers = ({(number, name) for number, name in told_of[key]} for key in ("taken", "strangers"))
     table = {

@@ -3,122 +3,139 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from runner.artifacts import stale
 from runner.artifacts.disk_space import NoRoom
 from runner.errors import CannotJudge
-from runner.jobs.precision.held_out_samples import JUDGED, Values
+from runner.jobs.job import Job
+from runner.jobs.precision.held_out_samples import Values
+from runner.jobs.precision.mixed_model import Mixing
 from runner.jobs.precision.ort_loadable import Loadable, Loading
 from runner.jobs.precision.prepare import prepare
-from runner.jobs.precision.question import Question, Words
+from runner.jobs.precision.question import Margin, Raising
 from runner.jobs.precision.report import infinities
 from runner.jobs.precision.report.summary import answered
 from runner.jobs.precision.sample_rounds import Rounds
 from runner.jobs.precision.subject import Precision
-from runner.jobs.precision.trust import Trust
 from runner.jobs.reduce.closure import used
 from runner.loading.load import Loaded
-from runner.report.bundle import write_bundle
 from runner.report.summary import Summary
 from runner.run_folder import MIXED
 from runner.schema.backend import OnnxRuntimeBackend, Rounding
 from runner.schema.checker import AutoChecker, CompareChecker, PythonChecker
 from runner.schema.root import Settings
-from runner.schema.strategy import PrecisionSettings, SubjectKind
+from runner.schema.strategy import PrecisionSettings
 from runner.session.handover import HandOver
-from runner.session.inquiry import Inquiry
 from runner.session.judge import Judge
 from runner.session.result import Ending
+from runner.session.session import Session
+from runner.status import Status
 from runner.verdict import Verdict
-from strategies.search import Search
 from strategies.trial import Trial
-
-if TYPE_CHECKING:
-    from runner.jobs.job import Job
-    from runner.jobs.tactics.isolate import Parts
 
 log = logging.getLogger(__name__)
 
 _CPU = "CPUExecutionProvider"
 _QUANTIZED = "Q/DQ"
 """How a message calls what is quantized as it was."""
-_OWN_WAYS = ("command", "interactive", "python")
 
 
-def rounding(settings: Settings) -> Settings:
-    """Return the settings with the target's rounding decided: on where precision is searched on ONNX Runtime's CPU."""
+def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
+    """Run the job and leave its result folder behind. Raises WinnowError where the question cannot be put at all."""
+    with Job.opened(_rounding(settings), folder, command) as job:
+        return _raise(job)
+
+
+def _rounding(settings: Settings) -> Settings:
+    """Return the settings with the target's rounding decided: on, on ONNX Runtime's CPU."""
     target = settings.target
-    if settings.strategy.subject is SubjectKind.precision and settings.checker.name in _OWN_WAYS:
+    if settings.checker.runs_own_code:
         log.warning(
             "checker=%s runs models in its own way: on ONNX Runtime's CPU provider that computes low precision in fp32 "
             "and hides what a GPU shows, unless it uses runner.backends.rounding.session (docs/precision.md)",
             settings.checker.name,
         )
-    if not isinstance(target, OnnxRuntimeBackend) or target.rounding is not Rounding.auto:
-        if settings.strategy.subject is SubjectKind.precision and getattr(target, "rounding", None) is Rounding.off:
-            log.warning(
-                "target.rounding=off: ONNX Runtime's CPU provider computes low precision in fp32 and drops casts, so "
-                "it does not show what a GPU does"
-            )
+    if not isinstance(target, OnnxRuntimeBackend):
         return settings
-    wanted = settings.strategy.subject is SubjectKind.precision and target.providers == [_CPU]
-    if wanted:
-        log.info("low precision is emulated: tensors are rounded as they are made (target.rounding=on)")
-    return replace(settings, target=replace(target, rounding=Rounding.on if wanted else Rounding.off))
+    if target.rounding is Rounding.off:
+        log.warning(
+            "target.rounding=off: ONNX Runtime's CPU provider computes low precision in fp32 and drops casts, so it "
+            "does not show what a GPU does"
+        )
+    if target.rounding is not Rounding.auto or target.providers != [_CPU]:
+        return settings
+    log.info("low precision is emulated: tensors are rounded as they are made (target.rounding=on)")
+    return replace(settings, target=replace(target, rounding=Rounding.on))
 
 
-def run(job: Job, parts: Parts) -> Summary:
-    """Run the job and leave its result folder behind. Raises WinnowError where the question cannot be put at all."""
+def _raise(job: Job) -> Summary:
     settings = job.settings
     strategy = settings.strategy
     assert isinstance(strategy, PrecisionSettings)
     material = prepare(settings, strategy, job.pool, job.folder)
     loaded = material.loaded
     handed = HandOver(settings.result, job.folder, job.tools.at, loaded.store)
-    doubt = _trust(settings, strategy)
+    reliability, steady = job.reliability(), _is_steady(job, loaded)
     low = _QUANTIZED if material.casting.quantized else strategy.low.value
-    words = Words(low, strategy.high.value, _emulated(settings), len(material.kept.high), len(material.kept.low))
-    looking = infinities.looking(job, material)
-    steady = _is_steady(job, loaded)
+    question = replace(
+        Raising.of(low, strategy.high.value, Margin(strategy.margin, _tells_share(settings))),
+        emulation=_emulated(settings),
+        stays_high=len(material.kept.high),
+        stays_low=len(material.kept.low),
+    )
+    looking = infinities.with_overflow_check(job, material)
     loadable = Loadable(settings, material.casting, loaded, job.pool)
 
-    def ask(judge: Judge, base: Trial | None, values: tuple[Values, ...], fails_low: Verdict | None) -> Question:
+    def ask(judge: Judge, base: Trial | None, values: tuple[Values, ...], fails_low: Verdict | None) -> Mixing:
         step = material.step(base, values)
-        inquiry = Inquiry(judge, doubt, lambda told: Search(judge.subject.space, step, told), parts.means(job))
+        session = Session(
+            judge,
+            lambda space: step,
+            question=question,
+            means=job.means,
+            reliability=reliability,
+            hand_over=handed,
+            steady=steady,
+            nothing=fails_low,
+        )
         subject = judge.subject
         assert isinstance(subject, Precision)
-        loading = Loading(loadable, subject)
-        return Question(judge, inquiry, handed, doubt, words, steady=steady, fails_low=fails_low, loading=loading)
+        return Mixing(session, question, Loading(loadable, subject))
 
-    with parts.judge(looking, material.subject, loaded) as judge:
+    def size(trial: Trial) -> int:  # an element may be several nodes
+        return len(material.subject.names(trial))
+
+    with looking.judge(material.subject, loaded, "raised", size) as judge:
         stale.drop(job.folder, used(settings, job.tools.at))
         rounds = Rounds(judge, ask, job.journals, material.division, material.samples, material.likely)
         try:
             ending = rounds.answer(plan=settings.plan)
-            if ending.standing and ending.exit_code != CannotJudge.exit_code:
+            if ending.standing and ending.status is not Status.could_not_judge:
                 _valid(job, loaded)
         except (CannotJudge, NoRoom) as error:
-            ending = Ending(error.status, error.exit_code, str(error))
+            ending = Ending(error.status, str(error))
         except KeyboardInterrupt as error:
-            ending = rounds.interrupted(getattr(error, "exit_code", 130))
+            ending = rounds.interrupted(getattr(error, "exit_code", Status.interrupted.exit_code))
             ending = replace(ending, message=f"{ending.message}; go on with resume={job.folder}")
+            if ending.standing:
+                handed.write(ending.standing.judge.subject, ending.standing.trial, MIXED)
         loaded = replace(loaded, warnings=(*loaded.warnings, *rounds.known.warnings))
-        summary = parts.account(job, judge, ending, loaded, doubt)
+        summary = job.summary(judge, ending, loaded, reliability)
         summary = answered(looking, material, rounds, ending, summary)
-        write_bundle(settings, job.folder, summary, job.tools.cwd, job.command, None)
+        job.bundle(summary)
     return summary
 
 
-def _trust(settings: Settings, strategy: PrecisionSettings) -> Trust:
-    """Return how verdicts are taken; a margin is kept where a check says how much of what is allowed it took."""
+def _tells_share(settings: Settings) -> bool:
+    """Whether the check says how much of what is allowed a model took; a margin is kept then."""
     checker = settings.checker
-    measured = isinstance(checker, AutoChecker | CompareChecker) or (
+    return isinstance(checker, AutoChecker | CompareChecker) or (
         isinstance(checker, PythonChecker) and (checker.max_drop is not None or checker.max_rise is not None)
     )
-    return Trust(checker.flaky, checker.max_wrong, aim=strategy.margin, measured=measured)
 
 
 def _is_steady(job: Job, loaded: Loaded) -> bool:
@@ -130,13 +147,13 @@ def _is_steady(job: Job, loaded: Loaded) -> bool:
         and target.threads == 1
         and not target.custom_ops
         and not loaded.graph.drawing
-        and job.checker.name in JUDGED
+        and job.settings.checker.runs_samples
     )
 
 
 def _emulated(settings: Settings) -> str:
     """Say in which emulation low precision is judged; nothing where a runtime or the user's own check judges."""
-    if not isinstance(settings.target, OnnxRuntimeBackend) or settings.checker.name in _OWN_WAYS:
+    if not isinstance(settings.target, OnnxRuntimeBackend) or settings.checker.runs_own_code:
         return ""
     told = {
         Rounding.on: "emulated: tensors are rounded as they are made; target.rounding=strict also rounds inside "

@@ -8,7 +8,8 @@ from types import MappingProxyType
 
 from runner.errors import UsageError
 from runner.schema.root import Settings
-from runner.schema.strategy import Find
+from runner.schema.settings import PathUse, path_values
+from runner.schema.strategy import Find, ReduceSettings, chosen
 from strategies.space import Closure
 
 KEPT: Mapping[str, Closure] = MappingProxyType(
@@ -25,7 +26,7 @@ def closure(settings: Settings) -> Closure:
             "strategy.reduce_inputs=false strategy.reduce_outputs=false: nothing is left to reduce; "
             "set one of them at most"
         )
-    if settings.strategy.find is Find.all and False in (inputs, outputs):
+    if chosen(settings.strategy, ReduceSettings).find is Find.all and False in (inputs, outputs):
         raise UsageError(
             "strategy.find=all leaves out the nodes of an answer wherever they are: neither inputs nor outputs can be "
             "kept: leave out strategy.reduce_inputs=false and strategy.reduce_outputs=false"
@@ -37,7 +38,7 @@ def closure(settings: Settings) -> Closure:
 
 def fallbacks(settings: Settings) -> frozenset[Closure]:
     """Return what may be kept instead where the check cannot judge cuts: what the user left to `auto`."""
-    if settings.strategy.find is Find.all:
+    if chosen(settings.strategy, ReduceSettings).find is Find.all:
         return frozenset()
     return frozenset(kept for name, kept in KEPT.items() if _may_go(settings, name) is None)
 
@@ -57,11 +58,4 @@ def used(settings: Settings, at: Callable[[str], Path]) -> list[Path]:
 
     ``at`` gives a path of the configuration, from where the user stands.
     """
-    inputs = getattr(settings.inputs, "path", None)
-    named = (
-        settings.model,
-        settings.target.model,
-        settings.reference.model,
-        *(inputs if isinstance(inputs, list) else [inputs]),
-    )
-    return [at(path) for path in named if path]
+    return [at(path) for _, use, path in path_values(settings) if PathUse.READ in use]

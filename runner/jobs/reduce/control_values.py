@@ -8,12 +8,12 @@ from pathlib import Path
 from onnx import TensorProto
 
 from runner.candidate import Sample
-from runner.model.graph.control import Made
+from runner.model.graph.control import Control
 from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
 
 
-def samples_of(made: Made, known: Sequence[Mapping[str, TensorFile]], folder: Path) -> tuple[Sample, ...]:
+def samples_of(made: Control, known: Sequence[Mapping[str, TensorFile]], folder: Path) -> tuple[Sample, ...]:
     """Return a sample of a control for each one in ``known``; an input that is not known there gets a value made up."""
     folder.mkdir(parents=True, exist_ok=True)
     extra: dict[str, TensorFile] = {}

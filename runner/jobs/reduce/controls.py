@@ -8,7 +8,6 @@ passes only models that still have these. It can judge what keeps them (``strate
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -24,13 +23,12 @@ from runner.model.graph.control import Form
 from runner.schema.checker import Flaky
 from runner.schema.root import Settings
 from runner.session.judge import Judge
-from runner.session.reliability import CONTROL, ContradictionError
+from runner.session.question import NOTHING, Question
+from runner.session.reliability import ContradictionError
 from runner.session.subject import Subject
 from runner.verdict import CAUGHT, Raised, Verdict
 from strategies.outcome import Outcome
 from strategies.space import Closure
-
-log = logging.getLogger(__name__)
 
 FORMS: Mapping[Closure, tuple[Form, ...]] = MappingProxyType(
     {
@@ -56,6 +54,9 @@ NEEDS = (
     "(strategy.reduce_inputs=false or strategy.reduce_outputs=false)"
 )
 """What may be wrong with a check that passes no harmless model."""
+_NOTHING, _SO = Question().nothing_fails
+QUESTION = Question(nothing_fails=(_NOTHING, f"{_SO}\n{NEEDS}"))
+"""What a reduction asks."""
 REPEATS = 3
 """How often a control that failed is checked again, to tell a flaky check from one that cannot judge."""
 
@@ -110,8 +111,7 @@ class Controls:
 
         Raises CannotJudge where it can judge nothing, or no cuts, and ContradictionError where it is flaky.
         """
-        subject = judge.subject
-        assert isinstance(subject, Subgraph)
+        subject = _subgraph(judge)
         forms = FORMS[subject.closure]
         found, why = self._first(judge, forms[:1] if self.slip else forms)
         if found:
@@ -119,7 +119,7 @@ class Controls:
         own, also = (None, why) if self.slip else self._first(judge, OWN, lenient=True)
         if not own:
             if not self.slip and Outcome.FAIL not in (why.outcome, also.outcome):
-                # what it says of a harmless model is not that it has the failure under study: no answer, no wrong one
+                # on a harmless model the check does not report the failure under study: no answer, but no wrong one
                 said = f"the check gives no answer on {FORMS[subject.closure][0]} ({why.said})"
                 return Judged(judge, also, said)
             self._repeat(judge, 1)
@@ -147,8 +147,7 @@ class Controls:
         for closure in (second, first) if self.fed else (first, second):
             passing, verdict = self._first(judge, FORMS[closure])
             if passing:
-                assert isinstance(passing.subject, Subgraph)
-                found[closure] = passing.subject, verdict
+                found[closure] = _subgraph(passing), verdict
                 if closure in self.fallbacks:
                     break
         return found
@@ -159,8 +158,7 @@ class Controls:
         A check that feeds the model's own inputs may do so with other shapes than the recorded ones. ``lenient``: only
         the shapes that the file declares are tried.
         """
-        subject = judge.subject
-        assert isinstance(subject, Subgraph)
+        subject = _subgraph(judge)
         differs = not subject.declared and subject.declared_otherwise
         seen: list[Verdict] = []
         for form in forms:
@@ -173,8 +171,7 @@ class Controls:
         return None, next((one for one in seen if one.outcome is Outcome.FAIL), seen[0])
 
     def _with(self, judge: Judge, form: Form, *, declared: bool) -> Judge:
-        subject = judge.subject
-        assert isinstance(subject, Subgraph)
+        subject = _subgraph(judge)
         if subject.control == form and not declared:
             return judge
         other = replace(subject, control=form, declared=subject.declared or declared)
@@ -185,8 +182,7 @@ class Controls:
         """A control that failed fails again, unless the check is flaky: raises ContradictionError then."""
         if self.slip or not self.repeated:
             return
-        subject = judge.subject
-        assert isinstance(subject, Subgraph)
+        subject = _subgraph(judge)
         for attempt in range(1, times + 1):
             if _verdict(judge, subject.control, attempt).outcome is Outcome.PASS:
                 raise ContradictionError(f"{subject.control}: pass where it did not before")
@@ -198,8 +194,7 @@ class Controls:
         )
 
     def _no_cuts(self, judge: Judge, why: Verdict, able: tuple[Closure, ...]) -> str:
-        subject = judge.subject
-        assert isinstance(subject, Subgraph)
+        subject = _subgraph(judge)
         if able:
             settings = " or ".join(SETTINGS[closure] for closure in able)
             instead = f"or go on with {settings}, with which this check works (strategy.find=all excludes them)"
@@ -214,13 +209,17 @@ class Controls:
         )
 
 
+def _subgraph(judge: Judge) -> Subgraph:
+    assert isinstance(judge.subject, Subgraph)
+    return judge.subject
+
+
 def _verdict(judge: Judge, form: Form, attempt: int) -> Verdict:
-    verdict = judge.verdict(CONTROL, "control", str(form), "trust", attempt)
-    assert verdict is not None, "only the search is stopped"
+    verdict = judge.sure(NOTHING, "control", str(form), attempt=attempt)
     shown = verdict.metrics.get(CAUGHT)
     caught = Raised.from_json(shown) if shown and verdict.outcome is Outcome.PASS else None
     studied = judge.baseline.raised if judge.baseline else None
     if caught and caught.feeds and not (studied and studied.about == caught.about):
-        # what it says of the model itself as well is its way to talk; otherwise it passes what it cannot run
+        # a message that it prints on the original too is normal; a new one means that it passes a model it cannot run
         return replace(verdict, outcome=Outcome.UNRESOLVED, reason=f"it passes, and says that {caught.why}")
     return verdict

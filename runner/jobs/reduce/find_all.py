@@ -1,4 +1,4 @@
-"""Further answers: what else fails once the nodes of those found before are left out."""
+"""Finding all failures: the search goes on without the nodes of the answers before, until the rest passes."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from runner.run_folder import MIN_GOOD, REDUCED
 from runner.session.handover import HandOver
 from runner.session.result import Ending
 from runner.session.session import Session
+from runner.status import Status
 from runner.text import listed
 from strategies.trial import Trial
 
@@ -53,15 +54,15 @@ class Further:
             excluded |= ending.main.elements
             if self.session.inquiry.exhausted:
                 return Rest(tuple(answers), "the budget was reached: what else fails was not looked for")
-            spoilt = self.subject.spoilt(excluded)
+            unjudgeable = self.subject.unjudgeable(excluded)
             folder = self.handed.folder / "answers" / str(len(answers) + 2)
             hands = self.handed.beside(folder)
-            without = excluded | spoilt
+            without = excluded | unjudgeable
             journal = partial(self.journal, Trial(without))
             found = self.ended(partial(self.session.beyond, without, hands, journal))
             if found is None:
-                return Rest(tuple(answers), "the rest passes" + self._unjudged(spoilt))
-            if found.status != "found":
+                return Rest(tuple(answers), "the rest passes" + self._unjudged(unjudgeable))
+            if found.status is not Status.found:
                 hands.withdraw(REDUCED)
                 hands.withdraw(MIN_GOOD)
                 shutil.rmtree(folder, ignore_errors=True)
@@ -71,12 +72,12 @@ class Further:
             answers.append(self.conclude(ending, folder))
 
     def _why(self, ending: Ending) -> str:
-        if ending.status == "interrupted":
+        if ending.status is Status.interrupted:
             return f"interrupted; go on with resume={self.handed.folder}"
         return ending.message
 
-    def _unjudged(self, spoilt: frozenset[int]) -> str:
-        if not spoilt:
+    def _unjudged(self, unjudgeable: frozenset[int]) -> str:
+        if not unjudgeable:
             return ""
-        names = [self.subject.graph.nodes[index].name for index in sorted(spoilt)]
+        names = [self.subject.graph.nodes[index].name for index in sorted(unjudgeable)]
         return f", but for what only gets NaN or Inf and was not judged: {listed(names)}"

@@ -13,7 +13,7 @@ LARGEST = 256 << 20
 _BESIDE = (b"location", b"ep_cache_context")
 
 
-def lent(file: Path, folder: Path) -> Path:
+def copy_for_check(file: Path, folder: Path) -> Path:
     """Return a copy of the model in ``folder``; the file itself where it refers to other files or is too large.
 
     Raises OSError where it cannot be copied.

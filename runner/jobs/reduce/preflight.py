@@ -11,23 +11,26 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import NoReturn
+from typing import TYPE_CHECKING
 
 from runner.checkers.compare.constant_outputs import CONSTANT, said
-from runner.checkers.interactive import insisting
 from runner.errors import CannotJudge
-from runner.jobs.reduce.controls import NEEDS, Controls
+from runner.jobs.reduce.controls import Controls
 from runner.jobs.reduce.subgraph import THE_FILE, Subgraph
 from runner.jobs.reduce.user_file import UserFile
 from runner.journal.journal import Journal
 from runner.model.passes.lift_constants import as_nodes
 from runner.schema.checker import Flaky, SameFailure
 from runner.session.judge import Judge
-from runner.session.reliability import CONTROL, HEALTHY, WHOLE, ContradictionError, Doubt
+from runner.session.question import refuse, study
+from runner.session.reliability import HEALTHY, WHOLE, ContradictionError, Reliability
 from runner.session.subject import Subject
 from runner.verdict import CAUGHT, Raised, Verdict, same_failure
 from strategies.outcome import Outcome
 from strategies.trial import Trial
+
+if TYPE_CHECKING:
+    from runner.session.session import Session
 
 log = logging.getLogger(__name__)
 
@@ -49,19 +52,37 @@ class Preflight:
     flaky: ContradictionError | None = None
     controlled: bool = False
 
-    def file(self, judge: Judge, doubt: Doubt) -> Verdict:
+    def examine(self, session: Session) -> Verdict:
+        """Return the verdict of a file that passes, else of the whole model, which fails alike. Raises CannotJudge."""
+        seen = self.file(session.judge, session.reliability)
+        if seen.outcome is Outcome.PASS and not self.flaky:
+            return seen
+        if seen.outcome is Outcome.UNRESOLVED:
+            whole = session.judge.sure(session.judge.subject.space.whole, "pre-flight", session.question.whole)
+            if whole.outcome is not Outcome.FAIL:
+                refuse(session.judge, seen, THE_FILE)
+        session.adopt(self.judged(session.judge))
+        verdict = session.examine(surprise=self.flaky)
+        if session.judge.baseline and verdict.outcome is not Outcome.FAIL and session.reliability.rates is None:
+            session.adopt(self.weakened(session.judge, session.reliability, verdict))
+            verdict = session.examine(surprise=self.flaky)
+            if verdict.outcome is not Outcome.FAIL and session.reliability.rates is None:
+                refuse(session.judge, verdict, session.question.whole)
+        return verdict
+
+    def file(self, judge: Judge, reliability: Reliability) -> Verdict:
         """Check the user's file; how it fails is what is studied. Raises CannotJudge."""
         own, whole = self._file(judge), judge.subject.space.whole
-        verdict = trusted(own, whole, "pre-flight", THE_FILE)
+        verdict = own.sure(whole, "pre-flight", THE_FILE)
         if names := verdict.metrics.get(CONSTANT):
             self._say(said(names))
         if verdict.outcome is Outcome.PASS:
             try:
-                doubt.repeat(own, whole, THE_FILE, HEALTHY, failing=False)
+                reliability.repeat(own, whole, THE_FILE, HEALTHY, failing=False)
             except ContradictionError as surprise:
                 self.flaky = surprise
                 verdict = next(one for one in own.counted(whole) if one.outcome is Outcome.FAIL)
-            if doubt.mode is Flaky.always:
+            if reliability.mode is Flaky.always:
                 self.flaky = ContradictionError("checker.flaky=always")
         if verdict.outcome is Outcome.FAIL:
             study(judge, verdict, THE_FILE)
@@ -89,11 +110,11 @@ class Preflight:
             judge.studied.caught = Raised.from_json(shown)
         return found.judge
 
-    def weakened(self, judge: Judge, doubt: Doubt, verdict: Verdict) -> Judge:
+    def weakened(self, judge: Judge, reliability: Reliability, verdict: Verdict) -> Judge:
         """Return a judge for which the whole model fails as the file does; ``verdict``: what it did as rewritten."""
         own, whole = self._file(judge), judge.subject.space.whole
         try:
-            doubt.repeat(own, whole, THE_FILE, WHOLE, failing=True)
+            reliability.repeat(own, whole, THE_FILE, WHOLE, failing=True)
         except ContradictionError as surprise:
             self.flaky = surprise
             return judge
@@ -101,7 +122,7 @@ class Preflight:
         tried = [(judge, verdict, "")]
         for subject, what in _variants(judge.subject):
             other = judge.beside(subject, self.stage(f"{_kind(judge)}, {what}", subject))
-            found = trusted(other, whole, "pre-flight", f"the whole model, {what}")
+            found = other.sure(whole, "pre-flight", f"the whole model, {what}")
             if found.outcome is Outcome.FAIL:
                 self._say(f"{otherwise}; it does so, and candidates are made so, with {what}")
                 return other
@@ -121,9 +142,9 @@ class Preflight:
         as_file = replace(judge.subject, as_file=True)
         return judge.beside(as_file, self.stage(FILE_STAGE, as_file))
 
-    def refuse_the_file_alone(self, judge: Judge, answer: Trial | None) -> None:
-        """Raise CannotJudge where the file fails and nothing does that was rewritten."""
-        subject = judge.subject
+    def confirm(self, session: Session, answer: Trial | None) -> None:
+        """Raise CannotJudge where nothing passes, or where the file fails and nothing does that was rewritten."""
+        judge, subject = session.judge, session.judge.subject
         if isinstance(subject, Subgraph) and subject.as_file and answer == subject.space.whole:
             raise CannotJudge(
                 f"the model file fails ({judge.baseline}), and nothing that is cut out of it does: the failure goes "
@@ -131,6 +152,8 @@ class Preflight:
                 "Give the shapes or inputs it fails with (inputs.shapes='{name: [..]}', inputs=files).\n"
                 f"check: {judge.checker.describe()}"
             )
+        if not session.inquiry.passed and not self.controlled:
+            session.confirm_nothing(unjudged=self.controls is not None)
 
     def _file(self, judge: Judge) -> Judge:
         assert isinstance(judge.subject, Subgraph)
@@ -140,43 +163,6 @@ class Preflight:
     def _say(self, warning: str) -> None:
         log.warning("%s", warning)
         self.warnings.append(warning)
-
-
-def trusted(judge: Judge, trial: Trial, phase: str, label: str) -> Verdict:
-    """Return a verdict that is no part of a search; a person's undo has nothing to undo."""
-    verdict = insisting(lambda: judge.verdict(trial, phase, label, "trust"))
-    assert verdict is not None, "only the search is stopped"
-    return verdict
-
-
-def study(judge: Judge, verdict: Verdict, label: str) -> None:
-    """Take a failure for the one under study. Raises CannotJudge for one that cannot be told from others."""
-    if not verdict.signature:
-        refuse(judge, verdict, label)
-    judge.baseline = verdict.signature
-    judge.studied.message = verdict.reason
-    judge.checker.settle(verdict)
-
-
-def refuse(judge: Judge, verdict: Verdict, label: str) -> NoReturn:
-    """Raise CannotJudge: this is no failure that can be studied."""
-    raise CannotJudge(
-        f"{label} does not fail in a way that can be studied: "
-        f"{verdict.outcome.value}, {verdict.reason}\ncheck: {judge.checker.describe()}"
-    )
-
-
-def confirm_control(judge: Judge, opening: Preflight | None, *, flaky: bool) -> None:
-    """Nothing ever passed: can this check tell good from bad at all? Raises CannotJudge."""
-    verdict = trusted(judge, CONTROL, "control", "a lone Identity")
-    if opening and opening.controls and verdict.outcome is Outcome.UNRESOLVED:
-        return  # no answer where it cannot judge: the pre-flight has said so
-    if verdict.outcome is not Outcome.PASS and not flaky:
-        raise CannotJudge(
-            "nothing passed this check, not even a model of one Identity node "
-            f"({verdict.said}): it cannot tell good from bad.\n{NEEDS}\n"
-            f"check: {judge.checker.describe()}"
-        )
 
 
 def _variants(subject: object) -> Iterator[tuple[Subgraph, str]]:

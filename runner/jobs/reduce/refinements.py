@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from runner.jobs.reduce.nested.stages import Descents
+from runner.jobs.reduce.nested.stages import NestedStages
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.jobs.reduce.trim import Trimming
 from runner.journal.journal import Journal
 from runner.model.graph.index import Graph
-from runner.schema.inputs import OutputPolicy
+from runner.schema.cut import OutputPolicy
 from runner.session.stage import Stage, Standing
 from runner.session.subject import Subject, cutting
 from strategies.search import Search
@@ -31,7 +31,7 @@ class Refinements:
 
     journal: Callable[[Journal, str, Subject], Journal]
     trim: bool = True
-    descents: Descents | None = None
+    descents: NestedStages | None = None
     _at: Standing | None = None
     _left: Iterator[Stage] = field(default_factory=lambda: iter(()))
 

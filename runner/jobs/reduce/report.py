@@ -1,4 +1,4 @@
-"""Answers: from the end of a session to what its reports say."""
+"""The report of a reduction: what a session found, as fields of the summary and files of the bundle."""
 
 from __future__ import annotations
 

@@ -1,36 +1,154 @@
-"""What stands around the search of a reduction: what comes before it, and what is tried on its answer."""
+"""A reduction: the smallest part of a model that still fails, and what is tried on that answer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from runner.artifacts import stale
+from runner.checkers.around import inner
 from runner.checkers.audited import Audited
+from runner.checkers.runtime import RuntimeCheck
+from runner.jobs.job import Job
 from runner.jobs.reduce.cause.prover import Causes
-from runner.jobs.reduce.closure import closure
-from runner.jobs.reduce.controls import Controls
-from runner.jobs.reduce.nested.stages import Descents
+from runner.jobs.reduce.closure import closure, used
+from runner.jobs.reduce.controls import FORMS, QUESTION, Controls
+from runner.jobs.reduce.find_all import Further
+from runner.jobs.reduce.nested.stages import NestedStages
 from runner.jobs.reduce.preflight import Preflight
 from runner.jobs.reduce.refinements import Refinements
+from runner.jobs.reduce.report import answered, files_of, with_rest
 from runner.jobs.reduce.searches import searching
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.journal.journal import Journal
-from runner.loading.load import Loaded
+from runner.loading.load import Loaded, load, record_target
 from runner.loading.models import recorder, recording_backend
 from runner.model.graph.index import Graph
+from runner.model.graph.rename import names_of
+from runner.model.graph.scopes import all_nodes
+from runner.reference.nonfinite import taint_of_all
 from runner.reference.recording import Recorder
-from runner.schema.strategy import Find, FirstEnd
+from runner.report.summary import Summary
+from runner.run_folder import REDUCED
+from runner.schema.checker import AutoChecker
+from runner.schema.root import Settings
+from runner.schema.strategy import Find, FirstEnd, ReduceSettings, chosen
+from runner.session.handover import HandOver
 from runner.session.judge import Judge
+from runner.session.reliability import Reliability
+from runner.session.result import Ending
+from runner.session.session import Session
 from runner.session.subject import Subject
+from runner.status import Status
 from strategies.search import Step
 from strategies.space import Closure, Space
 
-if TYPE_CHECKING:
-    from runner.jobs.job import Job
+NON_FINITE = (
+    "; the reference's outputs hold NaN or Inf as well, and checker=auto lets the same ones pass: "
+    "checker=finite takes any for a failure"
+)
 
 
-def opening(job: Job, judge: Judge) -> Preflight:
+def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
+    """Reduce a model and leave the result folder behind. Raises WinnowError where the question cannot be put at all."""
+    with Job.opened(settings, folder, command) as job:
+        return _reduce(job)
+
+
+def _reduce(job: Job) -> Summary:
+    settings = job.settings
+    strategy = chosen(settings.strategy, ReduceSettings)
+    kept = closure(settings)
+    loaded = load(settings, job.pool, job.folder)
+    subject = Subgraph(
+        loaded.graph,
+        loaded.store,
+        loaded.recorded,
+        loaded.types,
+        loaded.studied,
+        job.folder / "values",
+        kept,
+        settings.cut.policy,
+        settings.cut.outputs,
+        control=FORMS[kept][0],
+    )
+
+    audited: Audited | None = None
+    if settings.audit:
+        audited = Audited(job.checker, settings, job.tools, loaded.store.structure, drawing=bool(loaded.graph.drawing))
+        job = replace(job, checker=audited)
+    handed = HandOver(settings.result, job.folder, job.tools.at, loaded.store)
+    with job.judge(subject, loaded, "nodes") as judge:
+        judge.studied.names = frozenset(
+            {*names_of(loaded.graph.model), *(node.name for node in all_nodes(list(loaded.graph.model.graph.node)))}
+        )
+        stale.drop(job.folder, used(settings, job.tools.at))
+        opening = preflight(job, judge)
+        session = Session(
+            judge,
+            searching(strategy, strategy.first, subject, judge),
+            means=job.means,
+            question=QUESTION,
+            reliability=job.reliability(),
+            find_min_good=settings.result.find_min_good,
+            hand_over=handed,
+            refiner=refinements(job, loaded, searching(strategy, FirstEnd.end, subject, judge)),
+            causes=causes(job, judge, subject),
+            opening=opening,
+        )
+        ending = job.ended(session, lambda: _question(job, session, judge, loaded))
+        loaded = replace(loaded, warnings=(*loaded.warnings, *opening.warnings))
+        if ending.status is Status.interrupted or (ending.status is Status.usage and ending.standing):
+            ending = replace(ending, message=f"{ending.message}; go on with resume={job.folder}")
+            if ending.standing:
+                handed.write(ending.standing.judge.subject, ending.standing.trial, REDUCED)
+        if audited:
+            loaded = replace(loaded, warnings=(*loaded.warnings, audited.summary))
+
+        def told(ending: Ending, doubt: Reliability, folder: Path = job.folder) -> Summary:
+            return answered(job.summary(judge, ending, loaded, doubt), ending, subject, folder)
+
+        def conclude(ending: Ending, folder: Path) -> Summary:
+            summary = told(ending, session.reliability, folder)
+            job.bundle(summary, files_of(ending), folder)
+            return summary
+
+        doubt = session.reliability
+        summary = told(ending, doubt)
+        if strategy.find is Find.all and ending.status is Status.found:
+            journal = partial(job.journals.further, judge.journal)
+            rest = Further(session, handed, subject, partial(job.ended, session), conclude, journal).find(ending)
+            summary = with_rest(told(ending, doubt), summary, rest)
+        job.bundle(summary, files_of(ending))
+    return summary
+
+
+def _question(job: Job, session: Session, judge: Judge, loaded: Loaded) -> Ending:
+    settings = job.settings
+    ending = session.preflight()
+    if ending:
+        held = [sample[name] for sample in loaded.recorded.values for name in loaded.graph.outputs if name in sample]
+        meant = isinstance(settings.checker, AutoChecker) and not all(value.finite for value in held)
+        return replace(ending, message=ending.message + NON_FINITE) if meant else ending
+    checker = inner(job.checker)
+    non_finite = judge.baseline is not None and judge.baseline.kind in ("nan", "inf")
+    # an engine has no values of inner tensors to look at
+    if non_finite and isinstance(checker, RuntimeCheck) and settings.target.holds_inner_values:
+        found = taint_of_all(loaded.graph, record_target(settings, job.pool, loaded, job.folder))
+        subject = session.judge.subject  # as the pre-flight left it
+        if found.tainted and isinstance(subject, Subgraph):
+            subject.taint = found
+            checker.spare(found.harmless)
+    if settings.plan:
+        return Ending(
+            Status.planned, "stopped after the pre-flight, as asked", remaining=session.inquiry.search.remaining
+        )
+    return session.reduce()
+
+
+def preflight(job: Job, judge: Judge) -> Preflight:
     """Return what is asked about the user's file and the check before the whole model."""
 
     def stage(name: str, subject: Subject) -> Journal:
@@ -47,9 +165,10 @@ def refinements(job: Job, loaded: Loaded, search: Callable[[Space], Step]) -> Re
     def record(graph: Graph, folder: Path) -> Recorder:
         return recorder(settings, recording_backend(settings), graph, loaded.store, job.pool, folder)
 
-    inside = settings.strategy.inside and closure(settings) is Closure.FREE
-    descents = Descents(job.journals.stage, record, job.folder / "values" / "inside", search) if inside else None
-    return Refinements(job.journals.stage, settings.strategy.trim, descents)
+    strategy = chosen(settings.strategy, ReduceSettings)
+    inside = strategy.inside and closure(settings) is Closure.FREE
+    descents = NestedStages(job.journals.stage, record, job.folder / "values" / "inside", search) if inside else None
+    return Refinements(job.journals.stage, strategy.trim, descents)
 
 
 def causes(job: Job, judge: Judge, subject: Subgraph) -> Causes | None:
@@ -57,7 +176,7 @@ def causes(job: Job, judge: Judge, subject: Subgraph) -> Causes | None:
 
     If it is not, the end that misled the search, where the user chose one, is not looked for first again.
     """
-    strategy = job.settings.strategy
+    strategy = chosen(job.settings.strategy, ReduceSettings)
     if strategy.find is not Find.cause:
         return None
 

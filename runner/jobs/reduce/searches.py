@@ -1,31 +1,25 @@
-"""The searches of a reduction by name, and which end of the failing window they look for first."""
+"""How a reduction begins its search, and which end of the failing window it looks for first."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 from runner.jobs.reduce.subgraph import Subgraph
-from runner.schema.strategy import FirstEnd, SearchKind, StrategySettings
+from runner.schema.choices import SEARCHES
+from runner.schema.strategy import FirstEnd, ReduceSettings
 from runner.session.judge import Judge
-from strategies.bisect import First, bisect
-from strategies.linear import linear
-from strategies.minimal import minimal, reduce
+from strategies.bisect import First
+from strategies.procedure import Options
 from strategies.search import Step
 from strategies.space import Space
 
-SEARCHES: dict[SearchKind, Callable[[Space, int | None, First], Step]] = {
-    SearchKind.reduce: reduce,
-    SearchKind.bisect: lambda space, extra, first: bisect(space, first),
-    SearchKind.linear: lambda space, extra, first: linear(space, extra),
-    SearchKind.minimal: lambda space, extra, first: minimal(space, extra),
-}
 
-
-def searching(strategy: StrategySettings, wanted: FirstEnd, subject: Subgraph, judge: Judge) -> Callable[[Space], Step]:
+def searching(strategy: ReduceSettings, wanted: FirstEnd, subject: Subgraph, judge: Judge) -> Callable[[Space], Step]:
     """Return what makes the first step of the strategy's search, once the failure under study is known."""
 
     def search(space: Space) -> Step:
-        return SEARCHES[strategy.search](space, strategy.extra_checks, _first(wanted, subject, judge))
+        options = Options(extra_checks=strategy.extra_checks, first=_first(wanted, subject, judge))
+        return SEARCHES[strategy.search].begin(space, options)
 
     return search
 

@@ -18,7 +18,7 @@ import onnx
 
 from runner.candidate import Candidate, Invalid, Sample
 from runner.jobs.reduce.control_values import samples_of
-from runner.jobs.reduce.model_copy import lent
+from runner.jobs.reduce.model_copy import copy_for_check
 from runner.model.files.store import Store
 from runner.model.graph.control import Form, control
 from runner.model.graph.cut import Cut, CutError, cut
@@ -27,7 +27,8 @@ from runner.model.values.recorded import TensorFile, seeded
 from runner.model.values.types import has_no_rank, structure_of, without_shape
 from runner.reference.nonfinite import Taint
 from runner.reference.recording import Recorded, recorded_types
-from runner.schema.inputs import CutPolicy, OutputPolicy
+from runner.schema.cut import CutPolicy, OutputPolicy
+from runner.session.subject import Kept
 from strategies.space import Closure, Space
 from strategies.trial import Trial
 
@@ -98,16 +99,11 @@ class Subgraph:
             return replace(self.original(folder, iteration), phase=phase, label=label)
         try:
             made = self.cut(trial)
-        except CutError as error:
-            return Invalid(str(error))
-        bad = self._non_finite(made)
-        if bad:
-            return Invalid(f"the value recorded for {bad!r} is not finite")
-        if unfit := [name for name in (*made.inputs, *made.constants) if name in self.recorded.unfit]:
-            return Invalid(self.recorded.unfit[unfit[0]])
-        try:
-            samples = self.samples(made)
-            path = self.write(made, folder)
+            if bad := self._non_finite(made):
+                return Invalid(f"the value recorded for {bad!r} is not finite")
+            if unfit := [name for name in (*made.inputs, *made.constants) if name in self.recorded.unfit]:
+                return Invalid(self.recorded.unfit[unfit[0]])
+            samples, path = self.samples(made), self.write(made, folder)
         except CutError as error:
             return Invalid(str(error))
         names = self.names(trial)
@@ -116,7 +112,7 @@ class Subgraph:
 
     def cut(self, trial: Trial) -> Cut:
         """Cut the nodes of ``trial`` out of the model. Raises CutError if an outside value has no known type."""
-        # whoever keeps the inputs asks for the earliest failing output, not for values on the way to it
+        # with the inputs kept, the earliest failing output is wanted, not the values on the way to it
         outputs = OutputPolicy.sinks if self.closure is Closure.ANCESTORS else self.outputs
         return cut(
             self.graph,
@@ -130,12 +126,16 @@ class Subgraph:
 
     def _control(self, folder: Path, iteration: int, phase: str, label: str) -> Candidate:
         values = self.recorded.values
-        held = {name: _agreed([sample.get(name) for sample in values[:1]]) for name in self.graph.outputs}
+        held = {name: same_in_all([sample.get(name) for sample in values[:1]]) for name in self.graph.outputs}
         good = {name: tensor for name, tensor in held.items() if tensor is not None}
         made = control(self.graph, self.types_of_all, self.control, good)
         samples = samples_of(made, values, self.folder / "control")
         path = self.write(made.cut, folder)
         return Candidate(path, folder, iteration, phase, label, Trial.of([]), samples)
+
+    def kept(self, trial: Trial) -> Kept:
+        """Return the nodes of ``trial``, which are elements of the graph."""
+        return Kept(self.graph, trial)
 
     def write(self, made: Cut, folder: Path) -> Path:
         """Write a candidate's model."""
@@ -146,13 +146,13 @@ class Subgraph:
         samples = tuple(
             Sample(
                 {name: sample[name] for name in self.graph.inputs if name in sample},
-                {name: sample[name] for name in self.graph.outputs if name in sample and self.is_told(name)},
+                {name: sample[name] for name in self.graph.outputs if name in sample and self.has_reference(name)},
             )
             for sample in self.recorded.values
         )
         everything = self.space.whole
         draws = bool(self._drawing)
-        file = lent(self.file, folder)
+        file = copy_for_check(self.file, folder)
         return Candidate(file, folder, iteration, "pre-flight", THE_FILE, everything, samples, draws=draws, ours=False)
 
     def discard(self, candidate: Candidate) -> None:
@@ -169,7 +169,7 @@ class Subgraph:
         return tuple(
             Sample(
                 {name: tensor for name in made.inputs if (tensor := self._feed(name, types[name], values))},
-                {name: values[name] for name in made.outputs if name in values and self.is_told(name)},
+                {name: values[name] for name in made.outputs if name in values and self.has_reference(name)},
             )
             for values in self.recorded.values
         )
@@ -191,14 +191,11 @@ class Subgraph:
         self._seeded[name] = seeded(name, tensor_type.elem_type, shape, seed=self.seed, path=place)
         return self._seeded[name]
 
-    def is_told(self, name: str) -> bool:
-        """Return whether the good side says what a tensor holds.
-
-        A reference model does so for tensors that have a partner.
-        """
+    def has_reference(self, name: str) -> bool:
+        """Return whether the reference has a value of a tensor; a reference model has it for those with a partner."""
         return self.recorded.partners is None or name in self.recorded.partners
 
-    def spoilt(self, without: frozenset[int]) -> frozenset[int]:
+    def unjudgeable(self, without: frozenset[int]) -> frozenset[int]:
         """Return the elements that cannot be judged once these are gone: they get a NaN or Inf, from them or on.
 
         Fed to a candidate, it would itself explain a failure.
@@ -206,11 +203,11 @@ class Subgraph:
         gone = set(without)
         for node in self.graph.nodes:
             for name in node.inputs if node.index not in gone else ():
-                if self.graph.producers.get(name) in gone and name not in self.constants and self.is_spoilt(name):
+                if self.graph.producers.get(name) in gone and name not in self.constants and self.is_bad_feed(name):
                     gone.add(node.index)
         return frozenset(gone) - without
 
-    def is_spoilt(self, name: str) -> bool:
+    def is_bad_feed(self, name: str) -> bool:
         """Return whether a value that is fed would itself explain a failure."""
         held = [values[name] for values in self.recorded.values if name in values]
         return any(not tensor.finite for tensor in held) and not self._meant(name)
@@ -220,7 +217,7 @@ class Subgraph:
 
         One that is meant would not: the -Inf of an attention's mask, a NaN that the model looks for and replaces.
         """
-        return next((name for name in made.inputs if name not in self.graph.inputs and self.is_spoilt(name)), None)
+        return next((name for name in made.inputs if name not in self.graph.inputs and self.is_bad_feed(name)), None)
 
     def _meant(self, name: str) -> bool:
         """Whether a NaN or Inf is meant: it does not reach the failing outputs, or the reference run ended finite."""
@@ -264,15 +261,15 @@ class Subgraph:
         values = self.recorded.values
         every = set(values[0]).difference(self.graph.inputs) if values else set()
         names = every if self.cut_policy is CutPolicy.constant else every & self.graph.data_independent
-        return {name: tensor for name in names if (tensor := _agreed([sample.get(name) for sample in values]))}
+        return {name: tensor for name in names if (tensor := same_in_all([sample.get(name) for sample in values]))}
 
 
-def _agreed(tensors: Sequence[TensorFile | None]) -> onnx.TensorProto | None:
-    """The one tensor that all samples have, if it is small enough to be written into candidates."""
+def same_in_all(tensors: Sequence[TensorFile | None], largest: int = LARGEST_CONSTANT) -> onnx.TensorProto | None:
+    """Return the one tensor that all samples have; None where they differ, or it takes more than ``largest`` bytes."""
     found = [
         tensor.path.read_bytes()
         for tensor in tensors
-        if tensor and tensor.structure is None and tensor.path.stat().st_size <= LARGEST_CONSTANT
+        if tensor and tensor.structure is None and tensor.path.stat().st_size <= largest
     ]
     if len(found) != len(tensors) or len(set(found)) != 1:
         return None

@@ -8,20 +8,19 @@ stay as they are.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import onnx
-from onnx import ModelProto
 
 from runner.candidate import Candidate, Invalid, Sample
+from runner.jobs.reduce.subgraph import same_in_all
 from runner.model.graph import scopes
 from runner.model.graph.cut import Cut, CutError
+from runner.model.graph.fields import copy_of, set_messages
 from runner.model.graph.index import Graph
-from runner.model.values.recorded import TensorFile
-from runner.session.subject import Cutting, identity_digest
+from runner.session.subject import Cutting, Kept, identity_digest
 from strategies.outcome import Answer
 from strategies.search import Ask, Done, Search, Step
 from strategies.space import Closure, Space
@@ -76,15 +75,7 @@ class Trimming:
 
     def _value(self, name: str) -> onnx.TensorProto | None:
         """The one small value that an input has in all samples."""
-        found = {
-            tensor.path.read_bytes()
-            for sample in self._samples
-            if isinstance(tensor := sample.feeds.get(name), TensorFile)
-            and tensor.path.stat().st_size <= LARGEST_CONSTANT
-        }
-        if len(found) != 1 or any(name not in sample.feeds for sample in self._samples):
-            return None
-        return onnx.TensorProto.FromString(found.pop())
+        return same_in_all([sample.feeds.get(name) for sample in self._samples], LARGEST_CONSTANT)
 
     @cached_property
     def _samples(self) -> tuple[Sample, ...]:
@@ -124,8 +115,7 @@ class Trimming:
     def cut(self, trial: Trial) -> Cut:
         """Return the cut without what ``trial`` leaves out."""
         gone = {name for place, name in enumerate(self.spare, 1) if place not in trial}
-        model = ModelProto()
-        model.CopyFrom(self.whole.model)
+        model = copy_of(self.whole.model)
         graph = model.graph
         constants = [name for name in self.whole.inputs if name in gone]
         for name in constants:
@@ -133,12 +123,16 @@ class Trimming:
             assert value is not None
             value.name = name
             graph.initializer.append(value)
-        _keep(graph.output, gone)
+        set_messages(graph.output, [value for value in graph.output if value.name not in gone])
         if model.ir_version >= 4:  # before that, an initializer is listed as an input
-            _keep(graph.input, set(constants))
+            set_messages(graph.input, [value for value in graph.input if value.name not in constants])
         inputs = tuple(name for name in self.whole.inputs if name not in constants)
         outputs = tuple(name for name in self.whole.outputs if name not in gone)
         return Cut(model, inputs, outputs, (*self.whole.constants, *constants))
+
+    def kept(self, trial: Trial) -> Kept:
+        """Return the nodes of what is trimmed: they stay."""
+        return self.base.kept(self.trial)
 
     def write(self, made: Cut, folder: Path) -> Path:
         """Write a candidate's model."""
@@ -169,9 +163,3 @@ class Trimming:
 
         first = Ask(bare, then, "trim", "the needed outputs and inputs alone", left=len(self.spare))
         return Search(self.space, first, known)
-
-
-def _keep(values: Sequence[onnx.ValueInfoProto], gone: set[str]) -> None:
-    kept = [value for value in values if value.name not in gone]
-    del values[:]  # type: ignore[attr-defined]
-    values.extend(kept)  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""The user's file as a subject of its own: whatever is tried, it is the file as it is."""
+"""Subject `file`: the candidate of every trial is the user's model file, unchanged."""
 
 from __future__ import annotations
 

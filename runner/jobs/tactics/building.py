@@ -1,4 +1,4 @@
-"""An engine is built before a check looks at it, and its tactics are recorded.
+"""Checker around another one: builds the engine and records its tactics before the check looks at it.
 
 The check may only be asked about what it was meant to be asked about: a build that fails is the verdict itself, and one
 that did not get the tactics that were pinned is no answer.
@@ -73,7 +73,7 @@ class Building(Around):
         why = not_honored(request["pins"], built.tactics or {}, recording)
         if why:
             return Verdict(Outcome.UNRESOLVED, reason=why)
-        if self.checker.name == "builds":  # it would build another engine
+        if self.checker.name == "builds":  # that check would build another engine
             return Verdict(Outcome.PASS)
         return self.checker.check(replace(candidate, engine=candidate.folder / ENGINE))
 

@@ -13,7 +13,7 @@ from runner.jobs.tactics.suspects import Suspect, suspects
 from runner.report.bundle import write_bundle
 from runner.report.summary import Seconds, Summary
 from runner.schema.root import Settings
-from runner.schema.strategy import TacticSettings
+from runner.status import Status
 from runner.text import counted
 
 log = logging.getLogger(__name__)
@@ -22,26 +22,27 @@ log = logging.getLogger(__name__)
 def compare(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     """Compare two sets of recordings; neither a model nor TensorRT is needed. Raises UsageError."""
     started = time.monotonic()
-    good, bad = (_chosen(given(settings, key), settings, key) for key in ("good", "bad"))
-    found = suspected(good, bad)
+    good, bad = (_chosen(recordings_of(settings, key), settings, key) for key in ("good", "bad"))
+    found = suspects_of(good, bad)
     builds = f"{counted(len(good), 'good build')} and {counted(len(bad), 'bad build')} compared"
+    status = Status.found if found else Status.nothing_to_find
     summary = Summary(
-        status="found" if found else "nothing_to_find",
-        exit_code=0 if found else 4,
+        status=status,
+        exit_code=status.exit_code,
         strategy=settings.strategy.name,
-        message=f"{builds}: {said(found)}",
+        message=f"{builds}: {summary_of(found)}",
         suspects=tuple(suspect.to_json() for suspect in found),
         statistics={"good_builds": len(good), "bad_builds": len(bad)},
         seconds=Seconds(time.monotonic() - started),
     )
-    tell(found)
+    log_suspects(found)
     write_bundle(settings, folder, summary, Path.cwd(), command, None)
     return summary
 
 
-def given(settings: Settings, key: str) -> list[Recording]:
+def recordings_of(settings: Settings, key: str) -> list[Recording]:
     """Return the recordings that ``strategy.good`` or ``strategy.bad`` names."""
-    path = getattr(tactic_settings(settings), key)
+    path = getattr(settings.strategy, key)
     if not path:
         raise UsageError(
             f"strategy.{key}=: which recordings? Give a file or a folder of {key} ones: "
@@ -71,13 +72,13 @@ def _chosen(recordings: Sequence[Recording], settings: Settings, key: str) -> li
     found = [one for one in recordings if not one.pinned]
     if not found:
         raise UsageError(
-            f"strategy.{key}={getattr(tactic_settings(settings), key)}: the tactics of all builds there were pinned, "
+            f"strategy.{key}={getattr(settings.strategy, key)}: the tactics of all builds there were pinned, "
             "not chosen. Give builds that chose theirs: RUN/artifacts of strategy=tactic_repeat"
         )
     return found
 
 
-def suspected(good: Sequence[Recording], bad: Sequence[Recording]) -> tuple[Suspect, ...]:
+def suspects_of(good: Sequence[Recording], bad: Sequence[Recording]) -> tuple[Suspect, ...]:
     """Return the suspects. Raises UsageError where the sides cannot be compared."""
     try:
         return suspects(good, bad)
@@ -85,7 +86,7 @@ def suspected(good: Sequence[Recording], bad: Sequence[Recording]) -> tuple[Susp
         raise UsageError(f"strategy.good, strategy.bad: {error}") from None
 
 
-def said(found: Sequence[Suspect]) -> str:
+def summary_of(found: Sequence[Suspect]) -> str:
     """Say what was found."""
     if not found:
         return "no tactic was seen in bad builds only; more builds may tell"
@@ -93,18 +94,7 @@ def said(found: Sequence[Suspect]) -> str:
     return f"{counted(len(found), 'tactic')} of {counted(layers, 'layer')} seen in bad builds only"
 
 
-def tell(found: Sequence[Suspect]) -> None:
+def log_suspects(found: Sequence[Suspect]) -> None:
     """Log the first suspects."""
     for one in found[:20]:
         log.info("%s: %s in %d of %d bad builds, in no good one", one.choice.layer, one.choice.shown, one.bad, one.of)
-
-
-def tactic_settings(settings: Settings) -> TacticSettings:
-    """Return the strategy's settings. Raises UsageError where it was put together by hand."""
-    strategy = settings.strategy
-    if not isinstance(strategy, TacticSettings):
-        raise UsageError(
-            f"strategy.search={strategy.search.value} strategy.subject={strategy.subject.value}: choose them by "
-            "strategy=tactic_repeat, tactic_isolate or tactic_compare"
-        )
-    return strategy

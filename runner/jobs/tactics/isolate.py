@@ -3,60 +3,45 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from runner.candidate import Sample
 from runner.checkers.backend_run import Side
-from runner.checkers.interactive import insisting
-from runner.errors import CannotJudge, UsageError, WinnowError
+from runner.errors import CannotJudge, WinnowError
+from runner.jobs.job import Job
 from runner.jobs.summary import pass_rate
 from runner.jobs.tactics.building import ENGINE
-from runner.jobs.tactics.compare import said, suspected, tactic_settings, tell
+from runner.jobs.tactics.compare import log_suspects, summary_of, suspects_of
 from runner.jobs.tactics.engine import Engine
 from runner.jobs.tactics.record import SUFFIX, Recording, read, write
 from runner.jobs.tactics.subject import Tactics, nearest
 from runner.jobs.tactics.suspects import Suspect
 from runner.loading.load import Loaded
-from runner.report.bundle import write_bundle
 from runner.report.summary import Summary
+from runner.schema.choices import SEARCHES
 from runner.schema.root import Settings
-from runner.schema.strategy import SearchKind
+from runner.schema.strategy import TacticIsolateSettings, TacticRepeatSettings, chosen
 from runner.session.handover import HandOver
 from runner.session.inquiry import Means
 from runner.session.judge import Judge
-from runner.session.reliability import CONTROL, Doubt
+from runner.session.question import Question
+from runner.session.reliability import Reliability
 from runner.session.result import Ending
 from runner.session.session import Session
 from runner.session.subject import Subject
+from runner.status import Status
 from runner.text import counted
-from strategies.bisect import First
-from strategies.both import both
-from strategies.outcome import Outcome
-from strategies.repeat import repeat
+from strategies.procedure import Options
+from strategies.repeat import both, repeat
 from strategies.search import Step
 from strategies.space import Space
 from strategies.trial import Trial
 
-if TYPE_CHECKING:
-    from runner.jobs.job import Job
-
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What all jobs are made of; see `runner.jobs.job`."""
-
-    judge: Callable[[Job, Subject, Loaded], AbstractContextManager[Judge]]
-    account: Callable[[Job, Judge, Ending, Loaded, Doubt | None], Summary]
-    ended: Callable[[Session, Callable[[], Ending]], Ending]
-    means: Callable[[Job], Means]
-    doubt: Callable[[Job], Doubt]
-    searches: Mapping[SearchKind, Callable[[Space, int | None, First], Step]]
 
 
 @dataclass(frozen=True)
@@ -68,7 +53,6 @@ class Bench:
 
     job: Job
     building: Job
-    parts: Parts
     loaded: Loaded
     side: Side
 
@@ -80,39 +64,42 @@ class Bench:
     @property
     def means(self) -> Means:
         """One build at a time: what runs beside it changes what is timed."""
-        return replace(self.parts.means(self.job), workers=1)
+        return replace(self.job.means, workers=1)
+
+    def judge(self, noun: str) -> AbstractContextManager[Judge]:
+        """Judge builds of the model; ``noun``: what is counted."""
+        return self.building.judge(Engine(self.loaded.path, self.samples), self.loaded, noun)
 
     def repeat(self) -> Summary:
         """Build until good, bad or N, and compare the tactics."""
-        until = self.job.settings.strategy.until
-        with self.parts.judge(self.building, Engine(self.loaded.path, self.samples), self.loaded) as judge:
+        until = chosen(self.job.settings.strategy, TacticRepeatSettings).until
+        with self.judge("builds") as judge:
             session = Session(judge, lambda space: repeat(until), means=self.means)
-            ending = self.parts.ended(session, session.repeat)
+            ending = self.job.ended(session, session.repeat)
             good, bad = self._recorded(judge)
-            found = suspected(good, bad) if good and bad else ()
-            tell(found)
-            if ending.status == "found":
-                told = said(found) if good and bad else "nothing to compare: all builds are of one kind"
+            found = suspects_of(good, bad) if good and bad else ()
+            log_suspects(found)
+            if ending.status is Status.found:
+                told = summary_of(found) if good and bad else "nothing to compare: all builds are of one kind"
                 ending = replace(ending, message=f"{ending.message}; {told}")
             return self._reported(judge, ending, None, found, statistics=True)
 
     def isolate(self, pair: tuple[Recording, Recording] | None) -> Summary:
         """Pin subsets of the differing choices; without a pair, build until there is one."""
-        with self.parts.judge(self.building, Engine(self.loaded.path, self.samples), self.loaded) as judge:
-            doubt = self.parts.doubt(self.job)
-            finder = Session(
-                judge, lambda space: both(tactic_settings(self.job.settings).most_builds), means=self.means
-            )
+        with self.judge("tactics") as judge:
+            reliability = self.job.reliability()
+            most = chosen(self.job.settings.strategy, TacticIsolateSettings).most_builds
+            finder = Session(judge, lambda space: both(most), means=self.means)
             made: list[Tactics] = []
 
             def question() -> Ending:
                 chosen = pair or self._made(finder, judge)
                 subject = Tactics(self.loaded.path, *chosen, self._caches(chosen), self.samples)
                 made.append(subject)
-                return self._isolate(judge, subject, doubt)
+                return self._isolate(judge, subject, reliability)
 
-            ending = self.parts.ended(finder, question)
-            return self._reported(judge, ending, doubt, (), subject=made[0] if made else None)
+            ending = self.job.ended(finder, question)
+            return self._reported(judge, ending, reliability, (), subject=made[0] if made else None)
 
     # ---- steps of an isolation
 
@@ -123,7 +110,7 @@ class Bench:
         if not good or not bad:
             raise NothingDiffers(
                 f"{ending.message}: one good and one bad build are needed, strategy.most_builds="
-                f"{tactic_settings(self.job.settings).most_builds} were made at most"
+                f"{chosen(self.job.settings.strategy, TacticIsolateSettings).most_builds} were made at most"
             )
         return pair_of(good, bad)
 
@@ -148,33 +135,31 @@ class Bench:
                 raise CannotJudge(f"no timing cache could be made to pin tactics in: {ran.invalid or ran.message}")
         return (base,)
 
-    def _isolate(self, judge: Judge, subject: Tactics, doubt: Doubt) -> Ending:
+    def _isolate(self, judge: Judge, subject: Tactics, reliability: Reliability) -> Ending:
         many = len(subject.elements)
         journal = self.job.journals.stage(judge.journal, "tactics", subject)
         handed = PinsHandOver(self.job.settings.result, self.job.folder, self.job.tools.at, self.loaded.store)
         pinned = judge.beside(subject, journal)
         session = Session(
             pinned,
-            search_of(self.job.settings, self.parts),
+            search_of(self.job.settings),
+            question=question_about(many),
             means=self.means,
-            doubt=doubt,
+            reliability=reliability,
             find_min_good=False,
             hand_over=handed,
         )
 
         def asked() -> Ending:
-            ending = session.preflight()
-            if ending:
-                told = f"all {many} differing tactics of the bad build, pinned, pass: the failure is not in them"
-                return replace(ending, message=told)
-            _good_passes(pinned)
+            if ending := session.preflight():
+                return ending
+            session.confirm_nothing()
             if self.job.settings.plan:
-                left = session.inquiry.search.remaining
-                return Ending("planned", 0, "stopped after the pre-flight, as asked", remaining=left)
+                return session.planned()
             return session.reduce()
 
-        ending = self.parts.ended(session, asked)
-        if ending.status == "found" and ending.trial:
+        ending = self.job.ended(session, asked)
+        if ending.status is Status.found and ending.trial:
             kept = len(ending.trial)
             told = f"{kept} of {counted(many, 'differing tactic')}, pinned, still fail{'s' * (kept == 1)}"
             ending = replace(ending, message=f"{told}; all others are as in the good build")
@@ -202,13 +187,13 @@ class Bench:
         self,
         judge: Judge,
         ending: Ending,
-        doubt: Doubt | None,
+        reliability: Reliability | None,
         found: Sequence[Suspect],
         *,
         subject: Tactics | None = None,
         statistics: bool = False,
     ) -> Summary:
-        summary = self.parts.account(self.building, judge, ending, self.loaded, doubt)
+        summary = self.building.summary(judge, ending, self.loaded, reliability)
         summary = replace(summary, nodes_before=0, suspects=tuple(one.to_json() for one in found))
         if statistics:
             summary = replace(summary, statistics=pass_rate(judge.tally.outcomes))
@@ -220,7 +205,7 @@ class Bench:
             )
         for left in (self.job.folder / "checks").glob(f"*/{ENGINE}"):  # what was checked again was not sorted
             left.unlink()
-        write_bundle(self.job.settings, self.job.folder, summary, self.job.tools.cwd, self.job.command, None)
+        self.job.bundle(summary)
         return summary
 
 
@@ -237,25 +222,23 @@ class PinsHandOver(HandOver):
         return subject.model
 
 
-def search_of(settings: Settings, parts: Parts) -> Callable[[Space], Step]:
-    """Return the search over the differing tactics. Raises UsageError for one that is none."""
-    kind, extra = settings.strategy.search, settings.strategy.extra_checks
-    if kind not in parts.searches:
-        known = ", ".join(one.value for one in parts.searches)
-        raise UsageError(f"strategy.search={kind.value}: subsets are not searched so. Choose one of {known}")
-    return lambda space: parts.searches[kind](space, extra, First.END)
+def question_about(many: int) -> Question:
+    """Return which of so many differing tactics are needed: all bad ones pinned fail, and all good ones pass."""
+    return Question(
+        whole="the build with all bad tactics pinned",
+        nothing="the build with all good tactics pinned",
+        whole_passes=(f"all {many} differing tactics of the bad build, pinned, pass", "the failure is not in them"),
+        nothing_fails=(
+            "with all tactics of the good build pinned it does not pass",
+            "the failure is not in the tactics that differ.",
+        ),
+    )
 
 
-def _good_passes(judge: Judge) -> None:
-    """All good choices pinned must pass, or pinning itself is what fails. Raises CannotJudge."""
-    verdict = insisting(lambda: judge.verdict(CONTROL, "control", "all good tactics pinned", "trust"))
-    assert verdict is not None, "only the search is stopped"
-    if verdict.outcome is not Outcome.PASS:
-        raise CannotJudge(
-            "with all tactics of the good build pinned it does not pass "
-            f"({verdict.outcome.value}: {verdict.reason}): the failure is not in the tactics that differ.\n"
-            f"check: {judge.checker.describe()}"
-        )
+def search_of(settings: Settings) -> Callable[[Space], Step]:
+    """Return the search over the differing tactics."""
+    strategy = chosen(settings.strategy, TacticIsolateSettings)
+    return lambda space: SEARCHES[strategy.search].begin(space, Options(extra_checks=strategy.extra_checks))
 
 
 def _isolated(subject: Tactics, number: int) -> dict[str, Any]:
@@ -284,5 +267,4 @@ def pair_of(good: Sequence[Recording], bad: Sequence[Recording]) -> tuple[Record
 class NothingDiffers(WinnowError):  # noqa: N818 - the name is the message
     """There is nothing to pin (exit 4)."""
 
-    exit_code = 4
-    status = "nothing_to_find"
+    status = Status.nothing_to_find

@@ -12,7 +12,7 @@ import json
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -112,17 +112,7 @@ def write(path: Path, recording: Recording) -> None:
         "iteration": recording.iteration,
         "built": recording.built,
         "pinned": recording.pinned,
-        "choices": [
-            {
-                "layer": one.layer,
-                "key": one.key,
-                "tactic": one.tactic,
-                "kernel": one.kernel,
-                "ms": one.ms,
-                "nodes": list(one.nodes),
-            }
-            for one in recording.choices
-        ],
+        "choices": [asdict(one) for one in recording.choices],
         "cache": base64.b64encode(recording.cache).decode() if recording.cache else None,
     }
     write_text(path, json.dumps(content, indent=1) + "\n")

@@ -3,50 +3,46 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from runner.candidate import Candidate
 from runner.checkers.backend_run import Ran, Side
 from runner.errors import NotApplicable, UsageError
+from runner.jobs.job import Job
 from runner.jobs.tactics.building import Building
-from runner.jobs.tactics.compare import given, tactic_settings
-from runner.jobs.tactics.isolate import Bench, Parts, pair_of, search_of
+from runner.jobs.tactics.compare import recordings_of
+from runner.jobs.tactics.isolate import Bench, pair_of
 from runner.jobs.tactics.record import SUFFIX, Recording
 from runner.jobs.tactics.suspects import comparable
 from runner.loading.load import Loaded, load
 from runner.report.summary import Summary
 from runner.schema.backend import TensorRtBackend
+from runner.schema.choices import SCHEMAS
 from runner.schema.root import Settings
-from runner.schema.strategy import SubjectKind
-from strategies.repeat import repeat
-
-if TYPE_CHECKING:
-    from runner.jobs.job import Job
-
-_CHECKERS = ("command", "interactive", "builds", "auto", "compare", "finite", "runs")
+from runner.schema.strategy import TacticIsolateSettings, TacticRepeatSettings, TacticSettings, chosen
 
 
-def run(job: Job, parts: Parts) -> Summary:
-    """Run ``tactic_repeat`` or ``tactic_isolate``.
+def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
+    """Run ``tactic_repeat`` or ``tactic_isolate``, and leave the result folder behind.
 
     Raises NotApplicable where TensorRT times no tactics, before any work, and UsageError.
     """
+    with Job.opened(settings, folder, command) as job:
+        return _run(job)
+
+
+def _run(job: Job) -> Summary:
     library = _library(job)
     settings = job.settings
-    try:
-        repeat(settings.strategy.until)
-    except ValueError as error:
-        raise UsageError(f"strategy.{error}") from None
-    isolating = settings.strategy.subject is SubjectKind.tactics
-    if isolating:
-        search_of(settings, parts)
-    recorded = isolating and bool(tactic_settings(settings).good or tactic_settings(settings).bad)
-    pair = _pair(settings) if recorded else None
+    strategy, pair = settings.strategy, None
+    if isinstance(strategy, TacticIsolateSettings) and (strategy.good or strategy.bad):
+        pair = _pair(settings)
     loaded = load(settings, job.pool, job.folder, record=False)
-    bench = _bench(job, parts, loaded, library)
-    return bench.isolate(pair) if isolating else bench.repeat()
+    bench = _bench(job, loaded, library)
+    return bench.repeat() if isinstance(strategy, TacticRepeatSettings) else bench.isolate(pair)
 
 
 def _library(job: Job) -> str:
@@ -55,10 +51,11 @@ def _library(job: Job) -> str:
     name, target = settings.strategy.name, settings.target
     if not isinstance(target, TensorRtBackend):
         raise UsageError(f"strategy={name} target={target.name}: no engine is built there. Set target=tensorrt")
-    if settings.checker.name not in _CHECKERS:
+    if not settings.checker.takes_engine:
+        able = (name for name, kind in SCHEMAS["checker"].items() if getattr(kind, "takes_engine", False))
         raise UsageError(
             f"strategy={name} checker={settings.checker.name}: it is handed no engine. Choose one of "
-            f"{', '.join(_CHECKERS)}: checker=command checker.command='python check.py {{engine}}'"
+            f"{', '.join(able)}: checker=command checker.command='python check.py {{engine}}'"
         )
     if target.timing_cache:
         raise UsageError(
@@ -79,12 +76,12 @@ def _library(job: Job) -> str:
             f"target=tensorrt: {reply.value['why_not']}. To only build again and again: python -m runner "
             f"strategy=repeat checker=builds target=tensorrt{python} model={settings.model} strategy.until=20"
         )
-    return f"{reply.value['flavour']} {reply.value['version']}"
+    return f"{reply.value['flavor']} {reply.value['version']}"
 
 
 def _pair(settings: Settings) -> tuple[Recording, Recording]:
     """Return the good and the bad build that differ least, of those that are given."""
-    good, bad = given(settings, "good"), given(settings, "bad")
+    good, bad = recordings_of(settings, "good"), recordings_of(settings, "bad")
     for key, side in (("good", good), ("bad", bad)):
         if not any(recording.has_keys for recording in side):
             raise UsageError(
@@ -98,9 +95,9 @@ def _pair(settings: Settings) -> tuple[Recording, Recording]:
     return pair_of(good, bad)
 
 
-def _bench(job: Job, parts: Parts, loaded: Loaded, library: str) -> Bench:
+def _bench(job: Job, loaded: Loaded, library: str) -> Bench:
     settings = job.settings
-    limits = tactic_settings(settings).build_timeout, settings.workers.memory_mb
+    limits = chosen(settings.strategy, TacticSettings).timeout, settings.workers.memory_mb
     side = Side("target", settings.target, job.tools, *limits, keep=("engine", "log"))
 
     def build(candidate: Candidate, request: Mapping[str, Any]) -> Ran:
@@ -112,4 +109,4 @@ def _bench(job: Job, parts: Parts, loaded: Loaded, library: str) -> Bench:
     checker = Building(job.checker, build, identity, loaded.sha256, library)
     artifacts = replace(settings.artifacts, paths=[*settings.artifacts.paths, f"{{dir}}/{SUFFIX}"])
     building = replace(job, checker=checker, settings=replace(settings, artifacts=artifacts))
-    return Bench(job, building, parts, loaded, side)
+    return Bench(job, building, loaded, side)

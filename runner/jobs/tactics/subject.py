@@ -17,7 +17,7 @@ from strategies.trial import Trial
 
 
 @dataclass(frozen=True)
-class Difference:
+class TacticDifference:
     """One key for which two builds chose different tactics."""
 
     good: Choice
@@ -32,12 +32,12 @@ class Difference:
         return f"{self.layer}: {self.bad.shown}"
 
 
-def differences(good: Recording, bad: Recording) -> tuple[Difference, ...]:
+def differences(good: Recording, bad: Recording) -> tuple[TacticDifference, ...]:
     """Return the keys that both builds decided, and decided differently, in the bad build's order."""
     theirs = {choice.key: choice for choice in good.choices if choice.key}
     mine = {choice.key: choice for choice in bad.choices if choice.key}
     return tuple(
-        Difference(theirs[key], choice)
+        TacticDifference(theirs[key], choice)
         for key, choice in mine.items()
         if key in theirs and theirs[key].tactic != choice.tactic
     )
@@ -66,7 +66,7 @@ class Tactics:
     samples: tuple[Sample, ...] = ()
 
     @cached_property
-    def elements(self) -> tuple[Difference, ...]:
+    def elements(self) -> tuple[TacticDifference, ...]:
         """The differing choices."""
         return differences(self.good, self.bad)
 

@@ -17,7 +17,7 @@ from onnx import ModelProto, TensorProto
 
 from runner.model.errors import ModelError
 from runner.model.files.external_data import ExternalFiles, chunks
-from runner.model.files.weights_file import WEIGHTS, WeightsWriter
+from runner.model.files.weights_file import WEIGHTS, WeightsWriter, write_whole
 from runner.model.graph import scopes
 from runner.model.graph.index import is_sparse_constant
 from runner.model.graph.validate import (
@@ -112,13 +112,18 @@ def _inline_small_parts(model: ModelProto, files: ExternalFiles, digest: Any) ->
     total = 0
     for tensor in scopes.inline_tensors(model):
         if storage.is_external(tensor):
-            path, offset, length = files.region(tensor)
+            _, _, length = files.region(tensor)
             total += length
             if total >= _PROTOBUF_LIMIT // 2:
                 raise ModelError("the model has more than 1 GiB of external data in attributes of nodes")
-            data = b"".join(chunks(path, offset, length))
-            digest.update(data)
-            storage.set_raw(tensor, data)
+            _take_in(tensor, files, digest)
+
+
+def _take_in(tensor: TensorProto, files: ExternalFiles, digest: Any) -> None:
+    """Read the elements of an external tensor into the structure."""
+    data = b"".join(chunks(*files.region(tensor)))
+    digest.update(data)
+    storage.set_raw(tensor, data)
 
 
 def _place_weights(model: ModelProto, files: ExternalFiles, store: Path, inline_limit: int, digest: Any) -> int:
@@ -132,9 +137,7 @@ def _place_weights(model: ModelProto, files: ExternalFiles, store: Path, inline_
     if total <= inline_limit:
         for tensor, _ in sizes:
             if storage.is_external(tensor):
-                data = b"".join(chunks(*files.region(tensor)))
-                digest.update(data)
-                storage.set_raw(tensor, data)
+                _take_in(tensor, files, digest)
         (store / WEIGHTS).unlink(missing_ok=True)
         return total
     with WeightsWriter(store / WEIGHTS) as weights:
@@ -147,11 +150,9 @@ def _place(tensor: TensorProto, size: int, files: ExternalFiles, weights: Weight
     if storage.is_external(tensor):
         region = files.region(tensor)
         if size < OUTSIDE_FROM:
-            data = b"".join(chunks(*region))
-            digest.update(data)
-            storage.set_raw(tensor, data)
+            _take_in(tensor, files, digest)
             return
-        offset = weights.known(region)
+        offset = weights.offset_of(region)
         if offset is None:
             offset = weights.add(chunks(*region), size, digest, region)
         storage.set_reference(tensor, WEIGHTS, offset, size)
@@ -167,6 +168,4 @@ def _save(model: ModelProto, target: Path, source: Path) -> None:
         data = model.SerializeToString()
     except (ValueError, EncodeError) as error:  # the class differs between the versions of protobuf
         raise ModelError(f"{source}: its structure without weights does not fit in 2 GiB ({error})") from None
-    temporary = target.with_name(target.name + ".part")
-    temporary.write_bytes(data)
-    temporary.replace(target)
+    write_whole(target, [data])

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from onnx import ModelProto, TensorProto
 
+from runner.model.graph.fields import copy_of
 from runner.model.values import storage
 
 # number << 3 | 2 (what follows is a length and as many bytes)
@@ -30,8 +31,7 @@ def pieces(model: ModelProto, read: Callable[[TensorProto], tuple[int, Iterable[
     for tensor in graph.initializer:
         if storage.is_external(tensor):
             length, content = read(tensor)
-            head = TensorProto()
-            head.CopyFrom(tensor)
+            head = copy_of(tensor)
             storage.set_raw(head, None)
             inside = head.SerializeToString() + _RAW_DATA + _varint(length)
             heads.append(_INITIALIZER + _varint(len(inside) + length) + inside)

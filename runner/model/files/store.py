@@ -1,9 +1,7 @@
-"""Where candidates lie: small ones whole in their trial's folder, large ones beside the one weights file."""
+"""Writing candidate models: small ones whole in their trial's folder, large ones beside the shared weights file."""
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -13,9 +11,10 @@ from onnx import ModelProto, TensorProto
 from runner.model.files.external_data import chunks
 from runner.model.files.ingest import INLINE_LIMIT, STRUCTURE
 from runner.model.files.inlined import pieces
-from runner.model.files.weights_file import WEIGHTS, WeightsWriter
+from runner.model.files.weights_file import WEIGHTS, WeightsWriter, write_whole
 from runner.model.graph import scopes
 from runner.model.graph.cut import LARGEST_FILE, CutError, too_large
+from runner.model.graph.fields import copy_of
 from runner.model.values import storage
 
 
@@ -92,8 +91,7 @@ class Store:
         Raises ValueError for an ``external_data`` that is not a plain name, OSError where nothing can be written.
         """
         path = Path(path)
-        whole = ModelProto()
-        whole.CopyFrom(model)
+        whole = copy_of(model)
         path.parent.mkdir(parents=True, exist_ok=True)
         if external_data is None and self._fits(whole):
             content, written = self._with_weights(whole), []
@@ -103,7 +101,7 @@ class Store:
                 raise ValueError(f"external_data={name!r} must be a plain file name, other than the model's")
             written = self._externalise(whole, path.parent, name, threshold, one_file)
             content = iter([whole.SerializeToString()])
-        _write_atomically(path, content)
+        write_whole(path, content)
         return [path, *written]
 
     def _fits(self, model: ModelProto) -> bool:
@@ -162,7 +160,7 @@ class Store:
         if storage.is_external(tensor):
             location, offset, _ = storage.reference(tensor)
             region = (self._file(location), offset, length)
-            known = weights.known(region)
+            known = weights.offset_of(region)
             if known is None:
                 known = weights.add(chunks(*region), length, None, region)
             return tensor, known, length
@@ -183,15 +181,3 @@ def _inline_bytes(model: ModelProto) -> int:
 
 def _length(tensor: TensorProto) -> int:
     return storage.byte_size(tensor.data_type, tensor.dims) or 0
-
-
-def _write_atomically(path: Path, data: Iterable[bytes]) -> None:
-    """Write a file that appears whole or not at all."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
-    try:
-        with temporary.open("wb") as file:
-            file.writelines(data)
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise

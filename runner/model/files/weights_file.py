@@ -1,7 +1,9 @@
-"""One file with all large weights, written once, streamed: memory stays bounded by one piece."""
+"""Writing large files whole: the one file with all large weights, streamed piece by piece, and models."""
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -34,7 +36,7 @@ class WeightsWriter:
         else:
             self._temporary.unlink(missing_ok=True)
 
-    def known(self, region: tuple[Path, int, int]) -> int | None:
+    def offset_of(self, region: tuple[Path, int, int]) -> int | None:
         """Return the offset of a source region that was added before (tied weights), or None."""
         return self._regions.get(region)
 
@@ -53,3 +55,15 @@ class WeightsWriter:
         if region is not None:
             self._regions[region] = offset
         return offset
+
+
+def write_whole(path: Path, pieces: Iterable[bytes]) -> None:
+    """Write a file that appears whole or not at all. Raises OSError."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}.part")
+    try:
+        with temporary.open("wb") as file:
+            file.writelines(pieces)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -16,10 +16,12 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from onnx import ModelProto, TensorProto, TypeProto, helper
+from onnx import TensorProto, TypeProto, helper
 
 from runner.model.graph.cut import NO_IDENTITY, Cut, shell
+from runner.model.graph.fields import add_initializer
 from runner.model.graph.index import Graph
+from runner.model.graph.rename import NameSupply, names_of
 from runner.model.nested.bodies import opset_of
 
 # the first opset and IR version in which Identity takes a dtype (all others: from the start)
@@ -54,14 +56,14 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Made:
+class Control:
     """A control. ``given``: for each output, the input that it hands on, or the value that it holds."""
 
     cut: Cut
     given: Mapping[str, str | TensorProto]
 
 
-def control(graph: Graph, types: Mapping[str, TypeProto], form: Form, good: Mapping[str, TensorProto]) -> Made:
+def control(graph: Graph, types: Mapping[str, TypeProto], form: Form, good: Mapping[str, TensorProto]) -> Control:
     """Return a control of a model. ``types``: of its tensors. ``good``: recorded values of its outputs.
 
     The opset and IR version are the model's, raised only where Identity could not take the dtype otherwise.
@@ -82,13 +84,14 @@ def control(graph: Graph, types: Mapping[str, TypeProto], form: Form, good: Mapp
                 outputs[name] = (helper.make_tensor_type_proto(held.data_type, list(held.dims)), held)
             else:
                 outputs[name] = (fed[like], like)
-    other = _other(graph, types)
+    other, supply = _other(graph, types), NameSupply(names_of(graph.model))
     if not inputs:
-        inputs = {_fresh("control_input", graph): other}
+        inputs = {supply.fresh("control_input"): other}
     if not outputs:
         held_on: str | TensorProto = _made_up(other) if form.inputs else next(iter(inputs))
-        outputs = {_fresh("control_output", graph): (other, held_on)}
-    return Made(_model(graph, inputs, outputs, form.operator), {name: source for name, (_, source) in outputs.items()})
+        outputs = {supply.fresh("control_output"): (other, held_on)}
+    made = _model(graph, inputs, outputs, form.operator, supply)
+    return Control(made, {name: source for name, (_, source) in outputs.items()})
 
 
 def takes_identity(graph: Graph, found: TypeProto) -> bool:
@@ -105,30 +108,25 @@ def _model(
     inputs: Mapping[str, TypeProto],
     outputs: Mapping[str, tuple[TypeProto, str | TensorProto]],
     operator: str,
+    supply: NameSupply,
 ) -> Cut:
-    model = shell(graph)
+    model = shell(graph.model)
     opset = opset_of(graph)
     needed = [_IDENTITY.get(_dtype(found), (1, 3)) for found, _ in outputs.values()]
     model.opset_import.add(domain="", version=max(opset or 13, *(least for least, _ in needed)))
     model.ir_version = max(model.ir_version, *(least for _, least in needed))
     model.graph.input.extend(helper.make_value_info(name, found) for name, found in inputs.items())
     for place, (name, (found, source)) in enumerate(outputs.items()):
-        fresh = _fresh(f"control_value{place}", graph)
-        read = _hold(model, source, fresh) if isinstance(source, TensorProto) else source
+        fresh = supply.fresh(f"control_value{place}")
+        read = source if isinstance(source, str) else fresh
+        if isinstance(source, TensorProto):
+            add_initializer(model, source, fresh)
         takes = _dtype(found) in _NUMBERS and model.opset_import[0].version >= _ABS_OPSET
         fitting = operator if takes else "Identity"
-        model.graph.node.append(helper.make_node(fitting, [read], [name]))  # a check may look names up
+        # without a name: a check may look nodes up by name
+        model.graph.node.append(helper.make_node(fitting, [read], [name]))
         model.graph.output.append(helper.make_value_info(name, found))
     return Cut(model, tuple(inputs), tuple(outputs), ())
-
-
-def _hold(model: ModelProto, value: TensorProto, name: str) -> str:
-    tensor = model.graph.initializer.add()
-    tensor.CopyFrom(value)
-    tensor.name = name
-    if model.ir_version < 4:  # before IR version 4 every initializer is listed as an input
-        model.graph.input.append(helper.make_tensor_value_info(name, value.data_type, list(value.dims)))
-    return name
 
 
 def _other(graph: Graph, types: Mapping[str, TypeProto]) -> TypeProto:
@@ -168,10 +166,3 @@ def _has_identity(found: TypeProto) -> bool:
     if found.WhichOneof("value") != "tensor_type":
         return False
     return _dtype(found) not in (0, *NO_IDENTITY)
-
-
-def _fresh(name: str, graph: Graph) -> str:
-    taken = {*graph.inputs, *graph.outputs, *graph.initializers, *graph.producers}
-    while name in taken:
-        name += "_"
-    return name

@@ -14,8 +14,10 @@ from typing import Literal
 from onnx import ModelProto, SparseTensorProto, TensorProto, TypeProto, helper
 
 from runner.model.graph import scopes
+from runner.model.graph.fields import add_initializer, copy_of
 from runner.model.graph.index import Graph, Node
 from runner.model.values import storage
+from runner.model.values.types import declares_type
 
 Expose = Literal["frontier", "sinks", "own", "all"]
 # dtypes that Identity takes in no opset yet: 6-bit floats
@@ -32,7 +34,7 @@ def too_large(size: int) -> CutError:
     """Say that a candidate with ``size`` bytes of tensors in it cannot be written."""
     return CutError(
         f"the candidate would take {size / 2**30:.3g} GiB with the constants in it, and a model file has less than "
-        "2 GiB; inputs.cut=input feeds recorded values instead of writing them into candidates"
+        "2 GiB; cut.policy=input feeds recorded values instead of writing them into candidates"
     )
 
 
@@ -78,7 +80,7 @@ def cut(
     made = {name for node in kept for name in node.outputs}
     outside = list(dict.fromkeys(name for node in kept for name in node.inputs if name not in made))
 
-    model = shell(graph)
+    model = shell(graph.model)
     carried = {name: graph.carried[name] for name in outside if name in graph.carried}
     _add_nodes(model, graph, indices, carried.values())
     fed, held, size = [], [], 0
@@ -92,7 +94,7 @@ def cut(
             size += storage.byte_size(constants[name].data_type, constants[name].dims) or constants[name].ByteSize()
             if size >= largest:  # before all of them have been copied
                 raise too_large(sum(one.ByteSize() for one in map(constants.get, outside) if one))
-            _add_constant(model, name, constants[name])
+            add_initializer(model, constants[name], name)
         else:
             fed.append(name)
     if keep_inputs:
@@ -101,16 +103,18 @@ def cut(
     # the caller's own inputs first, as the caller knows them, then the cut ones in order of first use
     last = len(graph.inputs)
     fed.sort(key=lambda name: graph.input_order.get(name, last))
-    types_of = _Types(graph, types)
-    model.graph.input.extend(types_of.input(name) for name in fed)
+    model.graph.input.extend(_input(graph, types, name) for name in fed)
 
     exposed = _exposed(graph, kept, set(indices), expose)
     if not exposed:
         raise CutError("the kept nodes have no outputs")
-    model.graph.output.extend(types_of.output(name) for name in exposed)
+    model.graph.output.extend(_output(graph, types, name) for name in exposed)
     shown = set(exposed)
     model.graph.value_info.extend(
-        graph.value_info[name] for name in _in_order(kept) if name in graph.value_info and name not in shown
+        graph.value_info[name]
+        for node in kept
+        for name in node.outputs
+        if name in graph.value_info and name not in shown
     )
     _add_annotations(model, graph, made | set(outside))
     _add_functions_and_opsets(model, graph, indices)
@@ -119,51 +123,36 @@ def cut(
 
 def whole(graph: Graph) -> Cut:
     """Return the original as a candidate: all its nodes, its own inputs and outputs in their order."""
-    model = ModelProto()
-    model.CopyFrom(graph.model)
+    model = copy_of(graph.model)
     model.ClearField("training_info")
     return Cut(model, graph.inputs, graph.outputs, ())
 
 
-class _Types:
-    """Types by name: the given ones, then the declared ones."""
-
-    def __init__(self, graph: Graph, types: Mapping[str, TypeProto]) -> None:
-        self._graph = graph
-        self._types = types
-
-    def get(self, name: str) -> TypeProto | None:
-        """Return a usable type, or None."""
-        for source in (self._types, self._graph.value_types):
-            found = source.get(name)
-            if found is not None and _usable(found):
-                return found
-        return None
-
-    def input(self, name: str) -> object:
-        """Return the value info of a graph input. Raises CutError where the type is unknown."""
-        found = self.get(name)
-        if found is None:
-            known = name in self._graph.producers or name in self._graph.input_order
-            raise CutError(
-                f"the type of tensor {name!r} is not known" if known else f"no node and no input gives tensor {name!r}"
-            )
-        return helper.make_value_info(name, found)
-
-    def output(self, name: str) -> object:
-        """Return the value info of a graph output, bare where the type is unknown."""
-        found = self.get(name)
-        return helper.make_value_info(name, found) if found is not None else helper.make_empty_tensor_value_info(name)
+def _type_of(graph: Graph, types: Mapping[str, TypeProto], name: str) -> TypeProto | None:
+    """Return the type of a tensor, the given one before the declared one; None where neither says what it is."""
+    known = (found for source in (types, graph.value_types) if (found := source.get(name)) is not None)
+    return next((found for found in known if declares_type(found)), None)
 
 
-def _usable(found: TypeProto) -> bool:
-    kind = found.WhichOneof("value")
-    return kind is not None and (kind != "tensor_type" or found.tensor_type.elem_type != 0)
+def _input(graph: Graph, types: Mapping[str, TypeProto], name: str) -> object:
+    """Return the value info of a graph input. Raises CutError where the type is unknown."""
+    found = _type_of(graph, types, name)
+    if found is None:
+        known = name in graph.producers or name in graph.input_order
+        raise CutError(
+            f"the type of tensor {name!r} is not known" if known else f"no node and no input gives tensor {name!r}"
+        )
+    return helper.make_value_info(name, found)
 
 
-def shell(graph: Graph) -> ModelProto:
+def _output(graph: Graph, types: Mapping[str, TypeProto], name: str) -> object:
+    """Return the value info of a graph output, bare where the type is unknown."""
+    found = _type_of(graph, types, name)
+    return helper.make_value_info(name, found) if found is not None else helper.make_empty_tensor_value_info(name)
+
+
+def shell(source: ModelProto) -> ModelProto:
     """Return a model with the original's metadata and an empty graph."""
-    source = graph.model
     model = ModelProto(
         ir_version=source.ir_version,
         producer_name=source.producer_name,
@@ -182,12 +171,8 @@ def shell(graph: Graph) -> ModelProto:
 
 def _add_nodes(model: ModelProto, graph: Graph, indices: list[int], carried: Iterable[tuple[int, object]]) -> None:
     """Add the kept nodes and the constants carried along, in the file's order."""
-    extra = list(carried)
-    if not extra:
-        model.graph.node.extend([graph.protos[index] for index in indices])
-        return
     placed = [(graph.positions[index], graph.protos[index]) for index in indices]
-    placed.extend({place: (place, node) for place, node in extra}.values())
+    placed.extend(dict(carried).items())
     placed.sort(key=lambda pair: pair[0])
     model.graph.node.extend([node for _, node in placed])
 
@@ -201,14 +186,6 @@ def _keep_initializer(model: ModelProto, graph: Graph, name: str) -> None:
     # an initializer that is also a graph input can be overridden, and runtimes do not fold it: it stays so
     if name in graph.overridable:
         model.graph.input.append(graph.overridable[name])
-
-
-def _add_constant(model: ModelProto, name: str, value: TensorProto) -> None:
-    tensor = model.graph.initializer.add()
-    tensor.CopyFrom(value)
-    tensor.name = name
-    if model.ir_version < 4:  # before IR version 4 every initializer is listed as an input
-        model.graph.input.append(helper.make_tensor_value_info(name, value.data_type, list(value.dims)))
 
 
 def _exposed(graph: Graph, kept: list[Node], indices: set[int], expose: Expose) -> list[str]:
@@ -233,10 +210,6 @@ def _exposed(graph: Graph, kept: list[Node], indices: set[int], expose: Expose) 
             names[node.outputs[0]] = None
     last = len(graph.outputs)
     return sorted(names, key=lambda name: graph.output_order.get(name, last))
-
-
-def _in_order(kept: list[Node]) -> Iterable[str]:
-    return (name for node in kept for name in node.outputs)
 
 
 def _add_annotations(model: ModelProto, graph: Graph, present: set[str]) -> None:

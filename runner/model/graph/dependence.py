@@ -1,4 +1,4 @@
-"""What depends on the data that a model is fed: of each tensor its value, its shape, or even its rank.
+"""Which tensors depend on the input data: with their value, their shape, or even their rank.
 
 The shape of an activation is the same for all data of the same input shapes, so ``Shape`` of it is a constant. The
 shape of what ``NonZero`` gives is not. A node gives the least of what its inputs have, with these exceptions: operators
@@ -121,7 +121,7 @@ class _Walk:
         self._symbols = {
             dim.dim_param for value in model.graph.input for dim in value.type.tensor_type.shape.dim if dim.dim_param
         }
-        # by the body's id, with the body: it must not go away, or another one may get its id
+        # by id of the body; the body is kept so that its id is not given to another one
         self._known: dict[Any, tuple[Any, list[int]]] = {}
         self._depth = 0
 
@@ -163,7 +163,7 @@ class _Walk:
         dims = declared.tensor_type.shape.dim
         return SHAPE if all(dim.HasField("dim_value") or dim.dim_param in self._symbols for dim in dims) else RANK
 
-    # -- what is nested -----------------------------------------------------------------------------------------------
+    # ---- nested graphs and functions
 
     def _call(self, key: tuple[str, str, str], inputs: Sequence[int]) -> list[int]:
         function = self._functions[key]
@@ -189,7 +189,7 @@ class _Walk:
     def _enter(self, key: Any, holder: Any, outputs: Sequence[str], found: dict[str, int]) -> list[int]:
         if self._depth >= _DEEPEST:
             return [NOTHING] * len(outputs)
-        # what calls itself finds this
+        # a recursive call finds this entry
         self._known[key] = (holder, [NOTHING] * len(outputs))
         self._depth += 1
         self.nodes(holder.node, found, _declared(holder) if isinstance(holder, GraphProto) else {})
@@ -221,7 +221,7 @@ class _Walk:
 
     def _scan(self, node: NodeProto, body: GraphProto, inputs: Sequence[int], outer: _Scope) -> list[int]:
         scanned = next((one.i for one in node.attribute if one.name == "num_scan_inputs"), 1)
-        # opset 8 had the lengths of the sequences in front
+        # before opset 9 the sequence lengths come first
         lengths, inputs = inputs[: -len(body.input)], inputs[-len(body.input) :]
         over = list(inputs[len(inputs) - scanned :])
         states, given = self._fixpoint(body, [], inputs[: len(inputs) - scanned], over, outer, skipped=0)

@@ -1,29 +1,35 @@
-"""Replacing the repeated fields of protobuf messages; what replaces them may come from the fields themselves."""
+"""Copies of protobuf messages, and edits of their fields; what replaces a field may come from the field itself."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar, cast
 
-from onnx import GraphProto, NodeProto, TypeProto, ValueInfoProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
 
 Repeated = Any  # protobuf has no type of its own for these that its versions share
+Message = TypeVar("Message")
 
 
-def copy_of(node: NodeProto) -> NodeProto:
-    """Return a node that shares nothing with the other."""
-    copy = NodeProto()
-    copy.CopyFrom(node)
-    return copy
+def copy_of(message: Message) -> Message:
+    """Return a message that shares nothing with the other."""
+    copy: Any = type(message)()
+    copy.CopyFrom(message)
+    return cast(Message, copy)
+
+
+def add_initializer(model: ModelProto, value: TensorProto, name: str) -> None:
+    """Add a copy of a tensor under this name; before IR version 4 every initializer is listed as an input too."""
+    tensor = model.graph.initializer.add()
+    tensor.CopyFrom(value)
+    tensor.name = name
+    if model.ir_version < 4:
+        model.graph.input.append(helper.make_tensor_value_info(name, value.data_type, list(value.dims)))
 
 
 def set_messages(repeated: Repeated, items: Sequence[Any]) -> None:
     """Replace the messages of a field."""
-    copies = []
-    for item in items:
-        copy = type(item)()
-        copy.CopyFrom(item)
-        copies.append(copy)
+    copies = [copy_of(item) for item in items]
     del repeated[:]
     repeated.extend(copies)
 

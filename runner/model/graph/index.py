@@ -61,9 +61,7 @@ class Graph:
     @staticmethod
     def load(path: Path) -> Graph:
         """Index a model file; weights that lie outside it are not read."""
-        model = ModelProto()
-        model.ParseFromString(Path(path).read_bytes())
-        return Graph.of(model)
+        return Graph.of(ModelProto.FromString(Path(path).read_bytes()))
 
     @staticmethod
     def of(model: ModelProto) -> Graph:

@@ -7,11 +7,12 @@ models. Each connected piece of the nodes is looked for by itself, by matching a
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from typing import TypeAlias
 
 from onnx import AttributeProto, NodeProto, TypeProto
 
 from runner.model.graph import scopes
+from runner.model.graph.fields import copy_of
 from runner.model.graph.index import Graph
 
 MOST_NODES = 200
@@ -20,15 +21,12 @@ MOST_TRIED = 100_000
 """Pairs of nodes that are compared at most: beyond that, what was found so far is the answer."""
 
 
-@dataclass(frozen=True, eq=False)
-class Pattern:
-    """The nodes of one connected piece, each but the first beside an edge to an earlier one.
+Pattern: TypeAlias = "Sequence[tuple[int, tuple[int, int, int] | None]]"
+"""The nodes of one connected piece, each with how it is linked to an earlier one (the first: None).
 
-    ``steps``: the node, and how it hangs on an earlier node: (which, -1, slot): gives that node's input ``slot``;
-    (which, slot, place): reads that node's output ``slot`` as its input ``place``.
-    """
-
-    steps: tuple[tuple[int, tuple[int, int, int] | None], ...]
+(which, -1, slot): it gives that node's input ``slot``; (which, slot, place): it reads that node's output ``slot`` as
+its input ``place``.
+"""
 
 
 def instances(graph: Graph, nodes: Collection[int], types: Mapping[str, TypeProto]) -> tuple[frozenset[int], ...]:
@@ -76,7 +74,7 @@ class _Finder:
     def find(self, piece: frozenset[int]) -> Iterator[frozenset[int]]:
         """Yield the sets of nodes that look like a connected piece."""
         pattern = self._pattern(piece)
-        first = pattern.steps[0][0]
+        first = pattern[0][0]
         operator = self._graph.nodes[first].op_type
         for node in self._graph.nodes:
             if node.op_type == operator and (match := self._match(pattern, {first: node.index})):
@@ -94,7 +92,7 @@ class _Finder:
             step = next(step for step in self._edges(piece, placed) if step[0] not in placed)
             steps.append(step)
             placed.add(step[0])
-        return Pattern(tuple(steps))
+        return steps
 
     def _edges(self, piece: frozenset[int], placed: set[int]) -> Iterator[tuple[int, tuple[int, int, int]]]:
         """Yield the edges between placed nodes and others of the piece."""
@@ -112,21 +110,21 @@ class _Finder:
     def _match(self, pattern: Pattern, match: dict[int, int]) -> dict[int, int] | None:
         """Extend a match node by node; None where the pattern does not stand there."""
         at = len(match) - 1
-        node = pattern.steps[at][0]
+        node = pattern[at][0]
         self._tried += 1
         if self._tried > MOST_TRIED or not self._alike(match, node):
             return None
-        if len(match) == len(pattern.steps):
+        if len(match) == len(pattern):
             return match
-        following, hangs = pattern.steps[at + 1]
-        assert hangs is not None
-        for candidate in self._candidates(match, hangs):
+        following, link = pattern[at + 1]
+        assert link is not None
+        for candidate in self._candidates(match, link):
             if candidate not in match.values() and (found := self._match(pattern, {**match, following: candidate})):
                 return found
         return None
 
-    def _candidates(self, match: Mapping[int, int], hangs: tuple[int, int, int]) -> Sequence[int]:
-        earlier, slot, place = hangs
+    def _candidates(self, match: Mapping[int, int], link: tuple[int, int, int]) -> Sequence[int]:
+        earlier, slot, place = link
         there = self._graph.nodes[match[earlier]]
         if slot < 0:
             giver = self._graph.producers.get(there.inputs[place]) if place < len(there.inputs) else None
@@ -163,14 +161,10 @@ class _Finder:
                 node.op_type,
                 tuple(sorted(_attribute(one) for one in proto.attribute)),
                 tuple(bool(name) for name in proto.input),
-                tuple(self._source(name) for name in node.inputs),
+                tuple(name in self._graph.initializers for name in node.inputs),
                 tuple(self._dtype(name) for name in (*node.inputs, *node.outputs)),
             )
         return self._labels[index]
-
-    def _source(self, name: str) -> bool:
-        """Whether a tensor is a weight."""
-        return name in self._graph.initializers
 
     def _dtype(self, name: str) -> int:
         if name in self._graph.initializers:
@@ -185,8 +179,7 @@ def _attribute(attribute: AttributeProto) -> tuple[str, bytes]:
     if graphs:
         operators = [node.op_type for graph in graphs for node in scopes.all_nodes(list(graph.node))]
         return attribute.name, " ".join(operators).encode()
-    bare = AttributeProto()
-    bare.CopyFrom(attribute)
+    bare = copy_of(attribute)
     for tensor in scopes.attribute_tensors(NodeProto(attribute=[bare])):
         tensor.name = ""
     bare.doc_string = ""

@@ -1,4 +1,4 @@
-"""Taking out of a graph what nothing needs; the rest stays as it is, in its order."""
+"""Removing dead nodes, unused initializers and stale value_info from a graph; the rest keeps its order."""
 
 from __future__ import annotations
 

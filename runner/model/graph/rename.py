@@ -1,4 +1,4 @@
-"""Other names for tensors, through nested graphs: what shadows a name stays, and nothing new is shadowed by chance."""
+"""Renaming tensors, in nested graphs too, without name clashes: what shadows a name there keeps its own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def names_in(graph: GraphProto) -> set[str]:
     """Return every tensor name that a graph and those nested in it use."""
     found: set[str] = set()
     for below in scopes.graphs_below(graph):
-        found |= definitions(below)
+        found |= scopes.definitions(below)
         found.update(value.name for group in (below.output, below.value_info) for value in group)
         for node in below.node:
             found.update(node.input)
@@ -44,16 +44,6 @@ def names_of(model: ModelProto) -> set[str]:
 def names_in_nodes(nodes: Iterable[NodeProto]) -> set[str]:
     """Return every tensor name that nodes and what is nested in them use."""
     return names_in(GraphProto(node=list(nodes)))
-
-
-def definitions(graph: GraphProto) -> set[str]:
-    """Return the names that a graph defines itself: inputs, initializers, what its nodes give."""
-    found = {value.name for value in graph.input}
-    found.update(tensor.name for tensor in graph.initializer)
-    found.update(tensor.values.name for tensor in graph.sparse_initializer)
-    for node in graph.node:
-        found.update(node.output)
-    return found - {""}
 
 
 def rename_node(node: NodeProto, names: Mapping[str, str], supply: NameSupply, avoid: Collection[str] = ()) -> None:
@@ -91,7 +81,7 @@ def rename_graph(graph: GraphProto, names: Mapping[str, str], supply: NameSupply
 
 
 def _rename_nested(graph: GraphProto, names: Mapping[str, str], supply: NameSupply, avoid: Collection[str]) -> None:
-    own = definitions(graph)
+    own = scopes.definitions(graph)
     inner = {old: new for old, new in names.items() if old not in own}
     captured = scopes.captured(graph)
     arriving = {new for old, new in inner.items() if old in captured}

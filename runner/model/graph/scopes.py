@@ -1,4 +1,4 @@
-"""Names across nested graphs: what a node really reads, and every tensor that a model carries."""
+"""Names and tensors across nested graphs: what nodes read, what graphs capture and define, all tensors of a model."""
 
 from __future__ import annotations
 
@@ -30,13 +30,19 @@ def subgraphs(node: NodeProto) -> list[GraphProto]:
     return found
 
 
+def definitions(graph: GraphProto) -> set[str]:
+    """Return the names that a graph defines itself: inputs, initializers, what its nodes give."""
+    found = {value.name for value in graph.input}
+    found.update(tensor.name for tensor in graph.initializer)
+    found.update(tensor.values.name for tensor in graph.sparse_initializer)
+    for node in graph.node:
+        found.update(node.output)
+    return found - {""}
+
+
 def captured(graph: GraphProto) -> dict[str, None]:
     """Return the names that a nested graph takes from outside, in order of first use, nested ones included."""
-    inside = {value.name for value in graph.input}
-    inside.update(tensor.name for tensor in graph.initializer)
-    inside.update(tensor.values.name for tensor in graph.sparse_initializer)
-    for node in graph.node:
-        inside.update(node.output)
+    inside = definitions(graph)
     names: dict[str, None] = {}
     for node in graph.node:
         for name in reads(node):

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 
-from onnx import ModelProto, NodeProto, ValueInfoProto, helper
+from onnx import NodeProto, ValueInfoProto, helper
 
+from runner.model.graph.fields import copy_of, set_messages
 from runner.model.graph.index import Graph
 from runner.model.graph.rename import NameSupply, names_of
 
@@ -37,8 +38,7 @@ def splice(
     that are gone read becomes an output too, so that no runtime drops what computes it.
     """
     lost = set(gone)
-    model = ModelProto()
-    model.CopyFrom(graph.model)
+    model = copy_of(graph.model)
     model.ClearField("training_info")
     del model.graph.node[:]
     supply = NameSupply(names_of(graph.model))
@@ -50,8 +50,7 @@ def splice(
             model.graph.node.append(helper.make_node("Identity", [fed], [name], name=supply.fresh(f"{name}_given")))
     model.graph.node.extend(_others(graph, lost))
     kept = [one for one in model.graph.output if graph.producers.get(one.name) not in lost or good(one.name)]
-    del model.graph.output[:]
-    model.graph.output.extend(kept)
+    set_messages(model.graph.output, kept)
     if alive:
         model.graph.output.extend(
             ValueInfoProto(name=name)
@@ -70,6 +69,11 @@ def depends_on(graph: Graph, nodes: Collection[int], without: Collection[int] = 
         if node.index not in lost and not reached.isdisjoint(graph.parents[node.index]):
             reached.add(node.index)
     return frozenset(reached)
+
+
+def dependent_tensors(graph: Graph, nodes: Collection[int]) -> frozenset[str]:
+    """Return what the elements that depend on any of ``nodes`` give, these included."""
+    return frozenset(name for index in depends_on(graph, nodes) for name in graph.nodes[index].outputs)
 
 
 def ancestors(graph: Graph, nodes: Collection[int]) -> frozenset[int]:

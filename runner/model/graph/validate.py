@@ -1,31 +1,25 @@
-"""What a sound graph is: every name defined once, before it is read; tensors as large as they say."""
+"""Validation of a model that was read: names are defined once and before use, tensors have the data they declare."""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
+from itertools import chain
 
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto
+from onnx import GraphProto, ModelProto, NodeProto
 
 from runner.model.errors import ModelError
 from runner.model.graph import scopes
+from runner.model.graph.fields import set_messages
 from runner.model.values import storage
 
 
 def check_tensors(model: ModelProto) -> None:
     """Raise ModelError for a tensor whose inline data do not fit its dims and dtype."""
-    for tensor in _all_tensors(model):
-        if storage.is_external(tensor):
-            continue
-        problem = storage.size_problem(tensor)
-        if problem:
-            raise ModelError(f"tensor {tensor.name!r}: {problem}")
-
-
-def _all_tensors(model: ModelProto) -> Iterator[TensorProto]:
-    yield from scopes.initializers(model)
     # the dims of sparse parts and attributes follow the same rules
-    yield from scopes.inline_tensors(model)
+    for tensor in chain(scopes.initializers(model), scopes.inline_tensors(model)):
+        if not storage.is_external(tensor) and (problem := storage.size_problem(tensor)):
+            raise ModelError(f"tensor {tensor.name!r}: {problem}")
 
 
 def drop_duplicate_initializers(graph: GraphProto) -> list[str]:
@@ -155,9 +149,7 @@ def sort_nodes(graph: GraphProto) -> list[str]:
     if len(order) < len(graph.node):
         stuck = next(at for at, count in enumerate(left) if count)
         raise ModelError(f"the graph has a cycle: {_shown(graph.node[stuck])} depends on its own output")
-    nodes = [NodeProto.FromString(graph.node[at].SerializeToString()) for at in order]
-    del graph.node[:]
-    graph.node.extend(nodes)
+    set_messages(graph.node, [graph.node[at] for at in order])
     return ["the nodes are in no executable order; they were sorted, otherwise as in the file"]
 
 

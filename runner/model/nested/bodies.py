@@ -9,7 +9,8 @@ from enum import Enum
 from onnx import AttributeProto, FunctionProto, GraphProto, NodeProto, ValueInfoProto, defs
 
 from runner.model.graph import scopes
-from runner.model.graph.index import Graph
+from runner.model.graph.fields import copy_of, set_messages
+from runner.model.graph.index import Graph, initializers_of
 
 
 class HoistError(Exception):
@@ -74,31 +75,30 @@ def is_constant(node: NodeProto) -> bool:
     return node.op_type == "Constant" and not scopes.domain_of(node.domain) and not node.input
 
 
-def body_graph(graph: Graph, body: Body) -> GraphProto:
+def body_graph(graph: Graph, body: Body, *, bound: bool = True) -> GraphProto:
     """Return a copy of a body as a graph, to be changed at will.
 
-    Of a function: with the attributes of the call bound; its inputs and outputs have no types.
+    Of a function: with the attributes of the call (``bound``) or as references; its inputs and outputs have no types.
     """
     owner = graph.protos[body.owner]
-    copy = GraphProto()
     if body.kind is Kind.FUNCTION:
+        copy = GraphProto()
         function = graph.functions[scopes.call_key(owner)]
         copy.node.extend(function.node)
         copy.input.extend(ValueInfoProto(name=name) for name in function.input)
         copy.output.extend(ValueInfoProto(name=name) for name in function.output)
         copy.value_info.extend(getattr(function, "value_info", ()))
-        _bind(copy.node, owner, function)
+        if bound:
+            _bind(copy.node, owner, function)
         return copy
     found = _graph_attribute(owner, body.attribute)
     assert found is not None
-    copy.CopyFrom(found)
-    return copy
+    return copy_of(found)
 
 
 def formal_inputs(inner: GraphProto) -> list[ValueInfoProto]:
     """Return the inputs that the owner fills, by place; an initializer may be listed as an input too."""
-    constant = {tensor.name for tensor in inner.initializer}
-    constant.update(tensor.values.name for tensor in inner.sparse_initializer)
+    constant = initializers_of(inner)
     return [value for value in inner.input if value.name not in constant]
 
 
@@ -167,9 +167,7 @@ def _elements(nodes: Iterable[NodeProto]) -> int:
 
 
 def _graph_attribute(owner: NodeProto, name: str) -> GraphProto | None:
-    return next(
-        (attribute.g for attribute in owner.attribute if attribute.name == name and attribute.HasField("g")), None
-    )
+    return next((one.g for one in owner.attribute if one.name == name and one.HasField("g")), None)
 
 
 def _bind(nodes: Iterable[NodeProto], call: NodeProto, function: FunctionProto) -> None:
@@ -182,13 +180,10 @@ def _bind(nodes: Iterable[NodeProto], call: NodeProto, function: FunctionProto) 
             if not attribute.ref_attr_name:
                 bound.append(attribute)
             elif attribute.ref_attr_name in values:
-                value = AttributeProto()
-                value.CopyFrom(values[attribute.ref_attr_name])
+                value = copy_of(values[attribute.ref_attr_name])
                 value.name = attribute.name
                 if value.HasField("g") or value.graphs:
                     raise HoistError(f"function {function.name} takes a graph as its attribute {attribute.name!r}")
                 bound.append(value)
         if any(attribute.ref_attr_name for attribute in node.attribute):
-            copies = [AttributeProto.FromString(attribute.SerializeToString()) for attribute in bound]
-            del node.attribute[:]
-            node.attribute.extend(copies)
+            set_messages(node.attribute, bound)

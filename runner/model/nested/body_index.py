@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
-from runner.model.graph import scopes
 from runner.model.graph.index import Graph
 from runner.model.graph.rename import NameSupply, names_in, names_of
 from runner.model.nested.bodies import (
@@ -46,7 +45,7 @@ class Inner:
     def of(graph: Graph, body: Body) -> Inner:
         """Index a body. Raises HoistError for one that is not supported."""
         check_supported(graph, body)
-        content = _content(graph, body)
+        content = body_graph(graph, body, bound=False)
         _check_inputs(graph, body, content)
         shell = ModelProto()
         places = []
@@ -111,18 +110,6 @@ class Knowledge:
     constants: Mapping[str, TensorProto] = field(default_factory=dict)
     limit: str = ""
     limit_value: TensorProto | None = None
-
-
-def _content(graph: Graph, body: Body) -> GraphProto:
-    if body.kind is not Kind.FUNCTION:
-        return body_graph(graph, body)
-    function = graph.functions[scopes.call_key(graph.protos[body.owner])]
-    content = GraphProto()
-    content.node.extend(function.node)
-    content.input.extend(ValueInfoProto(name=name) for name in function.input)
-    content.output.extend(ValueInfoProto(name=name) for name in function.output)
-    content.value_info.extend(getattr(function, "value_info", ()))
-    return content
 
 
 def _check_inputs(graph: Graph, body: Body, content: GraphProto) -> None:

@@ -7,30 +7,23 @@ Loop or Scan it is the same in every iteration. The rest of the model stays as i
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 
-from onnx import ModelProto, TensorProto, TypeProto, ValueInfoProto, helper
+from onnx import ModelProto, TensorProto, TypeProto, helper
 
 from runner.model.graph import scopes
 from runner.model.graph.cut import Cut, CutError, Expose, cut
+from runner.model.graph.fields import copy_of, set_messages
 from runner.model.graph.index import Graph
+from runner.model.graph.splice import dependent_tensors
 from runner.model.nested.bodies import Kind, states
 from runner.model.nested.body_index import Inner, Knowledge
-from runner.model.nested.kept_part import Part, Rewritten, opened, stacked_type
+from runner.model.nested.kept_part import Part, Rewritten, stacked_type, without_dims
 from runner.model.nested.rewrite_if_call import rewrite_owner
-
-
-@dataclass(frozen=True)
-class InsideCut:
-    """A candidate. ``changed``: tensors of the model whose values need not be the recorded ones any more."""
-
-    cut: Cut
-    changed: frozenset[str]
 
 
 def cut_inside(
     inner: Inner, keep: Collection[int], known: Knowledge, expose: Expose = "sinks", *, emptied: bool = False
-) -> InsideCut:
+) -> Cut:
     """Return the model in which of this body only the elements ``keep`` are left.
 
     ``expose``: which values of kept nodes the owner hands out besides: ``sinks``: those that removed nodes read and no
@@ -50,39 +43,28 @@ def cut_inside(
         types[known.limit] = helper.make_tensor_type_proto(TensorProto.INT64, [])
         if known.limit_value is not None:
             constants[known.limit] = known.limit_value
-    changed: set[str] = set()
-    if inner.body.kind in (Kind.LOOP, Kind.SCAN):
-        changed.update(rewritten.types)
-        if len(indices) < len(inner.elements.nodes):
-            changed |= _followers(inner.graph, inner.body.owner)
-            # later iterations, and what follows, may now have other shapes
-            declared = {**inner.graph.value_types, **types}
-            types.update((name, opened(declared[name])) for name in changed if name in declared)
-            kept = [info for info in model.graph.value_info if info.name not in changed]
-            infos = [ValueInfoProto.FromString(info.SerializeToString()) for info in kept]
-            del model.graph.value_info[:]
-            model.graph.value_info.extend(infos)
+    if inner.body.kind in (Kind.LOOP, Kind.SCAN) and len(indices) < len(inner.elements.nodes):
+        # later iterations, and what follows, may now have other shapes
+        changed = {*rewritten.types, *dependent_tensors(inner.graph, [inner.body.owner])}
+        declared = {**inner.graph.value_types, **types}
+        types.update((name, without_dims(declared[name])) for name in changed if name in declared)
+        set_messages(model.graph.value_info, [info for info in model.graph.value_info if info.name not in changed])
     whole = Graph.of(model)
-    # what only a removed node read is handed out, or is no input any more
-    made = cut(whole, range(len(whole.nodes)), types=types, constants=constants)
-    return InsideCut(made, frozenset(changed))
+    # tensors that only removed nodes read become outputs, or are inputs no more
+    return cut(whole, range(len(whole.nodes)), types=types, constants=constants)
 
 
 def _replaced(inner: Inner, rewritten: Rewritten) -> ModelProto:
     """Return the model with the rewritten owner in the old one's place."""
     graph = inner.graph
-    model = ModelProto()
-    model.CopyFrom(graph.model)
+    model = copy_of(graph.model)
     model.graph.node[graph.positions[inner.body.owner]].CopyFrom(rewritten.owner)
     if rewritten.function is not None:
         key = scopes.function_key(rewritten.function)
         old = next((one for one in model.functions if scopes.function_key(one) == key), None)
         (old if old is not None else model.functions.add()).CopyFrom(rewritten.function)
     gone = set(graph.protos[inner.body.owner].output) - set(rewritten.owner.output)
-    kept = [value for value in model.graph.output if value.name not in gone]
-    outputs = [ValueInfoProto.FromString(value.SerializeToString()) for value in kept]
-    del model.graph.output[:]
-    model.graph.output.extend(outputs)
+    set_messages(model.graph.output, [value for value in model.graph.output if value.name not in gone])
     model.graph.output.extend(helper.make_value_info(name, found) for name, found in rewritten.types.items())
     return model
 
@@ -97,16 +79,7 @@ def _given_types(inner: Inner, known: Knowledge) -> dict[str, TypeProto]:
         inside = known.inner.get(made.name)
         if inside is not None and repeated:
             tensor = inside.WhichOneof("value") == "tensor_type"
-            inside = opened(inside) if place < carried else stacked_type(inside) if tensor else None
+            inside = without_dims(inside) if place < carried else stacked_type(inside) if tensor else None
         if inside is not None:
             found[target] = inside
     return found
-
-
-def _followers(graph: Graph, owner: int) -> set[str]:
-    """Return the outputs of an element and of all that depends on it."""
-    found = {owner}
-    for node in graph.nodes:
-        if found.intersection(graph.parents[node.index]):
-            found.add(node.index)
-    return {name for index in found for name in graph.nodes[index].outputs}

@@ -15,7 +15,6 @@ from runner.model.graph import scopes
 from runner.model.graph.index import Graph, is_sparse_constant
 from runner.model.graph.rename import (
     NameSupply,
-    definitions,
     names_in,
     names_in_nodes,
     names_of,
@@ -105,7 +104,7 @@ class _Hoisting:
         shell.CopyFrom(graph.model.graph)
         del shell.node[:]
         self._outside = {
-            *definitions(shell),
+            *scopes.definitions(shell),
             *(value.name for value in shell.output),
             *names_in_nodes([*others, *(node for _, node in graph.carried.values())]),
             *self._owner.input,
@@ -119,7 +118,7 @@ class _Hoisting:
         self._results: list[ValueInfoProto] = []
 
     def run(self) -> Hoisted:
-        own = definitions(self._inner)
+        own = scopes.definitions(self._inner)
         if self._body.kind is Kind.FUNCTION:
             self._bind_arguments()
         elif self._body.kind in (Kind.LOOP, Kind.SCAN):
@@ -183,10 +182,7 @@ class _Hoisting:
     def _need(self, value: ValueInfoProto, need: Need) -> None:
         self._names[value.name] = need.name
         self._needs.append(need)
-        info = ValueInfoProto()
-        info.CopyFrom(value)
-        info.name = need.name
-        self._inputs.append(info)
+        self._inputs.append(_copied(value, need.name))
 
     # ---- what becomes of the owner's outputs
 
@@ -220,10 +216,7 @@ class _Hoisting:
         made = {name for node in self._inner.node for name in node.output}
         for value in self._inner.output:
             if value.name in made and self._names[value.name] not in {info.name for info in self._results}:
-                info = ValueInfoProto()
-                info.CopyFrom(value)
-                info.name = self._names[value.name]
-                self._results.append(info)
+                self._results.append(_copied(value, self._names[value.name]))
 
     # ---- the new model
 
@@ -232,7 +225,7 @@ class _Hoisting:
         model.CopyFrom(self._graph.model)
         graph = model.graph
         removed = set() if self._in_place else set(self._owner.output)
-        outputs = [_copy_info(value) for value in graph.output if value.name not in removed]
+        outputs = [_copied(value, value.name) for value in graph.output if value.name not in removed]
         del graph.output[:]
         graph.output.extend(outputs)
         graph.output.extend(self._results)
@@ -268,7 +261,9 @@ class _Hoisting:
 
     def _add_value_info(self, graph: GraphProto, formal: set[str], removed: set[str]) -> None:
         """Keep what the body says of its tensors; ``formal``: its inputs, which the outside knows better."""
-        kept = [_copy_info(value) for value in graph.value_info if value.name not in removed | set(self._aliases)]
+        kept = [
+            _copied(value, value.name) for value in graph.value_info if value.name not in removed | set(self._aliases)
+        ]
         del graph.value_info[:]
         graph.value_info.extend(kept)
         known = {value.name for group in (graph.input, graph.output, graph.value_info) for value in group}
@@ -297,7 +292,8 @@ class _Hoisting:
         return found
 
 
-def _copy_info(value: ValueInfoProto) -> ValueInfoProto:
+def _copied(value: ValueInfoProto, name: str) -> ValueInfoProto:
     copy = ValueInfoProto()
     copy.CopyFrom(value)
+    copy.name = name
     return copy

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from onnx import FunctionProto, GraphProto, NodeProto, TypeProto, helper
 
 from runner.model.graph.cut import CutError, Expose
+from runner.model.graph.fields import copy_of
 from runner.model.graph.rename import rename_node
 from runner.model.nested.bodies import Kind
 from runner.model.nested.body_index import Inner, Knowledge
@@ -102,8 +103,7 @@ class Part:
         placed = {inner.places[index]: inner.elements.protos[index] for index in keep}
         wanted = self.reads.union(value.name for value in source.output)
         placed.update(constant for name, constant in inner.constants.items() if name in wanted)
-        content = GraphProto()
-        content.CopyFrom(source)
+        content = copy_of(source)
         for part in ("node", "initializer", "sparse_initializer", "value_info", "quantization_annotation"):
             content.ClearField(part)
         for _, proto in sorted(placed.items(), key=lambda pair: pair[0]):
@@ -116,10 +116,9 @@ class Part:
         return content
 
 
-def opened(found: TypeProto) -> TypeProto:
+def without_dims(found: TypeProto) -> TypeProto:
     """Return a tensor type with its rank and no dimensions; other types as they are."""
-    copy = TypeProto()
-    copy.CopyFrom(found)
+    copy = copy_of(found)
     for dim in copy.tensor_type.shape.dim if copy.WhichOneof("value") == "tensor_type" else ():
         dim.Clear()
     return copy

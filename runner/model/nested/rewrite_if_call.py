@@ -1,4 +1,4 @@
-"""Rewriting an owner around the kept part of a body: what the body gives must fit what the owner says."""
+"""Rewriting an If or a function call around the kept part of its body, so that their outputs stay in step."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from onnx.helper import make_node
 
 from runner.model.graph import scopes
 from runner.model.graph.fields import copy_of, set_graph, set_messages, set_values, value_info
+from runner.model.graph.prune import remove_nodes
 from runner.model.nested.bodies import Kind, is_constant
 from runner.model.nested.kept_part import Part, Rewritten
 from runner.model.nested.rewrite_loop_scan import rewrite_loop, rewrite_scan
@@ -77,8 +78,7 @@ def _drop_dead(branch: GraphProto, names: Sequence[str]) -> None:
         for at, node in enumerate(branch.node)
         if any(n in names for n in node.output) and not wanted & set(node.output)
     ]
-    for at in reversed(dead):
-        del branch.node[at]
+    remove_nodes(branch, dead)
 
 
 # ---- functions
@@ -90,8 +90,7 @@ def _rewrite_call(part: Part) -> Rewritten:
     graph = inner.graph
     owner = copy_of(graph.protos[inner.body.owner])
     key = scopes.call_key(owner)
-    function = FunctionProto()
-    function.CopyFrom(graph.functions[key])
+    function: FunctionProto = copy_of(graph.functions[key])
     targets = part.owner_outputs(len(function.output))
     outputs = []
     for name, target in zip(list(function.output), targets):  # noqa: B905 - equally long

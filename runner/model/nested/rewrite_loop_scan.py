@@ -16,8 +16,9 @@ from runner.model.graph.fields import (
     set_values,
     value_info,
 )
+from runner.model.graph.index import initializers_of
 from runner.model.nested.bodies import Kind, axes, formal_inputs, states
-from runner.model.nested.kept_part import Part, Rewritten, opened, stacked_type
+from runner.model.nested.kept_part import Part, Rewritten, stacked_type, without_dims
 
 
 @dataclass(frozen=True)
@@ -51,13 +52,13 @@ def rewrite_loop(part: Part) -> Rewritten:
     types: dict[str, TypeProto] = {}
     # the last value, carried: it may change its shape, and the reference evaluator stacks wrongly
     for name, found in part.extras():
-        types[inner.shown[name]] = opened(found)
+        types[inner.shown[name]] = without_dims(found)
         carried.append(_last_value(part, name, name))
-    if not carried and not stacked:  # an owner must give something
+    if not carried and not stacked:  # a Loop must have an output
         mirror = part.supply.fresh(f"{inner.outer[condition]}/last")
         part.content.node.append(helper.make_node("Identity", [condition], [mirror], name=mirror))
         carried.append(_last_value(part, condition, mirror))
-        types[inner.shown[condition]] = opened(part.type_of(condition))
+        types[inner.shown[condition]] = without_dims(part.type_of(condition))
     leading = [*owner.input, "", ""][:2]
     if part.known.limit and not inner.keeps_condition(part.keep):
         leading[0] = part.known.limit
@@ -108,7 +109,7 @@ def _assemble(
 
 def _last_value(part: Part, name: str, made: str) -> _Carried:
     """A carried value that only shows what the tensor ``name`` of the body holds in the end: ``made`` there."""
-    outer, any_shape = part.inner.outer[name], opened(part.type_of(name))
+    outer, any_shape = part.inner.outer[name], without_dims(part.type_of(name))
     given = value_info(part.supply.fresh(f"{outer}/before"), any_shape)
     return _Carried(outer, given, value_info(made, any_shape), part.inner.shown[name])
 
@@ -152,5 +153,4 @@ def _stacked(part: Part, owner: NodeProto) -> list[_Stacked]:
 
 
 def _is_initializer(content: GraphProto, value: ValueInfoProto) -> bool:
-    names = {tensor.name for tensor in content.initializer}
-    return value.name in names or value.name in {one.values.name for one in content.sparse_initializer}
+    return value.name in initializers_of(content)

@@ -1,9 +1,10 @@
-"""An owner that repeats its body, alone and for so many iterations: what it gives is what the next iteration gets."""
+"""A Loop or Scan as a model of its own that stops after a number of iterations, to record what the next one gets."""
 
 from __future__ import annotations
 
 from onnx import ModelProto, NodeProto, SparseTensorProto, TensorProto, ValueInfoProto, helper
 
+from runner.model.graph.fields import set_messages, set_values
 from runner.model.graph.index import Graph
 from runner.model.graph.rename import NameSupply, names_of
 from runner.model.nested.bodies import (
@@ -43,16 +44,12 @@ def limited_loop(graph: Graph, body: Body, limit: int) -> ModelProto:
     if go_on == start:
         # omitted, the condition is true; some runtimes take it for false
         model.graph.initializer.append(helper.make_tensor(start, TensorProto.BOOL, [], [True]))
-    # the number is carried along: stacking scan outputs is no business of ours, and some runtimes do it wrong
+    # the number is a carried value: some runtimes stack scan outputs wrongly
     number = tensor_type(TensorProto.INT64, tuple(dims))
     inner.node.append(helper.make_node("Identity", [inputs[0].name], [after]))
     inner.input.append(helper.make_value_info(before, number))
-    kept = [_copy(value) for value in inner.output[: 1 + carried]]
-    del inner.output[:]
-    inner.output.extend([*kept, helper.make_value_info(after, number)])
-    sources = list(owner.input[2:])
-    del owner.input[:]
-    owner.input.extend([limit_name, go_on, *sources, last])
+    set_messages(inner.output, [*inner.output[: 1 + carried], helper.make_value_info(after, number)])
+    set_values(owner.input, [limit_name, go_on, *owner.input[2:], last])
     outputs = [name or supply.fresh("winnow.carried") for name in [*owner.output, *[""] * carried][:carried]]
     return _finished(model, owner, [*outputs, COUNT])
 
@@ -91,14 +88,6 @@ def _alone(graph: Graph, body: Body) -> tuple[ModelProto, NodeProto, NameSupply]
 
 
 def _finished(model: ModelProto, owner: NodeProto, outputs: list[str]) -> ModelProto:
-    del owner.output[:]
-    owner.output.extend(outputs)
-    del model.graph.output[:]
-    model.graph.output.extend(ValueInfoProto(name=name) for name in outputs)
+    set_values(owner.output, outputs)
+    set_messages(model.graph.output, [ValueInfoProto(name=name) for name in outputs])
     return model
-
-
-def _copy(value: ValueInfoProto) -> ValueInfoProto:
-    copy = ValueInfoProto()
-    copy.CopyFrom(value)
-    return copy

@@ -13,17 +13,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, numpy_helper
 
-from runner.model.errors import one_line
 from runner.model.graph import scopes
+from runner.model.graph.dependence import draws
+from runner.model.graph.fields import add_initializer
 from runner.model.graph.index import is_sparse_constant
 from runner.model.graph.prune import remove_nodes, remove_unused_initializers
 from runner.model.values import storage
+from runner.text import one_line
 
 # quantization of weights is what a quantized model is about: runtimes look for these nodes
 _KEPT = ("QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "Constant")
-_RANDOM = ("Random", "Dropout", "Multinomial", "Bernoulli", "Sampling")
 # element types that come back from ONNX Runtime as they are: all that numpy has itself, and strings
 _NATIVE = frozenset(range(1, 16)) - {TensorProto.COMPLEX64, TensorProto.COMPLEX128}
 _PART_LIMIT = (1 << 31) - (64 << 20)
@@ -128,7 +129,7 @@ def _plan(model: ModelProto, types: Mapping[str, TypeProto], limit: int | None) 
 
 
 def _computable(node: NodeProto, functions: set[tuple[str, str, str]]) -> bool:
-    if node.op_type in _KEPT or any(part in node.op_type for part in _RANDOM):
+    if node.op_type in _KEPT or draws(node):
         return False
     return not scopes.subgraphs(node) and scopes.call_key(node) not in functions
 
@@ -260,14 +261,8 @@ def _replace(model: ModelProto, values: Mapping[str, np.ndarray[Any, Any]], plan
     touched = {name for node in gone.values() for name in node.input}
     remove_nodes(graph, gone)
     for name in sorted(replaced):
-        _add(model, numpy_helper.from_array(np.asarray(values[name]), name))
+        add_initializer(model, numpy_helper.from_array(np.asarray(values[name])), name)
     for at in reversed([at for at, value in enumerate(graph.value_info) if value.name in replaced]):
         del graph.value_info[at]
     remove_unused_initializers(graph, touched)
     return len(gone), len(replaced)
-
-
-def _add(model: ModelProto, tensor: TensorProto) -> None:
-    model.graph.initializer.append(tensor)
-    if model.ir_version < 4:  # where an initializer must be an input too
-        model.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))

@@ -11,6 +11,9 @@ from onnx import ModelProto, TypeProto, shape_inference
 
 from runner.model.errors import ModelError
 from runner.model.graph import scopes
+from runner.model.graph.fields import copy_of
+from runner.model.values.types import declares_type
+from runner.text import one_line
 
 MODES = ("onnx", "symbolic")
 
@@ -28,8 +31,7 @@ def infer_shapes(args: Mapping[str, Any]) -> dict[str, Any]:
     mode = str(args.get("mode", "onnx"))
     if mode not in MODES:
         raise ModelError(f"shape inference {mode!r} is not known; valid: {', '.join(MODES)}")
-    model = ModelProto()
-    model.ParseFromString(Path(args["model"]).read_bytes())
+    model = ModelProto.FromString(Path(args["model"]).read_bytes())
     override_shapes(model, args.get("shapes") or {})
     _import_all_domains(model)
     warnings = []
@@ -50,9 +52,7 @@ def read_types(path: Path) -> dict[str, TypeProto]:
 
     Shapes may be missing or partly known.
     """
-    model = ModelProto()
-    model.ParseFromString(Path(path).read_bytes())
-    return _types(model)
+    return _types(ModelProto.FromString(Path(path).read_bytes()))
 
 
 def override_shapes(model: ModelProto, shapes: Mapping[str, Any]) -> None:
@@ -71,7 +71,7 @@ def override_shapes(model: ModelProto, shapes: Mapping[str, Any]) -> None:
         for dim in dims:
             tensor.shape.dim.add(dim_value=int(dim))
     if shapes:
-        # what the file says of other shapes was said for the shapes before
+        # shapes that the file declares elsewhere were those for the old input shapes
         for value in [*model.graph.value_info, *model.graph.output]:
             if value.type.WhichOneof("value") == "tensor_type":
                 value.type.tensor_type.ClearField("shape")
@@ -97,7 +97,7 @@ def _onnx_once(model: ModelProto, *, data_prop: bool) -> tuple[ModelProto | None
     try:
         return shape_inference.infer_shapes(model, check_type=False, strict_mode=False, data_prop=data_prop), ""
     except Exception as error:  # noqa: BLE001 - whatever native inference raises
-        return None, f"ONNX shape inference failed ({_one_line(error)})"
+        return None, f"ONNX shape inference failed ({one_line(error)})"
 
 
 def _symbolic(model: ModelProto) -> tuple[ModelProto | None, str]:
@@ -108,25 +108,15 @@ def _symbolic(model: ModelProto) -> tuple[ModelProto | None, str]:
     except ImportError as error:
         raise ModelError(
             f"symbolic shape inference needs {error.name or error}: "
-            "pip install 'winnow-onnx[symbolic]', or inputs.shape_inference=onnx"
+            "pip install 'winnow-onnx[symbolic]', or cut.shapes=onnx"
         ) from None
-    copy = ModelProto()
-    copy.CopyFrom(model)
+    inference = script.SymbolicShapeInference
     try:
-        return script.SymbolicShapeInference.infer_shapes(copy, auto_merge=True, guess_output_rank=False, verbose=0), ""
+        return inference.infer_shapes(copy_of(model), auto_merge=True, guess_output_rank=False, verbose=0), ""
     except Exception as error:  # noqa: BLE001 - a script for well-behaved models: asserts, KeyErrors and more on others
-        return None, f"symbolic shape inference failed ({type(error).__name__}: {_one_line(error)})"
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+        return None, f"symbolic shape inference failed ({type(error).__name__}: {one_line(error)})"
 
 
 def _types(model: ModelProto) -> dict[str, TypeProto]:
-    found = {}
-    for group in (model.graph.value_info, model.graph.output, model.graph.input):
-        for value in group:
-            kind = value.type.WhichOneof("value")
-            if kind and (kind != "tensor_type" or value.type.tensor_type.elem_type):
-                found[value.name] = value.type
-    return found
+    groups = (model.graph.value_info, model.graph.output, model.graph.input)
+    return {value.name: value.type for group in groups for value in group if declares_type(value.type)}

@@ -8,8 +8,22 @@ from pathlib import Path
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from runner.model.graph import scopes
+from runner.model.graph.fields import copy_of, set_messages
 from runner.model.graph.index import Graph
 from runner.model.values import storage
+
+# attributes of Constant that hold plain numbers or strings -> element type, field of the attribute
+_SCALARS = {
+    "value_float": (TensorProto.FLOAT, "f"),
+    "value_int": (TensorProto.INT64, "i"),
+    "value_string": (TensorProto.STRING, "s"),
+}
+_PLAIN = {
+    **_SCALARS,
+    "value_floats": (TensorProto.FLOAT, "floats"),
+    "value_ints": (TensorProto.INT64, "ints"),
+    "value_strings": (TensorProto.STRING, "strings"),
+}
 
 
 def constant_tensor(node: NodeProto) -> TensorProto | None:
@@ -22,25 +36,16 @@ def constant_tensor(node: NodeProto) -> TensorProto | None:
     if len(node.output) != 1 or not node.output[0] or len(node.attribute) != 1:
         return None
     attribute = node.attribute[0]
-    tensor = TensorProto()
     if attribute.name == "value" and attribute.HasField("t"):
-        tensor.CopyFrom(attribute.t)
-    elif attribute.name == "value_float":
-        tensor = helper.make_tensor("", TensorProto.FLOAT, [], [attribute.f])
-    elif attribute.name == "value_floats":
-        tensor = helper.make_tensor("", TensorProto.FLOAT, [len(attribute.floats)], list(attribute.floats))
-    elif attribute.name == "value_int":
-        tensor = helper.make_tensor("", TensorProto.INT64, [], [attribute.i])
-    elif attribute.name == "value_ints":
-        tensor = helper.make_tensor("", TensorProto.INT64, [len(attribute.ints)], list(attribute.ints))
-    elif attribute.name == "value_string":
-        tensor = helper.make_tensor("", TensorProto.STRING, [], [attribute.s])
-    elif attribute.name == "value_strings":
-        tensor = helper.make_tensor("", TensorProto.STRING, [len(attribute.strings)], list(attribute.strings))
-    else:
+        tensor = copy_of(attribute.t)
+        tensor.name = node.output[0]
+        return tensor
+    if attribute.name not in _PLAIN:
         return None
-    tensor.name = node.output[0]
-    return tensor
+    dtype, field = _PLAIN[attribute.name]
+    value = getattr(attribute, field)
+    values, dims = ([value], []) if attribute.name in _SCALARS else (list(value), [len(value)])
+    return helper.make_tensor(node.output[0], dtype, dims, values)
 
 
 def lower_constants(graph: GraphProto, ir_version: int) -> int:
@@ -60,9 +65,7 @@ def lower_constants(graph: GraphProto, ir_version: int) -> int:
         if ir_version < 4:
             graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, list(tensor.dims)))
     if lowered:
-        nodes = [NodeProto.FromString(node.SerializeToString()) for node in kept]
-        del graph.node[:]
-        graph.node.extend(nodes)
+        set_messages(graph.node, kept)
     return lowered
 
 
@@ -71,8 +74,7 @@ def as_nodes(graph: Graph, file: Path) -> Graph | None:
 
     Elements stay what they are: Constants are carried along to whoever reads them. None where there are none.
     """
-    model = ModelProto()
-    model.ParseFromString(file.read_bytes())
+    model = ModelProto.FromString(file.read_bytes())
     nodes = {
         node.output[0]: (place, node)
         for place, node in enumerate(model.graph.node)

@@ -17,6 +17,8 @@ from onnx import ModelProto, TypeProto
 from runner.model.errors import ModelError
 from runner.model.files.external_data import chunks
 from runner.model.files.ingest import STRUCTURE, ingest
+from runner.model.files.weights_file import write_whole
+from runner.model.graph.fields import copy_of
 from runner.model.graph.prune import (
     remove_dead_nodes,
     remove_stale_value_info,
@@ -25,6 +27,7 @@ from runner.model.graph.prune import (
 from runner.model.passes.fold_constants import Folded, FoldError, fold
 from runner.model.passes.infer_shapes import infer_shapes, override_shapes, read_types
 from runner.model.values import storage
+from runner.text import counted
 
 SANITIZED = "sanitized.onnx"
 
@@ -45,8 +48,7 @@ def sanitize(args: Mapping[str, Any]) -> dict[str, Any]:
     """
     folder = Path(args["out"])
     report = ingest({"model": args["model"], "store": folder})
-    model = ModelProto()
-    model.ParseFromString((folder / STRUCTURE).read_bytes())
+    model = ModelProto.FromString((folder / STRUCTURE).read_bytes())
     done = []
     if args.get("shapes") is not None:
         done.append(_write_shapes(model, args["shapes"], folder))
@@ -73,7 +75,7 @@ def _write_shapes(model: ModelProto, shapes: Mapping[str, Any], folder: Path) ->
     except ModelError as error:
         raise SanitizeError(f"sanitize.shapes=true: {error}") from None
     types = _types(model, folder)
-    for value in model.graph.output:  # whose shapes went with those of the inputs, and which must have one
+    for value in model.graph.output:  # their shapes were dropped with those of the inputs, and outputs must have one
         if value.name in types and _has_shape(types[value.name]):
             value.type.CopyFrom(types[value.name])
         elif value.name in ranks:
@@ -106,7 +108,7 @@ def _fold(model: ModelProto, folder: Path, limit: int | None) -> str:
             raise SanitizeError(f"sanitize.fold=true: {error}") from None
         found = Folded(reason=str(error), failed=1)
     said = [
-        f"sanitize.fold: {total.nodes} of {_count(before, 'node')} folded into {_count(total.constants, 'constant')}"
+        f"sanitize.fold: {total.nodes} of {counted(before, 'node')} folded into {counted(total.constants, 'constant')}"
     ]
     if found.too_large:
         said.append(f"kept, for values beyond sanitize.fold_limit_mb={(limit or 0) / 2**20:g}: {found.too_large}")
@@ -117,14 +119,9 @@ def _fold(model: ModelProto, folder: Path, limit: int | None) -> str:
     return "; ".join(said)
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
 def _types(model: ModelProto, folder: Path) -> dict[str, TypeProto]:
     """Return the types that follow from the inputs alone: what a file says of its inner tensors may be wrong."""
-    bare = ModelProto()
-    bare.CopyFrom(model)
+    bare = copy_of(model)
     bare.graph.ClearField("value_info")
     path, out = folder / "bare.onnx", folder / "types.onnx"
     try:
@@ -140,7 +137,7 @@ def _clean_up(model: ModelProto) -> str:
     nodes = remove_dead_nodes(model.graph)
     tensors = remove_unused_initializers(model.graph)
     remove_stale_value_info(model.graph)
-    return f"sanitize.cleanup: {_count(nodes, 'dead node')} and {_count(tensors, 'unused tensor')} removed"
+    return f"sanitize.cleanup: {counted(nodes, 'dead node')} and {counted(tensors, 'unused tensor')} removed"
 
 
 def _save(model: ModelProto, path: Path) -> None:
@@ -150,6 +147,4 @@ def _save(model: ModelProto, path: Path) -> None:
         raise SanitizeError(
             f"sanitize.fold=true: the folded values do not fit in 2 GiB ({error}); set a smaller sanitize.fold_limit_mb"
         ) from None
-    temporary = path.with_name(path.name + ".part")
-    temporary.write_bytes(data)
-    temporary.replace(path)
+    write_whole(path, [data])

@@ -13,6 +13,9 @@ from onnx import helper
 
 from runner.model.values import storage
 from runner.model.values.tensor_file import INTEGERS, NUMPY, Array, TensorFile, write
+from runner.model.values.types import limits_of
+
+_LARGEST_DRAWN = (1 << 63) - 1
 
 
 def seeded(
@@ -71,11 +74,8 @@ def seeded_array(
 
 def _integer_range(dtype: int, low: float | None, high: float | None) -> tuple[int, int]:
     """Return the least and the greatest integer to draw, both included."""
-    bits = 63 if dtype == storage.STRING else 1 if dtype == 9 else storage.BITS[dtype]
-    signed = dtype in (3, 5, 6, 7, 22, 26)
-    least, greatest = (
-        (-(1 << (bits - 1)), (1 << (bits - 1)) - 1) if signed else (0, min((1 << bits) - 1, (1 << 63) - 1))
-    )
+    least, greatest = (int(end) for end in limits_of(dtype) or (0, _LARGEST_DRAWN))
+    greatest = min(greatest, _LARGEST_DRAWN)
     lowest = 1 if greatest >= 26 else least
     first = int(np.ceil(lowest if low is None else low))
     last = int(np.ceil(26 if high is None else high)) - 1

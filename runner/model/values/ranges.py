@@ -1,4 +1,4 @@
-"""Which numbers an element type can hold: in a narrower one a number becomes infinite, or wraps."""
+"""Ranges of element types: which values do not fit, and clipping to the range."""
 
 from __future__ import annotations
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from runner.model.values.containers import contents
 from runner.model.values.containers import write as write_container
-from runner.model.values.export import describe, read_test_data_set, write_npz, write_test_data_set
+from runner.model.values.export import write_npz, write_test_data_set
 from runner.model.values.random_values import seeded, seeded_array
 from runner.model.values.tensor_file import (
     TensorFile,
     finite_of,
-    finiteness,
     load,
     read,
     renamed,
@@ -21,12 +20,9 @@ from runner.model.values.types import tensor_type
 __all__ = [
     "TensorFile",
     "contents",
-    "describe",
     "finite_of",
-    "finiteness",
     "load",
     "read",
-    "read_test_data_set",
     "renamed",
     "seeded",
     "seeded_array",

@@ -14,12 +14,11 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-STRING = 8
-# bits of one element, by onnx.TensorProto.DataType; strings have no fixed size
-BITS = {
-    1: 32, 2: 8, 3: 8, 4: 16, 5: 16, 6: 32, 7: 64, 9: 8, 10: 16, 11: 64, 12: 32, 13: 64, 14: 64, 15: 128, 16: 16,
-    17: 8, 18: 8, 19: 8, 20: 8, 21: 4, 22: 4, 23: 4, 24: 8, 25: 2, 26: 2, 27: 6, 28: 6,
-}  # fmt: skip
+from runner.model.values import dtypes
+
+STRING = dtypes.STRING
+# bits of one element, by onnx.TensorProto.DataType; strings have no fixed size; no runtime has FLOAT6E2M3, FLOAT6E3M2
+BITS = {**{number: kind.bits for number, kind in dtypes.BY_NUMBER.items() if number != STRING}, 27: 6, 28: 6}
 # (typed field, numpy dtype of one stored entry); all others are in int32_data
 _FIELDS = {
     1: ("float_data", "<f4"),

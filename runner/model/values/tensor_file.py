@@ -13,23 +13,16 @@ import numpy as np
 from onnx import TensorProto, TypeProto, numpy_helper
 
 from runner.model.values import storage
-from runner.model.values.types import Shape, Structure, frozen, tensor_type, type_of
+from runner.model.values.dtypes import BY_NUMBER, BY_NUMPY, finiteness
+from runner.model.values.types import Shape, Structure, frozen, is_integer, tensor_type, type_of
 
 Array = Any  # numpy.ndarray of any dtype; numpy's own generic differs between the versions that this runs under
 
 # onnx.TensorProto.DataType of the dtypes that numpy has itself
-NUMPY = {
-    1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 9: "bool", 10: "float16",
-    11: "float64", 12: "uint32", 13: "uint64", 14: "complex64", 15: "complex128",
-}  # fmt: skip
-# dtypes of the ml_dtypes package, which onnx uses for those that numpy lacks
-_EXTENDED = {
-    16: "bfloat16", 17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2", 20: "float8_e5m2fnuz", 21: "uint4",
-    22: "int4", 23: "float4_e2m1fn", 24: "float8_e8m0fnu", 25: "uint2", 26: "int2", 27: "float6_e2m3fn",
-    28: "float6_e3m2fn",
-}  # fmt: skip
-_BY_NAME = {name: dtype for dtype, name in [*NUMPY.items(), *_EXTENDED.items()]}
-INTEGERS = (2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 21, 22, 25, 26)
+NUMPY = {number: kind.numpy_name for number, kind in BY_NUMBER.items() if kind.native and number != storage.STRING}
+# all that arrays may have, those of the ml_dtypes package included
+_BY_NAME = {**{name: kind.number for name, kind in BY_NUMPY.items()}, "float6_e2m3fn": 27, "float6_e3m2fn": 28}
+INTEGERS = (storage.STRING, *(number for number in BY_NUMBER if is_integer(number)))
 # tags of the fields raw_data (9) and name (8) of TensorProto, and name (1) of the other messages: number << 3 |
 # length-delimited
 _RAW_DATA, _NAME, _OTHER_NAME = b"\x4a", b"\x42", b"\x0a"
@@ -160,6 +153,7 @@ def write(value: Array | TensorProto, name: str, path: Path) -> TensorFile:
     if dtype is None:
         raise ValueError(f"{name!r}: ONNX has no dtype for numpy's {array.dtype}")
     header = TensorProto(name=name, data_type=dtype, dims=array.shape)
+    finite, nan = True, False
     with path.open("wb") as file:
         if dtype == storage.STRING:
             header.string_data.extend(_encoded(item) for item in array.ravel().tolist())
@@ -173,32 +167,15 @@ def write(value: Array | TensorProto, name: str, path: Path) -> TensorFile:
             if little.dtype.byteorder == ">" or (little.dtype.byteorder == "=" and not np.little_endian):
                 little = little.astype(little.dtype.newbyteorder("<"))
             _write_field(file, _RAW_DATA, little)
-    finite, nan = (True, False) if dtype in INTEGERS else finiteness(array)
+            finite, nan = finiteness(little.reshape(-1).view(np.uint8), BY_NUMBER[dtype])
     return TensorFile(name, path, dtype, tuple(array.shape), finite, nan)
 
 
 def finite_of(tensor: TensorProto) -> tuple[bool, bool]:
-    """Return ``finiteness`` of an inline tensor; one that this onnx cannot read counts as finite."""
-    if tensor.data_type in INTEGERS:
-        return True, False
-    try:
-        return finiteness(to_array(tensor))
-    except (TypeError, ValueError, KeyError):
-        return True, False
-
-
-def finiteness(array: Array) -> tuple[bool, bool]:
-    """Return (all elements are finite, some element is NaN)."""
-    if array.dtype.kind not in "fc":
-        if dtype_of(array) in (None, *INTEGERS):
-            return True, False
-        array = array.astype(np.float32)
-    # a sum is finite only if all elements are: one pass, no mask of the array's size; it may overflow, so look again
-    # then
-    with np.errstate(all="ignore"):
-        if array.dtype.itemsize >= 4 and np.isfinite(array.sum()):
-            return True, False
-    return bool(np.isfinite(array).all()), bool(np.isnan(array).any())
+    """Return (all elements are finite, some element is NaN) of an inline tensor; a damaged one counts as finite."""
+    raw, kind = storage.raw_bytes(tensor), BY_NUMBER.get(tensor.data_type)
+    whole = raw is not None and kind is not None and len(raw) % max(kind.bits // 8, 1) == 0
+    return finiteness(raw, kind) if raw and kind and whole else (True, False)
 
 
 def renamed(file: TensorFile, name: str, path: Path) -> TensorFile:

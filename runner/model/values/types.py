@@ -12,6 +12,8 @@ from typing import Any, Tuple  # noqa: UP035 - the aliases below are read under 
 
 from onnx import TensorProto, TypeProto, helper
 
+from runner.model.values.dtypes import BY_NUMBER
+
 Structure = Tuple[Any, ...]  # noqa: UP006
 Shape = Tuple[int, ...]  # noqa: UP006
 
@@ -53,6 +55,12 @@ def structure_of(proto: TypeProto) -> Structure | None:
     return (_FORMS[form], inner) if inner else None
 
 
+def declares_type(proto: TypeProto) -> bool:
+    """Whether a type says what a value is; that of a tensor may lack its element type."""
+    kind = proto.WhichOneof("value")
+    return kind is not None and (kind != "tensor_type" or proto.tensor_type.elem_type != 0)
+
+
 def has_no_rank(proto: TypeProto) -> bool:
     """Whether not even the rank of a tensor is said."""
     return proto.WhichOneof("value") == "tensor_type" and not proto.tensor_type.HasField("shape")
@@ -78,10 +86,10 @@ def frozen(structure: Any) -> Structure | None:
     return tuple(frozen(part) if isinstance(part, (list, tuple)) else part for part in structure)
 
 
-def shown(structure: Structure) -> str:
+def structure_text(structure: Structure) -> str:
     """Return a structure in words, ``sequence of optional``; tensors and their types are left out."""
     inner = structure[-1]
-    more = f" of {shown(inner)}" if isinstance(inner, tuple) and inner[0] != "tensor" else ""
+    more = f" of {structure_text(inner)}" if isinstance(inner, tuple) and inner[0] != "tensor" else ""
     return f"{structure[0]}{more}"
 
 
@@ -103,8 +111,8 @@ _LARGEST = {
 _LEAST = {int(TensorProto.FLOAT): 2.0**-149, int(TensorProto.FLOAT16): 2.0**-24, int(TensorProto.BFLOAT16): 2.0**-133}
 
 # bits of the integer types; bool counts as one
-_SIGNED = {3: 8, 5: 16, 6: 32, 7: 64, 22: 4, 26: 2}
-_UNSIGNED = {2: 8, 4: 16, 9: 1, 12: 32, 13: 64, 21: 4, 25: 2}
+_SIGNED = {number: kind.bits for number, kind in BY_NUMBER.items() if kind.name.startswith("int")}
+_UNSIGNED = {**{number: kind.bits for number, kind in BY_NUMBER.items() if kind.name.startswith("uint")}, 9: 1}
 # DOUBLE and COMPLEX128; COMPLEX64 has two fp32
 _DOUBLES, _COMPLEX64 = (11, 15), 14
 _ONLY_POSITIVE = 24  # FLOAT8E8M0: powers of two, without a sign

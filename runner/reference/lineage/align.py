@@ -1,143 +1,299 @@
-"""One of two related models, as the matching of their tensors sees it: names mean nothing here, structure does."""
+"""Which tensor of the parent each tensor of a converted, simplified, fused or quantized child is.
+
+Evidence, strongest first: the user's map, equal names, equal values, structure. A value decides against a name or the
+structure in one case only: where it is that of a tensor further *down* in the parent. Then the child's node does what
+several of the parent's did (a folded normalization, a fused activation). A value from further *up* is that of a node
+that does nothing where it should do something, and so perhaps the bug itself.
+
+Structure: a node is known by its weights, by who reads what it makes, by its operator and the partners of what it reads
+where only one node is left that does this, and at last by its place in the sequence of operators, which counts only
+where a neighbor agrees. Downstream of a wrong node no value agrees, and structure alone decides. The order of nodes
+that nothing else tells apart says nothing: converters write such nodes in any order.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
 
-from onnx import NodeProto
+from runner.model.graph.index import Node
+from runner.reference.lineage.fingerprints import agree, distance
+from runner.reference.lineage.pairs import (
+    PRODUCTS,
+    FingerprintedGraph,
+    How,
+    Partner,
+    aligned,
+    made_with,
+    operator,
+    with_same_weights,
+)
 
-from runner.model.graph.index import Graph, Node
-from runner.reference.lineage.fingerprints import Print, Weights
-
-# what goes in comes out: the tensor before and the one after are the same for a matching
-_HANDED_ON = frozenset({"Identity", "Cast", "CastLike", "Dropout"})
+CLEARLY = 3.0
+"""How much further off another tensor must be, unless it holds the same as the nearest."""
+TWINS = 1e-6
+"""Parts of the scale within which two tensors of one model hold the same."""
+MOST_ROUNDS = 50
+"""How often everything is looked at again; each time must have brought something."""
 _SYMMETRIC = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "Sum", "Mean", "BitwiseAnd"})
-_QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
-
-Key = tuple[str, tuple[str, ...]]
-"""An operator and the tensors that it reads, those left out that no data reaches."""
+_RESHAPING = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 
 
-@dataclass(frozen=True, eq=False)
-class Kin:
-    """A model, what its tensors hold (``prints``, as far as it is known), and its weights."""
+@dataclass
+class Matching:
+    """Finds partners.
 
-    graph: Graph
-    prints: Mapping[str, Print]
-    weights: Weights
+    ``pairs``: those found so far, by tensor of the child. ``alone``: tensors of the child that have no partner, by the
+    user's word. ``loose``: partners may differ in shape. ``named``: whether names mean anything.
+    """
 
-    @cached_property
-    def roots(self) -> Mapping[str, str]:
-        """For each tensor that is another one handed on (cast, quantized and back), the first of these."""
-        found: dict[str, str] = {}
-        for node in self.graph.nodes:
-            if self.hands_on(node):
-                source = node.inputs[0]
-                if node.op_type == _DEQUANTIZE:
-                    source = self.graph.nodes[self.graph.producers[source]].inputs[0]
-                found[node.outputs[0]] = found.get(source, source)
-        return found
+    child: FingerprintedGraph
+    parent: FingerprintedGraph
+    pairs: dict[str, Partner]
+    alone: frozenset[str] = frozenset()
+    loose: bool = False
+    named: bool = True
+    _taken: set[str] = field(default_factory=set)
+    _anchored: dict[int, Node | None] = field(default_factory=dict)
 
-    def root(self, tensor: str) -> str:
-        """Return the first of the tensors that are all this one."""
-        return self.roots.get(tensor, tensor)
+    def find(self) -> dict[str, Partner]:
+        """Return the partners of the child's tensors: those there were, revised, and what can be concluded."""
+        self._names()
+        for _ in range(MOST_ROUNDS):
+            before = len(self.pairs)
+            self._taken = {one.tensor for one in self.pairs.values()}
+            self._values()
+            self._anchors()
+            self._backward()
+            self._left_over()
+            self._reshapes()
+            if len(self.pairs) == before:
+                self._sequence()
+            if len(self.pairs) == before:
+                break
+        for tensor, root in self.child.roots.items():
+            known = self.pairs.get(root)
+            if known and tensor not in self.pairs and (known.reshaped or self._fits(tensor, known.tensor)):
+                self._pair(tensor, known.tensor, How.position, reshaped=known.reshaped)
+        return self.pairs
 
-    def hands_on(self, node: Node) -> bool:
-        """Whether the first output of a node is its first input, but for rounding."""
-        if node.op_type in ("Cast", "CastLike"):
-            ends = [self.prints[name] for name in (node.inputs[0], *node.outputs) if name in self.prints]
-            return all(one.kind == "f" for one in ends)
-        if node.op_type in _HANDED_ON:
+    def place_outputs(self) -> None:
+        """Make partners of outputs that have none, by their place, if there are as many on both sides."""
+        taken = {one.tensor for one in self.pairs.values()}
+        mine = [name for name in self.child.graph.outputs if name not in self.pairs]
+        left = [name for name in self.parent.graph.outputs if name not in taken]
+        for name, partner in zip(mine, left, strict=False):
+            if len(mine) == len(left) and self._fits(name, partner):
+                self._pair(name, partner, How.position)
+
+    # ---- evidence
+
+    def _names(self) -> None:
+        """Equal names are partners; a value further down decides against a name and what structure told before."""
+        for tensor in self.child.graph.producers:
+            known = self.pairs.get(tensor)
+            if self.named and known is None and tensor in self.parent.graph.producers and self._fits(tensor, tensor):
+                known = Partner(tensor, How.name)
+                self._pair(tensor, tensor, How.name)
+            revisable = known and known.how in (How.name, How.position) and not known.reshaped
+            if known and revisable and (better := self._by_value(tensor, known.tensor)):
+                self._pair(tensor, better, How.value)
+
+    def _values(self) -> None:
+        """Equal values are partners, unless that says of a node that it does nothing: this may be the bug."""
+        for node in self.child.graph.nodes:
+            if not self.child.hands_on(node):
+                for output in node.outputs:
+                    partner = self._by_value(output) if output not in self.pairs else None
+                    if partner and self.parent.root(partner) not in map(self._seen, node.inputs):
+                        self._pair(output, partner, How.value)
+
+    def _anchors(self) -> None:
+        """The same operator with the same weights, which no other has, is the same node."""
+        for node in self.child.graph.nodes:
+            partner = self._anchor(node) if node.outputs and node.outputs[0] not in self.pairs else None
+            if (
+                partner is None
+                or (made := made_with(self.parent, node, partner)) is None
+                or made.outputs[0] in self._taken
+            ):
+                continue
+            for output, other in zip(node.outputs, made.outputs, strict=False):
+                if output not in self.pairs and self._fits(output, other):
+                    below = self._by_value(output, other)
+                    self._pair(output, below or other, How.value if below else How.position)
+            if node.outputs[0] not in self.pairs and self._fits_reshaped(node.outputs[0], made.outputs[0]):
+                self._pair(node.outputs[0], made.outputs[0], How.position, reshaped=True)
+
+    def _backward(self) -> None:
+        """What a node reads is what its partner reads at the same place."""
+        for node in reversed(self.child.graph.nodes):
+            for tensor in node.outputs:
+                held = self.child.constant(tensor)
+                if tensor not in self.pairs and (held is None or held.telling):
+                    votes = set(self._votes(tensor))
+                    vote = votes.pop() if len(votes) == 1 else None
+                    if vote and self._fits(tensor, vote):
+                        self._pair(tensor, vote, How.position)
+                    elif vote and self._is_factor(tensor) and self._fits_reshaped(tensor, vote):
+                        self._pair(tensor, vote, How.position, reshaped=True)
+
+    def _left_over(self) -> None:
+        """Of the nodes with one operator on the same tensors: the last without a partner, where there is one each."""
+        groups: dict[tuple[str, ...], list[str]] = {}
+        for node in self.child.graph.nodes:
+            if node.outputs and node.outputs[0] not in self.pairs and (work := self._work(node)):
+                groups.setdefault(work, []).append(node.outputs[0])
+        for work, mine in groups.items():
+            left = [one.outputs[0] for one in self.parent.by_work.get(work, ()) if one.outputs[0] not in self._taken]
+            if len(mine) == len(left) == 1 and self._fits(mine[0], left[0]):
+                self._pair(mine[0], left[0], How.position)
+
+    def _reshapes(self) -> None:
+        """Where a converter put a tensor into another shape for a while, it is the same tensor."""
+        for node in self.child.graph.nodes:
+            if node.op_type not in _RESHAPING or node.domain:
+                continue
+            before, after = node.inputs[0], node.outputs[0]
+            for known, open_one in ((before, after), (after, before)):
+                partner = self.pairs.get(known)
+                if not partner or open_one in self.pairs or open_one not in self.child.graph.producers:
+                    continue
+                if self._fits(open_one, partner.tensor):
+                    self._pair(open_one, partner.tensor, How.position)
+                elif not self._is_reshape_of_both(node) and (
+                    open_one is after or len(self.child.graph.readers[before]) == 1
+                ):
+                    self._pair(open_one, partner.tensor, How.position, reshaped=True)
+
+    def _is_reshape_of_both(self, node: Node) -> bool:
+        """Whether the parent reshapes that tensor too: what comes of it then is a matter of its own."""
+        source, made = self._seen(node.inputs[0]), self._seen(node.outputs[0])
+        readers = self.parent.readers.get(source, ()) if source else ()
+        maker = self.parent.producer(made) if made else None
+        return any(one.op_type in _RESHAPING for one, _ in readers) or bool(maker and maker.op_type in _RESHAPING)
+
+    def _sequence(self) -> None:
+        """Align what is left by the sequence of operators and shapes; keep what a neighbor supports."""
+        mine, theirs = self.child.graph.nodes, self.parent.graph.nodes
+        known = {name: one.tensor for name, one in self.pairs.items()}
+        ours = [_token(self.child, node, known) for node in mine]
+        taken = {name: name for name in self._taken}
+        others = [_token(self.parent, node, taken) for node in theirs]
+        tentative = []
+        for one, two in aligned(ours, others):
+            node, partner = mine[one], theirs[two]
+            anchor = self._anchor(node)
+            if anchor and made_with(self.parent, node, anchor) != partner:
+                continue
+            for output, other in zip(node.outputs, partner.outputs, strict=False):
+                if output not in self.pairs and output not in self.alone and self._fits(output, other):
+                    tentative.append(output)
+                    self.pairs[output] = Partner(other, How.position)
+        while unsupported := [name for name in tentative if name in self.pairs and not self._supported(name)]:
+            for name in unsupported:
+                del self.pairs[name]
+
+    # ---- what a node or a value says
+
+    def _by_value(self, tensor: str, known: str | None = None) -> str | None:
+        """Return the parent's tensor that has this value, if no other has; ``known``: it must lie below that one.
+
+        Of several that hold the same numbers it does not matter which: the one that the same operator makes.
+        """
+        held = self.child.prints.get(tensor)
+        if held is None or tensor in self.child.graph.data_independent or tensor in self.alone:
+            return None
+        if known is not None and ((theirs := self.parent.prints.get(known)) is None or agree(held, theirs)):
+            return None
+        prints = self.parent.prints
+        near = [
+            (far, name)
+            for far, name in self.parent.by_value.near(held)
+            if known is None or self.parent.depends(name, known)
+        ]
+        rivals = [name for far, name in near if far <= max(CLEARLY * near[0][0], TWINS)]
+        if not near or any(distance(prints[name], prints[rivals[0]]) > TWINS for name in rivals):
+            return None
+        node = self.child.producer(tensor)
+
+        def preference(name: str) -> tuple[bool, bool, int]:
+            other = self.parent.producer(name)
+            same = bool(node and other and operator(node) == operator(other))
+            return not same, name in self._taken, other.index if other else -1
+
+        return min(rivals, key=preference)
+
+    def _anchor(self, node: Node) -> Node | None:
+        if node.index not in self._anchored:
+            self._anchored[node.index] = with_same_weights(self.child, node, self.parent)
+        return self._anchored[node.index]
+
+    def _is_factor(self, tensor: str) -> bool:
+        """Whether a tensor is only multiplied with matrices: then its rows are all that matters of its shape."""
+        return all(one.op_type in PRODUCTS and slot == 0 for one, slot in self.child.readers.get(tensor, ()))
+
+    def _votes(self, tensor: str) -> Iterable[str]:
+        """Return what the partners of a tensor's readers read in its place."""
+        for node, slot in self.child.readers.get(tensor, ()):
+            partner = self._partner_of(node) or self._anchor(node)
+            if partner is None or (len(partner.inputs) != len(node.inputs) and node.op_type not in PRODUCTS):
+                continue
+            if node.op_type in _SYMMETRIC and len(node.inputs) == 2:
+                other = self._seen(node.inputs[1 - slot])
+                left = [self.parent.root(name) for name in partner.inputs if self.parent.root(name) != other]
+                if other is not None and len(left) == 1:
+                    yield left[0]
+                    continue
+            yield from map(self.parent.root, partner.inputs[slot : slot + 1])
+
+    def _supported(self, tensor: str) -> bool:
+        """Whether a neighbor says what the sequence does: who reads the tensor, or what only its node does."""
+        partner = self.pairs[tensor].tensor
+        if partner in self._votes(tensor):
             return True
-        if node.op_type != _DEQUANTIZE or node.inputs[0] not in self.graph.producers:
-            return False
-        return self.graph.nodes[self.graph.producers[node.inputs[0]]].op_type == _QUANTIZE
+        node = self.child.producer(tensor)
+        work = self._work(node) if node else None
+        return bool(work) and [self.parent.producer(partner)] == self.parent.by_work.get(work or ())
 
-    def reads(self, node: Node) -> tuple[str, ...]:
-        """Return the tensors that a node reads, those left out that no data reaches unless all are such."""
-        known = tuple(self.root(name) for name in node.inputs if name not in self.graph.data_independent)
-        return known or tuple(self.root(name) for name in node.inputs if name in self.graph.producers)
+    def _work(self, node: Node) -> tuple[str, ...] | None:
+        """Return the operator of a node and the partners of what it reads; None: they are not all known."""
+        seen = [self._seen(name) or "" for name in self.child.reads(node)]
+        return (operator(node), *sorted(seen)) if seen and all(seen) else None
 
-    def constant(self, name: str) -> Print | None:
-        """Return what a tensor holds that no data reaches."""
-        if name in self.graph.initializers:
-            return self.weights.get(name)
-        held = self.prints.get(name)
-        return held.first if held and name in self.graph.data_independent else None
+    def _pair(self, tensor: str, partner: str, how: How, *, reshaped: bool = False) -> None:
+        if tensor not in self.alone:
+            self.pairs[tensor] = Partner(partner, how, reshaped)
+            self._taken.add(partner)
 
-    @cached_property
-    def by_key(self) -> Mapping[Key, tuple[Node, ...]]:
-        """The nodes by what they do with what."""
-        return self._grouped(ordered=True)
+    def _seen(self, tensor: str) -> str | None:
+        """Return the first of the parent's tensors that are all the partner of this one."""
+        known = self.pairs.get(self.child.root(tensor)) or self.pairs.get(tensor)
+        return self.parent.root(known.tensor) if known else None
 
-    @cached_property
-    def by_loose_key(self) -> Mapping[Key, tuple[Node, ...]]:
-        """The same whatever the order of what they read."""
-        return self._grouped(ordered=False)
+    def _partner_of(self, node: Node) -> Node | None:
+        for output in node.outputs:
+            known = self.pairs.get(output)
+            other = self.parent.producer(known.tensor) if known else None
+            if other is not None and operator(other) == operator(node):
+                return other
+        return None
 
-    @cached_property
-    def by_operator(self) -> Mapping[str, tuple[Node, ...]]:
-        """The nodes by operator."""
-        found: dict[str, list[Node]] = {}
-        for node in self.graph.nodes:
-            found.setdefault(operator(node), []).append(node)
-        return {name: tuple(nodes) for name, nodes in found.items()}
+    def _fits(self, tensor: str, partner: str) -> bool:
+        mine, theirs = self.child.prints.get(tensor), self.parent.prints.get(partner)
+        if tensor in self.child.graph.data_independent and partner in self.parent.graph.initializers:
+            mine, theirs = self.child.constant(tensor), self.parent.constant(partner)
+        if theirs is None or mine is None:
+            return theirs is not None
+        return mine.kind == theirs.kind if self.loose else mine.fits(theirs)
 
-    @cached_property
-    def handed(self) -> Mapping[str, tuple[tuple[Node, int], ...]]:
-        """For each root, who reads it (or what hands it on), and as the how-manieth of what it reads."""
-        found: dict[str, list[tuple[Node, int]]] = {}
-        for node in self.graph.nodes:
-            if not self.hands_on(node):
-                for slot, name in enumerate(node.inputs):
-                    found.setdefault(self.root(name), []).append((node, slot))
-        return {name: tuple(readers) for name, readers in found.items()}
-
-    def producer(self, tensor: str) -> Node | None:
-        """Return the node that makes a tensor."""
-        index = self.graph.producers.get(tensor)
-        return None if index is None else self.graph.nodes[index]
-
-    def below(self, tensor: str) -> frozenset[str]:
-        """Return the tensors that depend on one."""
-        found: set[str] = set()
-        waiting = [tensor]
-        while waiting:
-            for index in self.graph.readers.get(waiting.pop(), ()):
-                fresh = [name for name in self.graph.nodes[index].outputs if name not in found]
-                found.update(fresh)
-                waiting += fresh
-        return frozenset(found)
-
-    def _grouped(self, *, ordered: bool) -> Mapping[Key, tuple[Node, ...]]:
-        found: dict[Key, list[Node]] = {}
-        for node in self.graph.nodes:
-            if not self.hands_on(node):
-                found.setdefault(key_of(node, self.reads(node), ordered=ordered), []).append(node)
-        return {key: tuple(nodes) for key, nodes in found.items()}
+    def _fits_reshaped(self, tensor: str, partner: str) -> bool:
+        mine, theirs = self.child.prints.get(tensor), self.parent.prints.get(partner)
+        return bool(mine and theirs and mine.holds_as_many(theirs))
 
 
-def operator(node: Node) -> str:
-    """Return the operator with its domain; that of a quantized one is the real one's."""
-    name = node.op_type
-    if node.domain in ("", "com.microsoft") and name.startswith("QLinear"):
-        return name.removeprefix("QLinear")
-    return f"{node.domain}:{name}" if node.domain else name
-
-
-def key_of(node: Node, reads: tuple[str, ...], *, ordered: bool) -> Key:
-    """Return what a node does with what; symmetric operators, and all if not ``ordered``, whatever the order."""
-    sort = not ordered or node.op_type in _SYMMETRIC
-    return operator(node), tuple(sorted(reads)) if sort else reads
-
-
-def is_symmetric(node: Node) -> bool:
-    """Whether the order of what it reads is no matter."""
-    return node.op_type in _SYMMETRIC
-
-
-def attributes(proto: NodeProto) -> frozenset[bytes]:
-    """Return the attributes of a node, to be compared."""
-    return frozenset(attribute.SerializeToString() for attribute in proto.attribute)
+def _token(one: FingerprintedGraph, node: Node, paired: Mapping[str, str]) -> Hashable:
+    if node.outputs and node.outputs[0] in paired:
+        return "paired", paired[node.outputs[0]]
+    held = [one.prints.get(output) for output in node.outputs]
+    return operator(node), tuple(each.shapes if each else None for each in held)

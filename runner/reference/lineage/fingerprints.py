@@ -1,20 +1,21 @@
-"""Prints of tensors: a few elements at places that depend on the size alone, enough to know a tensor again."""
+"""Fingerprints of tensors: a few elements at places that depend on the size alone, enough to know a tensor again."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto
+from onnx import GraphProto, ModelProto, TensorProto
 
 from runner.model.files.store import Store
 from runner.model.graph.index import Graph
 from runner.model.values import recorded, storage
 from runner.model.values.recorded import TensorFile
+from runner.model.values.tensor_file import NUMPY
 
 Array = np.ndarray[Any, Any]
 
@@ -24,12 +25,16 @@ CLOSE = 0.02
 """Part of the largest number by which two prints of one tensor may differ: half precision and 8 bits stay below."""
 MOST_ODD = 0.02
 """Share of elements that may differ more: those that a quantization clips, or that are on the edge of a step."""
+PROBES, ORDERS = 16, 3
+"""Elements by which fingerprints are told apart at first, and by how many of them they are sorted."""
+REACH = 2.0
+"""How much further off these may be: by the other's scale two fingerprints are closer than by one's own."""
 TELLING = 8
 """Different numbers that a print must hold to be told from others."""
 
 
 @dataclass(frozen=True, eq=False)
-class Print:
+class Fingerprint:
     """What a tensor held.
 
     ``shapes``: one for each sample. ``kind``: as numpy's, but ``f`` for all reals and ``i`` for all integers.
@@ -52,19 +57,24 @@ class Print:
         return float(finite.max()) if finite.size else 0.0
 
     @cached_property
-    def first(self) -> Print:
+    def first(self) -> Fingerprint:
         """The print of the first sample alone."""
         if len(self.shapes) == 1:
             return self
         size = min(math.prod(self.shapes[0]), SAMPLED)
-        return Print(self.shapes[:1], self.kind, self.numbers[:size])
+        return Fingerprint(self.shapes[:1], self.kind, self.numbers[:size])
 
-    def fits(self, other: Print) -> bool:
+    def fits(self, other: Fingerprint) -> bool:
         """Whether the shapes and the kinds are the same."""
         return self.kind == other.kind and self.shapes == other.shapes
 
+    def holds_as_many(self, other: Fingerprint) -> bool:
+        """Whether it is as many elements of the same kind, whatever their shape."""
+        sizes = [[math.prod(shape) for shape in one.shapes] for one in (self, other)]
+        return self.kind == other.kind and sizes[0] == sizes[1]
 
-def distance(mine: Print, theirs: Print) -> float:
+
+def distance(mine: Fingerprint, theirs: Fingerprint) -> float:
     """Return how far a print is from another of its shape, in parts of the other's largest number; inf: not at all.
 
     The share MOST_ODD of the elements that differ most does not count. Elements that are not finite on either side
@@ -82,20 +92,20 @@ def distance(mine: Print, theirs: Print) -> float:
     return error / theirs.scale if theirs.scale else (0.0 if error == 0 else float("inf"))
 
 
-def agree(mine: Print, theirs: Print) -> bool:
+def agree(mine: Fingerprint, theirs: Fingerprint) -> bool:
     """Whether two prints can be of one tensor."""
     return distance(mine, theirs) <= CLOSE
 
 
-def print_of(arrays: Sequence[Array]) -> Print:
-    """Return the print of a tensor, given what it holds in each sample."""
-    return Print(
+def print_of(arrays: Sequence[Array]) -> Fingerprint:
+    """Return the fingerprint of a tensor, given what it holds in each sample."""
+    return Fingerprint(
         tuple(tuple(one.shape) for one in arrays), _kind(arrays[0]), np.concatenate([_some(a) for a in arrays])
     )
 
 
-def prints_of(samples: Sequence[Mapping[str, TensorFile]], names: Iterable[str]) -> dict[str, Print]:
-    """Return the prints of those of ``names`` that are tensors in all samples."""
+def prints_of(samples: Sequence[Mapping[str, TensorFile]], names: Iterable[str]) -> dict[str, Fingerprint]:
+    """Return the fingerprints of those of ``names`` that are tensors in all samples."""
     found = {}
     for name in names:
         files = [sample[name] for sample in samples if name in sample]
@@ -104,19 +114,65 @@ def prints_of(samples: Sequence[Mapping[str, TensorFile]], names: Iterable[str])
     return found
 
 
+class FingerprintIndex:
+    """The fingerprints of many tensors, to find those that agree with one without looking at all of them.
+
+    Those of equal shapes are sorted by one element, and again by others. Those that agree with one lie within a short
+    stretch of nearly every such order, and only that is looked at.
+    """
+
+    def __init__(self, prints: Mapping[str, Fingerprint]) -> None:
+        groups: dict[Any, list[str]] = {}
+        for name, one in prints.items():
+            if one.telling:
+                groups.setdefault((one.kind, one.shapes), []).append(name)
+        self._prints = prints
+        self._groups = {key: (names, _Sorted([prints[name] for name in names])) for key, names in groups.items()}
+
+    def near(self, held: Fingerprint) -> list[tuple[float, str]]:
+        """Return the tensors that hold what ``held`` does, with the distance of each, nearest first."""
+        names, ordered = self._groups.get((held.kind, held.shapes), ((), None))
+        if ordered is None or not held.telling:
+            return []
+        every = ((distance(held, self._prints[names[at]]), names[at]) for at in ordered.like(held))
+        return sorted(one for one in every if one[0] <= CLOSE)
+
+
+class _Sorted:
+    """Fingerprints of equal shapes, sorted by some of their elements."""
+
+    def __init__(self, prints: Sequence[Fingerprint]) -> None:
+        size = prints[0].numbers.size
+        self._places = np.unique(np.linspace(0, size - 1, PROBES).astype(int))
+        self._probes = np.stack([one.numbers[self._places] for one in prints])
+        self._order = np.argsort(self._probes[:, :ORDERS], axis=0, kind="stable")
+        self._sorted = np.take_along_axis(self._probes[:, :ORDERS], self._order, axis=0)
+
+    def like(self, held: Fingerprint) -> list[int]:
+        """Return the places of those that may agree with one."""
+        wanted, reach = held.numbers[self._places], REACH * CLOSE * held.scale
+        found = []
+        for at in np.flatnonzero(np.isfinite(wanted[:ORDERS])):
+            ends = np.searchsorted(self._sorted[:, at], (wanted[at] - reach, np.nextafter(wanted[at] + reach, np.inf)))
+            found.append(self._order[ends[0] : ends[1], at])
+        if not found:
+            return list(range(len(self._probes)))
+        near = np.unique(np.concatenate(found))
+        with np.errstate(invalid="ignore"):
+            off = np.abs(self._probes[near] - wanted) > reach
+        return [int(at) for at in near[off.sum(axis=1) <= PROBES // 4]]
+
+
 @dataclass
 class Weights:
-    """The prints of a model's initializers, made when they are asked for; weights in a file are not read whole."""
+    """The fingerprints of a model's initializers, made when they are asked for; files are not read whole."""
 
     graph: Graph
     store: Store
-    _known: dict[str, Print | None]
+    _known: dict[str, Fingerprint | None] = field(default_factory=dict, init=False)
 
-    def __init__(self, graph: Graph, store: Store) -> None:
-        self.graph, self.store, self._known = graph, store, {}
-
-    def get(self, name: str) -> Print | None:
-        """Return the print of an initializer; None where it is none, is sparse or no number."""
+    def get(self, name: str) -> Fingerprint | None:
+        """Return the fingerprint of an initializer; None where it is none, is sparse or no number."""
         if name not in self._known:
             self._known[name] = self._print(name)
         return self._known[name]
@@ -127,37 +183,21 @@ class Weights:
         if not isinstance(tensor, TensorProto):
             return None
         if storage.is_external(tensor):
-            whole = TensorProto()
-            whole.CopyFrom(tensor)
-            _, offset, _ = storage.reference(tensor)
-            with self.store.weights.open("rb") as file:
-                file.seek(offset)
-                storage.set_raw(whole, file.read(storage.byte_size(tensor.data_type, tensor.dims) or 0))
-            tensor = whole
+            whole = ModelProto(graph=GraphProto(initializer=[tensor]))
+            self.store.inline(whole)
+            tensor = whole.graph.initializer[0]
         found: Array = recorded.to_array(tensor)
         return found
 
-    def _print(self, name: str) -> Print | None:
+    def _print(self, name: str) -> Fingerprint | None:
         tensor = self.graph.initializers.get(name)
-        if isinstance(tensor, TensorProto) and storage.is_external(tensor) and tensor.data_type in _MAPPED:
+        if isinstance(tensor, TensorProto) and storage.is_external(tensor) and tensor.data_type in NUMPY:
             _, offset, _ = storage.reference(tensor)
-            kind = np.dtype(_MAPPED[tensor.data_type]).newbyteorder("<")
+            kind = np.dtype(NUMPY[tensor.data_type]).newbyteorder("<")
             mapped = np.memmap(self.store.weights, kind, "r", offset, tuple(tensor.dims))
             return print_of([mapped])
         array = self.array(name)
         return None if array is None or array.dtype.kind in "OSU" else print_of([array])
-
-
-# types that numpy can map from a file as they are
-_MAPPED = {
-    int(TensorProto.FLOAT): "f4",
-    int(TensorProto.DOUBLE): "f8",
-    int(TensorProto.FLOAT16): "f2",
-    int(TensorProto.INT8): "i1",
-    int(TensorProto.UINT8): "u1",
-    int(TensorProto.INT32): "i4",
-    int(TensorProto.INT64): "i8",
-}
 
 
 def _kind(array: Array) -> str:

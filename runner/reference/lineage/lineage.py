@@ -1,9 +1,11 @@
 """A converted child and its parent: what the child's tensors should hold, as the parent tells.
 
 The parent and the child run once each, partners are looked for, and then every node of the child runs on good values
-(see ``forced``): where its value tells of another partner, that one is taken, and they run again. A tensor without a
-partner gets the value that its node makes of good ones. That value can be trusted if a tensor with a partner which
-depends on it comes out right; if not, the culprit may be on either side of it, and there is no good value to cut at.
+(see ``teacher_forcing``): where its value tells of another partner, that one is taken, and they run again. A tensor
+without a partner gets the value that its node makes of good ones. That value can be trusted if a tensor with a partner
+which depends on it comes out right; if not, the culprit may be on either side of it, and there is no good value to cut
+at. Users may say more with reference.map. Tried: each of the parent's tensors in the place of such a tensor, in a run
+of its own, to see what makes the rest come out right; it found partners for one tensor in a hundred.
 """
 
 from __future__ import annotations
@@ -12,7 +14,6 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import median
 
 from runner.errors import UsageError
 from runner.model.files.store import Store
@@ -20,33 +21,21 @@ from runner.model.graph.index import Graph
 from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
 from runner.reference.good_values import golden
-from runner.reference.lineage.align import Kin
-from runner.reference.lineage.fingerprints import (
-    CLOSE,
-    Weights,
-    agree,
-    distance,
-    print_of,
-    prints_of,
-)
-from runner.reference.lineage.match import Matching, reshaped
-from runner.reference.lineage.pairs import How, Partner
-from runner.reference.lineage.quantized import restored
-from runner.reference.lineage.supposed import Outcome, Supposing
+from runner.reference.lineage.align import Matching
+from runner.reference.lineage.fingerprints import Weights, agree, prints_of
+from runner.reference.lineage.pairs import FingerprintedGraph, How, Partner, reshaped
 from runner.reference.lineage.teacher_forcing import forced
+from runner.reference.lineage.untrusted import doubtful, restored
 from runner.reference.recording import Recorded
-from runner.reference.untrusted import doubtful
 
 MOST_RUNS = 12
 """How often the child's nodes run on good values: each time what they make may tell of further partners."""
-MOST_DOUBTS = 6
-"""For how many doubtful tensors each time a partner is looked for by supposing."""
 MOST_MISNAMED, LEAST_MISNAMED = 0.3, 4
 """Share and number of partners by name that may be wrong on good values before no name counts any more."""
 
 Samples = tuple[Mapping[str, TensorFile], ...]
-Record = Callable[[Graph, Path, Sequence[Mapping[str, TensorFile]], "Sequence[int] | None"], Recorded]
-"""Runs a graph of the child, or some of its nodes, all tensors shown; what it writes goes into the folder."""
+Record = Callable[[Graph, Path, Sequence[Mapping[str, TensorFile]]], Recorded]
+"""Runs a graph of the child, all tensors shown; what it writes goes into the folder."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,9 +100,9 @@ class Lineage:
     def __post_init__(self) -> None:
         mine, theirs = self.child.graph, self.parent.graph
         held = prints_of(self.parent.values, [*theirs.inputs, *theirs.producers])
-        self._elder = Kin(theirs, held, Weights(theirs, self.parent.store))
+        self._elder = FingerprintedGraph(theirs, held, Weights(theirs, self.parent.store))
         free = prints_of(self.child.values, [*mine.inputs, *mine.producers])
-        self._younger = Kin(mine, free, Weights(mine, self.child.store))
+        self._younger = FingerprintedGraph(mine, free, Weights(mine, self.child.store))
         self._loose = reshaped(self._younger, self._elder)
         self._named = True
 
@@ -130,8 +119,6 @@ class Lineage:
             run = self._force(partners)
         for _ in range(MOST_RUNS):
             revised = self._matching(self._now(run), partners).find()
-            if _told(revised) == _told(partners):
-                revised = {**partners, **self._suppose(partners, run)}
             if _told(revised) == _told(partners):
                 break
             partners = revised
@@ -157,63 +144,16 @@ class Lineage:
         wrong = sum(not self._alike(now, name, one) for name, one in named.items())
         return wrong >= LEAST_MISNAMED and wrong > MOST_MISNAMED * len(named)
 
-    def _matching(self, child: Kin, partners: Mapping[str, Partner]) -> Matching:
+    def _matching(self, child: FingerprintedGraph, partners: Mapping[str, Partner]) -> Matching:
         alone = frozenset(name for name, partner in self.told.items() if partner is None)
         return Matching(child, self._elder, dict(partners), alone, self._loose, named=self._named)
 
-    def _now(self, run: _Forced) -> Kin:
+    def _now(self, run: _Forced) -> FingerprintedGraph:
         """Return the child as it runs on good values."""
         prints = {**self._younger.prints, **prints_of(run.made, self.child.graph.producers)}
-        return Kin(self.child.graph, prints, self._younger.weights)
+        return FingerprintedGraph(self.child.graph, prints, self._younger.weights)
 
-    def _suppose(self, partners: Mapping[str, Partner], run: _Forced) -> dict[str, Partner]:
-        """Return partners of doubtful tensors, at most one where several lie in a row."""
-        graph = self.child.graph
-        now = self._now(run)
-        right = [name for name, one in partners.items() if self._alike(now, name, one)]
-
-        def tried(tensor: str, other: str, nodes: Sequence[int]) -> Outcome:
-            return self._tried(partners, run, (tensor, other), nodes)
-
-        supposing = Supposing(now, self._elder, partners, tried)
-        found: dict[str, Partner] = {}
-        seen: set[int] = set()
-        for tensor in doubtful(graph, partners, right)[:MOST_DOUBTS]:
-            nodes = supposing.segment(tensor)
-            if not seen.intersection(nodes) and (partner := supposing.partner(tensor)):
-                found[tensor] = Partner(partner, How.value)
-                seen.update(nodes)
-        return found
-
-    def _tried(
-        self, partners: Mapping[str, Partner], run: _Forced, pair: tuple[str, str], nodes: Sequence[int]
-    ) -> Outcome:
-        """Return how right what nodes make is where one tensor holds what another (the parent's) does."""
-        tensor, other = pair
-        one = forced(self.child.graph, {tensor, *self._everywhere(run.good)})
-        folder = self._folder("supposed")
-        samples = []
-        for at, (good, made) in enumerate(zip(run.good, run.made, strict=True)):
-            value = self._value(other, at, folder)
-            if value is None:
-                return Outcome(0.0, 0.0)
-            given = golden(value, tensor, self._dtype(tensor, value), None, folder / f"{at}.pb")
-            samples.append({**made, **good, tensor: given.file})
-        found = self.record(one.graph, folder / "run", samples, nodes).values
-        ends = [out for index in nodes for out in self.child.graph.nodes[index].outputs if out in partners]
-        pairs = [
-            (mine.get(one.made[end]), good[end])
-            for end in ends
-            for mine, good in zip(found, run.good, strict=True)
-            if end in good
-        ]
-        errors = [
-            distance(print_of([recorded.read(a)]), print_of([recorded.read(b)])) for a, b in pairs if a is not None
-        ]
-        right = sum(error <= CLOSE for error in errors)
-        return Outcome(right / max(len(pairs), 1), median(errors) if errors else 0.0)
-
-    def _alike(self, now: Kin, name: str, partner: Partner) -> bool:
+    def _alike(self, now: FingerprintedGraph, name: str, partner: Partner) -> bool:
         mine, theirs = now.prints.get(name), self._elder.prints.get(partner.tensor)
         if mine is None or theirs is None:
             return False
@@ -239,7 +179,7 @@ class Lineage:
             samples.append(sample)
         good = tuple(samples)
         one_of_each = forced(graph, self._everywhere(good))
-        found = self.record(one_of_each.graph, folder / "run", good, None).values
+        found = self.record(one_of_each.graph, folder / "run", good).values
         names = {name: one_of_each.made.get(name, name) for name in graph.producers}
         made = tuple({name: sample[own] for name, own in names.items() if own in sample} for sample in found)
         return _Forced(good, unfit, made)

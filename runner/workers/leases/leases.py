@@ -24,10 +24,9 @@ from runner import machine
 from runner.errors import CannotJudge, UsageError
 from runner.schema.run import LeaseMode, WorkerSettings
 from runner.workers.guardian import bearing
-from runner.workers.leases import lease_log
 from runner.workers.leases.gpus import VISIBLE, Gpus, installed, usable, visible
 from runner.workers.leases.lock_folder import LockFolder
-from runner.workers.process_end import now
+from runner.workers.process_end import now, start_of, still_runs
 
 log = logging.getLogger(__name__)
 
@@ -79,11 +78,9 @@ class Lease:
         marked = {_CHAIN: f"{outer},{mine}" if outer else mine}
         return {**marked, VISIBLE: visible(self.name)} if self.kind == "gpu" else marked
 
-    def hand_over(self, pid: int, *, log_it: bool = False) -> None:
-        """Note that ``pid`` holds it, and give up the job's own copy. ``log_it``: the process itself cannot."""
+    def hand_over(self, pid: int) -> None:
+        """Note that ``pid`` holds it, and give up the job's own copy."""
         self._say(pid)
-        if log_it:
-            lease_log.begin(self.name, pid)
         self.close()
 
     def close(self) -> None:
@@ -107,7 +104,7 @@ class Lease:
                     os.kill(pid, signal.SIGKILL)
 
     def _say(self, pid: int) -> None:
-        said = {**self._said, "pid": pid, "start": lease_log.start_of(pid), "since": time.time(), "mark": self._mark}
+        said = {**self._said, "pid": pid, "start": start_of(pid), "since": time.time(), "mark": self._mark}
         self._folder.write(self.fds[0], said)
 
 
@@ -140,7 +137,7 @@ class Leases:
         def gpus() -> Gpus:
             return usable(installed(), os.environ, settings.gpus)
 
-        folder = Path(settings.leases).expanduser() if settings.leases else None
+        folder = Path(settings.lease_folder).expanduser() if settings.lease_folder else None
         return cls(gpus, settings.cpu_slots or machine.cpus(), folder, settings.lease, run_folder)
 
     @property
@@ -271,7 +268,7 @@ def _holder(said: Mapping[str, object]) -> str:
     told = f"process {pid} of {user} on {host}{when} ({folder})"
     start = said.get("start")
     here = (said.get("host"), said.get("pids")) == (socket.gethostname(), _pids())
-    if here and isinstance(start, int) and not lease_log.runs(pid, start):
+    if here and isinstance(start, int) and not still_runs(pid, start):
         return f"a process that does not say who it is, after {told}, which has ended"
     return told
 

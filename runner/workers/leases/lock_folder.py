@@ -158,6 +158,6 @@ class LockFolder:
 
     def _unusable(self, why: str) -> UsageError:
         return UsageError(
-            f"workers.leases={self.path}: this cannot be the folder of GPU leases: {why}. Name a folder that all who "
-            "share the GPUs can write to (workers.leases=/path), or do without leases (workers.lease=none)"
+            f"workers.lease_folder={self.path}: this cannot be the folder of GPU leases: {why}. Name a folder that all "
+            "who share the GPUs can write to (workers.lease_folder=/path), or do without leases (workers.lease=none)"
         )

@@ -23,10 +23,10 @@ def lease_of(backend: Mapping[str, Any], pool: Pool, python: str | None, *, buil
         return "gpu" if any(part in name for name in names for part in _ON_GPU) else None
     if backend.get("name") != "tensorrt":
         return None
-    flavour = _flavour(backend, pool, python)
-    if not pool.gpus and flavour not in pool.versions(python):
+    flavor = _flavor(backend, pool, python)
+    if not pool.gpus and flavor not in pool.versions(python):
         return None  # the worker says what to install: no GPU would help
-    if not builds or flavour == "tensorrt":
+    if not builds or flavor == "tensorrt":
         return "gpu"
     targets = [str(target).upper() for target in backend.get("compute_capabilities") or ()]
     if "CURRENT" in targets or (not targets and pool.gpus):
@@ -34,8 +34,8 @@ def lease_of(backend: Mapping[str, Any], pool: Pool, python: str | None, *, buil
     return "cpu"
 
 
-def _flavour(backend: Mapping[str, Any], pool: Pool, python: str | None) -> str:
-    flavour = str(backend.get("flavour", "auto"))
-    if flavour != "auto":
-        return flavour
+def _flavor(backend: Mapping[str, Any], pool: Pool, python: str | None) -> str:
+    flavor = str(backend.get("flavor", "auto"))
+    if flavor != "auto":
+        return flavor
     return "tensorrt" if "tensorrt" in pool.versions(python) else "tensorrt_rtx"

@@ -59,7 +59,7 @@ def build(
     pool: Pool, python: str, model: Path, *, samples: Any = (), out: Path | None = None, **settings: Any
 ) -> Reply:
     args = {
-        "backend": {"name": "tensorrt", "flavour": "tensorrt_rtx", **settings},
+        "backend": {"name": "tensorrt", "flavor": "tensorrt_rtx", **settings},
         "model": str(model),
         "samples": list(samples),
         "out": None if out is None else str(out),
@@ -115,7 +115,7 @@ def test_a_failing_build_leaves_the_worker_fit_for_the_next(pool: Pool, rtx_pyth
         ({"strongly_typed": False}, "always strongly typed"),
         ({"plugins": ["/nowhere/lib.so"]}, "there is no such file"),
         ({"plugins": [__file__]}, "Unable to load library"),
-        ({"flavour": "tensorrt_xtr"}, "flavour=tensorrt_xtr"),
+        ({"flavor": "tensorrt_xtr"}, "flavor=tensorrt_xtr"),
         ({"config": {"builder_optimization_level": 99}}, "5 is as near as it goes"),
         ({"timing_cache": "/nowhere/cache"}, "times no tactics"),
     ],
@@ -192,7 +192,7 @@ def test_a_flag_that_wants_a_gpu_is_no_failure_of_the_model(pool: Pool, rtx_pyth
 
 
 def test_not_installed(pool: Pool, tmp_path: Path) -> None:
-    reply = pool.call("build", {"backend": {"name": "tensorrt", "flavour": "tensorrt"}, "model": str(small(tmp_path))})
+    reply = pool.call("build", {"backend": {"name": "tensorrt", "flavor": "tensorrt"}, "model": str(small(tmp_path))})
     if reply.value:
         pytest.skip("TensorRT itself is installed here")
     failure = reply.failure

@@ -12,8 +12,9 @@ import pytest
 
 from tests.harness import Run, winnow
 from tests.jobs.precision.test_precision import network, search
+from tests.matrix import sample
 
-PRECISION = ("precision", "precision_bisect")
+PRECISION = sample(("precision", "precision_bisect"), 2)
 
 
 def why(run: Run) -> dict[str, str]:

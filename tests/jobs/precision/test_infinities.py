@@ -11,6 +11,7 @@ import pytest
 from onnx import parser
 
 from tests.harness import Run, winnow
+from tests.matrix import sample
 
 SHARED = Path(__file__).parents[4] / "shared" / "precision"
 
@@ -126,7 +127,7 @@ def test_strict_rounding_fails_a_mean_whose_sum_overflows(tmp_path: Path) -> Non
     assert run.result["culprits"] == ["mean"]
 
 
-@pytest.mark.parametrize("case", ["a_rms_outlier", "c_attn_logits"])
+@pytest.mark.parametrize("case", sample(["a_rms_outlier", "c_attn_logits"], 2))
 def test_natural_failures(tmp_path: Path, case: str) -> None:
     folder = SHARED / case
     if not folder.is_dir():

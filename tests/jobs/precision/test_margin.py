@@ -10,48 +10,41 @@ from pathlib import Path
 import pytest
 
 from runner.errors import CannotJudge
-from runner.jobs.precision.question import PROVEN_BY, Question, Words
-from runner.jobs.precision.trust import LOWEST, Trust
+from runner.jobs.precision.question import Margin
 from runner.schema.checker import Flaky
-from runner.session.inquiry import Budget, Inquiry, Means
-from runner.session.reliability import IndistinctError
+from runner.session.inquiry import Budget
+from runner.session.question import NOTHING
+from runner.session.reliability import IndistinctError, Reliability
 from runner.session.result import Ending
+from runner.session.session import PROVEN_BY, Session
 from runner.verdict import MEASURE, Signature, Verdict
-from strategies.outcome import Answer, Outcome
-from strategies.precision import Prior, precision
-from strategies.search import Claim, Search
+from strategies.outcome import Outcome
+from strategies.search import Claim
 from strategies.trial import Trial
-from tests.jobs.precision.test_question import rule_of
-from tests.session.test_session import FAIL, PASS, Hands, Rule, session
-
-COUNT = 24
+from tests.jobs.precision.test_question import COUNT, answered, mixing_of, rule_of
+from tests.matrix import sample
+from tests.session.test_session import FAIL, PASS, Rule
 
 
 @dataclass(frozen=True)
 class Asked:
     ending: Ending
-    question: Question
+    session: Session
 
     @property
     def phases(self) -> Counter[tuple[str, str]]:
         """How often what was checked: everything, nothing, another set; in which phase."""
-        whole = self.question.judge.subject.space.whole
-        ends = {LOWEST: "nothing", whole: "everything"}
-        return Counter((ends.get(entry.trial, "a set"), entry.phase) for entry in self.question.judge.journal.entries())
+        whole = self.session.judge.subject.space.whole
+        ends = {NOTHING: "nothing", whole: "everything"}
+        return Counter((ends.get(entry.trial, "a set"), entry.phase) for entry in self.session.judge.journal.entries())
 
 
-def asked(folder: Path, rule: Rule, doubt: Trust, *, steady: bool = False, **means: object) -> Asked:
+def asked(
+    folder: Path, rule: Rule, mode: Flaky = Flaky.auto, margin: Margin | None = None, max_wrong: float = 0.01, **more
+) -> Asked:
     """Answer as a job does, for elements of which ``rule`` says which raised ones pass."""
-    judge = session(folder, rule, count=COUNT).judge
-    space = judge.subject.space
-    inquiry = Inquiry(judge, doubt, lambda told: Search(space, precision(space, Prior()), told), Means(**means))
-    question = Question(judge, inquiry, Hands(folder), doubt, Words("float16", "float32"), steady=steady)
-    ending = question.preflight()
-    if ending is None and question.lowest_suffices:
-        ending = question.hand_over_lowest()
-    while ending is None:
-        ending = question.hand_over(*question.search())
-    return Asked(ending, question)
+    mixing = mixing_of(folder, rule, Reliability(mode, max_wrong), margin, **more)
+    return Asked(answered(mixing), mixing.session)
 
 
 def measuring(share: Callable[[int], float], limit: float = 1.0) -> Rule:
@@ -72,13 +65,15 @@ def steps(candidate_sizes: dict[int, float]) -> Callable[[int], float]:
 
 
 @pytest.mark.parametrize("mode", [Flaky.always, Flaky.auto])
-@pytest.mark.parametrize(("good", "bad", "seed"), [(0.7, 0.3, 2), (0.7, 0.3, 7), (0.65, 0.3, 15), (0.65, 0.3, 18)])
+@pytest.mark.parametrize(
+    ("good", "bad", "seed"), sample([(0.7, 0.3, 2), (0.7, 0.3, 7), (0.65, 0.3, 15), (0.65, 0.3, 18)], 4)
+)
 def test_a_flaky_check_ends_with_an_answer_or_says_why_not(
     tmp_path: Path, good: float, bad: float, seed: int, mode: Flaky
 ) -> None:
     """A stricter test may take an answer back that the search had been told."""
     try:
-        found = asked(tmp_path, rule_of(good, bad, 4, 11, seed=seed), Trust(mode, 1e-6))
+        found = asked(tmp_path, rule_of(good, bad, 4, 11, seed=seed), mode, max_wrong=1e-6)
     except (IndistinctError, CannotJudge):
         return
     assert found.ending.status in ("found", "could_not_judge")
@@ -88,59 +83,59 @@ def test_a_flaky_check_ends_with_an_answer_or_says_why_not(
 
 def test_what_passes_with_too_little_margin_is_no_answer(tmp_path: Path) -> None:
     rule = measuring(steps({0: 3.0, 2: 0.8, 5: 0.3}))
-    found = asked(tmp_path / "kept", rule, Trust(Flaky.auto, 0.01, aim=0.5, measured=True))
+    found = asked(tmp_path / "kept", rule, Flaky.auto, Margin(0.5, measured=True))
     assert (found.ending.status, len(found.ending.trial or ())) == ("found", 5)
-    found = asked(tmp_path / "all", rule, Trust(Flaky.auto, 0.01, aim=1.0, measured=True))
+    found = asked(tmp_path / "all", rule, Flaky.auto, Margin(1.0, measured=True))
     assert (found.ending.status, len(found.ending.trial or ())) == ("found", 2)
     # a number that a check of somebody's own calls so is no share of a tolerance
-    found = asked(tmp_path / "own", rule, Trust(Flaky.auto, 0.01, aim=0.5))
+    found = asked(tmp_path / "own", rule, Flaky.auto, Margin(0.5))
     assert (found.ending.status, len(found.ending.trial or ())) == ("found", 2)
 
 
 def test_nothing_raised_suffices_only_with_the_margin(tmp_path: Path) -> None:
-    doubt = Trust(Flaky.auto, 0.01, aim=0.5, measured=True)
-    assert asked(tmp_path / "all", measuring(steps({0: 0.49})), doubt).ending.status == "nothing_to_find"
-    doubt = Trust(Flaky.auto, 0.01, aim=0.5, measured=True)
-    found = asked(tmp_path / "few", measuring(steps({0: 0.51, 3: 0.5})), doubt)
+    margin = Margin(0.5, measured=True)
+    assert asked(tmp_path / "all", measuring(steps({0: 0.49})), Flaky.auto, margin).ending.status == "nothing_to_find"
+    margin = Margin(0.5, measured=True)
+    found = asked(tmp_path / "few", measuring(steps({0: 0.51, 3: 0.5})), Flaky.auto, margin)
     assert (found.ending.status, len(found.ending.trial or ())) == ("found", 3)
 
 
 def test_where_the_margin_cannot_be_reached_half_of_what_is_left_is_aimed_at(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    doubt = Trust(Flaky.auto, 0.01, aim=0.5, measured=True)
-    found = asked(tmp_path, measuring(steps({0: 2.0, 3: 0.9, 6: 0.84, 20: 0.7})), doubt)
-    assert doubt.aim == pytest.approx((0.7 + 1) / 2)
+    margin = Margin(0.5, measured=True)
+    found = asked(tmp_path, measuring(steps({0: 2.0, 3: 0.9, 6: 0.84, 20: 0.7})), Flaky.auto, margin)
+    assert margin.aim == pytest.approx((0.7 + 1) / 2)
     assert (found.ending.status, len(found.ending.trial or ())) == ("found", 6)
     assert "everything in float32 takes 0.7 of the tolerance already: 0.85 of it is aimed at" in caplog.text
 
 
 def test_a_whole_tolerance_that_everything_raised_takes_is_still_aimed_at(tmp_path: Path) -> None:
-    doubt = Trust(Flaky.auto, 0.01, aim=0.5, measured=True)
-    found = asked(tmp_path, measuring(steps({0: 2.0, 3: 1.0})), doubt)
-    assert doubt.aim == 1.0
+    margin = Margin(0.5, measured=True)
+    found = asked(tmp_path, measuring(steps({0: 2.0, 3: 1.0})), Flaky.auto, margin)
+    assert margin.aim == 1.0
     assert (found.ending.status, len(found.ending.trial or ())) == ("found", 3)
 
 
 def test_a_share_of_elements_that_differ_is_no_error() -> None:
-    trust = Trust(Flaky.auto, 0.01, measured=True)
+    margin = Margin(measured=True)
     failed = Verdict(Outcome.FAIL, metrics={MEASURE: 0.2, "exact": True})
-    assert trust.share(failed) is None
-    assert trust.share(Verdict(Outcome.PASS, metrics={MEASURE: 0.2, "exact": True})) == 0.2
-    assert trust.share(Verdict(Outcome.PASS, metrics={MEASURE: "many"})) is None
-    assert trust.answer(Verdict(Outcome.PASS)) is Answer.YES
+    assert margin.share(failed) is None
+    assert margin.share(Verdict(Outcome.PASS, metrics={MEASURE: 0.2, "exact": True})) == 0.2
+    assert margin.share(Verdict(Outcome.PASS, metrics={MEASURE: "many"})) is None
+    assert margin.kept(Verdict(Outcome.PASS))
 
 
 def test_a_steady_check_is_asked_twice_on_either_end_and_once_of_the_answer(tmp_path: Path) -> None:
     rule = measuring(lambda size: 0.2 if size >= 9 else 5.0 - size / 10)
-    found = asked(tmp_path / "steady", rule, Trust(Flaky.auto, 0.01, measured=True), steady=True)
+    found = asked(tmp_path / "steady", rule, Flaky.auto, Margin(measured=True), steady=True)
     assert found.ending.status == "found"
-    assert found.question.doubt.mode is Flaky.never
+    assert found.session.reliability.mode is Flaky.never
     for end in ("everything", "nothing"):
         assert found.phases[end, "pre-flight"] + found.phases[end, "doubt"] == PROVEN_BY
     assert found.phases["a set", "re-check"] == 1
     assert not found.phases["a set", "doubt"]
-    doubted = asked(tmp_path / "doubted", rule, Trust(Flaky.auto, 0.01, measured=True))
+    doubted = asked(tmp_path / "doubted", rule, Flaky.auto, Margin(measured=True))
     assert doubted.ending.trial == found.ending.trial
     assert doubted.phases["everything", "doubt"] > PROVEN_BY
     assert doubted.phases["a set", "doubt"] > 0
@@ -158,9 +153,9 @@ def test_two_checks_that_measure_different_numbers_are_not_steady(tmp_path: Path
         drift = count[size] * 1e-6 if len(candidate.trial) == size else 0.0
         return Verdict(told.outcome, told.signature, metrics={MEASURE: told.metrics[MEASURE] + drift}, seconds=0.01)
 
-    found = asked(tmp_path, rule, Trust(Flaky.auto, 0.01, measured=True), steady=True)
+    found = asked(tmp_path, rule, Flaky.auto, Margin(measured=True), steady=True)
     assert found.ending.status == "found"
-    assert found.question.doubt.mode is Flaky.auto
+    assert found.session.reliability.mode is Flaky.auto
     assert found.phases["a set", "re-check"] > 1
 
 
@@ -174,14 +169,14 @@ def test_a_check_that_is_thought_steady_and_says_something_else_is_measured(tmp_
             return draws(candidate)
         return (FAIL, PASS)[(seen[size] == PROVEN_BY) is (size == 0)]
 
-    found = asked(tmp_path, rule, Trust(Flaky.auto, 0.01), steady=True)
-    assert found.question.doubt.rates is not None
+    found = asked(tmp_path, rule, Flaky.auto, steady=True)
+    assert found.session.reliability.rates is not None
     assert (found.ending.status, found.ending.trial) == ("found", Trial.of([4, 11]))
 
 
 @pytest.mark.parametrize("mode", [Flaky.never, Flaky.always])
 def test_who_says_how_a_check_is_needs_no_proof(tmp_path: Path, mode: Flaky) -> None:
-    found = asked(tmp_path, rule_of(1.0, 0.0, 4, 11), Trust(mode, 0.01), steady=True)
+    found = asked(tmp_path, rule_of(1.0, 0.0, 4, 11), mode, steady=True)
     assert (found.ending.status, found.ending.trial) == ("found", Trial.of([4, 11]))
     ends = found.phases["everything", "pre-flight"] + found.phases["everything", "doubt"]
     assert ends == 1 if mode is Flaky.never else ends > PROVEN_BY
@@ -199,8 +194,8 @@ def test_an_answer_that_fails_as_it_is_handed_over_shows_that_the_check_is_flaky
             return rule_of(1.0, 0.0, 4, 11)(candidate)
         return FAIL if len(turned) == 1 and candidate.phase == "re-check" else draws(candidate)
 
-    found = asked(tmp_path, rule, Trust(Flaky.auto, 0.01))
-    assert found.question.doubt.rates is not None
+    found = asked(tmp_path, rule, Flaky.auto)
+    assert found.session.reliability.rates is not None
     assert (found.ending.status, found.ending.trial) == ("found", Trial.of([4, 11]))
     assert "the check is flaky" in found.ending.message
 
@@ -216,7 +211,7 @@ def test_nothing_raised_that_fails_as_it_is_handed_over_is_searched_after_all(tm
             return FAIL
         return draws(candidate) if seen else PASS
 
-    found = asked(tmp_path, rule, Trust(Flaky.auto, 0.01))
+    found = asked(tmp_path, rule, Flaky.auto)
     assert (found.ending.status, found.ending.trial) == ("found", Trial.of([4, 11]))
     assert "the check is flaky" in found.ending.message
 
@@ -225,14 +220,12 @@ def test_a_budget_hands_over_the_smallest_that_passed(tmp_path: Path) -> None:
     """Error adds up: most of it is gone with many raised, and the budget ends the search on its way."""
     rule = measuring(lambda size: 3.0 - size * 0.15)
     passed = 18  # with these it takes 0.3 of the tolerance
-    plainly = asked(tmp_path / "all", rule, Trust(Flaky.never, 0.01, aim=0.31, measured=True))
+    plainly = asked(tmp_path / "all", rule, Flaky.never, Margin(0.31, measured=True))
     assert len(plainly.ending.trial or ()) == passed
     for checks in (1, 2, 4):
         budget = Budget(checks=checks)
-        found = asked(tmp_path / str(checks), rule, Trust(Flaky.never, 0.01, aim=0.31, measured=True), budget=budget)
-        sizes = [
-            len(one.trial) for one in found.question.judge.journal.entries() if one.verdict.metrics[MEASURE] < 0.31
-        ]
+        found = asked(tmp_path / str(checks), rule, Flaky.never, Margin(0.31, measured=True), budget=budget)
+        sizes = [len(one.trial) for one in found.session.judge.journal.entries() if one.verdict.metrics[MEASURE] < 0.31]
         assert found.ending.status == "found"
         assert len(found.ending.trial or ()) <= min(sizes)
         assert found.ending.done and found.ending.done.claim is Claim.BUDGET
@@ -242,8 +235,8 @@ def test_a_budget_hands_over_the_smallest_that_passed(tmp_path: Path) -> None:
 def test_where_a_budget_leaves_the_margin_out_of_reach_the_nearest_set_is_handed_over(tmp_path: Path) -> None:
     """With one of the first sixteen it passes by a hair; only nearly all keep the margin."""
     rule = measuring(steps({0: 3.0, 16: 0.9, 23: 0.1}))
-    doubt = Trust(Flaky.never, 0.01, aim=0.5, measured=True)
-    found = asked(tmp_path, rule, doubt, budget=Budget(checks=3))
+    margin = Margin(0.5, measured=True)
+    found = asked(tmp_path, rule, Flaky.never, margin, budget=Budget(checks=3))
     assert len(found.ending.trial or ()) == 16
     assert "it takes 0.9 of the tolerance, where 0.5 was aimed at" in found.ending.message
     assert found.ending.done and found.ending.done.claim is Claim.BUDGET

@@ -13,6 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from tests.harness import Run, winnow
+from tests.matrix import sample
 
 SIZE = 24
 
@@ -118,7 +119,7 @@ def test_no_set_suffices(tmp_path: Path) -> None:
     assert "even with everything in float32" in run.result["message"]
 
 
-@pytest.mark.parametrize("search_kind", ["precision_bisect", "precision_linear"])
+@pytest.mark.parametrize("search_kind", sample(["precision_bisect", "precision_linear"], 2))
 @pytest.mark.parametrize(("direction", "edge"), [("forward", "down3"), ("reverse", "up3")])
 def test_from_one_end(tmp_path: Path, search_kind: str, direction: str, edge: str) -> None:
     run = search(tmp_path, network(3), f"strategy.direction={direction}", strategy=search_kind)
@@ -126,6 +127,12 @@ def test_from_one_end(tmp_path: Path, search_kind: str, direction: str, edge: st
     culprits = run.result["culprits"]
     assert edge == (culprits[-1] if direction == "forward" else culprits[0])
     assert run.result["minimality"] == "window"
+
+
+def test_by_a_search_of_reductions(tmp_path: Path) -> None:
+    run = search(tmp_path, network(3), "strategy.search=minimal")
+    assert run.code == 0, run.output
+    assert run.result["culprits"] == ["up3", "down3"] and run.result["minimality"] == "1-minimal"
 
 
 def test_a_model_that_is_fp16_already(tmp_path: Path) -> None:

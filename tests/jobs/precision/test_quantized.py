@@ -14,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tests.harness import Run, winnow
 from tests.jobs.precision.test_precision import SIZE, network, search
+from tests.matrix import sample
 
 
 def quantized(folder: Path, layers: int = 6, coarse: int = 3) -> tuple[Path, Path]:
@@ -49,7 +50,7 @@ def quantized(folder: Path, layers: int = 6, coarse: int = 3) -> tuple[Path, Pat
     return folder / "fp32.onnx", folder / "int8.onnx"
 
 
-@pytest.mark.parametrize("with_parent", [True, False])
+@pytest.mark.parametrize("with_parent", sample([True, False], 2))
 def test_a_quantized_model_gets_back_what_one_layer_had(tmp_path: Path, with_parent: bool) -> None:
     fp32, int8 = quantized(tmp_path)
     parent = [f"reference.model={fp32}"] if with_parent else []
@@ -125,7 +126,7 @@ def clipped(folder: Path) -> tuple[Path, Path]:
     return folder / "fp32.onnx", folder / "int8.onnx"
 
 
-@pytest.mark.parametrize("with_parent", [True, False])
+@pytest.mark.parametrize("with_parent", sample([True, False], 2))
 def test_what_a_pair_cut_off_stays_cut_off(tmp_path: Path, with_parent: bool) -> None:
     fp32, int8 = clipped(tmp_path)
     # nothing but the original itself is good enough

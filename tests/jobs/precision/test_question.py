@@ -8,39 +8,64 @@ from pathlib import Path
 
 import pytest
 
+from runner.checkers.interactive import Undo
 from runner.errors import CannotJudge
+from runner.jobs.precision.mixed_model import Mixing
 from runner.jobs.precision.ort_load import Loads
 from runner.jobs.precision.ort_loadable import Loading
-from runner.jobs.precision.question import Question, Words
-from runner.jobs.precision.trust import LOWEST, Trust
+from runner.jobs.precision.question import Margin, Raising
 from runner.schema.checker import Flaky
-from runner.session.inquiry import Inquiry, Means
-from runner.session.reliability import IndistinctError
+from runner.session.inquiry import Means
+from runner.session.judge import TRUST_PHASES
+from runner.session.reliability import IndistinctError, Reliability
 from runner.session.result import Ending
+from runner.session.session import Session
 from runner.verdict import Signature, Verdict
 from strategies.outcome import Outcome
 from strategies.precision import Prior, precision
-from strategies.search import Search
 from strategies.trial import Trial
 from tests.session.test_session import FAIL, PASS, Hands, Rule, session
 
+COUNT = 24
 DIFFERENT = Verdict(Outcome.DIFFERENT, Signature("check", "exit 3"), seconds=1.0)
+
+
+def mixing_of(
+    folder: Path,
+    rule: Rule,
+    reliability: Reliability,
+    margin: Margin | None = None,
+    *,
+    loading: Loading | None = None,
+    steady: bool = False,
+    **means: object,
+) -> Mixing:
+    """A precision search over 24 elements of which ``rule`` says which raised ones pass."""
+    question = Raising.of("float16", "float32", margin or Margin())
+    searching = Session(
+        session(folder, rule, count=COUNT).judge,
+        lambda space: precision(space, Prior()),
+        question=question,
+        means=Means(**means),
+        reliability=reliability,
+        hand_over=Hands(folder),
+        steady=steady,
+    )
+    return Mixing(searching, question, loading)
+
+
+def answered(mixing: Mixing) -> Ending:
+    """Answer as a job does that holds no samples out."""
+    ending = mixing.session.preflight()
+    while ending is None:
+        done, trial = mixing.search()
+        ending = mixing.hand_over(done, mixing.loadable(trial))
+    return ending
 
 
 def asked(folder: Path, rule: Rule, mode: Flaky = Flaky.auto, loading: Loading | None = None) -> Ending:
     """Answer for 24 elements of which ``rule`` says which raised ones pass."""
-    judge = session(folder, rule, count=24).judge
-    doubt = Trust(mode, 0.01)
-    space = judge.subject.space
-    inquiry = Inquiry(judge, doubt, lambda told: Search(space, precision(space, Prior()), told), Means())
-    question = Question(judge, inquiry, Hands(folder), doubt, Words("float16", "float32"), loading=loading)
-    ending = question.preflight()
-    if ending is None and question.lowest_suffices:
-        ending = question.hand_over_lowest(question.loadable(LOWEST))
-    while ending is None:
-        done, trial = question.search()
-        ending = question.hand_over(done, question.loadable(trial))
-    return ending
+    return answered(mixing_of(folder, rule, Reliability(mode, 0.01), loading=loading))
 
 
 def rule_of(good: float, bad: float, *needed: int, seed: int = 0, failure: Verdict = FAIL) -> Rule:
@@ -105,7 +130,7 @@ def test_one_that_is_flaky_is_noticed_and_answered_rightly(
 ) -> None:
     ending = asked(tmp_path, rule_of(good, bad, 4, 11, seed=seed), mode)
     assert (ending.status, ending.trial) == ("found", Trial.of([4, 11])), ending
-    assert "the check is flaky: in low precision it fails" in ending.message
+    assert "the check is flaky: everything in float16 fails" in ending.message
 
 
 def test_another_failure_is_no_pass(tmp_path: Path) -> None:
@@ -122,13 +147,31 @@ def test_another_failure_is_no_pass(tmp_path: Path) -> None:
 
 
 def test_both_ends_alike(tmp_path: Path) -> None:
-    with pytest.raises(IndistinctError, match="high precision cannot be told from low"):
+    with pytest.raises(IndistinctError, match="cannot be told from one that does not: everything in float16 fails"):
         asked(tmp_path, rule_of(0.5, 0.5, 4), Flaky.always)
 
 
 @pytest.mark.parametrize("mode", [Flaky.auto, Flaky.never])
 def test_a_model_in_low_precision_is_checked_as_it_is_handed_over(tmp_path: Path, mode: Flaky) -> None:
     """Candidates have no file here; what is handed over has one, and that one fails."""
-    with pytest.raises(CannotJudge, match=r"cannot be told from low|did not when checked as handed over"):
+    with pytest.raises(CannotJudge, match=r"cannot be told from|did not when checked as handed over"):
         asked(tmp_path, lambda candidate: FAIL if candidate.model else PASS, mode)
     assert not (tmp_path / "mixed").exists()
+
+
+def test_who_takes_back_what_was_never_said_is_asked_again(tmp_path: Path) -> None:
+    """Before the search, and after it, a person has nothing to undo."""
+    undone: set[tuple[str, Trial]] = set()
+    good = rule_of(1.0, 0.0, 4, 11)
+
+    def rule(candidate):
+        question = candidate.phase, candidate.trial
+        if candidate.phase in TRUST_PHASES and question not in undone:
+            undone.add(question)
+            raise Undo
+        return good(candidate)
+
+    ending = asked(tmp_path, rule, Flaky.never, loading=OneMore(7))
+    assert (ending.status, ending.trial) == ("found", Trial.of([4, 7, 11]))
+    assert {phase for phase, _ in undone} == {"pre-flight", "re-check"}
+    assert not list((tmp_path / "checks").iterdir()), "a question that is put again leaves no folder behind"

@@ -19,6 +19,7 @@ from strategies.outcome import Outcome
 from tests.harness import by_command, check_script, command, winnow
 from tests.jobs.reduce.test_cause import BESIDE, CHECK, COMPARE, ROUNDED, answers, pair
 from tests.jobs.reduce.test_hard_failures import plain
+from tests.matrix import sample
 
 
 def test_a_crash_above_the_node_that_gives_all_outputs_is_not_overlooked(tmp_path: Path) -> None:
@@ -40,7 +41,7 @@ def test_whoever_judges_more_than_values_is_asked_about_what_stands_above_the_ou
     assert run.result["cause"]["status"] == "joint", run.output
 
 
-@pytest.mark.parametrize("first", ["start", "end"])
+@pytest.mark.parametrize("first", sample(["end", "start"], 2))
 def test_of_two_instances_the_stronger_is_named(tmp_path: Path, first: str) -> None:
     """50 tolerances of ``fault``, 3 of ``weak`` below it: these alone would decide between pass and fail."""
     steps = [("Mul", "x", "fault", 1.0), ("Abs", "fault", "on"), ("Mul", "on", "weak", 1.0), ("Neg", "weak", "z")]
@@ -69,7 +70,7 @@ def test_what_stands_after_the_experiments_is_checked_as_it_is_handed_over(tmp_p
     assert "could not be judged when checked again" in run.output.splitlines()[-1]
 
 
-@pytest.mark.parametrize("opset", [13, 14])
+@pytest.mark.parametrize("opset", sample([13, 14], 2))
 def test_an_output_that_identity_does_not_take(tmp_path: Path, opset: int) -> None:
     """Before opset 14 none hands on a sequence: such an output, right in any case, is left out."""
     nodes = [

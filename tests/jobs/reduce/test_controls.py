@@ -132,7 +132,7 @@ def test_a_check_with_expected_values_of_its_own_keeps_the_outputs(tmp_path: Pat
     found = run(tmp_path, GIVEN + VALUES + EXPECTED, words=words)
     assert found.code == 3, found.output
     np.save(tmp_path / "expected.npy", np.tanh(-np.exp(X)))
-    bad = "import onnx\nout = out + 9 * ('Neg' in {node.op_type for node in onnx.load(sys.argv[1]).graph.node})\n"
+    bad = "out = out + 9 * (b'Neg' in open(sys.argv[1], 'rb').read())\n"
     (tmp_path / "more").mkdir()
     found = run(tmp_path / "more", GIVEN + VALUES + bad + EXPECTED, words=words)
     assert (found.code, found.result["culprits"]) == (0, ["Neg", "Add", "Tanh"]), found.output
@@ -141,7 +141,7 @@ def test_a_check_with_expected_values_of_its_own_keeps_the_outputs(tmp_path: Pat
 
 def test_a_check_that_needs_both_is_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "expected.npy", np.tanh(-np.exp(np.full((2, 3), 0.5))))
-    bad = "import onnx\nout = out + 9 * ('Neg' in {node.op_type for node in onnx.load(sys.argv[1]).graph.node})\n"
+    bad = "out = out + 9 * (b'Neg' in open(sys.argv[1], 'rb').read())\n"
     text = OWN_FEED + VALUES + bad + EXPECTED.replace("argv[3]", "argv[2]")
     words = ("{model}", str(tmp_path / "expected.npy"))
     found = run(tmp_path, text, words=words, x=(2, 3))

@@ -101,7 +101,7 @@ def test_a_second_bug_before_or_after_is_not_followed_but_kept(tmp_path: Path, o
 def changing(tmp_path: Path) -> tuple[str, ...]:
     """A check that blames the last node, whichever that is."""
     body = (
-        "last = model.graph.node[-1].name\n"
+        "last = names[-1]\n"
         "if 'Cos_4' in nodes: print(f'error: cannot build {last}')\n"
         "sys.exit(1 if 'Cos_4' in nodes else 0)"
     )

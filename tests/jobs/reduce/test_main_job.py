@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 import onnx
 import pytest
 
 from tests.bundles import unpacked
-from tests.harness import ROOT, by_command, check_script, command, winnow
+from tests.fork_server import run_forked
+from tests.harness import ROOT, by_command, check_script, interrupted, winnow
+from tests.matrix import sample
 
 EXAMPLE = ROOT / "examples" / "overflow.onnx"
 MODEL = f"model={EXAMPLE}"
@@ -147,44 +146,33 @@ def test_another_failure_is_not_followed(tmp_path: Path) -> None:
     assert run.result["outcomes"]["different"] > 0
 
 
-@pytest.mark.parametrize("moment", [0.9, 1.6, 2.3])
-def test_resume_after_kill_9(tmp_path: Path, moment: float) -> None:
-    check_resumed(tmp_path, moment)
-
-
-def check_resumed(tmp_path: Path, moment: float) -> int:
-    """Kill a run after so many seconds, go on with it; return how many verdicts it had."""
-    log = tmp_path / "log"
+@pytest.mark.parametrize("before", sample([5, 12, 0, 2], 2))
+def test_resume_after_kill_9(tmp_path: Path, before: int) -> None:
+    """Kill a run at work on a check, after so many others, and go on with it."""
+    log, hanging = tmp_path / "log", tmp_path / "hanging"
     body = (
-        "import hashlib, os\n"
+        "import hashlib, os, time\n"
         "digest = hashlib.sha256('\\n'.join(sorted(made)).encode()).hexdigest()\n"
         f"open({str(log)!r}, 'a').write(os.path.basename(os.path.dirname(sys.argv[1])) + ' ' + digest + '\\n')\n"
+        f"if len(open({str(log)!r}).readlines()) > {before} and not os.path.exists({str(hanging)!r}):\n"
+        f"    open({str(hanging)!r}, 'w').close()\n"
+        "    time.sleep(600)\n"
         f"{node(CULPRIT)}"
     )
     check, folder = by_command(check_script(tmp_path, body)), tmp_path / "run"
-    argv = command(MODEL, *check, folder=folder)
-    process = subprocess.Popen(argv, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    time.sleep(moment)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    journal = folder / "journal.jsonl"
-    lines = (
-        [json.loads(line) for line in journal.read_text().splitlines()[1:] if line.endswith("}")]
-        if journal.exists()
-        else []
-    )
+    assert interrupted(MODEL, *check, folder=folder, ready=hanging, number=signal.SIGKILL) == -signal.SIGKILL
+    lines = [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()[1:]]
+    assert len(lines) == max(before - 1, 0)  # that of the file itself comes with the next one
     done = {f"{line['iteration']:05d}" for line in lines if line.get("attempt") == 0}
-    before = dict(line.split() for line in log.read_text().splitlines()) if log.exists() else {}
-    log.unlink(missing_ok=True)
-    resumed = [f"resume={folder}"] if folder.is_dir() else []
-    run = winnow(MODEL, *check, *resumed, folder=folder)
+    first = dict(line.split() for line in log.read_text().splitlines())
+    log.unlink()
+    run = winnow(MODEL, *check, f"resume={folder}", folder=folder)
     assert run.result["culprits"] == [CULPRIT], run.output
-    after = [line.split() for line in log.read_text().splitlines()] if log.exists() else []
-    paid = {before[iteration] for iteration in done if iteration in before}
+    after = [line.split() for line in log.read_text().splitlines()]
+    paid = {first[iteration] for iteration in done if iteration in first}
     again = [digest for iteration, digest in after if iteration.isdigit()]
-    assert not paid & set(again)
+    assert bool(paid) == bool(before) and not paid & set(again)
     assert len(again) == len(set(again))
-    return len(lines)
 
 
 def test_a_journal_of_another_check_is_refused(tmp_path: Path) -> None:
@@ -208,7 +196,7 @@ def test_a_sweep_survives_a_corrupt_model_and_a_check_that_hangs(tmp_path: Path)
     body = f"import time\nif model.producer_name == 'slow': time.sleep(60)\n{node(CULPRIT)}"
     check = check_script(tmp_path, body)
     sweep = tmp_path / "sweep"
-    done = subprocess.run(
+    done = run_forked(
         [
             *(sys.executable, "-m", "runner", "-m", "strategy=reduce,reduce_bisect"),
             f"model={EXAMPLE},{corrupt},'{slow}'",
@@ -216,10 +204,7 @@ def test_a_sweep_survives_a_corrupt_model_and_a_check_that_hangs(tmp_path: Path)
             *("checker.timeout=1", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2", f"hydra.sweep.dir={sweep}"),
         ],
         cwd=tmp_path,
-        capture_output=True,
-        text=True,
         timeout=300,
-        check=False,
     )
     assert done.returncode == 7, done.stdout + done.stderr
     rows = json.loads((sweep / "sweep.json").read_text())

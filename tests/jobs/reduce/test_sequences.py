@@ -9,8 +9,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from runner.model.values import recorded as values
 from tests.harness import by_command, check_script, winnow
+from tests.model.data_sets import read_test_data_set
 
 SEQUENCE = helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, ["n", 3]))
 
@@ -47,7 +47,7 @@ def test_a_command_finds_the_recorded_sequences(tmp_path: Path) -> None:
         tmp_path,
         "import glob\n"
         "values = {path: open(path, 'rb').read() for path in glob.glob(sys.argv[2] + '/*/input_*.pb')}\n"
-        "assert len(values) == len(model.graph.input), values\n"
+        "assert len(values) == len(inputs), values\n"
         "sys.exit(1 if {'erase', 'again'} <= nodes else 0)",
     )
     files = ("inputs=files", f"inputs.path={data_set(tmp_path)}")
@@ -56,7 +56,7 @@ def test_a_command_finds_the_recorded_sequences(tmp_path: Path) -> None:
     assert run.result["culprits"] == ["erase", "again"]
     # the model's own inputs come first
     kind = ("sequence", ("tensor", 1))
-    found, _ = values.read_test_data_set(run.folder / "test_data_set_0", [None, kind], [kind])
+    found, _ = read_test_data_set(run.folder / "test_data_set_0", [None, kind], [kind])
     assert [file.name for file in found] == ["x", "t"]
     assert found[1].elements == ((1, 3), (2, 3), (2, 3))
 

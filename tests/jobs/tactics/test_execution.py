@@ -30,7 +30,7 @@ def run(folder: Path, made: Installed, *options: str) -> Run:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     onnx.save(model, str(folder / "net.onnx"))
     target = ("target=tensorrt", f"target.python={made.python}", "checker=compare", "checker.flaky=never")
-    gpus = ("workers.gpus=[GPU-a]", f"workers.leases={folder / 'locks'}")
+    gpus = ("workers.gpus=[GPU-a]", f"workers.lease_folder={folder / 'locks'}")
     return winnow(f"model={folder / 'net.onnx'}", *target, *gpus, *options, folder=folder / "run")
 
 

@@ -25,9 +25,9 @@ from runner.checkers.checker import Tools
 from runner.checkers.registry import build as build_checker
 from runner.cli.app import CONF
 from runner.cli.config.compose import to_settings
-from runner.jobs import job as jobs
+from runner.jobs.job import Job
 from runner.jobs.tactics.building import Building
-from runner.jobs.tactics.isolate import Bench, Parts
+from runner.jobs.tactics.isolate import Bench
 from runner.jobs.tactics.record import read, write
 from runner.jobs.tactics.repeat import _bench as bench_of
 from runner.loading.load import load
@@ -109,9 +109,8 @@ def bench(folder: Path, builder: Builder, bad: str, *overrides: str) -> Iterator
         guardian = stack.enter_context(Guardian())
         pool = stack.enter_context(Pool(run_folder / "workers", guardian))
         tools = Tools(pool, guardian, run_folder, folder)
-        job = jobs.Job(settings, run_folder, ("winnow",), pool, tools, build_checker(settings, tools), 0.0)
-        parts = Parts(jobs._judge, jobs._account, jobs._ended, jobs._means, jobs._doubt, jobs.SEARCHES)
-        made = bench_of(job, parts, load(settings, pool, run_folder, record=False), "tensorrt 10.9.0")
+        job = Job(settings, run_folder, ("winnow",), tools, build_checker(settings, tools), 0.0)
+        made = bench_of(job, load(settings, pool, run_folder, record=False), "tensorrt 10.9.0")
         checker = made.building.checker
         assert isinstance(checker, Building)
         yield replace(made, building=replace(made.building, checker=replace(checker, build=builder)))

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from onnx import ModelProto, NodeProto, TypeProto
 
 from runner.jobs.precision.blocks.groups import Group, groups
-from runner.jobs.precision.cast.layers import Layer, Pair, levels, shown
+from runner.jobs.precision.cast.layers import Layer, Pair, levels, node_label
 
 _NAMESPACE = "namespace"
 """Where exporters that number nodes say of which module each one is: "model: Net/layers.3: Layer/add: aten.add"."""
@@ -49,7 +49,7 @@ def _scopes(model: ModelProto, types: Mapping[str, TypeProto], layers: Sequence[
 
 
 def _parts(node: NodeProto, place: int) -> tuple[str, ...]:
-    name = shown(node, place)
+    name = node_label(node, place)
     if "/" not in name:
         name = next((one.value for one in node.metadata_props if one.key == _NAMESPACE), "")
     return tuple(part for part in name.split("/")[:-1] if part)

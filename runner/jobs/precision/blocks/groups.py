@@ -14,7 +14,7 @@ from onnx import ModelProto, TypeProto
 
 from runner.jobs.precision.blocks.activations import gelu, log_softmax, softmax
 from runner.jobs.precision.blocks.norms import norm
-from runner.jobs.precision.blocks.sight import Sight
+from runner.jobs.precision.blocks.sight import GraphView
 from runner.jobs.precision.cast.layers import Layer, Pair, levels
 
 
@@ -45,12 +45,12 @@ def groups(
     """
     index_of = {layer.key: index for index, layer in enumerate(layers)}
     found: list[Group] = []
-    sights: list[Sight] = []
+    views: list[GraphView] = []
     for level in levels(model, types):
-        sight = Sight(level, pair, types, None if level.parent is None else sights[level.parent])
-        sights.append(sight)
+        view = GraphView(level, pair, types, None if level.parent is None else views[level.parent])
+        views.append(view)
         taken: set[int] = set()
-        for kind, core, affine in _written_out(sight):
+        for kind, core, affine in _written_out(view):
             own = {place: index_of.get((level.number, place)) for place in core}
             if taken & core or any(index is None for index in own.values()):
                 continue
@@ -61,7 +61,7 @@ def groups(
     return tuple(found)
 
 
-_PATTERNS: Mapping[str, tuple[Callable[[Sight, int], tuple[str, frozenset[int], frozenset[int]] | None], ...]] = {
+_PATTERNS: Mapping[str, tuple[Callable[[GraphView, int], tuple[str, frozenset[int], frozenset[int]] | None], ...]] = {
     "Div": (softmax, norm),
     "Mul": (softmax, norm),
     "Sub": (log_softmax,),
@@ -70,10 +70,10 @@ _PATTERNS: Mapping[str, tuple[Callable[[Sight, int], tuple[str, frozenset[int], 
 }
 
 
-def _written_out(sight: Sight) -> Iterator[tuple[str, frozenset[int], frozenset[int]]]:
-    for place in range(len(sight.nodes)):
-        for pattern in _PATTERNS.get(sight.operator(place), ()):
-            found = pattern(sight, place)
+def _written_out(view: GraphView) -> Iterator[tuple[str, frozenset[int], frozenset[int]]]:
+    for place in range(len(view.nodes)):
+        for pattern in _PATTERNS.get(view.operator(place), ()):
+            found = pattern(view, place)
             if found:
                 yield found
                 break

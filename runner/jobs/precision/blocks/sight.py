@@ -1,4 +1,4 @@
-"""One graph as patterns see it: who makes and reads a tensor, and which numbers are known.
+"""A view of one graph for patterns: which nodes make and read a tensor, and which constants are known.
 
 What carries values on as they are (casts between the two types, an expansion, another axis of length one) is looked
 through; what ONNX does not define is no operator of a pattern.
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from onnx import NodeProto, TensorProto, TypeProto, numpy_helper
 
-from runner.jobs.precision.cast.layers import Level, Pair, is_plumbing
+from runner.jobs.precision.cast.layers import Pair, TypedGraph, is_plumbing
 from runner.model.graph import scopes
 from runner.model.graph.index import initializers_of
 from runner.model.passes.lift_constants import constant_tensor
@@ -33,7 +33,7 @@ _NUMBERS = frozenset(
 
 
 @dataclass(frozen=True)
-class Made:
+class MatchedNode:
     """A node that makes a tensor, and where it stands; ``places``: it, and what carries its values to there."""
 
     node: NodeProto
@@ -41,10 +41,12 @@ class Made:
     places: frozenset[int]
 
 
-class Sight:
-    """Looks at one graph. ``outer``: the graph around it, whose constants are seen here."""
+class GraphView:
+    """A view of one graph. ``outer``: that of the graph around it, whose constants are visible here."""
 
-    def __init__(self, level: Level, pair: Pair, types: Mapping[str, TypeProto], outer: Sight | None = None) -> None:
+    def __init__(
+        self, level: TypedGraph, pair: Pair, types: Mapping[str, TypeProto], outer: GraphView | None = None
+    ) -> None:
         self.level = level
         self.nodes = level.graph.node
         self._pair = pair
@@ -117,15 +119,15 @@ class Sight:
         """Return the tensor whose values these are."""
         return self._carried(name)[0]
 
-    def made(self, name: str, *operators: str) -> Made | None:
+    def maker(self, name: str, *operators: str) -> MatchedNode | None:
         """Return the node that makes a tensor, if it is of one of these operators."""
         source, passed = self._carried(name)
         place = self._makers.get(source)
         if place is None or self.operator(place) not in operators or self.nodes[place].output[0] != source:
             return None
-        return Made(self.nodes[place], place, passed | {place})
+        return MatchedNode(self.nodes[place], place, passed | {place})
 
-    def read(self, name: str, *operators: str) -> Iterator[Made]:
+    def readers(self, name: str, *operators: str) -> Iterator[MatchedNode]:
         """Yield the nodes of these operators that read the values of a tensor."""
         edge = [(name, frozenset[int]())]
         while edge:
@@ -133,11 +135,11 @@ class Sight:
             for place in self._readers.get(source, ()):
                 node = self.nodes[place]
                 if self.operator(place) in operators:
-                    yield Made(node, place, passed | {place})
+                    yield MatchedNode(node, place, passed | {place})
                 elif self._carries(node) and node.input[0] == source:
                     edge.append((node.output[0], passed | self._if_node(place)))
 
-    def readers(self, name: str) -> int:
+    def reader_count(self, name: str) -> int:
         """Return how many nodes read the values of a tensor; what a graph hands out counts as well."""
         count, edge = 0, [name]
         while edge:
@@ -177,7 +179,7 @@ class Sight:
         return frozenset() if self.nodes[place].op_type == "Cast" else frozenset({place})
 
 
-def _ranks(level: Level, types: Mapping[str, TypeProto]) -> Iterator[tuple[str, int]]:
+def _ranks(level: TypedGraph, types: Mapping[str, TypeProto]) -> Iterator[tuple[str, int]]:
     graph = level.graph
     declared = [(value.name, value.type) for group in (graph.value_info, graph.output, graph.input) for value in group]
     for name, kind in (*types.items(), *declared):

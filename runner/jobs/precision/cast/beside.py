@@ -1,4 +1,4 @@
-"""Q/DQ layers beside raised ones: what a layer makes with its pairs, next to what it makes without them.
+"""Adds a quantized copy beside each raised layer, to measure the error that its Q/DQ pairs introduce.
 
 In a model with everything raised each layer gets a copy that reads what the pairs make of the same values. So the error
 that pairs introduce is seen where it comes from, not where it arrives.
@@ -13,6 +13,7 @@ from onnx import GraphProto, ModelProto, NodeProto
 from runner.jobs.precision.cast.layers import Layer
 from runner.jobs.precision.cast.qdq import is_quantization, pairs_of
 from runner.model.graph import scopes
+from runner.model.graph.fields import copy_of
 from runner.model.graph.index import initializers_of
 
 _STEM = "winnow__quantized"
@@ -48,7 +49,7 @@ def add_quantized(raised: ModelProto, original: ModelProto, layers: Iterable[Lay
             for name, other in copier.beside(node, layer, ends if number == 0 else {}).items():
                 found.append([index, number, name, other])
         made[number].node.extend(copier.nodes)
-    _give_back(raised.graph, original.graph, makers)
+    _restore_initializers(raised.graph, original.graph, makers)
     return found
 
 
@@ -64,8 +65,7 @@ class _Copier:
 
     def beside(self, node: NodeProto, layer: Layer, ends: Mapping[str, str]) -> dict[str, str]:
         """Add a copy of a node with its pairs; return what it makes, by what the node makes or a graph hands out."""
-        copy = NodeProto()
-        copy.CopyFrom(node)
+        copy = copy_of(node)
         copy.name = ""
         for place, name in enumerate(node.input):
             copy.input[place] = self._quantized(name)
@@ -73,7 +73,7 @@ class _Copier:
             copy.output[place] = name and f"{self._stem}_{len(self.nodes)}_{place}"
         self.nodes.append(copy)
         made = dict(zip(node.output, copy.output, strict=True))
-        # what a graph hands out has the limits of its pair on either side
+        # a graph output is limited by its pair in the model and in the copy alike
         return {
             ends.get(name, name): self._through(ends[name], {name: made[name]}) if name in ends else made[name]
             for name in layer.writes
@@ -97,15 +97,14 @@ class _Copier:
         return self._copied(node, first)
 
     def _copied(self, node: NodeProto, first: str) -> str:
-        copy = NodeProto()
-        copy.CopyFrom(node)
+        copy = copy_of(node)
         copy.name, copy.input[0], copy.output[0] = "", first, f"{self._stem}_pair_{len(self.nodes)}"
         self.nodes.append(copy)
         return str(copy.output[0])
 
 
-def _give_back(graph: GraphProto, original: GraphProto, makers: Mapping[str, NodeProto]) -> None:
-    """Give a graph back the initializers that went with the pairs, those of nested graphs too."""
+def _restore_initializers(graph: GraphProto, original: GraphProto, makers: Mapping[str, NodeProto]) -> None:
+    """Add the initializers to a graph again that were removed with the pairs, those of nested graphs too."""
     wanted = {name for node in makers.values() if is_quantization(node) for name in node.input}
     there = {name for one in scopes.graphs_below(graph) for name in initializers_of(one)}
     for one in scopes.graphs_below(original):

@@ -39,8 +39,7 @@ def convert_weights(args: Mapping[str, Any]) -> dict[str, Any]:
     """
     source, target = int(args["source"]), int(args["target"])
     path = Path(args["model"])
-    model = ModelProto()
-    model.ParseFromString(path.read_bytes())
+    model = ModelProto.FromString(path.read_bytes())
     found = ModelProto()
     clamped: dict[str, int] = {}
     flushed: dict[str, int] = {}
@@ -77,7 +76,7 @@ def _convert(
     if storage.is_external(tensor):
         location, offset, _ = storage.reference(tensor)
         region = (folder / location, offset, length)
-        known = writer.known(region)
+        known = writer.offset_of(region)
         if known is None:
             known = writer.add(pieces(), length, None, region)
         storage.set_reference(other, weights_name(target), known, length)

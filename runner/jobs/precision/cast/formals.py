@@ -13,14 +13,9 @@ from typing import Any
 from onnx import NodeProto, TensorProto, defs
 
 from runner.model.graph import scopes
+from runner.model.values.dtypes import BY_NAME
 
-# names of tensor types as schemas write them -> onnx.TensorProto.DataType
-_NAMES = {
-    "float": TensorProto.FLOAT,
-    "float16": TensorProto.FLOAT16,
-    "bfloat16": TensorProto.BFLOAT16,
-    "double": TensorProto.DOUBLE,
-}
+_FLOATS = ("float", "float16", "bfloat16", "double")
 # operators that look at a tensor's shape or turn it into something else: the type it comes in costs no accuracy
 AGNOSTIC = frozenset({"Shape", "Size"})
 # operators that make a table of what no activation says; runtimes make it in fp32, whatever the schema allows
@@ -81,75 +76,58 @@ class Schemas:
     def onnx(self, node: NodeProto) -> Formals | None:
         """Return a node's formals as ONNX defines them; None for an operator that is not ONNX's."""
         domain = scopes.domain_of(node.domain)
-        version = self.opsets.get(domain)
-        return None if version is None else _formals(node.op_type, version, domain)
+        return _formals(node.op_type, self.opsets.get(domain), domain)
 
     def infers(self, node: NodeProto) -> bool:
         """Whether ONNX's inference says what a node makes; of GroupNormalization, which is its own, it does not."""
         domain = scopes.domain_of(node.domain)
-        version = self.opsets.get(domain)
-        return version is not None and _infers(node.op_type, version, domain)
+        schema = _schema(node.op_type, self.opsets.get(domain), domain)
+        return schema is not None and bool(schema.has_type_and_shape_inference_function)
 
 
-def contrib_of(told: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Formals]:
-    """Return the formals of the schemas that the operation ``contrib_schemas`` told."""
-    return {
-        (str(one["domain"]), str(one["op"])): Formals(
-            tuple(_told(formal) for formal in one["inputs"]),
-            tuple(_told(formal) for formal in one["outputs"]),
-            _last(one["inputs"], "variadic"),
-            _last(one["outputs"], "variadic"),
-            _last(one["inputs"], "variadic") and not _last(one["inputs"], "homogeneous"),
-            _last(one["outputs"], "variadic") and not _last(one["outputs"], "homogeneous"),
-        )
-        for one in told
-    }
+def contrib_of(schemas: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], Formals]:
+    """Return the formals of the schemas that the operation ``contrib_schemas`` returns."""
+    return {(str(one["domain"]), str(one["op"])): _formals_of(one["inputs"], one["outputs"]) for one in schemas}
 
 
-def _told(formal: Mapping[str, Any]) -> Formal:
-    return Formal(str(formal["variable"]), _floats(formal["types"]), _only(formal["types"]))
+def _formals_of(inputs: list[Mapping[str, Any]], outputs: list[Mapping[str, Any]]) -> Formals:
+    def formals(group: list[Mapping[str, Any]]) -> tuple[Formal, ...]:
+        return tuple(Formal(str(one["variable"]), _floats(one["types"]), _only(one["types"])) for one in group)
 
-
-def _last(formals: list[Mapping[str, Any]], key: str) -> bool:
-    return bool(formals) and bool(formals[-1][key])
+    tails = [bool(group) and bool(group[-1]["variadic"]) for group in (inputs, outputs)]
+    free = [tail and not group[-1]["homogeneous"] for tail, group in zip(tails, (inputs, outputs), strict=True)]
+    return Formals(formals(inputs), formals(outputs), *tails, *free)
 
 
 @lru_cache(maxsize=4096)
-def _formals(op_type: str, version: int, domain: str) -> Formals | None:
+def _schema(op_type: str, version: int | None, domain: str) -> defs.OpSchema | None:
     try:
-        schema = defs.get_schema(op_type, version, domain)
+        return None if version is None else defs.get_schema(op_type, version, domain)
     except defs.SchemaError:
+        return None
+
+
+@lru_cache(maxsize=4096)
+def _formals(op_type: str, version: int | None, domain: str) -> Formals | None:
+    schema = _schema(op_type, version, domain)
+    if schema is None:
         return None
     allowed = {constraint.type_param_str: list(constraint.allowed_type_strs) for constraint in schema.type_constraints}
 
-    def formal(parameter: defs.OpSchema.FormalParameter) -> Formal:
-        text = parameter.type_str
-        names = allowed.get(text, [text])
-        return Formal(text, _floats(names), _only(names))
+    def plain(parameter: defs.OpSchema.FormalParameter) -> dict[str, Any]:
+        return {
+            "variable": parameter.type_str,
+            "types": allowed.get(parameter.type_str, [parameter.type_str]),
+            "variadic": parameter.option == defs.OpSchema.FormalParameterOption.Variadic,
+            "homogeneous": parameter.is_homogeneous,
+        }
 
-    variadic = defs.OpSchema.FormalParameterOption.Variadic
-    inputs, outputs = list(schema.inputs), list(schema.outputs)
-    return Formals(
-        tuple(map(formal, inputs)),
-        tuple(map(formal, outputs)),
-        bool(inputs) and inputs[-1].option == variadic,
-        bool(outputs) and outputs[-1].option == variadic,
-        bool(inputs) and inputs[-1].option == variadic and not inputs[-1].is_homogeneous,
-        bool(outputs) and outputs[-1].option == variadic and not outputs[-1].is_homogeneous,
-    )
-
-
-@lru_cache(maxsize=4096)
-def _infers(op_type: str, version: int, domain: str) -> bool:
-    try:
-        return bool(defs.get_schema(op_type, version, domain).has_type_and_shape_inference_function)
-    except defs.SchemaError:
-        return False
+    return _formals_of([plain(one) for one in schema.inputs], [plain(one) for one in schema.outputs])
 
 
 def _floats(names: Iterable[object]) -> frozenset[int]:
     texts = {str(name) for name in names}
-    return frozenset(int(dtype) for name, dtype in _NAMES.items() if f"tensor({name})" in texts)
+    return frozenset(BY_NAME[name].number for name in _FLOATS if f"tensor({name})" in texts)
 
 
 def _only(names: Iterable[object]) -> int:

@@ -1,4 +1,4 @@
-"""Functions put in place of what calls them, and where each of the nodes that this makes comes from."""
+"""Inlines the functions of a model, and tells of each node which function and which call it comes from."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, inliner
 
-from runner.jobs.precision.cast.layers import shown
+from runner.jobs.precision.cast.layers import node_label
 from runner.model.graph import scopes
 
 Functions = Mapping[tuple[str, str], FunctionProto]
 
 
-class _UnlikeError(Exception):
+class _NotInlinedError(Exception):
     """The model is not the other one with its functions inlined, as far as can be told."""
 
 
@@ -26,7 +26,7 @@ def inlined(model: ModelProto) -> tuple[ModelProto, dict[str, str]]:
     functions = {(scopes.domain_of(one.domain), one.name): one for one in model.functions}
     try:
         return made, dict(_below(model.graph, made.graph, functions, ""))
-    except _UnlikeError:
+    except _NotInlinedError:
         return made, {}
 
 
@@ -34,7 +34,7 @@ def _below(before: GraphProto, after: GraphProto, functions: Functions, caller: 
     made = iter(after.node)
     yield from _nodes(before.node, made, functions, caller)
     if next(made, None) is not None:
-        raise _UnlikeError
+        raise _NotInlinedError
 
 
 def _nodes(
@@ -43,14 +43,14 @@ def _nodes(
     """Walk what was there and what it was made into side by side. ``caller``: of the function whose body this is."""
     for place, node in enumerate(before):
         called = functions.get((scopes.domain_of(node.domain), node.op_type))
-        name = f"node {shown(node, place)}{caller}"
+        name = f"node {node_label(node, place)}{caller}"
         if called is not None:
             function = f"{called.domain}.{called.name}" if called.domain else called.name
             yield from _nodes(called.node, made, functions, f" of function {function}, called by {name}")
             continue
         other = next(made, None)
         if other is None or other.op_type != node.op_type:
-            raise _UnlikeError
+            raise _NotInlinedError
         if caller:
             yield next(one for one in other.output if one), name
         for inside, copy in zip(scopes.subgraphs(node), scopes.subgraphs(other), strict=True):

@@ -47,6 +47,6 @@ def _made(node: NodeProto, formals: Formals, types: Mapping[str, int]) -> Iterat
             bound.setdefault(formal.variable, types[name])
     for place, name in enumerate(node.output):
         formal = formals.of_output(place)
-        # what may be of several types at one place shares none with what has the same number on the other side
+        # a heterogeneous variadic input and an output of the same number do not share a type
         if formal and "#" not in formal.variable and (dtype := formal.only or bound.get(formal.variable, 0)):
             yield name, dtype

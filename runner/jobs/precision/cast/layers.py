@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
+from runner.backends.nested_graphs import bodies
 from runner.jobs.precision.cast.formals import AGNOSTIC, TABLES, WIDE, Formal, Formals, Schemas
 from runner.jobs.precision.cast.qdq import is_quantization, pairs_of
 from runner.model.graph import scopes
@@ -44,7 +45,7 @@ class Layer:
 
 
 @dataclass(frozen=True)
-class Level:
+class TypedGraph:
     """One graph of a model: its number in reading order, the path of its owner, and the types seen in it."""
 
     number: int
@@ -64,34 +65,25 @@ def schemas_of(model: ModelProto, contrib: Contrib | None = None) -> Schemas:
     return Schemas(opsets, contrib or {})
 
 
-def levels(model: ModelProto, types: Mapping[str, TypeProto]) -> list[Level]:
+def levels(model: ModelProto, types: Mapping[str, TypeProto]) -> list[TypedGraph]:
     """Return all graphs of a model, outer ones first. ``types``: what is known besides the file's value_info."""
-    found: list[Level] = []
+    found: list[TypedGraph] = []
 
     def visit(graph: GraphProto, prefix: str, outer: Types, parent: int | None) -> None:
         own = {**outer, **declared(graph)}
         if parent is None:
             own.update({name: kind.tensor_type.elem_type for name, kind in types.items() if _is_tensor(kind)})
         number = len(found)
-        found.append(Level(number, graph, prefix, own, parent))
+        found.append(TypedGraph(number, graph, prefix, own, parent))
         for place, node in enumerate(graph.node):
             for name, body in bodies(node):
-                visit(body, f"{prefix}{shown(node, place)}.{name}/", own, number)
+                visit(body, f"{prefix}{node_label(node, place)}.{name}/", own, number)
 
     visit(model.graph, "", {}, None)
     return found
 
 
-def bodies(node: NodeProto) -> Iterator[tuple[str, GraphProto]]:
-    """Yield a node's nested graphs with the names of their attributes."""
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.name, attribute.g
-        for number, graph in enumerate(attribute.graphs):
-            yield f"{attribute.name}[{number}]", graph
-
-
-def shown(node: NodeProto, place: int) -> str:
+def node_label(node: NodeProto, place: int) -> str:
     """Return what a node is called: its name, else its first output."""
     return node.name or next((name for name in node.output if name), f"{node.op_type}#{place}")
 
@@ -115,22 +107,23 @@ def layers(
     }
     native = pair.low if counts[pair.low] > counts[pair.high] else pair.high
     found: list[Layer] = []
-
-    def visit(number: int) -> None:
-        level = every[number]
-        inner = iter([other for other in every if other.parent == number])
-        floats = {name for name, dtype in level.types.items() if dtype in pair}
-        for place, node in enumerate(level.graph.node):
-            path = level.prefix + shown(node, place)
-            if is_layer(node, level.types, schemas, pair, native):
-                reads = tuple(name for name in dict.fromkeys(node.input) if name in floats)
-                writes = tuple(name for name in node.output if name in floats)
-                found.append(Layer(path, (number, place), node.op_type, reads, writes, bool(level.prefix)))
-            for _ in bodies(node):
-                visit(next(inner).number)
-
-    visit(0)
+    for level, place, node in nodes_in_order(every):
+        if is_layer(node, level.types, schemas, pair, native):
+            reads = tuple(name for name in dict.fromkeys(node.input) if level.types.get(name) in pair)
+            writes = tuple(name for name in node.output if level.types.get(name) in pair)
+            path = level.prefix + node_label(node, place)
+            found.append(Layer(path, (level.number, place), node.op_type, reads, writes, bool(level.prefix)))
     return tuple(found)
+
+
+def nodes_in_order(every: Sequence[TypedGraph], number: int = 0) -> Iterator[tuple[TypedGraph, int, NodeProto]]:
+    """Yield the nodes of a graph and of those below it in executable order, each with its graph and its place there."""
+    level = every[number]
+    inner = iter([other for other in every if other.parent == number])
+    for place, node in enumerate(level.graph.node):
+        yield level, place, node
+        for _ in bodies(node):
+            yield from nodes_in_order(every, next(inner).number)
 
 
 def quantized_layers(model: ModelProto, found: tuple[Layer, ...]) -> tuple[Layer, ...]:
@@ -148,7 +141,7 @@ def is_layer(node: NodeProto, types: Types, schemas: Schemas, pair: Pair, native
     if is_plumbing(node, types, pair) or is_quantization(node):
         return False
     if node.op_type == "Cast" and types.get(node.output[0]) not in pair:
-        return False  # what comes in is looked at in whatever type it has
+        return False  # it reads its input in whatever type that has
     bound = list(_bound(node, types, schemas))
     if any(dtype == 0 for _, dtype in bound):
         return False  # a sequence or an optional holds tensors of a type of its own

@@ -14,26 +14,12 @@ from dataclasses import dataclass, field
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper
 
-from runner.jobs.precision.cast.layers import (
-    Contrib,
-    Layer,
-    Pair,
-    bodies,
-    is_plumbing,
-    levels,
-    schemas_of,
-)
+from runner.backends.nested_graphs import bodies
+from runner.jobs.precision.cast.layers import Contrib, Layer, Pair, is_plumbing, levels, schemas_of
 from runner.jobs.precision.cast.qdq import Ends, pairs_of
-from runner.jobs.precision.cast.qdq import Pair as Quantized
+from runner.jobs.precision.cast.qdq import QdqPair as Quantized
 from runner.jobs.precision.cast.retype import made_in, retype, typed
-from runner.jobs.precision.cast.scope import (
-    Scope,
-    assemble,
-    declare,
-    face,
-    names_of,
-    without_graph,
-)
+from runner.jobs.precision.cast.scope import Scope, assemble, declare, names_of, set_io_types, without_graph
 from runner.model.graph import scopes
 
 Weights = Callable[[int, str, int], TensorProto]
@@ -85,7 +71,7 @@ class Mixer:
         assemble(made.graph, self._levels[0].graph, scope)
         if self._declares:
             declare(made.graph, scope)
-        face(made.graph, scope, self.pair, None if self.keep_io else self.pair.low)
+        set_io_types(made.graph, scope, self.pair, None if self.keep_io else self.pair.low)
         return made
 
     # ---- one graph
@@ -220,11 +206,8 @@ class Mixer:
             return self._weight(home, name, wanted or home.weights[name].data_type)
         native = home.native[name]
         wanted = native if wanted is None else wanted
-        known = home.versions.get((name, wanted))
-        if known is not None:
-            return known
-        if wanted == native:
-            return name
+        if wanted == native or (name, wanted) in home.versions:
+            return home.versions.get((name, wanted), name)
         made = self._fresh(home, name, wanted)
         home.versions[name, wanted] = made
         home.nodes.append(
@@ -246,14 +229,7 @@ class Mixer:
             given = self._fetch(at, pair.source, wanted)
             return self._limited(at, given, wanted or self.pair.high, self._ends(at, name, pair))
         assert self.restored
-        dtype = wanted or self.pair.high
-        key = f"{name} before", dtype
-        if key not in at.versions:
-            other = TensorProto()
-            other.CopyFrom(self.restored(at.level.number, name, dtype))
-            other.name = at.versions[key] = self._fresh(at, f"{name}__raw", dtype)
-            at.added[other.name] = other
-        return at.versions[key]
+        return self._added(at, (f"{name} before", wanted or self.pair.high), name, f"{name}__raw", self.restored)
 
     def _ends(self, home: Scope, name: str, pair: Quantized) -> Ends:
         return self.ends.get((home.level.number, name), pair.ends)
@@ -291,15 +267,16 @@ class Mixer:
     def _weight(self, home: Scope, name: str, wanted: int) -> str:
         if wanted == home.weights[name].data_type:
             return name
-        known = home.versions.get((name, wanted))
-        if known is None:
-            known = self._fresh(home, name, wanted)
+        return self._added(home, (name, wanted), name, name, self.weights)
+
+    def _added(self, home: Scope, key: tuple[str, int], name: str, under: str, values: Weights) -> str:
+        """Return the name of a tensor of ``values`` in the type of ``key``, made once, named after ``under``."""
+        if key not in home.versions:
             other = TensorProto()
-            other.CopyFrom(self.weights(home.level.number, name, wanted))
-            other.name = known
-            home.versions[name, wanted] = known
-            home.added[known] = other
-        return known
+            other.CopyFrom(values(home.level.number, name, key[1]))
+            other.name = home.versions[key] = self._fresh(home, under, key[1])
+            home.added[other.name] = other
+        return home.versions[key]
 
     def _fresh(self, scope: Scope, name: str, dtype: int) -> str:
         """Return a name that no tensor of the model has, and none that was made for this one."""

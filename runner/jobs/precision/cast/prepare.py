@@ -27,8 +27,8 @@ def prepare(args: Mapping[str, Any]) -> dict[str, Any]:
     tensors are read. Returns ``warning``: what could not be done, empty if nothing failed, and ``inlined``: where nodes
     come from that were in a function, by their first output.
     """
-    path, model = Path(args["model"]), ModelProto()
-    model.ParseFromString(path.read_bytes())
+    path = Path(args["model"])
+    model = ModelProto.FromString(path.read_bytes())
     warnings = []
     origins: dict[str, str] = {}
     if model.functions:

@@ -26,7 +26,7 @@ _INTEGERS = {
 
 
 @dataclass(frozen=True)
-class Pair:
+class QdqPair:
     """What a DequantizeLinear makes. ``source``: the float tensor that its pair quantizes, None: a constant is stored.
 
     ``constant``: the stored tensor. ``ends``: what the pair limits a tensor to, if nothing below zero survives it and
@@ -43,23 +43,23 @@ def is_quantization(node: NodeProto) -> bool:
     return node.op_type in ("QuantizeLinear", "DequantizeLinear") and node.domain in _DOMAINS
 
 
-def pairs_of(graph: GraphProto) -> list[dict[str, Pair]]:
+def pairs_of(graph: GraphProto) -> list[dict[str, QdqPair]]:
     """Return for each graph (a nested one after its outer one, in reading order) its pairs, by what they make.
 
     Only pairs are: what comes quantized from anywhere else has no float to go back to. A pair behind a pair stands for
     what the first one quantizes.
     """
-    found: list[dict[str, Pair]] = []
+    found: list[dict[str, QdqPair]] = []
 
     def visit(
         graph: GraphProto,
         makers: Mapping[str, NodeProto],
         constants: Mapping[str, TensorProto | SparseTensorProto],
-        outer: Mapping[str, Pair],
+        outer: Mapping[str, QdqPair],
     ) -> None:
         own = {name: node for node in graph.node for name in node.output}
         makers, constants = {**makers, **own}, {**constants, **initializers_of(graph)}
-        pairs: dict[str, Pair] = {}
+        pairs: dict[str, QdqPair] = {}
         found.append(pairs)
         for node in graph.node:
             pair = _pair(node, makers, constants)
@@ -76,17 +76,17 @@ def pairs_of(graph: GraphProto) -> list[dict[str, Pair]]:
 
 def _pair(
     node: NodeProto, makers: Mapping[str, NodeProto], constants: Mapping[str, TensorProto | SparseTensorProto]
-) -> Pair | None:
+) -> QdqPair | None:
     if not is_quantization(node) or node.op_type != "DequantizeLinear":
         return None
     maker = makers.get(node.input[0])
     if maker is not None and is_quantization(maker) and maker.op_type == "QuantizeLinear":
         above = makers.get(maker.input[0])
         open_below = above is None or above.op_type not in _NEVER_NEGATIVE
-        return Pair(maker.input[0], ends=_ends(maker, constants) if open_below else (None, None))
+        return QdqPair(maker.input[0], ends=_ends(maker, constants) if open_below else (None, None))
     stored = constants.get(node.input[0])
     if isinstance(stored, TensorProto) and all(name in constants for name in node.input if name):
-        return Pair(None, stored)
+        return QdqPair(None, stored)
     return None
 
 
@@ -145,7 +145,7 @@ def _inner(nodes: Iterable[NodeProto]) -> Iterator[str]:
             yield from _inner(graph.node)
 
 
-def readers(graph: GraphProto, pairs: Mapping[str, Pair]) -> dict[str, tuple[NodeProto, int]]:
+def readers(graph: GraphProto, pairs: Mapping[str, QdqPair]) -> dict[str, tuple[NodeProto, int]]:
     """Return for each pair the first node of its graph that reads it, and at which place."""
     found: dict[str, tuple[NodeProto, int]] = {}
     for node in graph.node:

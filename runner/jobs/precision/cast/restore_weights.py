@@ -15,6 +15,7 @@ from runner.jobs.precision.cast.convert_weights import convert
 from runner.jobs.precision.cast.stored import array_of
 from runner.model.files.weights_file import WeightsWriter
 from runner.model.graph import scopes
+from runner.model.graph.fields import copy_of
 from runner.model.graph.index import initializers_of
 from runner.model.values import storage
 
@@ -37,10 +38,10 @@ def restore_weights(args: Mapping[str, Any]) -> dict[str, Any]:
     Returns ``taken``: [[number, name]] of the parent's, and ``strangers``: those whose parent has something else.
     """
     path, target = Path(args["model"]), int(args["target"])
-    model = _read(path)
+    model = ModelProto.FromString(path.read_bytes())
     graphs = list(scopes.graphs_below(model.graph))
     parent_path = Path(args["parent"]) if args["parent"] else None
-    theirs = _constants(_read(parent_path)) if parent_path else {}
+    theirs = _constants(ModelProto.FromString(parent_path.read_bytes())) if parent_path else {}
     constants, found = _constants(model), ModelProto()
     taken, strangers = [], []
     with WeightsWriter(path.parent / RESTORED) as writer:
@@ -115,8 +116,7 @@ def _constants(model: ModelProto) -> dict[str, Any]:
 def _dequantized(node: NodeProto, constants: Mapping[str, Any], folder: Path, integers: Any = None) -> Any:
     """Return what a DequantizeLinear of constants makes, as ONNX defines it; ``integers``: in place of the stored."""
     names = [name for name in node.input if name]
-    copy = NodeProto()
-    copy.CopyFrom(node)
+    copy = copy_of(node)
     copy.domain = ""
     inputs = [helper.make_tensor_value_info(name, constants[name].data_type, None) for name in dict.fromkeys(names)]
     output = helper.make_tensor_value_info(node.output[0], TensorProto.FLOAT, None)
@@ -125,9 +125,3 @@ def _dequantized(node: NodeProto, constants: Mapping[str, Any], folder: Path, in
     feeds = {name: array_of(constants[name], folder) for name in names}
     feeds[names[0]] = feeds[names[0]] if integers is None else integers
     return np.asarray(evaluator.run(None, feeds)[0])
-
-
-def _read(path: Path) -> ModelProto:
-    model = ModelProto()
-    model.ParseFromString(path.read_bytes())
-    return model

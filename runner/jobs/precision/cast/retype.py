@@ -1,4 +1,4 @@
-"""A node's own word on the types that it makes."""
+"""Attributes of a node that state an output type (`to`, `dtype`), and the types in which it reads and makes tensors."""
 
 from __future__ import annotations
 

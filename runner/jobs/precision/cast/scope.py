@@ -1,15 +1,17 @@
-"""A graph while it is rewritten, and what comes of it."""
+"""One graph while it is rewritten to two precisions: its names and types, and its assembly at the end."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
-from runner.jobs.precision.cast.layers import Level, Pair
+from runner.jobs.precision.cast.layers import Pair, TypedGraph
 from runner.jobs.precision.cast.qdq import constants_dropped, without_unused
 from runner.model.graph import scopes
+from runner.model.graph.cut import shell
+from runner.model.graph.fields import set_messages
 from runner.model.graph.index import initializers_of
 
 
@@ -22,7 +24,7 @@ class Scope:
     names that were given to new tensors, of all graphs.
     """
 
-    level: Level
+    level: TypedGraph
     outer: Scope | None
     nodes: list[NodeProto] = field(default_factory=list)
     native: dict[str, int] = field(default_factory=dict)
@@ -68,14 +70,10 @@ def names_of(graph: GraphProto) -> Iterator[str]:
 
 def without_graph(model: ModelProto) -> ModelProto:
     """Return the model around a graph."""
-    found = ModelProto()
-    for entry in model.opset_import:
-        found.opset_import.add(domain=entry.domain, version=entry.version)
-    found.ir_version = model.ir_version
-    found.producer_name, found.producer_version = model.producer_name, model.producer_version
-    found.domain, found.model_version, found.doc_string = model.domain, model.model_version, model.doc_string
+    found = shell(model)
+    found.ClearField("graph")
+    found.opset_import.extend(model.opset_import)
     found.functions.extend(model.functions)
-    found.metadata_props.extend(model.metadata_props)
     return found
 
 
@@ -116,14 +114,10 @@ def declare(graph: GraphProto, scope: Scope) -> None:
                 graph.value_info.add(name=name).type.tensor_type.elem_type = known[name]
 
 
-def face(graph: GraphProto, scope: Scope, pair: Pair, wanted: int | None) -> None:
+def set_io_types(graph: GraphProto, scope: Scope, pair: Pair, wanted: int | None) -> None:
     """Give the inputs and outputs of a top-level graph their types; ``wanted``: of the pair's, None: as they are."""
-    # a default that is another tensor now would be overridden without effect
-    inputs = [value for value in graph.input if value.name not in scope.weights]
-    if len(inputs) < len(graph.input):
-        kept = [ValueInfoProto.FromString(value.SerializeToString()) for value in inputs]
-        del graph.input[:]
-        graph.input.extend(kept)
+    # an input whose default was replaced by another tensor would be fed without effect
+    set_messages(graph.input, [value for value in graph.input if value.name not in scope.weights])
     for value in (*graph.input, *graph.output):
         if wanted is not None and value.type.tensor_type.elem_type in pair and value.name not in scope.weights:
             value.type.tensor_type.elem_type = wanted

@@ -1,4 +1,4 @@
-"""What tensors hold that may lie in a file beside their model."""
+"""Reading the values of tensors that may lie in a file beside their model."""
 
 from __future__ import annotations
 

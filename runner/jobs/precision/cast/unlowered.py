@@ -1,29 +1,28 @@
-"""The float nodes of a model, those included that are no elements of a precision search, and why they are none."""
+"""All float nodes of a model, and why some of them cannot be searched (no low kind of the operator, unknown types)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from onnx import ModelProto, NodeProto, TensorProto, TypeProto
+from onnx import ModelProto, NodeProto, TypeProto
 
 from runner.jobs.precision.cast.formals import AGNOSTIC, TABLES, WIDE, Schemas
 from runner.jobs.precision.cast.layers import (
     Contrib,
     Layer,
-    Level,
     Pair,
+    TypedGraph,
     Types,
-    bodies,
     is_plumbing,
     levels,
+    node_label,
+    nodes_in_order,
     schemas_of,
-    shown,
 )
 from runner.jobs.precision.cast.qdq import is_quantization
 from runner.model.graph import scopes
-
-_NAMES = {TensorProto.FLOAT: "float32", TensorProto.FLOAT16: "float16", TensorProto.BFLOAT16: "bfloat16"}
+from runner.model.values.dtypes import BY_NUMBER
 
 
 @dataclass(frozen=True)
@@ -61,28 +60,18 @@ def float_nodes(
     them: Shape, Size, and a Cast to another kind.
     """
     schemas, numbers = schemas_of(model, contrib), {layer.key: index for index, layer in enumerate(layers)}
-    every = levels(model, types)
-    found: list[FloatNode] = []
 
-    def visit(level: Level) -> None:
-        inner = iter([other for other in every if other.parent == level.number])
-        for place, node in enumerate(level.graph.node):
-            one = float_node(level, place, node)
-            found.extend([one] if one else [])
-            for _ in bodies(node):
-                visit(next(inner))
-
-    def float_node(level: Level, place: int, node: NodeProto) -> FloatNode | None:
+    def float_node(level: TypedGraph, place: int, node: NodeProto) -> FloatNode | None:
         index = numbers.get((level.number, place))
         kinds = {level.types.get(name, -1) for name in (*node.input, *node.output) if name}
         if index is None and (_takes_any(node, level.types, pair) or not _is_float(node, kinds, level.types, pair)):
             return None
         why = "" if index is not None else _why(node, kinds, schemas, pair)
         high = pair.high in kinds or not kinds & {pair.low}
-        return FloatNode(level.prefix + shown(node, place), level.number, node, index, high, why)
+        return FloatNode(level.prefix + node_label(node, place), level.number, node, index, high, why)
 
-    visit(every[0])
-    return tuple(found)
+    every = nodes_in_order(levels(model, types))
+    return tuple(found for one in every if (found := float_node(*one)) is not None)
 
 
 def _takes_any(node: NodeProto, types: Types, pair: Pair) -> bool:
@@ -98,7 +87,7 @@ def _is_float(node: NodeProto, kinds: set[int], types: Types, pair: Pair) -> boo
 
 
 def _why(node: NodeProto, kinds: set[int], schemas: Schemas, pair: Pair) -> str:
-    low, high = (_NAMES.get(dtype, str(dtype)) for dtype in (pair.low, pair.high))
+    low, high = (BY_NUMBER[dtype].numpy_name for dtype in (pair.low, pair.high))
     formals = schemas.of(node)
     if is_quantization(node):
         return "it quantizes: its scales have the type of the model"

@@ -1,1 +1,1 @@
-"""What is said of a mixed-precision model."""
+"""The report of a precision search."""

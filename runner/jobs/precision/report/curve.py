@@ -1,4 +1,4 @@
-"""How much error is left by how many raised nodes: what a precision search learned on its way."""
+"""The trade-off curve: the least error over the number of raised nodes, of all checks of a precision search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a mixed-precision model gains."""
+"""The section ``precision`` of result.json: which layers are high and why, what is low, and what that costs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from runner.errors import UsageError
 from runner.jobs.precision.blocks.groups import groups
 from runner.jobs.precision.both_precisions import Casting
 from runner.jobs.precision.fixed_layers import Fixed
-from runner.jobs.precision.ranking import Facts
+from runner.jobs.precision.ranking import Measurements
 from runner.jobs.precision.report.low_share import arithmetic, low_share, nodes_of
 from runner.jobs.precision.report.reasons import reason
 from runner.loading.load import Loaded
@@ -17,7 +17,12 @@ from runner.schema.strategy import PrecisionSettings
 
 
 def gain(
-    strategy: PrecisionSettings, casting: Casting, known: Facts, loaded: Loaded, raised: frozenset[int], kept: Fixed
+    strategy: PrecisionSettings,
+    casting: Casting,
+    known: Measurements,
+    loaded: Loaded,
+    raised: frozenset[int],
+    kept: Fixed,
 ) -> dict[str, Any]:
     """Return what ``precision`` in result.json holds. ``raised``: all layers that are high, ``kept`` so or found."""
     layers, every = casting.layers, nodes_of(casting)
@@ -54,7 +59,7 @@ def gain(
     }
 
 
-def _groups(casting: Casting, known: Facts, raised: frozenset[int]) -> list[dict[str, Any]]:
+def _groups(casting: Casting, known: Measurements, raised: frozenset[int]) -> list[dict[str, Any]]:
     """Return the norms, softmaxes and the like that are written out and of which something is raised.
 
     ``worst``: the raised node that introduces most error.

@@ -13,10 +13,11 @@ from onnx import NodeProto, TensorProto, numpy_helper
 from runner.checkers.inner_overflow import OverflowCheck, overflows, said
 from runner.jobs.precision.both_precisions import Casting
 from runner.jobs.precision.cast.convert_weights import convert
-from runner.jobs.precision.cast.layers import levels, shown
+from runner.jobs.precision.cast.layers import levels, node_label
 from runner.jobs.precision.prepare import Material
-from runner.jobs.precision.ranking import Facts
+from runner.jobs.precision.ranking import Measurements
 from runner.model.graph.index import initializers_of
+from runner.model.passes.lift_constants import constant_tensor
 from runner.model.values import storage
 from runner.model.values.types import largest_of, least_of
 from runner.run_folder import MIXED
@@ -32,7 +33,7 @@ NEAR = 2.0
 _MOST = 3
 
 
-def looking(job: Job, material: Material) -> Job:
+def with_overflow_check(job: Job, material: Material) -> Job:
     """Return the job with a checker that fails harmful overflows, unless these are allowed."""
     if material.strategy.allow_overflow or material.casting.quantized:
         return job
@@ -48,7 +49,7 @@ def _high(job: Job, material: Material) -> Path:
     return material.loaded.store.write(casting.mixer.mixed(frozenset(range(len(casting.layers)))), place, "high")
 
 
-def named(
+def with_infinities(
     job: Job, material: Material, raised: frozenset[int], told: Mapping[str, Any]
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
     """Return ``told`` (``precision`` in result.json) with what happens inside the model handed over, and warnings.
@@ -96,7 +97,7 @@ def _vanishing(epsilons: Sequence[Mapping[str, Any]], zeroed: Sequence[str], low
         yield f"weights that become zero as a whole in {low}: {listed(zeroed, _MOST)}"
 
 
-def _near(casting: Casting, known: Facts, raised: frozenset[int]) -> Iterator[str]:
+def _near(casting: Casting, known: Measurements, raised: frozenset[int]) -> Iterator[str]:
     """Say which low tensors come near the end of the range on the samples: others of their kind may leave it."""
     largest = largest_of(casting.pair.low)
     names = {
@@ -131,7 +132,7 @@ def _epsilons(casting: Casting, raised: frozenset[int]) -> Iterator[dict[str, An
                 continue
             small = next((name for name in node.input if _vanishes(constants.get(name), casting.pair.low)), None)
             if small and any(_guards(node.output[0], reader) for reader in readers.get(node.output[0], ())):
-                path = level.prefix + shown(node, place)
+                path = level.prefix + node_label(node, place)
                 becomes = {"value": constants[small], "becomes": least_of(casting.pair.low)}
                 yield {"constant": small, **becomes, "node": path, "op": node.op_type}
 
@@ -139,18 +140,13 @@ def _epsilons(casting: Casting, raised: frozenset[int]) -> Iterator[dict[str, An
 def _scalars(nodes: Sequence[NodeProto], initializers: Mapping[str, Any]) -> dict[str, float]:
     """Return the values of the constants of a graph that are a single number."""
     tensors = {name: tensor for name, tensor in initializers.items() if isinstance(tensor, TensorProto)}
-    found = {}
-    for node in nodes:
-        for attribute in node.attribute if node.op_type == "Constant" else ():
-            if attribute.name == "value":
-                tensors[node.output[0]] = attribute.t
-            elif attribute.name == "value_float":
-                found[node.output[0]] = float(attribute.f)
-    for name, tensor in tensors.items():
-        floats = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
-        if tensor.data_type in floats and storage.elements(tensor.dims) == 1 and not storage.is_external(tensor):
-            found[name] = float(numpy_helper.to_array(tensor).reshape(-1)[0])
-    return found
+    tensors |= {tensor.name: tensor for node in nodes if (tensor := constant_tensor(node))}
+    floats = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+    return {
+        name: float(numpy_helper.to_array(tensor).reshape(-1)[0])
+        for name, tensor in tensors.items()
+        if tensor.data_type in floats and storage.elements(tensor.dims) == 1 and not storage.is_external(tensor)
+    }
 
 
 def _vanishes(value: float | None, low: int) -> bool:

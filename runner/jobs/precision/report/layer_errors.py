@@ -1,4 +1,4 @@
-"""How far what each layer makes is from what it should be: with everything low, and as it is handed over."""
+"""The error of each layer's output against the reference: with everything low, and in the model handed over."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto, numpy_helper
 
 from runner.candidate import Sample
 from runner.errors import WinnowError
 from runner.jobs.precision.both_precisions import Casting
-from runner.jobs.precision.ranking import SENTINEL, Facts
+from runner.jobs.precision.ranking import SENTINEL, Measurements
 from runner.jobs.precision.report.reasons import unmeasured
 from runner.loading.load import Loaded
 from runner.loading.models import recorder, recording_backend
 from runner.model.graph.index import Graph
 from runner.model.values import recorded as values
 from runner.model.values.recorded import TensorFile
-from runner.schema.backend import BackendSettings, TensorRtBackend
+from runner.schema.backend import BackendSettings
 from runner.schema.root import Settings
 from runner.workers.pool import Pool
 
@@ -36,7 +35,7 @@ Feeds = Sequence[Mapping[str, TensorFile]]
 def layer_errors(
     settings: Settings,
     casting: Casting,
-    known: Facts,
+    known: Measurements,
     loaded: Loaded,
     pool: Pool,
     samples: Sequence[Sample],
@@ -47,10 +46,10 @@ def layer_errors(
 
     ``error_low`` and ``error_mixed``: the largest difference to the recorded tensor, relative to its largest value,
     over all samples; null: not finite, as ``not_finite`` lists it, or not known. Where the file itself is not as good
-    as that, the model with everything raised tells what a tensor should be. ``introduced``: see `Facts`; ``why``: why
-    that is no number. Nothing is returned where the target is an engine, which has no values of inner tensors.
+    as that, the model with everything raised tells what a tensor should be. ``introduced``: see `Measurements`;
+    ``why``: why that is no number. Nothing is returned where the target is an engine: it has no inner tensors.
     """
-    if isinstance(settings.target, TensorRtBackend) or not samples:
+    if not settings.target.holds_inner_values or not samples:
         return []
     names = {index: layer.writes[0] for index, layer in enumerate(casting.layers) if layer.writes and not layer.nested}
     wanted = set(names.values())
@@ -109,21 +108,15 @@ def _distance(mine: TensorFile, good: TensorFile) -> float:
     """Return the largest difference relative to the largest good value; infinity where something is not finite."""
     if mine.structure is not None or good.structure is not None or mine.shape != good.shape:
         return 0.0
-    first, second = _floats(mine), _floats(good)
+    first, second = (values.read(one).astype(np.float32) for one in (mine, good))
     if not first.size:
         return 0.0
     with np.errstate(all="ignore"):
-        # a mask of -Inf is right where it was one before
+        # equal values, and masks that stand for minus infinity, have no error
         same = (first == second) | (np.abs(second) >= np.float32(SENTINEL))
         error = np.max(np.where(same, 0, np.abs(first - second)))
         scale = np.max(np.where(np.isfinite(second) & (np.abs(second) < np.float32(SENTINEL)), np.abs(second), 0))
     return float(error / scale) if scale and math.isfinite(error) else (0.0 if error == 0 else math.inf)
-
-
-def _floats(tensor: TensorFile) -> Any:
-    value = values.read(tensor)
-    array = numpy_helper.to_array(value) if isinstance(value, TensorProto) else value
-    return np.asarray(array).astype(np.float32)
 
 
 def _plain(number: float | None) -> float | None:

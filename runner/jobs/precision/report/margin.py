@@ -1,4 +1,4 @@
-"""What an answer of a precision search is worth: the samples that it passes on, and by how much."""
+"""How far an answer of a precision search is to be trusted: the samples that it passes on, and by which margin."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from runner.jobs.precision.both_precisions import Casting
 from runner.jobs.precision.cast.layers import Layer
-from runner.jobs.precision.ranking import SENTINEL, Facts
+from runner.jobs.precision.ranking import SENTINEL, Measurements
 from runner.loading.load import Loaded
 from runner.model.graph.index import initializers_of
 from runner.model.graph.scopes import graphs_below
@@ -17,7 +17,7 @@ from runner.model.values.types import largest_of, least_of
 _LONGEST_NAME = 60
 
 
-def reason(casting: Casting, known: Facts, loaded: Loaded, index: int, low: str) -> str:
+def reason(casting: Casting, known: Measurements, loaded: Loaded, index: int, low: str) -> str:
     """Say what was measured of a layer: a range that the low type has not, and the error that it introduces alone.
 
     ``low``: what the low type is called.
@@ -28,7 +28,7 @@ def reason(casting: Casting, known: Facts, loaded: Loaded, index: int, low: str)
     return "; ".join(part for part in (cause, alone) if part) or "the check fails without it"
 
 
-def unmeasured(casting: Casting, known: Facts, index: int) -> str:
+def unmeasured(casting: Casting, known: Measurements, index: int) -> str:
     """Say why the error that a layer introduces is no number; nothing where it is one."""
     error, layer = known.errors.get(index), casting.layers[index]
     if error is not None:
@@ -46,7 +46,7 @@ def unmeasured(casting: Casting, known: Facts, index: int) -> str:
     return "not measured: nothing that it makes is fp32"
 
 
-def _causes(casting: Casting, known: Facts, loaded: Loaded, layer: Layer, low: str) -> Iterator[str]:
+def _causes(casting: Casting, known: Measurements, loaded: Loaded, layer: Layer, low: str) -> Iterator[str]:
     """Yield what the values of a layer have that the low type has not, what explains most first."""
     largest = largest_of(casting.pair.low)
     weights = {name for graph in graphs_below(casting.mixer.model.graph) for name in initializers_of(graph)}
@@ -71,7 +71,7 @@ def _causes(casting: Casting, known: Facts, loaded: Loaded, layer: Layer, low: s
             yield f"reads {_short(name)}, which is cut off at {largest:.3g}"
 
 
-def _alone(casting: Casting, known: Facts, index: int, low: str) -> str:
+def _alone(casting: Casting, known: Measurements, index: int, low: str) -> str:
     error = known.errors.get(index)
     if casting.quantized:
         # what the pairs of the layer do to what it makes
@@ -82,13 +82,13 @@ def _alone(casting: Casting, known: Facts, index: int, low: str) -> str:
     if error is None:
         return unmeasured(casting, known, index) if casting.layers[index].nested and not known.why else ""
     if _is_mask(known, casting.layers[index]):
-        return ""  # relative to what stands for infinity, no error says anything
+        return ""  # an error relative to a value that stands for infinity means nothing
     if math.isinf(error):
         return f"not finite when it alone is in {low}"
     return f"introduces a relative error of {error:.2g}"
 
 
-def _is_mask(known: Facts, layer: Layer) -> bool:
+def _is_mask(known: Measurements, layer: Layer) -> bool:
     """Whether a layer makes values that stand for infinity."""
     return any(known.range_of(layer, name) >= SENTINEL for name in layer.writes)
 

@@ -1,4 +1,4 @@
-"""What is told of a mixed model: why which nodes are raised, what that is worth, and the files about it."""
+"""The summary of a precision search, and its files: layers.json, the plot of layers, the trade-off curve."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from runner.report.summary import Summary
 from runner.run_folder import MIXED
 from runner.schema.strategy import PrecisionSettings
 from runner.session.result import Ending
+from runner.status import Status
 
 if TYPE_CHECKING:
     from runner.jobs.job import Job
@@ -33,14 +34,14 @@ def answered(job: Job, material: Material, rounds: Rounds, ending: Ending, summa
     strategy, casting, subject, loaded = material.strategy, material.casting, material.subject, material.loaded
     raised = subject.raised(ending.trial)
     told = {**gain(strategy, casting, material.known, loaded, raised, material.kept), **rounds.known.to_json(subject)}
-    told, warnings = infinities.named(job, material, raised, told)
+    told, warnings = infinities.with_infinities(job, material, raised, told)
     summary = replace(summary, warnings=(*summary.warnings, *warnings))
-    loads = rounds.question.loads if rounds.question else None
+    loads = rounds.mixing.loads if rounds.mixing else None
     if loads is not None:
-        told = loads.told(told, casting)
+        told = loads.with_loads(told, casting)
         summary = replace(summary, warnings=(*summary.warnings, *loads.warnings))
     rows: list[Row] = []
-    if strategy.layer_errors and ending.status != "interrupted":
+    if strategy.layer_errors and ending.status is not Status.interrupted:
         place = job.folder / "values" / "drift"
         searched = replace(loaded, recorded=replace(loaded.recorded, values=material.division.searched))
         measured = job.settings, casting, material.known, searched, job.pool, subject.samples

@@ -10,9 +10,7 @@ from runner.jobs.reduce.subgraph import Subgraph
 from runner.journal.journal import Journal
 from runner.model.graph.splice import depends_on
 from runner.session.cause import Experiment
-from runner.session.inquiry import ruled
-from runner.session.judge import Judge
-from runner.session.reliability import Doubt
+from runner.session.session import Session
 from runner.session.subject import Subject
 from runner.text import counted
 from strategies.outcome import Answer, Outcome
@@ -26,29 +24,28 @@ OpenJournal = Callable[[Journal, str, Subject], Journal]
 class Experiments:
     """Makes experiments, each a check of one model.
 
-    ``judge``: of the search, whose subject is ``base``. ``left``: questions that may still be asked. ``spent``: whether
-    the budget is. ``whole``: what the whole model does.
+    ``base``: the subject of the session. ``left``: questions that may still be asked. ``whole``: what the whole model
+    does.
     """
 
-    judge: Judge
+    session: Session
     base: Subgraph
-    doubt: Doubt
     journal: OpenJournal
     left: int
-    spent: Callable[[], bool]
 
     def __post_init__(self) -> None:
-        failed = [one for one in self.judge.counted(self.base.space.whole) if one.outcome is Outcome.FAIL]
+        judge = self.session.judge
+        failed = [one for one in judge.counted(self.base.space.whole) if one.outcome is Outcome.FAIL]
         self.whole = Experiment.of(failed[0]) if failed else Experiment(Outcome.FAIL)
-        signature = self.judge.baseline
+        signature = judge.baseline
         self._compared = signature is not None and signature.stage == "compare"
         spliced = Spliced(self.base, signature is not None and not signature.about_values)
-        self._spliced = self.judge.beside(spliced, self.journal(self.judge.journal, "cause", spliced))
+        self._spliced = judge.beside(spliced, self.journal(judge.journal, "cause", spliced))
 
     @property
     def exhausted(self) -> bool:
         """Whether no further question may be asked."""
-        return self.left <= 0 or self.spent()
+        return self.left <= 0 or self.session.spent()
 
     @property
     def everything(self) -> frozenset[int]:
@@ -58,7 +55,7 @@ class Experiments:
     def without(self, healed: Trial) -> Experiment:
         """Experiment (a): good values in place of what some nodes give."""
         graph = self.base.graph
-        # where more than values is judged, what is above may fail as well
+        # a failure that is not about values (a crash) may also arise upstream
         if self._compared and all(graph.producers.get(name) in healed for name in graph.outputs):
             return Experiment(Outcome.PASS, reason="it gives all outputs")
         label = f"the whole model, good values in place of the outputs of {counted(len(healed), 'node')}"
@@ -79,11 +76,11 @@ class Experiments:
         if kept == self.base.space.whole:
             return replace(self.whole, reason="it is the whole model")
         self.left -= 1
-        ruling = ruled(self.doubt, self._spliced, kept, "cause", label, "cause", self.spent)
+        ruling = self.session.ruled(self._spliced, kept, "cause", label, "cause")
         if ruling is None:
             return Experiment(Outcome.UNRESOLVED, reason="the budget was reached")
         experiment = Experiment.of(ruling.verdict)
-        if self.doubt.rates and ruling.answer is Answer.UNKNOWN:
+        if self.session.reliability.rates and ruling.answer is Answer.UNKNOWN:
             return replace(experiment, outcome=Outcome.UNRESOLVED, reason="the check is too flaky to tell")
         return experiment
 

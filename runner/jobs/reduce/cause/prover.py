@@ -23,10 +23,11 @@ from runner.jobs.reduce.subgraph import Subgraph
 from runner.model.graph.pattern import instances
 from runner.model.graph.splice import ancestors
 from runner.session.cause import Cause, Status, Tested
-from runner.session.judge import Judge
-from runner.session.reliability import Doubt
-from strategies.outcome import Outcome
-from strategies.search import Claim, Search, Step
+from runner.session.inquiry import Inquiry
+from runner.session.run_stages import HandedOver
+from runner.session.session import Session
+from strategies.outcome import Answer, Outcome
+from strategies.search import Claim, Done, Search, Step
 from strategies.space import Closure, Space
 from strategies.trial import Trial
 
@@ -46,30 +47,45 @@ class Causes:
     search: Callable[[Space], Step]
     most: int | None = None
 
+    def prove(self, session: Session, first: HandedOver) -> tuple[HandedOver, Cause]:
+        """Find out whether the failure arises inside an answer; return the answer that stands then."""
+        found: dict[Trial, tuple[Inquiry, Done]] = {}
+
+        def search(order: tuple[int, ...], questions: int) -> Search | None:
+            label, whole = "the model without what has good values", Trial.of(order)
+            rest = session.ruled(session.judge, whole, "cause", label, "cause")
+            if rest is None or rest.answer is not Answer.YES:
+                return None
+            inquiry = session.inquire(order, "cause", questions, self.search)
+            inquiry.note(whole, Answer.YES)
+            done = inquiry.settle() if session.reliability.rates else inquiry.run()
+            if done.trial and not inquiry.stopped:
+                found[done.trial] = inquiry, done
+            return inquiry.search
+
+        prover = Prover(session, self, search)
+        cause = prover.prove(first.standing.top_level(session.judge.subject) or first.main)
+        other = found.get(cause.answers[cause.main].answer)
+        return session.finish(*other) if other else first, cause
+
 
 @dataclass
 class Prover:
     """Finds out by experiments which of the answers of a reduction are the cause.
 
-    ``judge``: of the search, whose subject cuts the whole model. ``search``: looks for an answer among these elements
-    only, with so many questions at most; None: they do not fail. ``asked``: how many questions the search asked.
-    ``spent``: whether the budget is.
+    ``session``: whose subject cuts the whole model. ``search``: looks for an answer among these elements only, with so
+    many questions at most; None: they do not fail.
     """
 
-    judge: Judge
-    doubt: Doubt
+    session: Session
     causes: Causes
     search: Callable[[tuple[int, ...], int], Search | None]
-    asked: int
-    spent: Callable[[], bool]
 
     def __post_init__(self) -> None:
-        assert isinstance(self.judge.subject, Subgraph)
-        self._base: Subgraph = self.judge.subject
-        most = self.asked if self.causes.most is None else self.causes.most
-        self._experiments = Experiments(
-            self.judge, self._base, self.doubt, self.causes.journal, max(most, LEAST_QUESTIONS), self.spent
-        )
+        assert isinstance(self.session.judge.subject, Subgraph)
+        self._base: Subgraph = self.session.judge.subject
+        most = self.session.inquiry.answered if self.causes.most is None else self.causes.most
+        self._experiments = Experiments(self.session, self._base, self.causes.journal, max(most, LEAST_QUESTIONS))
 
     def prove(self, answer: Trial) -> Cause:
         """Return what is known about the cause, once an answer was found."""
@@ -93,7 +109,7 @@ class Prover:
 
     def _following(self, order: tuple[int, ...]) -> Trial | None:
         """Return another answer among these elements, if there is one and it was found in time."""
-        # where a set holds whatever depends on it, none can be looked for among some of the nodes alone
+        # a closure forbids searching among some of the nodes only
         if not order or self._experiments.exhausted or self._base.closure is not Closure.FREE:
             return None
         self._experiments.left -= 1
@@ -149,7 +165,7 @@ class Prover:
             inputs = self._experiments.only(alone.answer, every)
             if inputs.as_bad_as(self._experiments.whole, len(copies)):
                 proven = replace(together, good_inputs=inputs, proven=True)
-                # with only a share of the failure it may be the least of them
+                # it reaches only a share of the failure: another instance may matter more
                 return (
                     proven
                     if inputs.as_bad_as(self._experiments.whole)

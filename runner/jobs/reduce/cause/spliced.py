@@ -10,14 +10,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-import onnx
-
 from runner.candidate import Candidate, Invalid, Sample
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.model.graph.control import takes_identity
 from runner.model.graph.cut import Cut, CutError, cut
+from runner.model.graph.fields import copy_of
 from runner.model.graph.splice import Splice, splice
-from runner.schema.inputs import CutPolicy
+from runner.schema.cut import CutPolicy
 from strategies.space import Space
 from strategies.trial import Trial
 
@@ -47,14 +46,14 @@ class Spliced:
         """Return the model, whose missing tensors are to be fed."""
         if trial not in self._made:
             gone = frozenset(self.space.order) - trial.elements
-            self._made.clear()  # each holds a whole model; it is asked for several times in a row
+            self._made.clear()  # one only: each holds a whole model; the same trial is asked for several times in a row
             self._made[trial] = splice(self.base.graph, gone, alive=self.alive, good=self._can_hand_out)
         return self._made[trial]
 
     def make(self, trial: Trial, folder: Path, iteration: int, phase: str, label: str) -> Candidate | Invalid:
         """Write the candidate."""
         if self.base.cut_policy is CutPolicy.seeded:
-            return Invalid("inputs.cut=seeded feeds values that are made up, not good ones")
+            return Invalid("cut.policy=seeded feeds values that are made up, not good ones")
         given = self.splice(trial).given
         try:
             made = self.cut(trial)
@@ -76,8 +75,7 @@ class Spliced:
             if name in types:
                 types[alias] = types[name]
             if name in constants:
-                constants[alias] = onnx.TensorProto()
-                constants[alias].CopyFrom(constants[name])
+                constants[alias] = copy_of(constants[name])
                 constants[alias].name = alias
         return cut(
             made.graph,
@@ -94,7 +92,7 @@ class Spliced:
         return tuple(
             Sample(
                 {name: values[tensor] for name in made.inputs if (tensor := given.get(name, name)) in values},
-                {name: values[name] for name in made.outputs if name in values and self.base.is_told(name)},
+                {name: values[name] for name in made.outputs if name in values and self.base.has_reference(name)},
             )
             for values in self.base.recorded.values
         )
@@ -119,4 +117,4 @@ class Spliced:
             return f"no good value of {name!r} is known"
         if name in self.base.recorded.unfit:
             return self.base.recorded.unfit[name]
-        return f"the reference has a NaN or Inf in {name!r} as well" if self.base.is_spoilt(name) else ""
+        return f"the reference has a NaN or Inf in {name!r} as well" if self.base.is_bad_feed(name) else ""

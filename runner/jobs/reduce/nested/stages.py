@@ -1,8 +1,8 @@
-"""Descents: the stages that look for an answer inside the nested graphs of one.
+"""The stages that reduce inside the nested graphs of an answer.
 
-First each body is hoisted: its nodes take the owner's place, and whatever can be tried on a flat graph can be tried on
-them. Where the failure needs its owner (a Loop that never ends), the body is reduced in its place, unless the owner
-fails with an empty body just as well.
+First each body is hoisted: its nodes take the owner's place, so that they are reduced like those of a flat graph. Where
+the failure needs its owner (a Loop that never ends), the body is reduced in its place, unless the owner fails with an
+empty body as well.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from runner.errors import WinnowError
-from runner.jobs.reduce.nested.empty_body import Emptied
 from runner.jobs.reduce.nested.subject import Inside
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.journal.journal import Journal
@@ -41,8 +40,10 @@ T = TypeVar("T")
 
 
 @dataclass
-class Descents:
-    """``journal``: opens the journal of a stage, from the one of what it works on, its name and its subject.
+class NestedStages:
+    """Makes the stages.
+
+    ``journal``: opens the journal of a stage, from the one of what it works on, its name and its subject.
 
     ``record``: makes recorders on the reference. ``folder``: for recorded values. ``search``: of the strategy.
     """
@@ -96,7 +97,7 @@ class Descents:
 
             if kept := _tried(body.path, inside):
                 stage = self._stage("inside", f"{body.path} as it is", standing, kept, body)
-                yield replace(stage, without=self._judge(standing, "emptied", Emptied.of(kept)))
+                yield replace(stage, without=self._judge(standing, "emptied", replace(kept, emptied=True)))
 
     def _judge(self, standing: Standing, kind: str, subject: Subject) -> Judge:
         return standing.judge.beside(subject, self.journal(standing.judge.journal, kind, subject))

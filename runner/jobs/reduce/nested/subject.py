@@ -7,7 +7,7 @@ hold once they are hoisted: of a Loop or Scan, in its first iteration.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,10 +16,11 @@ import onnx
 
 from runner.candidate import Candidate, Invalid, Sample
 from runner.jobs.reduce.control_values import samples_of
-from runner.jobs.reduce.subgraph import LARGEST_CONSTANT
+from runner.jobs.reduce.subgraph import same_in_all
 from runner.model.graph.control import Form, control
 from runner.model.graph.cut import Cut, CutError, Expose
 from runner.model.graph.index import Graph
+from runner.model.graph.splice import dependent_tensors
 from runner.model.nested.bodies import Kind, is_constant
 from runner.model.nested.body_index import Inner, Knowledge
 from runner.model.nested.cut_body import cut_inside
@@ -27,6 +28,7 @@ from runner.model.values import recorded as values
 from runner.model.values.recorded import TensorFile
 from runner.reference.hoisted import Descent, Level
 from runner.reference.recording import recorded_types
+from runner.session.subject import Kept
 from strategies.space import Closure, Space
 from strategies.trial import Trial
 
@@ -39,6 +41,8 @@ class Inside:
     model. ``trips``: how many iterations the reference makes, for each sample (of a Loop; see ``trip_counts``): a
     candidate in which the Loop's condition was cut makes as many. ``folder``: for values of our own. ``constant``:
     whether data-independent values are written into candidates. ``origin``: the answer that the model was made from.
+    ``emptied``: nothing is left of the body, and what it handed out is fed. Then the one element is the owner, which
+    stays: a failure that stays too does not need this body, it is the owner's own or another body's.
     """
 
     descent: Descent
@@ -48,6 +52,7 @@ class Inside:
     expose: Expose = "sinks"
     constant: bool = True
     origin: str = ""
+    emptied: bool = False
 
     @property
     def level(self) -> Level:
@@ -62,13 +67,15 @@ class Inside:
     @cached_property
     def space(self) -> Space:
         """The body's own nodes, Constants excepted; an owner among them is one element."""
+        if self.emptied:
+            return Space((0,), ((),), self.closure)
         elements = self.inner.elements
         return Space(tuple(range(len(elements.nodes))), elements.parents, self.closure)
 
     def identity(self) -> dict[str, str]:
         """Return the model, what it was made from, which body is cut, and how."""
         return {
-            "kind": "inside",
+            "kind": "emptied" if self.emptied else "inside",
             "graph": self.level.graph.digest,
             "origin": self.origin,
             "body": self.descent.body.path,
@@ -79,8 +86,8 @@ class Inside:
         }
 
     def names(self, trial: Trial) -> tuple[str, ...]:
-        """Return the paths of the kept nodes."""
-        return self.inner.names(trial)
+        """Return the paths of the kept nodes; the owner's name where the body is emptied."""
+        return (self.level.graph.nodes[self.descent.body.owner].name,) if self.emptied else self.inner.names(trial)
 
     def make(self, trial: Trial, folder: Path, iteration: int, phase: str, label: str) -> Candidate | Invalid:
         """Write the candidate that keeps ``trial`` in the body."""
@@ -90,14 +97,9 @@ class Inside:
             return Candidate(self.write(harmless.cut, folder), folder, iteration, phase, label, trial, fed)
         try:
             made = self.cut(trial)
-        except CutError as error:
-            return Invalid(str(error))
-        bad = self._unusable(made)
-        if bad:
-            return Invalid(bad)
-        samples = self.samples(made)
-        try:
-            path = self.write(made, folder)
+            if why := self._unusable(made):
+                return Invalid(why)
+            samples, path = self.samples(made), self.write(made, folder)
         except CutError as error:
             return Invalid(str(error))
         names, draws = self.names(trial), bool(Graph.of(made.model).drawing)
@@ -105,7 +107,13 @@ class Inside:
 
     def cut(self, trial: Trial) -> Cut:
         """Keep ``trial`` in the body. Raises CutError where a value that must come from outside is not known."""
-        return cut_inside(self.inner, trial.elements, self._knowledge, self.expose).cut
+        keep = () if self.emptied else trial.elements
+        return cut_inside(self.inner, keep, self._knowledge, self.expose, emptied=self.emptied)
+
+    def kept(self, trial: Trial) -> Kept:
+        """Return all nodes of the model around the body: they stay."""
+        graph = self.level.graph
+        return Kept(graph, Trial.of(range(len(graph.nodes))), inside=True)
 
     def samples(self, made: Cut) -> tuple[Sample, ...]:
         """Return, for each input sample, what a cut is fed and what its outputs should be.
@@ -121,11 +129,6 @@ class Inside:
             )
             for sample in self.values
         )
-
-    def known(self, made: Cut) -> tuple[Mapping[str, TensorFile], ...]:
-        """Return what is known of the tensors of a cut, for each sample: enough to make a level of it."""
-        changed = self._changed(made)
-        return tuple({name: value for name, value in sample.items() if name not in changed} for sample in self.values)
 
     def write(self, made: Cut, folder: Path) -> Path:
         """Write a candidate's model."""
@@ -160,13 +163,13 @@ class Inside:
         types = recorded_types(below)
         inner = {name: types[now[name]] for name in self.inner.outer if now.get(name) in types}
         fixed = {name for name in inner if now[name] in self.descent.level.graph.data_independent}
-        agreed = {name: _agreed([sample.get(now[name]) for sample in below]) for name in fixed if self.constant}
+        agreed = {name: same_in_all([sample.get(now[name]) for sample in below]) for name in fixed if self.constant}
         return Knowledge(
             self.level.all_types,
             inner,
             {name: tensor for name, tensor in agreed.items() if tensor is not None},
             self._limit_name if self._limits else "",
-            _agreed(list(self._limits)),
+            same_in_all(list(self._limits)),
         )
 
     @cached_property
@@ -206,13 +209,7 @@ class Inside:
 
     @cached_property
     def _followers(self) -> frozenset[str]:
-        graph = self.level.graph
-        found = {self.descent.body.owner}
-        for node in graph.nodes:
-            if found.intersection(graph.parents[node.index]):
-                found.add(node.index)
-        given = {name for index in found for name in graph.nodes[index].outputs}
-        return frozenset(given)
+        return dependent_tensors(self.level.graph, [self.descent.body.owner])
 
     def _unusable(self, made: Cut) -> str | None:
         """Why a cut is no question: a value that it is fed is not there, or would itself explain a failure.
@@ -232,15 +229,3 @@ class Inside:
                 if not value.finite and (value.nan or not healthy):
                     return f"the value recorded for {name!r} is not finite"
         return None
-
-
-def _agreed(found: Sequence[TensorFile | None]) -> onnx.TensorProto | None:
-    """The one tensor that all samples have, if it is small enough to be written into candidates."""
-    contents = set()
-    for value in found:
-        if value is None or value.structure is not None or value.path.stat().st_size > LARGEST_CONSTANT:
-            return None
-        tensor = values.load(value)
-        tensor.ClearField("name")
-        contents.add(tensor.SerializeToString())
-    return onnx.TensorProto.FromString(contents.pop()) if len(contents) == 1 else None

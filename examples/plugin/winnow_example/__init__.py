@@ -1,0 +1,1 @@
+"""One choice of each kind for Winnow, added from outside."""

@@ -1,0 +1,1 @@
+"""The YAML of the choices."""

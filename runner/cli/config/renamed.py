@@ -1,0 +1,132 @@
+"""Names that earlier versions had: each is taken for the one that it has now, and a line says so."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields
+from types import MappingProxyType
+from typing import Any
+
+from runner.cli.terminal import say
+from runner.errors import UsageError
+from runner.schema.choices import SCHEMAS
+
+KEYS: Mapping[str, str] = MappingProxyType(
+    {
+        "inputs.cut": "cut.policy",
+        "inputs.outputs": "cut.outputs",
+        "inputs.record": "cut.record",
+        "inputs.record_timeout": "inputs.timeout",
+        "inputs.shape_inference": "cut.shapes",
+        "reference.flavour": "reference.flavor",
+        "strategy.build_timeout": "strategy.timeout",
+        "target.flavour": "target.flavor",
+        "workers.leases": "workers.lease_folder",
+    }
+)
+"""A key's name today by the one that it had."""
+CHOICES: Mapping[str, str] = MappingProxyType(
+    {"experiment/quantised": "experiment/quantized", "schema/strategy/strategy": "schema/strategy/reduce"}
+)
+"""The same for the options of a group."""
+_NON_FINITE = {**dict.fromkeys(("true", "yes", "on"), "fail"), **dict.fromkeys(("false", "no", "off"), "ignore")}
+VALUES: Mapping[str, Mapping[str, str]] = MappingProxyType({"checker.nan": _NON_FINITE, "checker.inf": _NON_FINITE})
+"""A value's name today by the key and the one that it had."""
+_PARAMETERS = "hydra.sweeper.params"
+
+
+def overrides(argv: Sequence[str]) -> list[str]:
+    """Return what was typed, by the names of today. Raises UsageError where a key is given by both of its names."""
+    typed = {argument.partition("=")[0].lstrip("+") for argument in argv}
+    changed, renamed = [], {}
+    for argument in argv:
+        name, equals, value = argument.partition("=")
+        key = name.lstrip("+")
+        now, word = KEYS.get(key, key), _value(key, value)
+        if not equals or (now, word) == (key, value):
+            changed.append(argument)
+            continue
+        _confirm(key, now, typed)
+        renamed[key if now != key else f"{key}={value}"] = now if now != key else f"{now}={word}"
+        changed.append(f"{name.removesuffix(key)}{now}={word}")
+    _tell("", renamed)
+    return changed
+
+
+def content(plain: Mapping[str, Any], file: str) -> dict[str, Any]:
+    """Return what a file holds, by the names of today. Raises UsageError where a key is given by both of its names."""
+    changed = _copied(plain)
+    renamed = {}
+    for key, now in KEYS.items():
+        section, _, name = key.rpartition(".")
+        held = changed.get(section)
+        if isinstance(held, dict) and name in held:
+            place, _, new = now.rpartition(".")
+            target = changed.setdefault(place, {})
+            _confirm(key, now, [now] if not isinstance(target, dict) or new in target else [], file)
+            target[new] = held.pop(name)
+            renamed[key] = now
+    for key in VALUES:
+        section, _, name = key.rpartition(".")
+        held = changed.get(section)
+        before = str(held.get(name, "")).lower() if isinstance(held, dict) else ""
+        if before != _value(key, before):
+            held[name] = _value(key, before)
+            renamed[f"{key}={before}"] = f"{key}={held[name]}"
+    params = _at(changed, _PARAMETERS)
+    for key in [key for key in params if key in KEYS]:
+        _confirm(key, KEYS[key], params, file)
+        params[KEYS[key]] = params.pop(key)
+        renamed[key] = KEYS[key]
+    _tell(f"{file}: ", renamed)
+    return _without_unread(changed)
+
+
+def choice(config_path: str) -> str:
+    """Return the option of a group by its name of today."""
+    now = CHOICES.get(config_path, config_path)
+    _tell("", {} if now == config_path else {config_path: now})
+    return now
+
+
+def _value(key: str, text: str) -> str:
+    """Return a value, or the choices of a sweep, by the words of today."""
+    words = VALUES.get(key, {})
+    return ",".join(words.get(part.strip().lower(), part) for part in text.split(",")) if words else text
+
+
+def _without_unread(plain: dict[str, Any]) -> dict[str, Any]:
+    """Leave out of the strategy in a replay what strategies of earlier versions had and did not read."""
+    strategy = plain.get("strategy")
+    if not plain.get("recorded") or not isinstance(strategy, dict):
+        return plain
+    schemas = SCHEMAS["strategy"].values()
+    known = {item.name for schema in schemas for item in fields(schema)}
+    subject = strategy.get("subject")
+    own = [{item.name for item in fields(one)} for one in schemas if getattr(one, "subject", "") == subject]
+    read = own[0] if own else known
+    return {**plain, "strategy": {key: value for key, value in strategy.items() if key in read or key not in known}}
+
+
+def _copied(value: Any) -> Any:
+    """Return it with mappings that can be changed."""
+    return {key: _copied(part) for key, part in value.items()} if isinstance(value, Mapping) else value
+
+
+def _at(plain: dict[str, Any], key: str) -> dict[str, Any]:
+    held: Any = plain
+    for part in key.split("."):
+        held = held.get(part) if isinstance(held, dict) else None
+    return held if isinstance(held, dict) else {}
+
+
+def _confirm(key: str, now: str, given: Collection[str], file: str = "") -> None:
+    if now != key and now in given:
+        where = f"{file}: " if file else ""
+        raise UsageError(f"{where}{key} is {now} now, and both are given. Leave out {key}")
+
+
+def _tell(where: str, renamed: Mapping[str, str]) -> None:
+    if renamed:
+        names = ", ".join(f"{before} is {now} now" for before, now in renamed.items())
+        say(f"winnow: {where}{names}; the old name is taken for it", error=True)

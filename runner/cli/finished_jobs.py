@@ -1,0 +1,115 @@
+"""Which jobs of a sweep need not run again: those that ended well with the same settings and files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+
+from runner.cli.config.bounded_yaml import BoundedLoader, read_yaml
+from runner.cli.config.compose import to_settings
+from runner.cli.config.paths import rooted, use_of
+from runner.cli.input_files import digests, unchanged
+from runner.errors import UsageError
+from runner.files import json_of, write_text
+from runner.report.result import RESULT_NAME, read_result
+from runner.schema.settings import PathUse
+from runner.status import ENDED_WELL
+
+#: beside a job's result: whose it is, and with what settings and files it came about
+NAME = "ended.json"
+#: what may differ between the two runs and changes no answer
+_IMMATERIAL = ("hydra", "resume", "verbosity", "log")
+
+
+def note(
+    folder: Path, config: DictConfig, exit_code: int, overrides: Sequence[str], inputs: Mapping[str, str | None] | None
+) -> None:
+    """Write down that the job with ``config`` has ended in ``folder``.
+
+    ``overrides``: by which a sweep knows its jobs. ``inputs``: their `digests` when it began; None: it never did.
+    """
+    noted = {
+        "exit_code": exit_code,
+        "overrides": list(overrides),
+        "settings": settings_digest(config),
+        "inputs": inputs,
+    }
+    with suppress(OSError):  # it would only run once more
+        write_text(folder / NAME, json.dumps(noted) + "\n")
+
+
+def overrides_of(folder: Path) -> tuple[str, ...] | None:
+    """Return the overrides of the job whose result lies in ``folder``; None where no job of a sweep has ended there."""
+    overrides = (_noted(folder) or {}).get("overrides")
+    return tuple(map(str, overrides)) if isinstance(overrides, list) else None
+
+
+def forget(folder: Path) -> None:
+    """Begin anew: whatever was noted is of an earlier run."""
+    with suppress(OSError):
+        (folder / NAME).unlink(missing_ok=True)
+
+
+def earlier(folder: Path, config: DictConfig) -> Mapping[str, Any] | None:
+    """Return the result in ``folder``, if ``config`` (of one job) led to it, it is an answer, and no input changed."""
+    noted, result = _noted(folder) or {}, read_result(folder) or {}
+    code, inputs = noted.get("exit_code"), noted.get("inputs")
+    if not isinstance(code, int) or code not in ENDED_WELL or code != result.get("exit_code"):
+        return None
+    if not isinstance(inputs, dict):
+        return None
+    try:
+        now = digests(rooted(to_settings(config), Path.cwd()))
+    except UsageError:  # the job says so
+        return None
+    return result if noted.get("settings") == settings_digest(config) and unchanged(inputs, now) else None
+
+
+def number_of(folder: Path) -> int | None:
+    """Return the number that the job in ``folder`` had, as Hydra wrote it down."""
+    try:
+        return int(read_yaml(folder / ".hydra" / "hydra.yaml", BoundedLoader)["hydra"]["job"]["num"])
+    except (UsageError, ValueError, KeyError, TypeError, IndexError, OverflowError):
+        return None
+
+
+def confirm(folder: Path, overrides: Sequence[str]) -> None:
+    """Make the result count as that of this sweep's job with ``overrides``: tables leave out what was there before."""
+    with suppress(OSError):
+        write_text(folder / NAME, json.dumps({**(_noted(folder) or {}), "overrides": list(overrides)}) + "\n")
+    for path in (folder / ".hydra" / "hydra.yaml", folder / RESULT_NAME):
+        with suppress(OSError):
+            os.utime(path)
+
+
+def settings_digest(config: DictConfig) -> str:
+    """Return a hash of a job's settings as they were written (paths absolute), without those that change no answer."""
+    plain = OmegaConf.to_container(config, resolve=False)
+    assert isinstance(plain, dict)
+    kept = {key: _absolute(value, str(key)) for key, value in plain.items() if key not in _IMMATERIAL}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _absolute(value: Any, key: str) -> Any:
+    """Return a plain setting in which paths are absolute; text with an interpolation stays as it is."""
+    if isinstance(value, dict):
+        return {name: _absolute(part, f"{key}.{name}") for name, part in value.items()}
+    if isinstance(value, list):
+        return [_absolute(part, key) for part in value]
+    use = use_of(key)
+    if not use or not isinstance(value, str) or not value or "${" in value:
+        return value
+    named = "/" not in value and use & (PathUse.PROGRAM | PathUse.LIBRARY)
+    return value if named else str(Path.cwd() / os.path.expanduser(value))  # noqa: PTH111 - there may be no such user
+
+
+def _noted(folder: Path) -> dict[str, Any] | None:
+    noted = json_of(folder / NAME)
+    return noted if isinstance(noted, dict) else None

@@ -1,0 +1,84 @@
+"""What a sweep's job finds of its launcher's memory: what no command line can say. It is JSON; nothing is pickled."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from hydra.core.config_store import ConfigStore
+from omegaconf import DictConfig, OmegaConf
+
+from runner.cli.config.user_file import NAME
+from runner.schema.choices import SCHEMAS
+
+#: holds the descriptor of the file in which it is left
+VARIABLE = "WINNOW_LAUNCHER"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What the launcher remembers for job ``number``.
+
+    ``command``: what the user typed for the sweep. ``file``: a YAML file that was given; ``sections``: what it held
+    when the sweep began, as YAML by configuration group. ``resolved``: for each of Hydra's caching resolvers
+    (``${now:...}``) the arguments and values so far.
+    """
+
+    number: int
+    command: tuple[str, ...]
+    file: str
+    sections: Mapping[str, str]
+    resolved: Mapping[str, Sequence[tuple[Any, Any]]]
+
+    @staticmethod
+    def of(number: int, command: Sequence[str], sweep: DictConfig) -> Memory:
+        """Return what there is to remember for job ``number`` of the ``sweep`` with this configuration."""
+        store = ConfigStore.instance().repo
+        nodes = {group: (store.get(group, {}) if group else store).get(f"{NAME}.yaml") for group in ("", *SCHEMAS)}
+        stored = {group: node for group, node in nodes.items() if node is not None}
+        cache = OmegaConf.get_cache(sweep)
+        return Memory(
+            number,
+            tuple(command),
+            next((str(node.provider) for node in stored.values()), ""),
+            {group: OmegaConf.to_yaml(node.node) for group, node in stored.items()},
+            {
+                name: [(key, value) for key, value in known.items() if isinstance(value, (str, int, float, bool))]
+                for name, known in cache.items()
+            },
+        )
+
+    def to_json(self) -> str:
+        """Return this as JSON text."""
+        return json.dumps(asdict(self))
+
+    @staticmethod
+    def received() -> Memory | None:
+        """Return what the launcher left for this process; None where no launcher has started it."""
+        descriptor = os.environ.pop(VARIABLE, None)
+        if descriptor is None:
+            return None
+        with os.fdopen(int(descriptor), encoding="utf-8") as file:
+            data = json.load(file)
+        return Memory(data["number"], tuple(data["command"]), data["file"], data["sections"], data["resolved"])
+
+    def restore_file(self) -> None:
+        """Let Hydra find the user's file as it was."""
+        for group, text in self.sections.items():
+            node = OmegaConf.create(text)
+            ConfigStore.instance().store(name=NAME, node=node, group=group or None, provider=self.file)
+
+    def restore_values(self, config: DictConfig) -> None:
+        """Let ``config`` resolve to what the sweep has resolved to so far."""
+        cache = defaultdict[str, dict[Any, Any]](dict)
+        for name, pairs in self.resolved.items():
+            cache[name] = {_tuples(key): value for key, value in pairs}
+        OmegaConf.set_cache(config, cache)
+
+
+def _tuples(key: Any) -> Any:
+    return tuple(_tuples(part) for part in key) if isinstance(key, list) else key

@@ -1,0 +1,47 @@
+"""A repeat: the same check again and again, with statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from runner.candidate import Sample
+from runner.errors import UsageError
+from runner.jobs.job import Job
+from runner.jobs.repeat.command import Command
+from runner.jobs.summary import pass_rate
+from runner.loading.load import load
+from runner.report.summary import Summary
+from runner.schema.root import Settings
+from runner.schema.strategy import RepeatSettings, chosen
+from runner.session.session import Session
+from strategies.repeat import repeat
+
+
+def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
+    """Repeat a check and leave the result folder behind. Raises UsageError for a file that would not be as it is."""
+    with Job.opened(settings, folder, command) as job:
+        return _repeat(job)
+
+
+def _repeat(job: Job) -> Summary:
+    settings = job.settings
+    sanitize = settings.sanitize
+    if sanitize.fold or sanitize.shapes or sanitize.cleanup:
+        raise UsageError(
+            "sanitize: strategy=repeat checks your own file as it is. Leave sanitize out, or sanitize the file before"
+        )
+    model = Path(settings.model).expanduser().absolute() if settings.model else None
+    loaded = load(settings, job.pool, job.folder, record=False) if model and job.checker.wants_feeds else None
+    samples = tuple(Sample(sample) for sample in loaded.recorded.values) if loaded else ()
+    subject = Command(model, samples)
+
+    until = chosen(settings.strategy, RepeatSettings).until
+    with job.judge(subject, loaded, "nodes" if loaded else "iterations") as judge:
+        session = Session(judge, lambda space: repeat(until), means=job.means)
+        ending = job.ended(session, session.repeat)
+        summary = job.summary(judge, ending, loaded)
+        summary = replace(summary, statistics=pass_rate(judge.tally.outcomes))
+        job.bundle(summary)
+    return summary

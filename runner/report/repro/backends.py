@@ -1,0 +1,87 @@
+"""How a backend ran, as the source of a function that runs it so again, and as values that a build needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from runner.backends.trt.options import bytes_of, capability_of
+from runner.backends.trt.profiles import range_of
+from runner.report.repro.literal import call, inline
+from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Optimization, Rounding, TensorRtBackend
+
+_EXTENSIONS = "onnxruntime_extensions"  # the package that brings custom operators, and is known by its name
+RUNTIMES = frozenset({"onnxruntime", "onnx_reference", "tensorrt"})
+"""What a script runs by itself; other packages may add more."""
+_LEVELS = {
+    Optimization.none: "ORT_DISABLE_ALL",
+    Optimization.basic: "ORT_ENABLE_BASIC",
+    Optimization.extended: "ORT_ENABLE_EXTENDED",
+    Optimization.layout: "ORT_ENABLE_LAYOUT",
+    Optimization.all: "ORT_ENABLE_ALL",
+}
+_MODULES = {
+    "auto": ["tensorrt", "tensorrt_rtx", "tensorrt_rtx_bindings"],
+    "tensorrt": ["tensorrt"],
+    "tensorrt_rtx": ["tensorrt_rtx", "tensorrt_rtx_bindings"],
+}
+
+
+def rounds(settings: BackendSettings) -> bool:
+    """Whether a model that rounds was run in place of the model itself."""
+    return isinstance(settings, OnnxRuntimeBackend) and settings.rounding in (Rounding.on, Rounding.strict)
+
+
+def runner(name: str, settings: BackendSettings, model: str, cwd: Path) -> str:
+    """Return the source of a function ``name(folder)`` that runs a model on the inputs in a folder.
+
+    ``cwd``: where the user stands, whom paths are relative to.
+    """
+    if isinstance(settings, TensorRtBackend):
+        lines = [f"return run_tensorrt({inline(model)}, folder)"]
+    elif isinstance(settings, OnnxRuntimeBackend):
+        lines = _onnxruntime(settings, model, cwd)
+    else:
+        lines = [f"return run_onnx_reference({inline(model)}, folder)"]
+    return "\n    ".join([f"def {name}(folder):", f'"""Run the model as the {name} ran."""', *lines]) + "\n"
+
+
+def _onnxruntime(settings: OnnxRuntimeBackend, model: str, cwd: Path) -> list[str]:
+    providers: list[Any] = []
+    for one in settings.providers:
+        providers += [(name, dict(given or {})) for name, given in one.items()] if isinstance(one, Mapping) else [one]
+    told = {one[0]: one[1] for one in providers if isinstance(one, tuple)}
+    level = "ORT_DISABLE_ALL" if rounds(settings) else _LEVELS[settings.optimization]
+    lines = [
+        "options = onnxruntime.SessionOptions()",
+        f"options.intra_op_num_threads = {settings.threads:d}",
+        f"options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.{level}",
+    ]
+    for name, text in settings.session_options.items():
+        lines.append(call("set_option", name, str(text), on="options"))
+    for name, text in settings.config_entries.items():
+        lines.append(call("options.add_session_config_entry", name, str(text)))
+    lines += [call("register", _library(library, cwd), on="options") for library in settings.custom_ops]
+    for name, path in settings.provider_libraries.items():
+        library = _library(path, cwd) if "/" in path or path.endswith(".so") else path
+        lines.append(call("plug_in", name, library, told.get(name, {}), on="options"))
+    more = f", {inline([*settings.provider_libraries])}" if settings.provider_libraries else ""
+    return [*lines, f"return run_onnxruntime({inline(model)}, options, {inline(providers)}, folder{more})"]
+
+
+def _library(library: str, cwd: Path) -> str:
+    return library if library == _EXTENSIONS else str(cwd / Path(library).expanduser())
+
+
+def values_of(settings: TensorRtBackend, cwd: Path) -> dict[str, Any]:
+    """Return what is set of a build, with whole paths, sizes in bytes, and ranges as three lists."""
+    return {
+        **vars(settings),
+        "modules": _MODULES[settings.flavor.value],
+        "plugins": [_library(path, cwd) for path in settings.plugins],
+        "memory_pools": {name: bytes_of(name, size) for name, size in settings.memory_pools.items()},
+        "compute_capabilities": [capability_of(str(one)) for one in settings.compute_capabilities],
+        "profiles": {name: range_of(name, given) for name, given in settings.profiles.items()},
+        "shape_values": {name: range_of(name, given) for name, given in settings.shape_values.items()},
+    }

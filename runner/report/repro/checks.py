@@ -1,0 +1,126 @@
+"""What a script holds of the checker: which template shows the failure, and the values and source that this needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from runner.checkers.command.exit_rules import NO_SCRIPT, REFUSALS
+from runner.checkers.command.template import Template, digest
+from runner.checkers.compare.accuracy_drop import Threshold
+from runner.checkers.compare.tolerances import rules_of
+from runner.report.repro.backends import RUNTIMES, rounds
+from runner.schema.backend import TensorRtBackend
+from runner.schema.checker import (
+    AutoChecker,
+    BuildsChecker,
+    CheckerSettings,
+    CommandChecker,
+    CompareChecker,
+    FiniteChecker,
+    Golden,
+    InteractiveChecker,
+    Metric,
+    PythonChecker,
+    Statistic,
+    Tolerance,
+)
+from runner.schema.root import Settings
+
+_ERRORS = '''def errors(distance, a, b, rtol, atol):
+    """The error by each metric of the check, and what it allows."""
+    return {{{}}}
+
+
+def statistic(error):
+    """The statistic of the errors that is held against the tolerance."""
+    return float({})
+'''
+# the error by a metric, and what it allows
+_METRICS = {
+    Metric.scale: "scaled(statistic(distance), b, rtol, atol)",
+    Metric.fraction: "scaled(without(distance, FRACTION), b, rtol, atol)",
+    Metric.elementwise: "(statistic(divided(distance, atol + rtol * np.abs(b))), 1.0)",
+    Metric.cosine: "(turned(a, b), COSINE)",
+}
+_STATISTICS = {
+    Statistic.max: "np.max(error)",
+    Statistic.mean: "np.mean(error)",
+    Statistic.median: "np.median(error)",
+    Statistic.quantile: "np.quantile(error, QUANTILE)",
+}
+
+
+def template_of(settings: Settings, stage: str, *, runs: bool) -> str:
+    """Return the template that shows a failure. ``runs``: the model does, which any runtime may refuse."""
+    checker = settings.checker
+    if isinstance(checker, (CommandChecker, PythonChecker, InteractiveChecker)):
+        return checker.name
+    if checker.runs_own_code or settings.target.name not in RUNTIMES:  # of an installed package: not told here
+        return "interactive"
+    of_a_build = stage in ("load", "build") and isinstance(settings.target, TensorRtBackend)
+    if of_a_build or (isinstance(checker, BuildsChecker) and runs):
+        return "builds"
+    if not runs:
+        return "runs"
+    finite = isinstance(checker, FiniteChecker) or (isinstance(checker, AutoChecker) and stage != "compare")
+    return "finite" if finite else "compare"
+
+
+def values_of(checker: CheckerSettings, cwd: Path, evidence: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values by which it judges: its settings, and what these say in the end. ``cwd``: the user's."""
+    given = dict(vars(checker))
+    if isinstance(checker, CommandChecker):
+        template = Template(checker.command, cwd, checker.env)
+        ours = {cwd / Path(path).expanduser() for path in (checker.place, checker.iteration_info) if path}
+        asked = template.mentions & {"inputs", "references"}
+        given |= {**dict.fromkeys(asked, True), "samples": bool(asked)}
+        given |= {"command": list(template.words), "cwd": str(cwd), "placed": bool(ours)}
+        given |= {"files": _digests(path for path in template.files().values() if path not in ours)}
+        codes = (*checker.pass_codes, *checker.fail_codes, *checker.invalid_codes, *checker.different_codes)
+        refusals = {code: [pattern.pattern] for code, pattern in REFUSALS.items()}
+        return given | {"listed": sorted({*codes}), "refusals": refusals, "no_script": NO_SCRIPT.pattern}
+    if isinstance(checker, PythonChecker):
+        allowed = Threshold(checker).allowed
+        given |= {"threshold": allowed is not None, "allowed": allowed, "drop": checker.max_drop is not None}
+        return given | {"files": _digests([cwd / Path(checker.file or "").expanduser()])}
+    rules = rules_of(checker)
+    finite = checker if isinstance(checker, FiniteChecker) else FiniteChecker()
+    looked = [name for name in ("nan", "inf") if getattr(finite, name).value == "fail"]
+    given = {**vars(rules.settings), **given, "rtol": rules.rtol, "atol": rules.atol, "looked_for": looked}
+    given |= {"unlike": rules.settings.fraction if rules.metrics == (Metric.fraction,) else 0.0}
+    given |= {"counted": evidence.get("output"), "limit": _measured(checker, evidence)}
+    return given | ({"outputs": [evidence["output"]]} if given["limit"] is not None else {})
+
+
+def comparison(checker: CheckerSettings, limit: float | None) -> str:
+    """Return the source of what measures errors: by the metrics of the check only. ``limit``: that was measured."""
+    rules = rules_of(checker)
+    allowed = "{}" if limit is None else "({}[0], LIMIT)"
+    pairs = (f'"{one.value}": {allowed.format(_METRICS[one])}' for one in rules.metrics)
+    return _ERRORS.format(", ".join(pairs), _STATISTICS[rules.settings.statistic])
+
+
+def runs_beside(settings: Settings) -> bool:
+    """Whether the reference says what is right, and can be run beside the target; else recorded outputs are good."""
+    given, checker = settings.reference, settings.checker
+    ahead = isinstance(checker, CompareChecker) and checker.golden is Golden.ahead
+    other = given.name not in RUNTIMES or given.builds_engines
+    return not (ahead or given.model or given.python or other or rounds(given))
+
+
+def placed(checker: CheckerSettings, model: str, weights: Sequence[str]) -> dict[str, str]:
+    """Return which files of the bundle lie where, while a command runs that reads a fixed path."""
+    place = getattr(checker, "place", None)
+    return {place: model, **{str(Path(place).parent / name): name for name in weights}} if place else {}
+
+
+def _measured(checker: CheckerSettings, evidence: Mapping[str, Any]) -> float | None:
+    """Return the limit that was measured, where the tolerance was."""
+    measured = isinstance(checker, CompareChecker) and checker.tolerance is Tolerance.auto
+    return evidence.get("limit") if measured and "output" in evidence and not evidence.get("exact") else None
+
+
+def _digests(paths: Iterable[Path]) -> dict[str, str]:
+    return {str(path): digest(path) for path in paths}

@@ -1,0 +1,93 @@
+"""A script made of templates: of their functions and classes those that ``main`` needs, and what these import.
+
+A template is Python source; a line that ends in ``#? name`` stays if that value is given, after ``#? !name`` if not.
+Values are names in upper case.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from runner.report.repro.literal import literal
+
+_DEFINED = (ast.FunctionDef, ast.ClassDef)
+_MARK = re.compile(r"  #\? (!?)(\w+)$")
+_PACKAGES = {
+    "np": ("numpy", "import numpy as np"),
+    "onnx": ("onnx", "import onnx"),
+    "ReferenceEvaluator": ("onnx", "from onnx.reference import ReferenceEvaluator"),
+    "onnxruntime": ("onnxruntime", "import onnxruntime"),
+}
+_HEAD = '''"""Shows one failure of {model}: run it with `python repro.py`.
+
+It needs {needs}.
+Exit status: 1 the failure shows, 0 it does not, 2 it cannot be told here (the reason is printed).
+"""
+'''
+_END = """if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except Exception as error:  # the exit status of a traceback is that of a failure which shows
+        sys.exit(say(CANNOT_TELL, repr(error)))
+"""
+
+
+def compose(templates: Iterable[str], values: Mapping[str, Any], model: str, needs: Sequence[str]) -> str:
+    """Return the source of a script: what it needs of the templates, in their order, and of the values.
+
+    ``needs``: what has to be there besides the files of the bundle, Python, and packages that are imported.
+    """
+    lines = [line for text in templates for line in text.splitlines() if _holds(line, values)]
+    lines = [_MARK.sub("", line) for line in lines]
+    definitions = {node.name: node for node in ast.parse("\n".join(lines)).body if isinstance(node, _DEFINED)}
+    used, waiting = {"main"}, ["main"]
+    while waiting:
+        name = waiting.pop()
+        names = _free(definitions[name]) - used if name in definitions else set[str]()
+        waiting += names
+        used |= names
+    imported = [found for name, found in _PACKAGES.items() if name in used]
+    packages = list(dict.fromkeys(package for package, _ in imported))
+    modules = sorted((used | {"sys"}) & sys.stdlib_module_names)
+    head = [f"import {'importlib.util' if name == 'importlib' else name}" for name in modules]
+    head += ["from pathlib import Path", *_imports([text for _, text in imported], child=bool(values["child"]))]
+    constants = {name.upper(): value for name, value in {**values, "packages": packages}.items()}
+    head += [f"{name} = {literal(value)}" for name, value in constants.items() if name in used]
+    head += ["HERE = Path(__file__).resolve().parent", "SHOWS, GONE, CANNOT_TELL = 1, 0, 2"]
+    body = [_text(node, lines) for name, node in definitions.items() if name in used]
+    said = _HEAD.format(model=model, needs=", ".join(["the files beside it", "Python >= 3.8", *packages, *needs]))
+    return "\n\n\n".join(["\n".join([said, *head]), *body, _END])
+
+
+def _imports(statements: Sequence[str], *, child: bool) -> list[str]:
+    """Return the lines that import packages: in the child, which a library that is broken may take down."""
+    if not statements:
+        return [""]
+    indented = [f"    {text}" for text in statements]
+    if child:
+        return ["", 'if sys.argv[1:2] == ["--judge"]:', *indented, ""]
+    told = ["except Exception as error:", '    print("cannot tell:", ascii(str(error)))', "    sys.exit(2)", ""]
+    return ["", "try:", *indented, *told]
+
+
+def _holds(line: str, values: Mapping[str, Any]) -> bool:
+    mark = _MARK.search(line)
+    return mark is None or bool(values.get(mark[2])) is not bool(mark[1])
+
+
+def _free(definition: ast.AST) -> set[str]:
+    """Return the names that a definition takes from outside of it."""
+    names = [one for one in ast.walk(definition) if isinstance(one, ast.Name)]
+    bound = {one.id for one in names if isinstance(one.ctx, ast.Store)}
+    bound |= {one.arg for one in ast.walk(definition) if isinstance(one, ast.arg)}
+    bound |= {one.name for one in ast.walk(definition) if isinstance(one, _DEFINED) and one is not definition}
+    return {one.id for one in names} - bound
+
+
+def _text(node: ast.FunctionDef | ast.ClassDef, lines: Sequence[str]) -> str:
+    first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+    return "\n".join(lines[first - 1 : node.end_lineno])

@@ -1,0 +1,48 @@
+"""Python source of plain values: no text among them can become code."""
+
+from __future__ import annotations
+
+import math
+import pprint
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+_WIDTH = 116
+
+
+class _Endless(float):
+    """A number whose source is a call: an infinity has no literal."""
+
+    def __repr__(self) -> str:
+        return f'float("{float.__repr__(self)}")'
+
+
+def literal(value: Any) -> str:
+    """Return the source of a value, over several lines if it is long.
+
+    ``repr`` escapes whatever could end a string or hide in it.
+    """
+    return pprint.pformat(_plain(value), width=_WIDTH, sort_dicts=False)
+
+
+def inline(value: Any) -> str:
+    """Return the source of a value on one line."""
+    return repr(_plain(value))
+
+
+def call(function: str, *values: Any, on: str = "") -> str:
+    """Return the source of a call with values, after the variable ``on`` if one is named, on one line."""
+    return f"{function}({', '.join([*([on] if on else []), *map(inline, values)])})"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return _plain(value.value)
+    if isinstance(value, Mapping):
+        return {str(_plain(name)): _plain(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return (tuple if isinstance(value, tuple) else list)(map(_plain, value))
+    if isinstance(value, float) and not math.isfinite(value):
+        return _Endless(value)
+    return value if value is None or type(value) in (bool, int, float, str) else str(value)

@@ -1,0 +1,105 @@
+"""repro.py: one file that shows the failure of the reduced model beside it, and needs what its first lines say.
+
+It is made of templates (see `compose`): what this failure needs, and nothing else, so that a maintainer can read it.
+What was found goes into it as literals of plain values, so no name of a node, a tensor or a file can become code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx
+from onnx import TensorProto
+
+from runner.files import write_text
+from runner.model.files.external_data import locations
+from runner.report.repro import backends, checks
+from runner.report.repro.compose import compose
+from runner.report.summary import Summary
+from runner.schema.backend import TensorRtBackend
+from runner.schema.root import Settings
+
+REPRO_NAME = "repro.py"
+ROUNDED = "rounded.onnx"
+"""The model that is run where low precision is emulated."""
+# failures after which a process is not there to tell of them
+_ENDS_THE_PROCESS = ("death", "timeout", "memory", "exit")
+_MOST_NODES = 20
+# types that NumPy has under no name of its own
+_NARROW = frozenset(kind for name, kind in TensorProto.DataType.items() if name.startswith(("BFLOAT", "FLOAT8")))
+
+
+def write_repro(
+    folder: Path,
+    summary: Summary,
+    settings: Settings,
+    cwd: Path,
+    *,
+    model: str = "reduced.onnx",
+    data: Sequence[str] = ("test_data_set_0",),
+    meant: bool = False,
+) -> Path:
+    """Write ``repro.py`` into ``folder``, beside ``model`` and ``data`` (one folder a sample); return its path.
+
+    Run by any Python >= 3.8, it exits with 1 if the failure shows, 0 if not, 2 if that machine cannot tell. ``cwd``:
+    where the user stands. ``meant``: some good output is not finite, so that only the output counts that failed.
+    """
+    target, checker, signature = settings.target, settings.checker, dict(summary.signature or {})
+    stage, kind = signature.get("stage", ""), signature.get("kind", "")
+    ends, error = kind.startswith(_ENDS_THE_PROCESS), kind.startswith("error")
+    judge = checks.template_of(settings, stage, runs=not ends and not error)
+    values = checks.values_of(checker, cwd, summary.evidence)
+    loaded = onnx.load(str(folder / model), load_external_data=False)
+    declared = [value.type for value in (*loaded.graph.input, *loaded.graph.output)]
+    containers = any(one.WhichOneof("value") != "tensor_type" for one in declared)
+    watched = ends or judge == "python" or bool(checker.memory_mb)
+    runs = judge in ("runs", "builds", "finite", "compare")
+    beside = judge == "compare" and checks.runs_beside(settings)
+    sources, templates = [], [judge, "containers" if containers else "values"]
+    if runs:
+        sources += [backends.runner("target", target, ROUNDED if backends.rounds(target) else model, cwd)]
+        templates += [target.name]
+    if judge == "compare":
+        sources += [checks.comparison(checker, values["limit"])]
+    if beside:
+        sources += [backends.runner("reference", settings.reference, model, cwd)]
+        templates += [settings.reference.name]
+    templates += [] if judge == "command" else ["watched_process"] if watched else ["child_process"]
+    engine = target if runs and isinstance(target, TensorRtBackend) else None
+    given: dict[str, Any] = {
+        **(backends.values_of(engine, cwd) if engine else {}),
+        **values,
+        "stage": stage,
+        "kind": kind,
+        "detail": signature.get("detail", ""),
+        "raised": sorted({one.partition(" at ")[0].strip() for one in signature.get("raised", "").split(", ")} - {""}),
+        "nodes": _few(summary.culprits),
+        "versions": summary.versions,
+        "model": model,
+        "data": list(data or [""])[: 1 if judge == "command" and not values["samples"] else None],
+        "place": checks.placed(checker, model, sorted(locations(loaded))),
+        "meant": meant and summary.evidence.get("output"),
+        "shapes": not error and not ends,
+        "error": error,
+        "containers": containers,
+        "narrow": any(one.tensor_type.elem_type in _NARROW for one in declared),
+        "child": judge != "command",
+        "watched": watched,
+        "engine": engine is not None,
+        "reference": beside,
+    }
+    needs = {"command": ["the command with what that needs"], "python": ["what the function imports"]}.get(judge, [])
+    needs += ["tensorrt (or tensorrt_rtx)"] if engine else []
+    needs += ["cuda-python", "a GPU"] if engine and judge != "builds" else []
+    folder_of = Path(__file__).with_name("templates")
+    texts = [(folder_of / f"{name}.txt").read_text(encoding="utf-8") for name in dict.fromkeys([*templates, "program"])]
+    path = folder / REPRO_NAME
+    write_text(path, compose([*sources, *texts], given, model, needs))
+    return path
+
+
+def _few(names: Sequence[str]) -> list[str]:
+    more = len(names) - _MOST_NODES
+    return [*names[:_MOST_NODES], *([f"and {more} more"] if more > 0 else [])]

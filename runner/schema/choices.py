@@ -1,0 +1,121 @@
+"""The choices of each group: settings classes of ours, and those that installed packages add.
+
+A choice is a settings class; the default of its ``name`` is what a user types, and its ``implementation`` ("module:
+attribute") is imported where it is used. An installed package adds choices by entry points: ``winnow.checkers``,
+``winnow.backends``, ``winnow.subjects`` and ``winnow.inputs`` name settings classes, ``winnow.searches`` searches. The
+YAML of a choice lies in the folder ``conf`` of the package (docs/extend.md). A configuration names choices, never code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from types import MappingProxyType, ModuleType
+from typing import Any
+
+from runner.errors import UsageError
+from runner.schema import backend, checker, inputs, strategy
+from runner.schema.run import ArtifactSettings, WorkerSettings
+from strategies import registry
+from strategies.procedure import Procedure
+
+
+def _of(module: ModuleType, *, reference: bool = False) -> dict[str, type]:
+    """Return the choices that ``module`` declares: its settings classes that name an implementation."""
+    kinds = [kind for kind in vars(module).values() if isinstance(kind, type) and getattr(kind, "implementation", None)]
+    return {kind.name: kind for kind in kinds if hasattr(kind, "map") is reference}  # type: ignore[attr-defined]
+
+
+#: our own choices by group
+_OURS: Mapping[str, Mapping[str, type]] = MappingProxyType(
+    {
+        "strategy": _of(strategy),
+        "checker": _of(checker),
+        "target": _of(backend),
+        "reference": _of(backend, reference=True),
+        "inputs": _of(inputs),
+        "artifacts": {"artifacts": ArtifactSettings},
+        "workers": {"workers": WorkerSettings},
+    }
+)
+#: entry points -> the groups that they add a choice to, and what the settings class of one is derived from
+_DOORS: Mapping[str, tuple[tuple[str, ...], type]] = MappingProxyType(
+    {
+        "winnow.checkers": (("checker",), checker.CheckerSettings),
+        "winnow.backends": (("target", "reference"), backend.BackendSettings),
+        "winnow.subjects": (("strategy",), strategy.StrategySettings),
+        "winnow.inputs": (("inputs",), inputs.InputsSettings),
+        "winnow.searches": (("strategy",), Procedure),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Added:
+    """What installed packages add.
+
+    ``schemas``: settings classes by group and name. ``conf``: packages that hold the YAML. ``broken``: why something
+    cannot be loaded, by group and name.
+    """
+
+    schemas: dict[str, dict[str, type]] = field(default_factory=dict)
+    searches: dict[str, Procedure] = field(default_factory=dict)
+    conf: list[str] = field(default_factory=list)
+    broken: dict[tuple[str, str], str] = field(default_factory=dict)
+
+
+@cache
+def added() -> Added:
+    """Load what installed packages add; what cannot be loaded is noted, for whoever asks for it."""
+    found = Added()
+    for door, (groups, base) in _DOORS.items():
+        for entry in entry_points(group=door):
+            try:
+                made = _loaded(entry, groups[0], base)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - code of others may fail in any way
+                package = entry.dist.name if entry.dist else entry.module
+                why = f"the installed package {package} should add it, but {entry.value} cannot be loaded: "
+                found.broken.update({(group, entry.name): f"{why}{type(error).__name__}: {error}" for group in groups})
+                continue
+            if isinstance(made, Procedure):
+                found.searches[entry.name] = made
+            for group in groups if isinstance(made, type) else ():
+                schema = backend.as_reference(made) if group == "reference" else made
+                found.schemas.setdefault(group, {})[entry.name] = schema
+            conf = f"{entry.module.partition('.')[0]}.conf"
+            if conf not in found.conf and find_spec(conf):
+                found.conf.append(conf)
+    return found
+
+
+def _loaded(entry: EntryPoint, group: str, base: type) -> Any:
+    made = entry.load()
+    if entry.name in (registry.SEARCHES if base is Procedure else _OURS[group]):
+        raise ValueError(f"{group}={entry.name} is a choice of Winnow's own")
+    schema = isinstance(made, type) and issubclass(made, base)
+    if not schema and not isinstance(made, base):
+        raise TypeError(f"it is no {base.__name__}")
+    if getattr(made, "name", None) != entry.name or (schema and not getattr(made, "implementation", None)):
+        raise TypeError(f'it has to say name: str = "{entry.name}" and implementation = "module:attribute"')
+    return made
+
+
+def imported(key: str, place: str) -> Any:
+    """Return what "module:attribute" names. Raises UsageError, about the choice ``key``, where that is impossible."""
+    module, _, attribute = place.partition(":")
+    try:
+        return getattr(import_module(module), attribute)
+    except Exception as error:
+        raise UsageError(f"{key}: {place} cannot be imported: {type(error).__name__}: {error}") from error
+
+
+#: group -> name of a schema -> settings class
+SCHEMAS: Mapping[str, Mapping[str, type]] = MappingProxyType(
+    {group: MappingProxyType({**ours, **added().schemas.get(group, {})}) for group, ours in _OURS.items()}
+)
+#: the searches by name
+SEARCHES: Mapping[str, Procedure] = MappingProxyType({**registry.SEARCHES, **added().searches})

@@ -1,0 +1,56 @@
+"""Settings of the `cut` section: how the nodes that are kept become a model of their own."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from runner.schema.settings import settings
+
+
+class CutPolicy(str, Enum):
+    """How a value from outside the kept nodes enters a candidate."""
+
+    # recorded: data-independent values as constants, activations as graph inputs
+    auto = "auto"
+    # recorded, all of them as graph inputs
+    input = "input"
+    # recorded, all of them as constants
+    constant = "constant"
+    # graph inputs with seeded random values instead of the recorded ones
+    seeded = "seeded"
+
+
+class OutputPolicy(str, Enum):
+    """Which values of the kept nodes become outputs."""
+
+    # all that the rest of the model (or the caller) reads
+    frontier = "frontier"
+    # only those that no kept node reads
+    sinks = "sinks"
+
+
+class ShapeInference(str, Enum):
+    """Where shapes come from that were not recorded."""
+
+    onnx = "onnx"
+    symbolic = "symbolic"
+    off = "off"
+
+
+class RecordMode(str, Enum):
+    """When the values of cut tensors are recorded."""
+
+    # all of them once, before the search
+    ahead = "ahead"
+    # never: shapes by inference, values seeded
+    off = "off"
+
+
+@settings
+class CutSettings:
+    """Where the values and shapes of cut tensors come from."""
+
+    policy: CutPolicy = CutPolicy.auto
+    outputs: OutputPolicy = OutputPolicy.frontier
+    record: RecordMode = RecordMode.ahead
+    shapes: ShapeInference = ShapeInference.onnx

@@ -1,0 +1,116 @@
+"""The question that a session puts: everything has the wanted outcome, nothing has not; the smallest that has it?
+
+A reduction and an isolation of tactics want FAIL: everything fails, and nothing passes. A precision search wants PASS:
+with everything in high precision the check passes, with nothing it fails.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from typing import NoReturn
+
+from runner.errors import CannotJudge
+from runner.run_folder import REDUCED
+from runner.session.judge import Judge
+from runner.session.result import Ending
+from runner.session.subject import Subject
+from runner.status import Status
+from runner.text import counted
+from runner.verdict import Verdict
+from strategies.outcome import Answer, Outcome, answer_of
+from strategies.trial import Trial
+
+log = logging.getLogger(__name__)
+
+NOTHING = Trial.of([])
+"""The empty trial. Of a model it is the control: a lone Identity, which no sane check fails."""
+_OPPOSITE = {Answer.YES: Answer.NO, Answer.NO: Answer.YES}
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is wanted, what the two ends are, and their words.
+
+    ``whole``, ``nothing``: what the two ends are called. ``whole_passes``, ``nothing_fails``: what is said, and what
+    follows, where FAIL is wanted and an end has the other outcome. ``name``: of the model that is handed over.
+    """
+
+    wanted: Outcome = Outcome.FAIL
+    whole: str = "the whole model"
+    nothing: str = "a lone Identity"
+    whole_passes: tuple[str, str] = ("the whole model passes the check", "there is nothing to reduce")
+    nothing_fails: tuple[str, str] = (
+        "nothing passed this check, not even a model of one Identity node",
+        "it cannot tell good from bad.",
+    )
+    name: str = REDUCED
+
+    @property
+    def wants_failure(self) -> bool:
+        """Whether the smallest set that fails is looked for, and not the smallest that passes."""
+        return self.wanted is Outcome.FAIL
+
+    def ends(self, whole: Trial) -> tuple[tuple[Trial, str], tuple[Trial, str]]:
+        """Return the end that should fail, and the one that should not, with what they are called."""
+        ends = (whole, self.whole), (NOTHING, self.nothing)
+        return ends if self.wants_failure else (ends[1], ends[0])
+
+    def answer(self, verdict: Verdict) -> Answer:
+        """Return what one verdict says."""
+        return answer_of(verdict.outcome, self.wanted)
+
+    def enough(self, verdict: Verdict) -> bool:
+        """Whether a verdict with the wanted outcome is good enough where a check is reliable."""
+        return True
+
+    def fails(self, verdict: Verdict) -> bool:
+        """Whether a verdict counts as failed where a check is flaky.
+
+        Whatever is no failure of the kind under study counts as passed, and whatever is no pass as failed: that which
+        is wanted has to be shown.
+        """
+        return (verdict.outcome is self.wanted) is self.wants_failure
+
+    def of_failing(self, answer: Answer) -> Answer:
+        """Return what it means for the question that a trial fails (YES), or does not."""
+        return answer if self.wants_failure else _OPPOSITE.get(answer, answer)
+
+    def examined(self, judge: Judge, verdict: Verdict, label: str) -> None:
+        """Take in the first verdict of an end: a failure is studied. Raises CannotJudge where it says nothing."""
+        if not judge.baseline:
+            if verdict.outcome is Outcome.FAIL:
+                study(judge, verdict, label)
+            elif verdict.outcome is not Outcome.PASS:
+                refuse(judge, verdict, label)
+
+    def begin(self, judge: Judge, whole: Verdict) -> None:
+        """Say what is searched for, once the whole has the wanted outcome."""
+        log.info("%s fails (%s); this is the failure under study", self.whole, judge.baseline)
+
+    def no_answer(self, verdict: Verdict) -> Ending:
+        """Return how it ends where the whole has not the wanted outcome."""
+        what, so = self.whole_passes
+        why = f" ({verdict.reason})" if verdict.reason else ""
+        return Ending(Status.nothing_to_find, f"{what}{why}: {so}")
+
+    def shown(self, subject: Subject, trial: Trial) -> str:
+        """Return how the label of a check calls a trial."""
+        return counted(len(trial), "node") if self.wants_failure else f"{len(subject.names(trial))} raised"
+
+
+def study(judge: Judge, verdict: Verdict, label: str) -> None:
+    """Take a failure for the one under study. Raises CannotJudge for one that cannot be told from others."""
+    if not verdict.signature:
+        refuse(judge, verdict, label)
+    judge.baseline = verdict.signature
+    judge.studied.message = verdict.reason
+    judge.checker.settle(verdict)
+
+
+def refuse(judge: Judge, verdict: Verdict, label: str) -> NoReturn:
+    """Raise CannotJudge: this is no failure that can be studied."""
+    raise CannotJudge(
+        f"{label} does not fail in a way that can be studied: "
+        f"{verdict.outcome.value}, {verdict.reason}\ncheck: {judge.checker.describe()}"
+    )

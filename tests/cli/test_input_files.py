@@ -1,0 +1,142 @@
+"""What a job reads is known by its content, wherever it lies and however old it is."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig
+from onnx import TensorProto, helper, numpy_helper
+
+from runner.cli.config.compose import to_settings
+from runner.cli.config.loader import CONF
+from runner.cli.config.paths import rooted
+from runner.cli.finished_jobs import settings_digest
+from runner.cli.input_files import digests, unchanged
+from runner.schema.register import register
+
+
+def save(path: Path, value: float) -> None:
+    """A model whose weights lie beside it."""
+    weights = numpy_helper.from_array(np.full(512, value, np.float32), "w")
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [512]) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "g", ends[:1], ends[1:], [weights])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, str(path), save_as_external_data=True, location=f"{path.name}.data", size_threshold=0)
+
+
+GIVEN = (
+    *("strategy=tactic_compare", "strategy.good=good", "strategy.bad=good/deep/b.json", "inputs=files"),
+    *("inputs.path=[data]", "checker=command", "checker.command='python check.py {model} --log=out.txt'"),
+    *("checker.place=placed.onnx", "target.python=python3"),
+)
+
+
+@cache
+def configuration(*overrides: str) -> DictConfig:
+    register()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        return compose("config", overrides=list(overrides))
+
+
+def read() -> dict[str, str | None]:
+    return of(configuration("model=net.onnx", *GIVEN))
+
+
+def of(config: DictConfig) -> dict[str, str | None]:
+    return digests(rooted(to_settings(config), Path.cwd()))
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    save(tmp_path / "net.onnx", 1.0)
+    for name in ("check.py", "good/deep/b.json", "good/a.log", "data/x.npz", "data/test_data_set_0/input_0.pb"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"old {name}")
+    return tmp_path
+
+
+def rewritten(path: Path) -> None:
+    """Another content of the same length, with the times that the file had: its folder's do not change either."""
+    times = path.stat()
+    with path.open("r+b") as file:
+        first = file.read(1)
+        file.seek(0)
+        file.write(bytes([first[0] ^ 1]))
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("net.onnx.data", "check.py", "good/deep/b.json", "good/a.log", "data/x.npz"),
+        "data/test_data_set_0/input_0.pb",
+    ],
+)
+def test_a_file_of_other_content_is_told(here: Path, name: str) -> None:
+    before = read()
+    assert unchanged(before, read())
+    rewritten(here / name)
+    assert not unchanged(before, read())
+
+
+def older(here: Path) -> None:
+    save(here / "old.onnx", 1.0)
+    model = onnx.load(str(here / "old.onnx"), load_external_data=False)
+    model.doc_string = "another"
+    onnx.save(model, str(here / "old.onnx"))
+    os.utime(here / "old.onnx", (1.0, 1.0))
+    shutil.copy2(here / "old.onnx", here / "net.onnx")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        older,
+        lambda here: (here / "data" / "y.npz").write_text("one more"),
+        lambda here: (here / "good" / "a.log").unlink(),
+        lambda here: (here / "net.onnx.data").unlink(),
+    ],
+)
+def test_a_file_that_came_or_went_or_is_an_older_one_is_told(here: Path, change: Callable[[Path], object]) -> None:
+    before = read()
+    change(here)
+    assert not unchanged(before, read())
+
+
+def test_what_a_run_writes_is_none_of_its_inputs(here: Path) -> None:
+    before = read()
+    (here / "placed.onnx").write_text("a candidate")
+    (here / "out.txt").write_text("what the check says")
+    (here / "data" / "notes.txt").write_text("no values")
+    os.utime(here / "net.onnx")
+    assert unchanged(before, read())
+
+
+def test_the_same_words_elsewhere_are_other_files(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = configuration("model=net.onnx", *GIVEN)
+    before, written = read(), settings_digest(config)
+    shutil.copytree(here, here / "there")
+    monkeypatch.chdir(here / "there")
+    assert not unchanged(before, read()) and settings_digest(config) != written
+    absolute = configuration(f"model={here / 'net.onnx'}")
+    from_there = of(absolute), settings_digest(absolute)
+    monkeypatch.chdir(here)
+    relative = configuration("model=net.onnx")
+    assert (of(relative), settings_digest(relative)) == from_there
+
+
+def test_a_timing_cache_is_what_a_run_writes(here: Path) -> None:
+    (here / "tactics.cache").write_text("before")
+    given = ("model=net.onnx", "target=tensorrt", "target.timing_cache=tactics.cache")
+    before = of(configuration(*given))
+    (here / "tactics.cache").write_text("as the run left it")
+    assert unchanged(before, of(configuration(*given)))

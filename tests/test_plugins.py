@@ -1,0 +1,119 @@
+"""Choices that installed packages add: the example package is installed without a network, and each choice is run."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from tests.harness import ROOT, Run, command
+
+EXAMPLE = ROOT / "examples" / "plugin"
+BROKEN = {
+    "winnow.checkers": {"gone": "no_such_package:Check", "auto": "winnow_example.settings:HasOperator"},
+    "winnow.inputs": {"wrong": "winnow_example.settings:HasOperator"},
+}
+
+
+def entry_points() -> dict[str, dict[str, str]]:
+    """Those that the example's pyproject.toml declares (Python 3.10 cannot read TOML)."""
+    sections = re.split(r'^\[project\.entry-points\."(.*)"\]$', (EXAMPLE / "pyproject.toml").read_text(), flags=re.M)
+    pairs = zip(sections[1::2], sections[2::2], strict=True)
+    return {group: dict(re.findall(r'^(\w+) = "(.*)"$', text.split("\n[")[0], re.M)) for group, text in pairs}
+
+
+def installed(folder: Path, name: str, groups: dict[str, dict[str, str]]) -> None:
+    """Write what an installer leaves of a package: its name, and its entry points."""
+    info = folder / f"{name.replace('-', '_')}-0.1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1.0\n")
+    text = "".join(
+        f"[{group}]\n" + "".join(f"{key} = {value}\n" for key, value in entries.items())
+        for group, entries in groups.items()
+    )
+    (info / "entry_points.txt").write_text(text)
+
+
+@pytest.fixture
+def winnow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Run Winnow where the example package is installed, on a model of Exp, Relu and Sqrt."""
+    installed(tmp_path / "site", "winnow-example", entry_points())
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path / 'site'}{os.pathsep}{EXAMPLE}")
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in ("x", "y")]
+    chain = [("Exp", "x", "a"), ("Relu", "a", "b"), ("Sqrt", "b", "y")]
+    nodes = [helper.make_node(kind, [read], [written], name=kind.lower()) for kind, read, written in chain]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:])
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, ir_version=9, opset_imports=opset), str(tmp_path / "m.onnx"))
+
+    def run(*overrides: str) -> Run:
+        folder = tmp_path / f"run{len(list(tmp_path.glob('run*')))}"
+        argv = command(f"model={tmp_path / 'm.onnx'}", *overrides, folder=folder)
+        done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+        return Run(done.returncode, folder, done.stdout + done.stderr)
+
+    return run
+
+
+def shown_by(run: Run) -> str:
+    script = [sys.executable, str(run.folder / "repro.py")]
+    done = subprocess.run(script, capture_output=True, text=True, timeout=60, check=False)
+    return done.stdout + done.stderr
+
+
+def test_a_search_and_a_checker_of_another_package(winnow) -> None:
+    run = winnow("strategy=from_start", "checker=has_operator", "checker.operator=Relu")
+    assert run.code == 0, run.output
+    assert run.result["culprits"] == ["relu", "sqrt"] and run.result["checker"] == "has_operator"
+    assert run.result["minimality"] == "smallest seen"
+    again = winnow(f"{run.folder / 'replay.yaml'}")
+    assert again.result["culprits"] == ["relu", "sqrt"], again.output
+    assert "another package judged" in shown_by(run)
+
+
+def test_a_backend_and_inputs_of_another_package(winnow) -> None:
+    # 2.718 becomes 2.7, and its root 1.6487 becomes 1.6: only that is off by more than 0.03
+    overrides = ("target=digits", "target.digits=2", "inputs=constant", "checker=compare")
+    run = winnow(*overrides, "checker.rtol=0", "checker.atol=0.03")
+    assert run.code == 0, run.output
+    assert run.result["culprits"] == ["sqrt"] and "target=digits" in run.result["check"]
+    assert "another package judged" in shown_by(run)
+    fed = onnx.load_tensor(str(run.folder / "test_data_set_0" / "input_0.pb"))
+    np.testing.assert_allclose(onnx.numpy_helper.to_array(fed), [np.e] * 2, rtol=1e-6)
+
+
+def test_a_subject_of_another_package(winnow) -> None:
+    run = winnow("strategy=each_sample", "checker=finite", "inputs.samples=2", "target=onnx_reference")
+    assert run.code == 0, run.output
+    assert run.result["message"] == "0 of 2 samples fail: none" and run.result["checks"]["search"] == 2
+
+
+def test_a_broken_package_is_one_line_for_whoever_asks_for_it(winnow, tmp_path: Path) -> None:
+    installed(tmp_path / "site", "broken-example", BROKEN)
+    gone = winnow("checker=gone")
+    assert (gone.code, len(gone.output.splitlines())) == (2, 1)
+    assert "checker=gone: the installed package broken-example should add it, but no_such_package:Check" in gone.output
+    assert "ModuleNotFoundError" in gone.output
+    wrong = winnow("inputs=wrong")
+    assert wrong.code == 2 and "it is no InputsSettings" in wrong.output
+    # our own choice stays what it is, and whoever asks for none of these hears nothing
+    run = winnow("strategy=repeat", "strategy.until=1", "checker=auto")
+    assert run.code == 0 and "broken-example" not in run.output and run.result["checker"] == "auto"
+    unknown = winnow("checker=has_operater")
+    assert unknown.code == 2 and "did you mean has_operator?" in unknown.output
+
+
+def test_the_page_shows_the_package_as_it_is() -> None:
+    """Each piece of code in docs/extend.md is a piece of the file that is named before it."""
+    page = (ROOT / "docs" / "extend.md").read_text()
+    pieces = re.findall(r"\(\.\./examples/plugin/([\w/.]+)\)[^`]*?```\w+\n(.*?)```", page, re.S)
+    assert len(pieces) >= 6
+    for name, code in pieces:
+        assert code.strip() in (EXAMPLE / name).read_text(), name

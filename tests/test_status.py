@@ -1,0 +1,29 @@
+"""Statuses and exit codes of runs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from runner.artifacts.disk_space import NoRoom
+from runner.errors import CannotJudge, NotApplicable, UsageError, WinnowError
+from runner.status import ENDED_WELL, Status
+
+
+def test_the_exit_codes_are_those_that_are_documented() -> None:
+    assert {one.value: one.exit_code for one in Status} == {
+        "found": 0, "planned": 0, "internal_error": 1, "no_room": 1, "usage": 2, "could_not_judge": 3,
+        "nothing_to_find": 4, "no_set_suffices": 5, "not_applicable": 6, "interrupted": 130,
+    }  # fmt: skip
+    assert {0, 4, 5, 6} == ENDED_WELL
+
+
+def test_a_status_is_its_text_wherever_it_is_written() -> None:
+    status = Status("could_not_judge")
+    assert f"{status} {status!s} {json.dumps(status)}" == 'could_not_judge could_not_judge "could_not_judge"'
+
+
+@pytest.mark.parametrize("kind", [WinnowError, UsageError, CannotJudge, NotApplicable, NoRoom])
+def test_an_error_has_the_exit_code_of_its_status(kind: type[WinnowError]) -> None:
+    assert (kind.exit_code, kind("why").exit_code) == (kind.status.exit_code,) * 2
