@@ -30,15 +30,15 @@ from onnx.backend.test.case.node import collect_testcases
 from benchmarks.planting import Planted, Route, plant, routes
 from runner.candidate import Candidate
 from runner.checkers.compare.auto_tolerance import EPSILON
-from runner.checkers.compare.values import compare
+from runner.checkers.compare.compare_values import compare
 from runner.jobs.reduce.subgraph import Subgraph
-from runner.model.files.ingest import ingest
-from runner.model.files.store import Store
-from runner.model.graph.index import Graph
+from runner.model.files.candidate_store import Store
+from runner.model.files.read_model import ingest
+from runner.model.graph.graph_index import Graph
 from runner.model.passes.infer_shapes import read_types
 from runner.model.values import recorded as values
 from runner.model.values.recorded import TensorFile
-from runner.model.values.types import leaf_dtype, structure_of
+from runner.model.values.value_types import leaf_dtype, structure_of
 from runner.reference.recording import Recorder
 from runner.schema.backend import OnnxReferenceBackend, OnnxRuntimeBackend, Optimization
 from runner.schema.checker import CompareChecker, Metric

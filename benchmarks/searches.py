@@ -20,7 +20,7 @@ from strategies.linear import linear
 from strategies.minimal import minimal, reduce
 from strategies.outcome import Answer
 from strategies.search import Search, Step
-from strategies.space import Space
+from strategies.search_space import Space
 from strategies.trial import Trial
 
 Condition = Callable[[frozenset[int]], bool]

@@ -32,7 +32,7 @@ from runner.schema.backend import TensorRtBackend
 from runner.schema.run import LeaseMode
 from runner.workers import Guardian, Pool
 from runner.workers.leases.gpus import Gpus
-from runner.workers.leases.leases import Leases
+from runner.workers.leases.lease import Leases
 from tests.fake_tensorrt import RELEASES, Installed, install
 
 PRETENDED = Gpus(("GPU-pretended",))

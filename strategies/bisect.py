@@ -19,7 +19,7 @@ from enum import Enum
 from strategies.outcome import Answer
 from strategies.procedure import Procedure, Task
 from strategies.search import Ask, Claim, Done, Step
-from strategies.space import Closure, Space
+from strategies.search_space import Closure, Space
 from strategies.trial import Trial
 
 NEAR = (1, 4, 16)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from strategies.beyond import beyond
+from strategies.beyond_minimal import beyond
+from strategies.one_at_a_time import sweep
 from strategies.procedure import Procedure, Task
 from strategies.search import Step
-from strategies.space import Space
-from strategies.sweep import sweep
+from strategies.search_space import Space
 
 
 def linear(space: Space, extra: int | None = None) -> Step:

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from strategies.beyond import beyond
+from strategies.beyond_minimal import beyond
 from strategies.bisect import First, Window, find_window, window_trial
+from strategies.one_at_a_time import sweep
 from strategies.outcome import Answer
 from strategies.procedure import Procedure, Task
 from strategies.search import Ask, Step
-from strategies.space import Space
-from strategies.sweep import sweep
+from strategies.search_space import Space
 from strategies.trial import Trial
 
 SMALL = 8

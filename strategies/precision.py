@@ -17,11 +17,11 @@ from functools import partial
 
 from strategies.bisect import bisect
 from strategies.minimal import SMALL, explain, shrink
+from strategies.one_at_a_time import claim, sweep
 from strategies.outcome import Answer
 from strategies.procedure import Procedure, Task
 from strategies.search import Ask, Claim, Done, Look, Step, limited
-from strategies.space import Closure, Space
-from strategies.sweep import claim, sweep
+from strategies.search_space import Closure, Space
 from strategies.trial import Trial
 
 WIDE = 32

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from strategies.bisect import First
     from strategies.precision import Prior
     from strategies.search import Step
-    from strategies.space import Space
+    from strategies.search_space import Space
 
 
 class Task(str, Enum):

@@ -15,7 +15,7 @@ from itertools import count
 from typing import TypeAlias
 
 from strategies.outcome import Answer
-from strategies.space import Space
+from strategies.search_space import Space
 from strategies.trial import Trial
 
 LOOK_AHEAD = 64

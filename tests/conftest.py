@@ -16,7 +16,7 @@ CI = "WINNOW_CI"
 """Set where all that the tests need has to be there: what would skip for want of it fails."""
 LEAST = "WINNOW_LEAST_TESTS"
 """How many tests have to pass for a run of them to count."""
-_LOADS = "from runner.backends.trt.library import load; print(load('tensorrt_rtx'))"
+_LOADS = "from runner.backends.trt.load_library import load; print(load('tensorrt_rtx'))"
 _MEMORY = Path("/dev/shm")
 _ROOM = 4 << 30
 

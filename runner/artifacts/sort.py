@@ -18,13 +18,13 @@ from typing import Any
 
 import onnx
 
-from runner.artifacts import built
+from runner.artifacts import engine_files
 from runner.artifacts.folder import Shelf, reserve, safe
 from runner.artifacts.user_files import Leftovers
 from runner.candidate import Candidate
 from runner.errors import UsageError
 from runner.files import inside
-from runner.model.files.store import Store
+from runner.model.files.candidate_store import Store
 from runner.schema.run import ArtifactSettings, Keep
 from runner.verdict import Signature, Verdict
 from strategies.outcome import Outcome
@@ -90,7 +90,7 @@ class Artifacts:
                 "log": verdict.log,
             }
             row["model"] = self._keep_model(candidate, verdict, name)
-            built.drop(candidate.folder)
+            engine_files.drop(candidate.folder)
             row["files"], row["missing"] = self._leftovers.move(candidate, verdict.outcome, name)
             self._append(row)
 
@@ -116,7 +116,7 @@ class Artifacts:
         try:
             place = self._place_model(candidate.model, self._shelf.of(outcome), name)
             if place:
-                built.keep(candidate.folder, place, name, self._shelf)
+                engine_files.keep(candidate.folder, place, name, self._shelf)
         except (OSError, ValueError) as error:
             _LOG.error("artifacts: the candidate of iteration %d was not kept: %s", candidate.iteration, error)
             return None
@@ -193,7 +193,7 @@ class Artifacts:
                 if inside(first, self._store) and first.name.startswith("kept."):  # the pointer may be anybody's
                     self._remove(first)
             self._shelf.remove(place)
-            built.remove(place, self._shelf)
+            engine_files.remove(place, self._shelf)
         except OSError as error:
             _LOG.error("artifacts: %s was not removed: %s", place, error)
 

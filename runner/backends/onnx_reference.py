@@ -11,8 +11,8 @@ import numpy as np
 
 from runner.backends.errors import StageError
 from runner.backends.nested_graphs import all_graphs
-from runner.backends.values.arrays import declared_as, from_array, from_python, to_python
-from runner.backends.values.structure import Structure, Value, of_proto, of_value
+from runner.backends.values.numpy_arrays import declared_as, from_array, from_python, to_python
+from runner.backends.values.value_structure import Structure, Value, of_proto, of_value
 
 
 class OnnxReference:

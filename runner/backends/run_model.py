@@ -19,8 +19,8 @@ from typing import Any, Dict, Iterator, Tuple
 
 from runner.backends.errors import StageError, choose
 from runner.backends.values import containers
-from runner.backends.values.structure import Value
-from runner.backends.values.tensors import Tensor
+from runner.backends.values.tensor_proto import Tensor
+from runner.backends.values.value_structure import Value
 
 _INLINE_BYTES = 1 << 16
 

@@ -15,8 +15,8 @@ from typing import Any, Callable, Dict, List
 
 from runner.backends.errors import StageError
 from runner.backends.values import containers
-from runner.backends.values.arrays import from_array, from_python, to_python
-from runner.backends.values.structure import freeze
+from runner.backends.values.numpy_arrays import from_array, from_python, to_python
+from runner.backends.values.value_structure import freeze
 
 
 class _FreshLoader(importlib.machinery.SourceFileLoader):

@@ -21,7 +21,7 @@ from runner.workers.reply import OUT_OF_MEMORY, Reply, shortage
 
 #: whose content counts; of an interpreter the versions of its packages do
 _DIGESTED = (PathUse.READ, PathUse.READ | PathUse.MODEL, PathUse.READ | PathUse.LIBRARY)
-#: the type of the failure of a GPU that fails before a model was touched (`runner.backends.trt.device`)
+#: the type of the failure of a GPU that fails before a model was touched (`runner.backends.trt.cuda_memory`)
 NOT_READY = "GpuNotReady"
 
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from runner.candidate import Candidate, Sample
-from runner.checkers.around import Around
 from runner.checkers.checker import Checker, Tools
+from runner.checkers.wrapping_checker import Around
 from runner.schema.backend import OnnxRuntimeBackend, Rounding
 from runner.schema.root import Settings
 from runner.verdict import Signature, Verdict

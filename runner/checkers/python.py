@@ -8,7 +8,7 @@ from typing import Any
 
 from runner.candidate import Candidate, Sample
 from runner.checkers.checker import Checker, Tools
-from runner.checkers.command.measure import Measure, as_number
+from runner.checkers.command.failure_measure import Measure, as_number
 from runner.checkers.command.tracebacks import BY_LINE, uncaught
 from runner.checkers.command.watched_files import Watched
 from runner.checkers.compare.accuracy_drop import VALUE, Threshold

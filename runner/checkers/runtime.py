@@ -22,7 +22,7 @@ from runner.candidate import Candidate
 from runner.checkers.backend_run import Side
 from runner.checkers.candidate_runs import Case
 from runner.checkers.checker import Tools
-from runner.checkers.compare.outputs import Comparison, non_finite
+from runner.checkers.compare.compare_outputs import Comparison, non_finite
 from runner.checkers.compare.tolerances import rules_of
 from runner.errors import UsageError
 from runner.schema.backend import BackendSettings

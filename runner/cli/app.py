@@ -19,7 +19,7 @@ from omegaconf.errors import OmegaConfBaseException
 from runner.cli.config import argv as arguments
 from runner.cli.config.loader import CONF, loading
 from runner.cli.config.user_file import NAME, store_user_file
-from runner.cli.explain import exit_code_of, explain
+from runner.cli.explain_errors import exit_code_of, explain
 from runner.cli.launcher_memory import Memory
 from runner.cli.signals import Phase, terminable
 from runner.cli.streams import failure

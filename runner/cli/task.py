@@ -16,10 +16,10 @@ from omegaconf import DictConfig, OmegaConf
 
 from runner.artifacts.disk_space import FULL, Room
 from runner.cli import finished_jobs, logs
+from runner.cli.claim_folder import FolderTakenError, holding, standing_in
 from runner.cli.config.compose import to_settings
 from runner.cli.config.paths import rooted
-from runner.cli.folder import FolderTakenError, holding, standing_in
-from runner.cli.input_files import digests
+from runner.cli.input_digests import digests
 from runner.cli.signals import Terminated, held, terminable
 from runner.cli.terminal import printable, say
 from runner.cli.validate import check_given

@@ -9,8 +9,8 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from runner.checkers.compare.tolerances import rules_of
-from runner.cli.explain import close
-from runner.cli.overwritten import check_paths, check_weights_name, spare_inputs
+from runner.cli.explain_errors import close
+from runner.cli.overwrite_guard import check_paths, check_weights_name, spare_inputs
 from runner.errors import UsageError
 from runner.schema.choices import SCHEMAS, SEARCHES
 from runner.schema.root import Settings

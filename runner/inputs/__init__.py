@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runner.inputs.declared import Declared, declared
+from runner.inputs.declared_inputs import Declared, declared
 from runner.inputs.source import samples
 
 __all__ = ["Declared", "declared", "samples"]

@@ -19,10 +19,10 @@ from onnx import MapProto, OptionalProto, SequenceProto, TensorProto
 from runner.artifacts.disk_space import FULL
 from runner.errors import UsageError
 from runner.files import is_plain
-from runner.inputs import arrays
-from runner.inputs.declared import Declared, listing, type_name
-from runner.inputs.fit import fitted
-from runner.model.values import containers, recorded, storage
+from runner.inputs import npy_files
+from runner.inputs.declared_inputs import Declared, listing, type_name
+from runner.inputs.fit_to_declared import fitted
+from runner.model.values import recorded, sequences_and_maps, tensor_bytes
 from runner.model.values.recorded import TensorFile
 from runner.schema.inputs import FilesInputs
 from runner.text import listed
@@ -132,7 +132,7 @@ def _contained(value: object, one: Declared, source: Path, path: Path) -> Tensor
             f"{source}: {one.name!r} is {type_name(one.inside.dtype)} arrays, the model declares {one}; "
             "only a test_data_set folder (input_0.pb ...) or a function (inputs=python) can give that"
         )
-    for tensor in containers.tensors(value, one.structure):
+    for tensor in sequences_and_maps.tensors(value, one.structure):
         if why := one.inside.mismatch(tensor.data_type, tensor.dims):
             raise UsageError(f"{source}: {one.name!r} holds a tensor that {why}")
     return recorded.write_container(value, one.structure, one.name, path)
@@ -144,17 +144,17 @@ _Held = dict[str, Callable[[], Any]]
 
 def _npz(source: Path, inputs: Mapping[str, Declared]) -> _Held:
     def reader(name: str) -> Callable[[], Any]:
-        return lambda: arrays.read_member(source, name, _judge(source, inputs[name]))
+        return lambda: npy_files.read_member(source, name, _judge(source, inputs[name]))
 
-    return {name: reader(name) for name in arrays.members(source)}
+    return {name: reader(name) for name in npy_files.members(source)}
 
 
 def _npy(source: Path, inputs: Mapping[str, Declared]) -> _Held:
     name = _only(source, inputs)
-    return {name: partial(arrays.read_npy, source, _judge(source, inputs[name]))}
+    return {name: partial(npy_files.read_npy, source, _judge(source, inputs[name]))}
 
 
-def _judge(source: Path, one: Declared) -> arrays.Judge:
+def _judge(source: Path, one: Declared) -> npy_files.Judge:
     def judge(shape: tuple[int, ...]) -> None:
         if one.structure is None and (why := one.mismatch(one.dtype, shape)):
             raise UsageError(f"{source}: {one.name!r} {why}")
@@ -192,7 +192,7 @@ def _message(file: Path, one: Declared) -> Any:
     if one.structure is None:
         return _tensor(file)
     try:
-        return containers.parse(_bytes(file), one.structure)
+        return sequences_and_maps.parse(_bytes(file), one.structure)
     except ValueError as error:
         raise ValueError(f"{error}; the model declares {one}") from error
 
@@ -202,7 +202,7 @@ def _tensor(file: Path) -> TensorProto:
     tensor.ParseFromString(_bytes(file))
     if tensor.data_location == TensorProto.EXTERNAL:
         raise ValueError(f"{file.name} refers to data outside it")
-    if problem := storage.size_problem(tensor):
+    if problem := tensor_bytes.size_problem(tensor):
         raise ValueError(f"the tensor in {file.name}: {problem}")
     return tensor
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from runner.errors import UsageError
-from runner.inputs.declared import Declared, listing
+from runner.inputs.declared_inputs import Declared, listing
 from runner.model.values.recorded import TensorFile
 from runner.schema.inputs import PythonInputs
 from runner.workers.pool import Pool

@@ -16,11 +16,11 @@ import psutil
 from onnx import MapProto, OptionalProto, SequenceProto, TensorProto, numpy_helper
 
 from runner.errors import UsageError
-from runner.inputs.declared import Declared, refuse_unknown, type_name
-from runner.inputs.fit import Value, tensor
+from runner.inputs.declared_inputs import Declared, refuse_unknown, type_name
+from runner.inputs.fit_to_declared import Value, tensor
 from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
-from runner.model.values.types import Structure, is_integer, limits_of
+from runner.model.values.value_types import Structure, is_integer, limits_of
 from runner.schema.inputs import RandomInputs
 from runner.workers.pool import Pool
 

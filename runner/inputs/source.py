@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from runner.errors import UsageError
-from runner.inputs.declared import concrete, declared
-from runner.model.graph.index import Graph
+from runner.inputs.declared_inputs import concrete, declared
+from runner.model.graph.graph_index import Graph
 from runner.model.values.recorded import TensorFile
 from runner.schema.choices import SCHEMAS, imported
 from runner.schema.inputs import InputsSettings

@@ -19,7 +19,7 @@ from runner.errors import UsageError, WinnowError
 from runner.jobs import context as contexts
 from runner.jobs.registry import implementation
 from runner.jobs.summary import summary_of
-from runner.journal.open import Journals
+from runner.journal.open_journals import Journals
 from runner.loading.load import Loaded, clean_up
 from runner.loading.parent import check_map
 from runner.report.bundle import Answer, write_bundle
@@ -36,7 +36,7 @@ from runner.session.subject import Subject
 from runner.status import Status
 from runner.verdict import Verdict
 from runner.workers.guardian import Guardian
-from runner.workers.leases.leases import Leases
+from runner.workers.leases.lease import Leases
 from runner.workers.pool import Pool
 from strategies.outcome import Outcome
 from strategies.trial import Trial

@@ -21,7 +21,7 @@ from runner.session.result import Ending
 from runner.status import Status
 from runner.verdict import Signature
 from strategies.outcome import Outcome
-from strategies.sequential import wilson
+from strategies.sequential_test import wilson
 from strategies.trial import Trial
 
 if TYPE_CHECKING:

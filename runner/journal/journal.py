@@ -20,7 +20,7 @@ from typing import Any
 
 from runner.artifacts.disk_space import FULL, Room
 from runner.errors import UsageError
-from runner.journal.records import (
+from runner.journal.journal_lines import (
     FORMAT,
     Entry,
     Records,

@@ -17,13 +17,13 @@ from runner.loading.parent import Inherited, inherit, needs_values
 from runner.loading.profiles import profiled_samples
 from runner.loading.sanitize import remove as remove_sanitized
 from runner.loading.sanitize import sanitized
-from runner.model.files.store import Store
+from runner.model.files.candidate_store import Store
 from runner.model.files.weights_file import WEIGHTS
-from runner.model.graph.index import Graph
+from runner.model.graph.graph_index import Graph
 from runner.model.passes.infer_shapes import read_types
 from runner.model.values.recorded import TensorFile
-from runner.reference.hoisted import Level
-from runner.reference.limited_loop import loop_types
+from runner.reference.body_values import Level
+from runner.reference.loop_types import loop_types
 from runner.reference.recording import Recorded, Recorder
 from runner.schema.backend import OnnxRuntimeBackend, Rounding
 from runner.schema.cut import RecordMode, ShapeInference

@@ -7,12 +7,12 @@ from typing import Any
 
 from runner.artifacts.disk_space import Room
 from runner.errors import UsageError
-from runner.model.files.store import Store
-from runner.model.graph.index import Graph
+from runner.model.files.candidate_store import Store
+from runner.model.graph.graph_index import Graph
 from runner.reference.recording import Recorder
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Optimization
 from runner.schema.root import Settings
-from runner.workers.operation import operate
+from runner.workers.own_operations import operate
 from runner.workers.pool import Pool
 
 

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from runner.checkers.compare.compare_values import compare
 from runner.checkers.compare.tolerances import rules_of
-from runner.checkers.compare.values import compare
 from runner.errors import UsageError
-from runner.inputs.declared import declared
+from runner.inputs.declared_inputs import declared
 from runner.loading.models import ingest, recorder, recording_backend
-from runner.model.files.store import Store
-from runner.model.graph.index import Graph
+from runner.model.files.candidate_store import Store
+from runner.model.graph.graph_index import Graph
 from runner.model.values.recorded import TensorFile
 from runner.reference.good_values import UnfitError, cast
 from runner.reference.lineage.lineage import Descent, Lineage, Ran

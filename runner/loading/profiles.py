@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from runner.errors import UsageError
-from runner.inputs.declared import Declared, declared, refuse_unknown
-from runner.inputs.fit import tensor
+from runner.inputs.declared_inputs import Declared, declared, refuse_unknown
+from runner.inputs.fit_to_declared import tensor
 from runner.inputs.source import samples
-from runner.model.graph.index import Graph
+from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
 from runner.schema.backend import TensorRtBackend

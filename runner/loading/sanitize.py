@@ -7,7 +7,7 @@ from pathlib import Path
 
 from runner.errors import UsageError, WinnowError
 from runner.schema.root import Settings
-from runner.workers.operation import operate
+from runner.workers.own_operations import operate
 from runner.workers.pool import Pool
 
 FOLDER = "sanitized"

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from runner.inputs.declared import type_name
-from runner.inputs.fit import tensor
+from runner.inputs.declared_inputs import type_name
+from runner.inputs.fit_to_declared import tensor
 from runner.model.values import recorded
-from runner.model.values.ranges import beyond, clipped
+from runner.model.values.dtype_ranges import beyond, clipped
 from runner.model.values.recorded import TensorFile
-from runner.model.values.types import is_integer
+from runner.model.values.value_types import is_integer
 
 _ONE_NUMBER = 1e-3
 """Relative distance up to which numbers that do not fit count as one and the same: a mask, added to scores."""

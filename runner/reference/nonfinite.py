@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from runner.model.graph.index import Graph
+from runner.model.graph.graph_index import Graph
 from runner.model.values.recorded import TensorFile
 
 

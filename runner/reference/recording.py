@@ -20,12 +20,12 @@ import psutil
 from runner import machine
 from runner.artifacts.disk_space import Room
 from runner.errors import UsageError
-from runner.model.files.store import Store
+from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import CutError, cut
-from runner.model.graph.index import Graph
-from runner.model.values import storage
+from runner.model.graph.graph_index import Graph
+from runner.model.values import tensor_bytes
 from runner.model.values.recorded import TensorFile
-from runner.model.values.types import common_shape, structure_of, tensor_type, type_of
+from runner.model.values.value_types import common_shape, structure_of, tensor_type, type_of
 from runner.workers.leases.required_lease import lease_of
 from runner.workers.pool import Pool
 
@@ -192,7 +192,7 @@ class Recorder:
 def _bytes_of(kind: onnx.TypeProto) -> int:
     dims = [dim.dim_value for dim in kind.tensor_type.shape.dim]
     known = kind.HasField("tensor_type") and all(dim > 0 for dim in dims)
-    return storage.byte_size(kind.tensor_type.elem_type, dims) or 0 if known else 0
+    return tensor_bytes.byte_size(kind.tensor_type.elem_type, dims) or 0 if known else 0
 
 
 def recorded_types(values: Sequence[Mapping[str, TensorFile]]) -> dict[str, onnx.TypeProto]:

@@ -16,9 +16,9 @@ import onnx
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto
 
 from runner.files import write_text
-from runner.report.cause import experiments, sentence
+from runner.report.cause_section import experiments, sentence
 from runner.report.markup import block, bullets, code, cut, section, table, text
-from runner.report.precision import raised, title
+from runner.report.precision_section import raised, title
 from runner.report.summary import Summary
 from runner.status import Status
 

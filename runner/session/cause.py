@@ -1,6 +1,6 @@
 """The cause: what was shown of the answers of a reduction, and by which experiments on the whole model.
 
-See `runner.jobs.reduce.cause.prover`, which makes them.
+See `runner.jobs.reduce.cause.prove_cause`, which makes them.
 """
 
 from __future__ import annotations

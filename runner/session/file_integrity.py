@@ -18,7 +18,7 @@ from runner.candidate import Candidate
 from runner.errors import CannotJudge
 from runner.files import read_plain
 from runner.model.files.external_data import locations
-from runner.model.files.ingest import STRUCTURE
+from runner.model.files.read_model import STRUCTURE
 from runner.model.files.weights_file import WEIGHTS
 
 DIGESTED = 4 << 20

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from runner.errors import UsageError
-from runner.model.files.store import Store
+from runner.model.files.candidate_store import Store
 from runner.run_folder import MIN_GOOD
 from runner.schema.run import ResultSettings
 from runner.session.subject import Subject, cutting

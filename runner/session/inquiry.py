@@ -14,8 +14,8 @@ from runner.checkers.interactive import Undo
 from runner.session.judge import Judge
 from runner.session.parallel import ParallelChecks
 from runner.session.reliability import REMOVAL, REPEATED, Reliability, Ruling
-from runner.workers.leases.leases import OutOfTime
-from strategies.beyond import REFINING
+from runner.workers.leases.lease import OutOfTime
+from strategies.beyond_minimal import REFINING
 from strategies.outcome import Answer, Outcome
 from strategies.search import Ask, Claim, Done, Search
 from strategies.trial import Trial

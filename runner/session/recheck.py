@@ -16,7 +16,7 @@ from runner.session.judge import Judge
 from runner.session.reliability import REPEATED, SEARCH_ERROR, ContradictionError, Reliability, Ruling
 from runner.verdict import Verdict
 from strategies.outcome import Answer, Outcome
-from strategies.sequential import Count
+from strategies.sequential_test import Count
 from strategies.trial import Trial
 
 HANDED_OVER = 1000

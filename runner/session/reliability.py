@@ -21,7 +21,7 @@ from runner.session.judge import Judge
 from runner.session.question import NOTHING, Question, study
 from runner.verdict import Verdict
 from strategies.outcome import Answer, Outcome
-from strategies.sequential import Count, Rates
+from strategies.sequential_test import Count, Rates
 from strategies.trial import Trial
 
 log = logging.getLogger(__name__)

@@ -22,10 +22,10 @@ from runner.session.stage import Causes, Opening, Refiner, Standing
 from runner.status import Status
 from runner.text import counted
 from runner.verdict import MEASURE, Verdict, message_drift
-from runner.workers.leases.leases import OutOfTime
+from runner.workers.leases.lease import OutOfTime
 from strategies.outcome import Answer, Outcome
 from strategies.search import Done, Search, Step
-from strategies.space import Space
+from strategies.search_space import Space
 from strategies.trial import Trial
 
 log = logging.getLogger(__name__)

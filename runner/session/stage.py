@@ -89,7 +89,7 @@ class Opening(Protocol):
 
 
 class Causes(Protocol):
-    """Finds out whether the failure arises inside an answer; see `runner.jobs.reduce.cause.prover`."""
+    """Finds out whether the failure arises inside an answer; see `runner.jobs.reduce.cause.prove_cause`."""
 
     def prove(self, session: Session, first: HandedOver) -> tuple[HandedOver, Cause]:
         """Return the answer that stands then, and what is known of its cause."""

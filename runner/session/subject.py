@@ -11,8 +11,8 @@ from typing import Protocol, cast
 
 from runner.candidate import Candidate, Invalid, Sample
 from runner.model.graph.cut import Cut
-from runner.model.graph.index import Graph
-from strategies.space import Closure, Space
+from runner.model.graph.graph_index import Graph
+from strategies.search_space import Closure, Space
 from strategies.trial import Trial
 
 

@@ -15,8 +15,8 @@ from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
 from runner.cli import logs
-from runner.cli.explain import chain_of
-from runner.cli.folder import KEYS, claim_sweep, lock
+from runner.cli.claim_folder import KEYS, claim_sweep, lock
+from runner.cli.explain_errors import chain_of
 from runner.cli.launcher_memory import Memory
 from runner.cli.signals import Phase
 from runner.cli.terminal import say

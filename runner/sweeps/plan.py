@@ -22,7 +22,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from runner.cli.folder import KEYS, check_resumed, claim
+from runner.cli.claim_folder import KEYS, check_resumed, claim
 from runner.errors import UsageError
 from runner.sweeps.log import NAME as LEDGER
 

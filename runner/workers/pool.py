@@ -12,14 +12,14 @@ from types import TracebackType
 from typing import Any
 
 from runner.schema.run import LeaseMode
-from runner.workers.calls import Calls
 from runner.workers.guardian import Guardian
 from runner.workers.interpreter import find_python
-from runner.workers.leases.leases import Kind, Lease, Leases, Stopped, Wait
+from runner.workers.leases.lease import Kind, Lease, Leases, Stopped, Wait
 from runner.workers.outside_kills import Kills
 from runner.workers.process_end import now
 from runner.workers.reply import KILLED, OUT_OF_MEMORY, Reply, WorkerKilledError
 from runner.workers.worker import PREPARE_SECONDS, Worker
+from runner.workers.worker_calls import Calls
 
 # an idle worker gives its lease up after so long, if some other job waits for one
 _LENT_SECONDS = 2.0

@@ -9,10 +9,10 @@ import numpy as np
 import onnx
 
 from runner import run_folder
-from runner.artifacts import stale
-from runner.model.files.store import Store
+from runner.artifacts import stale_results
+from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import whole
-from runner.model.graph.index import Graph
+from runner.model.graph.graph_index import Graph
 from runner.run_folder import Marker
 from tests.harness import by_command, check_script, winnow
 from tests.jobs.reduce.test_hard_failures import plain
@@ -48,7 +48,7 @@ def test_weights_go_with_their_model_and_nothing_else_does(tmp_path: Path) -> No
     (tmp_path / "answers" / "2").mkdir()
     (tmp_path / "test_data_set_1").mkdir()
     shutil.rmtree(store.folder, ignore_errors=True)
-    stale.drop(tmp_path, [tmp_path / "reduced.onnx"])
+    stale_results.drop(tmp_path, [tmp_path / "reduced.onnx"])
     assert {path.name for path in tmp_path.iterdir()} == {
         *("reduced.onnx", "reduced.bin", "mine.bin", "answers", run_folder.NAME)
     }
@@ -59,16 +59,16 @@ def test_inputs_of_this_run_stay(tmp_path: Path) -> None:
     run_folder.write(tmp_path, Marker(running=True))
     for name in ("test_data_set_0", "test_data_set_1"):
         (tmp_path / name).mkdir()
-    stale.drop(tmp_path, [tmp_path / "test_data_set_1" / "input_0.pb"])
+    stale_results.drop(tmp_path, [tmp_path / "test_data_set_1" / "input_0.pb"])
     assert {path.name for path in tmp_path.iterdir()} == {"test_data_set_1", run_folder.NAME}
-    stale.drop(tmp_path, [tmp_path])
+    stale_results.drop(tmp_path, [tmp_path])
     assert {path.name for path in tmp_path.iterdir()} == {"test_data_set_1", run_folder.NAME}
 
 
 def test_a_file_that_only_looks_like_a_model(tmp_path: Path) -> None:
     run_folder.write(tmp_path, Marker(running=True))
     (tmp_path / "min_good.onnx").write_text("no model")
-    stale.drop(tmp_path, [])
+    stale_results.drop(tmp_path, [])
     assert [path.name for path in tmp_path.iterdir()] == [run_folder.NAME]
 
 
@@ -80,8 +80,8 @@ def test_what_no_run_has_listed_stays(tmp_path: Path) -> None:
     (tmp_path / "answers" / "1").mkdir(parents=True)
     (tmp_path / "layers.json").touch()
     before = {path.name for path in tmp_path.iterdir()}
-    stale.drop(tmp_path, [])
+    stale_results.drop(tmp_path, [])
     assert {path.name for path in tmp_path.iterdir()} == before
     run_folder.write(tmp_path, Marker(running=False, wrote=frozenset({"reduced.onnx"})))
-    stale.drop(tmp_path, [])
+    stale_results.drop(tmp_path, [])
     assert {path.name for path in tmp_path.iterdir()} == before - {"reduced.onnx"} | {run_folder.NAME}

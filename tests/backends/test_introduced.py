@@ -13,7 +13,7 @@ import onnx.parser
 import pytest
 from onnx import numpy_helper
 
-from runner.model.values.types import largest_of
+from runner.model.values.value_types import largest_of
 from runner.workers.pool import Pool
 
 FLOAT16, BFLOAT16 = 10, 16

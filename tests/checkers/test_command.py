@@ -17,7 +17,7 @@ from runner.checkers.checker import Tools
 from runner.checkers.command.command import CommandCheck
 from runner.checkers.command.template import Template
 from runner.errors import CannotJudge, NotTried, UsageError
-from runner.model.values import storage
+from runner.model.values import tensor_bytes
 from runner.schema.checker import CommandChecker, ShowOutput
 from runner.verdict import Verdict
 from strategies.outcome import Outcome
@@ -311,7 +311,7 @@ def outside(path: Path, value: float, *names: str) -> Path:
     for tensor, name in zip(proto.graph.initializer, names, strict=True):
         (path.parent / name).parent.mkdir(exist_ok=True)
         (path.parent / name).write_bytes(tensor.raw_data)
-        storage.set_reference(tensor, name, 0, 16)
+        tensor_bytes.set_reference(tensor, name, 0, 16)
     path.write_bytes(proto.SerializeToString())
     return path
 

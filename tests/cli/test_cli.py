@@ -40,7 +40,7 @@ def test_verbosity() -> None:
     assert plain.of("runner.model") == logging.WARNING and not plain.silent
     several = logs.levels(["error", "runner.model:debug", "runner.model.graph.cut=info", {"strategies": "silent"}])
     assert several.of("runner.session.session") == logging.ERROR
-    assert several.of("runner.model.graph.index") == logging.DEBUG
+    assert several.of("runner.model.graph.graph_index") == logging.DEBUG
     assert several.of("runner.model.graph.cut") == logging.INFO
     assert several.of("runner.models") == logging.ERROR
     assert several.of("strategies.bisect") > logging.CRITICAL

@@ -12,7 +12,14 @@ from pathlib import Path
 import pytest
 
 from runner import run_folder
-from runner.cli.folder import FolderTakenError, check_resumed, claim, claim_sweep, holding, standing_in
+from runner.cli.claim_folder import (
+    FolderTakenError,
+    check_resumed,
+    claim,
+    claim_sweep,
+    holding,
+    standing_in,
+)
 from runner.errors import UsageError
 from runner.run_folder import Marker
 from tests.harness import ROOT, winnow
@@ -20,7 +27,7 @@ from tests.harness import ROOT, winnow
 HOLD = """
 import sys
 from pathlib import Path
-from runner.cli.folder import holding
+from runner.cli.claim_folder import holding
 with holding(Path(sys.argv[1])):
     print("held", flush=True)
     input()

@@ -16,7 +16,7 @@ from runner.checkers.backend_run import digests_of
 from runner.cli.app import CONF
 from runner.cli.config.compose import to_settings
 from runner.cli.config.paths import rooted
-from runner.cli.overwritten import spare_inputs
+from runner.cli.overwrite_guard import spare_inputs
 from runner.cli.validate import check_given
 from runner.errors import UsageError
 from runner.schema.checker import CommandChecker

@@ -16,9 +16,9 @@ from onnx import ModelProto, TensorProto, TypeProto, helper, numpy_helper
 
 from runner.errors import NotApplicable, UsageError
 from runner.inputs import samples
-from runner.inputs.declared import Declared
-from runner.inputs.fit import fitted
-from runner.model.graph.index import Graph
+from runner.inputs.declared_inputs import Declared
+from runner.inputs.fit_to_declared import fitted
+from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
 from runner.schema.inputs import FilesInputs, InputsSettings, PythonInputs, RandomInputs
 from runner.workers.guardian import Guardian

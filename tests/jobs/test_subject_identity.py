@@ -11,14 +11,14 @@ import pytest
 from onnx import helper
 
 from runner.jobs.reduce.subgraph import Subgraph
-from runner.jobs.reduce.trim import Trimming
+from runner.jobs.reduce.trim_inputs_outputs import Trimming
 from runner.jobs.repeat.command import Command
-from runner.journal.open import Journals
-from runner.model.files.store import Store
-from runner.model.graph.index import Graph
+from runner.journal.open_journals import Journals
+from runner.model.files.candidate_store import Store
+from runner.model.graph.graph_index import Graph
 from runner.reference.recording import Recorded
 from runner.schema.cut import CutPolicy, OutputPolicy
-from strategies.space import Closure
+from strategies.search_space import Closure
 from strategies.trial import Trial
 from tests.model.models import model_of
 

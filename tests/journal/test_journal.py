@@ -19,8 +19,8 @@ import pytest
 
 from runner.errors import UsageError
 from runner.journal.journal import Journal, context_digest
-from runner.journal.open import Journals
-from runner.journal.records import read_context
+from runner.journal.journal_lines import read_context
+from runner.journal.open_journals import Journals
 from runner.verdict import Signature, Verdict
 from strategies.outcome import Outcome
 from strategies.trial import Trial

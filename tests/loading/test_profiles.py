@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from runner.errors import UsageError
 from runner.loading.profiles import profiled_samples
-from runner.model.graph.index import Graph
+from runner.model.graph.graph_index import Graph
 from runner.schema.backend import TensorRtBackend
 from runner.schema.inputs import FilesInputs, RandomInputs
 from runner.schema.root import Settings

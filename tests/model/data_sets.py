@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.model.values import containers, storage
+from runner.model.values import sequences_and_maps, tensor_bytes
 from runner.model.values.tensor_file import TensorFile, finite_of, load
-from runner.model.values.types import Structure
+from runner.model.values.value_types import Structure
 
 _NUMBERED = re.compile(r"(input|output)_(\d+)\.pb")
 
@@ -43,14 +43,14 @@ def describe(path: Path, structure: Structure | None = None) -> TensorFile:
     """
     if structure is not None and structure[0] != "tensor":
         try:
-            message = containers.parse(Path(path).read_bytes(), structure)
+            message = sequences_and_maps.parse(Path(path).read_bytes(), structure)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
-        return containers.describe(message, structure, message.name, path)
+        return sequences_and_maps.describe(message, structure, message.name, path)
     tensor = load(path)
-    if storage.is_external(tensor):
+    if tensor_bytes.is_external(tensor):
         raise ValueError(f"{path}: a tensor with external data cannot be used here")
-    problem = storage.size_problem(tensor)
+    problem = tensor_bytes.size_problem(tensor)
     if problem:
         raise ValueError(f"{path} holds no usable tensor: {problem}")
     finite, nan = finite_of(tensor)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
-from runner.model.files.ingest import ingest
-from runner.model.files.store import Store
-from runner.model.graph.index import Graph
+from runner.model.files.candidate_store import Store
+from runner.model.files.read_model import ingest
+from runner.model.graph.graph_index import Graph
 
 SHARED = Path(__file__).parents[2].parent / "shared"
 SHAPE = [2, 3]

@@ -7,7 +7,7 @@ import onnx
 import onnx.parser
 from onnx.reference import ReferenceEvaluator
 
-from runner.model.graph.index import Graph
+from runner.model.graph.graph_index import Graph
 from runner.model.nested.bodies import bodies
 from runner.model.passes.lift_constants import lower_constants
 

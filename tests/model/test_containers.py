@@ -9,8 +9,8 @@ import onnx
 import pytest
 from onnx import OptionalProto, SequenceProto, TensorProto, helper, numpy_helper
 
-from runner.model.values import containers, types
 from runner.model.values import recorded as values
+from runner.model.values import sequences_and_maps, value_types
 from runner.model.values.recorded import TensorFile
 from tests.model.data_sets import read_test_data_set
 
@@ -69,17 +69,17 @@ def test_optionals(tmp_path):
     [("tensor", F), SEQUENCE, NESTED, ("sequence", ("map", 8, ("tensor", 1))), ("map", 7, SEQUENCE)],
 )
 def test_structures_are_types(structure):
-    proto = types.type_of(structure)
-    assert types.structure_of(proto) == structure
-    assert types.frozen(json.loads(json.dumps(structure))) == structure
-    assert types.leaf_dtype(structure) == F
+    proto = value_types.type_of(structure)
+    assert value_types.structure_of(proto) == structure
+    assert value_types.frozen(json.loads(json.dumps(structure))) == structure
+    assert value_types.leaf_dtype(structure) == F
 
 
 def test_types_that_say_nothing():
-    assert types.structure_of(onnx.TypeProto()) is None
-    assert types.structure_of(helper.make_tensor_type_proto(0, None)) is None
-    assert types.structure_of(helper.make_sequence_type_proto(onnx.TypeProto())) is None
-    assert types.structure_of(helper.make_sparse_tensor_type_proto(1, [2])) is None
+    assert value_types.structure_of(onnx.TypeProto()) is None
+    assert value_types.structure_of(helper.make_tensor_type_proto(0, None)) is None
+    assert value_types.structure_of(helper.make_sequence_type_proto(onnx.TypeProto())) is None
+    assert value_types.structure_of(helper.make_sparse_tensor_type_proto(1, [2])) is None
 
 
 def test_files_that_hold_something_else(tmp_path):
@@ -97,7 +97,7 @@ def test_files_that_hold_something_else(tmp_path):
             read_test_data_set(tmp_path, [SEQUENCE])
     path.write_bytes(tensor.SerializeToString())
     with pytest.raises(ValueError, match="something else"):
-        containers.parse(sequence([1]).SerializeToString(), ("sequence", ("sequence", ("tensor", F))))
+        sequences_and_maps.parse(sequence([1]).SerializeToString(), ("sequence", ("sequence", ("tensor", F))))
 
 
 def test_a_test_data_set_holds_them_and_an_npz_does_not(tmp_path):

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from runner.model.graph.cut import CutError, cut, whole
-from runner.model.graph.index import Graph
+from runner.model.graph.graph_index import Graph
 from runner.model.passes.lift_constants import lower_constants
 from tests.model.models import SHAPE, dags, model_of, recorded, tensor, types_of
 

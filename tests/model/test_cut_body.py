@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from runner.model.graph.cut import CutError
-from runner.model.graph.index import Graph
-from runner.model.graph.splice import dependent_tensors
+from runner.model.graph.graph_index import Graph
+from runner.model.graph.splice_good_values import dependent_tensors
 from runner.model.nested.bodies import Kind, bodies
 from runner.model.nested.body_index import Inner, Knowledge
 from runner.model.nested.cut_body import cut_inside

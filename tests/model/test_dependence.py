@@ -12,9 +12,9 @@ from onnx import ModelProto, TensorProto, helper
 from onnx.backend.test.case.node import collect_testcases
 from onnx.reference import ReferenceEvaluator
 
-from runner.model.graph import dependence
-from runner.model.graph.dependence import NOTHING, RANK, SHAPE, VALUE
-from runner.model.graph.index import Graph
+from runner.model.graph import data_dependence
+from runner.model.graph.data_dependence import NOTHING, RANK, SHAPE, VALUE
+from runner.model.graph.graph_index import Graph
 from tests.model.models import SHARED, ingested, model_of, tensor
 
 FLOAT, INT = TensorProto.FLOAT, TensorProto.INT64
@@ -23,7 +23,7 @@ A_FEW = 2  # of the cases of each operator
 
 def levels(model: ModelProto) -> dict[str, int]:
     graph = Graph.of(model)
-    return dependence.levels(graph.model, graph.protos, {*graph.initializers, *graph.carried})
+    return data_dependence.levels(graph.model, graph.protos, {*graph.initializers, *graph.carried})
 
 
 def node(op, inputs, outputs, **attributes):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto, helper
 
-from runner.model.graph.index import Graph
+from runner.model.graph.graph_index import Graph
 from tests.model.models import SHAPE, model_of, tensor
 
 

@@ -12,12 +12,12 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from runner.model.errors import ModelError
-from runner.model.files.ingest import ingest
-from runner.model.files.store import Store
+from runner.model.files.candidate_store import Store
+from runner.model.files.read_model import ingest
 from runner.model.graph import scopes
 from runner.model.graph.cut import cut, whole
-from runner.model.graph.index import Graph
-from runner.model.values import storage
+from runner.model.graph.graph_index import Graph
+from runner.model.values import tensor_bytes
 from tests.model.models import SHAPE, SHARED, ingested, model_of, tensor
 
 
@@ -231,11 +231,11 @@ def test_typed_data_has_the_same_bytes_as_onnx_says():
         if name in ("UNDEFINED", "STRING") or name.startswith("FLOAT6"):
             continue
         typed = helper.make_tensor("t", dtype, [3], [1, 0, 1])
-        assert storage.size_problem(typed) is None, name
+        assert tensor_bytes.size_problem(typed) is None, name
         array = numpy_helper.to_array(typed)
         raw = numpy_helper.from_array(array, "t")
-        assert storage.raw_bytes(typed) == raw.raw_data, name
-        assert storage.byte_size(dtype, [3]) == len(raw.raw_data)
+        assert tensor_bytes.raw_bytes(typed) == raw.raw_data, name
+        assert tensor_bytes.byte_size(dtype, [3]) == len(raw.raw_data)
 
 
 def shared_models():
@@ -260,5 +260,5 @@ def test_real_models_come_in_and_can_be_cut_anywhere(path, tmp_path):
         assert len(cut(graph, range(index + 1), types=types, constants={}).model.graph.node) == index + 1
     names = [node.name for node in graph.nodes]
     assert len(set(names)) == len(names)
-    assert all(not storage.is_external(weight) for weight in scopes.initializers(graph.model))
+    assert all(not tensor_bytes.is_external(weight) for weight in scopes.initializers(graph.model))
     assert isinstance(graph.model, ModelProto)

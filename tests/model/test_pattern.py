@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper
 
-from runner.model.graph.index import Graph
-from runner.model.graph.pattern import instances, pieces
+from runner.model.graph.find_pattern import instances, pieces
+from runner.model.graph.graph_index import Graph
 from runner.model.passes.lift_constants import lower_constants
 from tests.model.models import SHAPE, dags, model_of, recorded, tensor, types_of
 

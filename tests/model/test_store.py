@@ -10,11 +10,11 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from runner.model.files.candidate_store import Store
 from runner.model.files.onnx_checker import check_model
-from runner.model.files.store import Store
 from runner.model.graph import scopes
 from runner.model.graph.cut import CutError, cut, whole
-from runner.model.values import storage
+from runner.model.values import tensor_bytes
 from tests.model.models import ingested, model_of, tensor
 
 SIDE = 32
@@ -58,13 +58,13 @@ def run(path, feeds):
 
 
 def names_outside(model):
-    return [item.name for item in scopes.initializers(model) if storage.is_external(item)]
+    return [item.name for item in scopes.initializers(model) if tensor_bytes.is_external(item)]
 
 
 def test_large_weights_leave_the_structure_nested_ones_too(placed):
     graph, store, report, _ = placed
     assert sorted(names_outside(graph.model)) == ["c", "nested", "nested", "typed", "w"]
-    assert not storage.is_external(graph.initializers["yes"])
+    assert not tensor_bytes.is_external(graph.initializers["yes"])
     assert report["weights_bytes"] == 5 * 4096 + 1
     assert store.weights.stat().st_size >= 5 * 4096
 

@@ -10,11 +10,11 @@ import onnx
 import pytest
 
 from runner.candidate import Sample
-from runner.model.files.store import Store
+from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import whole
-from runner.model.graph.index import Graph
+from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded as values
-from runner.reference.hoisted import Level, RecorderOf, level_of
+from runner.reference.body_values import Level, RecorderOf, level_of
 from runner.reference.recording import Recorder
 from runner.schema.backend import OnnxReferenceBackend, OnnxRuntimeBackend, Optimization
 from runner.workers.pool import Pool

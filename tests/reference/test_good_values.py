@@ -10,14 +10,14 @@ import pytest
 from onnx import TensorProto, helper
 
 from runner.errors import UsageError
-from runner.inputs.declared import Declared
-from runner.model.graph.index import Graph
+from runner.inputs.declared_inputs import Declared
+from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
 from runner.reference.good_values import UnfitError, cast, golden
 from runner.reference.lineage.fingerprints import FingerprintIndex, agree, print_of
 from runner.reference.lineage.pairs import aligned
 from runner.reference.lineage.teacher_forcing import forced
-from runner.reference.lineage.untrusted import doubtful
+from runner.reference.lineage.untrusted_partners import doubtful
 from runner.reference.lineage.user_map import matched_inputs, read_map
 
 HALF, BF16 = int(TensorProto.FLOAT16), int(TensorProto.BFLOAT16)

@@ -8,9 +8,9 @@ import numpy as np
 import onnx
 import pytest
 
-from runner.model.files.store import Store
+from runner.model.files.candidate_store import Store
 from runner.model.nested.bodies import HoistError, bodies
-from runner.reference.hoisted import (
+from runner.reference.body_values import (
     MOST_ITERATIONS,
     descend,
     iterations,

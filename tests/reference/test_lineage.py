@@ -11,8 +11,8 @@ import onnxruntime
 import pytest
 from onnx import ModelProto, helper, numpy_helper
 
-from runner.model.files.store import Store
-from runner.model.graph.index import Graph
+from runner.model.files.candidate_store import Store
+from runner.model.graph.graph_index import Graph
 from runner.reference.lineage.align import Matching
 from runner.reference.lineage.fingerprints import Weights, print_of
 from runner.reference.lineage.pairs import FingerprintedGraph, How, Partner

@@ -11,11 +11,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 from runner.artifacts.disk_space import NoRoom
 from runner.candidate import Candidate, Invalid
-from runner.checkers.compare.values import compare
+from runner.checkers.compare.compare_values import compare
 from runner.errors import UsageError
 from runner.jobs.reduce.subgraph import Subgraph
-from runner.model.files.store import Store
-from runner.model.graph.index import Graph
+from runner.model.files.candidate_store import Store
+from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded as values
 from runner.model.values.recorded import TensorFile
 from runner.reference.recording import Recorded, Recorder, recorded_types

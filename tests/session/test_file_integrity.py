@@ -13,8 +13,8 @@ from onnx import TensorProto, helper
 from runner.candidate import Candidate
 from runner.jobs.reduce.model_copy import copy_for_check
 from runner.loading.load import clean_up
-from runner.model.files.ingest import STRUCTURE
-from runner.model.values import storage
+from runner.model.files.read_model import STRUCTURE
+from runner.model.values import tensor_bytes
 from runner.session.file_integrity import DIGESTED, Seal, Tampered
 from strategies.trial import Trial
 from tests.harness import ROOT, by_command, check_script, winnow
@@ -44,7 +44,7 @@ def into_a_folder(path: Path) -> None:
 def made(folder: Path) -> Candidate:
     """A candidate that names a file of weights beside it."""
     tensor = helper.make_tensor("w", TensorProto.FLOAT, [2], [1.0, 2.0])
-    storage.set_reference(tensor, "side.data", 0, 8)
+    tensor_bytes.set_reference(tensor, "side.data", 0, 8)
     graph = helper.make_graph([helper.make_node("Relu", ["w"], ["y"])], "g", [], [], [tensor])
     path = folder / "model.onnx"
     path.write_bytes(helper.make_model(graph).SerializeToString())

@@ -11,9 +11,9 @@ import pytest
 from onnx import numpy_helper
 
 from runner.errors import UsageError
-from runner.model.files.store import Store
+from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import whole
-from runner.model.graph.index import Graph
+from runner.model.graph.graph_index import Graph
 from runner.run_folder import MIN_GOOD, REDUCED
 from runner.schema.run import ResultSettings
 from runner.session.handover import HandOver

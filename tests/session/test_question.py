@@ -11,7 +11,7 @@ from runner.session.question import NOTHING, Question
 from runner.session.reliability import Reliability
 from runner.verdict import Verdict
 from strategies.outcome import Answer, Outcome
-from strategies.sequential import Count
+from strategies.sequential_test import Count
 from strategies.trial import Trial
 
 WHOLE = Trial.of(range(3))

@@ -19,7 +19,7 @@ from runner.session.stage import Stage
 from strategies.minimal import reduce
 from strategies.outcome import Answer, Outcome
 from strategies.search import Search
-from strategies.sequential import Count, Rates
+from strategies.sequential_test import Count, Rates
 from strategies.trial import Trial
 from tests.session.test_session import FAIL, PASS, Numbers, needs, session
 

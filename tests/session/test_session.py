@@ -25,14 +25,14 @@ from runner.session.reliability import Reliability
 from runner.session.session import Session
 from runner.verdict import Signature, Verdict
 from runner.workers.leases.gpus import Gpus
-from runner.workers.leases.leases import Leases
+from runner.workers.leases.lease import Leases
 from runner.workers.pool import Pool
 from strategies.linear import linear
 from strategies.minimal import reduce
 from strategies.outcome import Answer, Outcome
 from strategies.repeat import repeat
 from strategies.search import Ask, Claim, Done
-from strategies.space import Space
+from strategies.search_space import Space
 from strategies.trial import Trial
 
 FAIL = Verdict(Outcome.FAIL, Signature("check", "exit 1"), seconds=1.0)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strategies.beyond import monotone
+from strategies.beyond_minimal import monotone
 from strategies.linear import linear
 from strategies.minimal import minimal, reduce
 from strategies.outcome import Answer

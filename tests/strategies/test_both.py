@@ -8,7 +8,7 @@ from strategies.minimal import minimal
 from strategies.outcome import Answer
 from strategies.repeat import both
 from strategies.search import Claim, Search
-from strategies.space import Space
+from strategies.search_space import Space
 from strategies.trial import Trial
 from tests.strategies.transcript import drive, transcript
 

@@ -6,11 +6,11 @@ import random
 import tracemalloc
 from itertools import combinations
 
-from strategies import beyond
+from strategies import beyond_minimal
 from strategies.minimal import minimal
 from strategies.outcome import Answer
 from strategies.search import Search
-from strategies.space import Space
+from strategies.search_space import Space
 from strategies.trial import Trial
 
 
@@ -63,7 +63,7 @@ def test_what_may_be_removed_is_looked_at_in_the_same_order_whatever_the_size() 
             combinations(elements, 2),
             key=lambda pair: (pair not in linked, place[pair[1]] - place[pair[0]], -place[pair[1]]),
         )
-        made = list(beyond._near_sets(space, elements))
+        made = list(beyond_minimal._near_sets(space, elements))
         assert made[: len(expected)] == [frozenset(pair) for pair in expected]
 
 
@@ -71,11 +71,11 @@ def test_an_answer_of_thousands_of_elements_has_no_millions_of_pairs_in_memory()
     space = chain(4000)
     tracemalloc.start()
     try:
-        removals = beyond._removals(space, space.whole, beyond.AUTO)
+        removals = beyond_minimal._removals(space, space.whole, beyond_minimal.AUTO)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert len(removals) == beyond.AUTO
+    assert len(removals) == beyond_minimal.AUTO
     assert peak < 20 << 20
 
 
@@ -88,4 +88,4 @@ def test_monotone_answers() -> None:
         ]
         having = [trial.elements for trial, answer in line if answer is Answer.YES]
         lacking = [trial.elements for trial, answer in line if answer is Answer.NO and trial]
-        assert beyond.monotone(line) is not any(inner < outer for inner in having for outer in lacking)
+        assert beyond_minimal.monotone(line) is not any(inner < outer for inner in having for outer in lacking)

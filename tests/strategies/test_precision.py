@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from strategies.precision import Prior, cheapest, precision, prefix, scan
 from strategies.search import Claim
-from strategies.space import Space
+from strategies.search_space import Space
 from strategies.trial import Trial
 from tests.strategies.transcript import drive, transcript
 

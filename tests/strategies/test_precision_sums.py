@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from strategies.outcome import Answer
 from strategies.precision import Prior, grow, precision
 from strategies.search import Claim, Done, Search, Step
-from strategies.space import Space
+from strategies.search_space import Space
 from strategies.trial import Trial
 from tests.strategies.transcript import Condition, drive, transcript
 

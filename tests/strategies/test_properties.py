@@ -10,7 +10,7 @@ from strategies.bisect import bisect
 from strategies.linear import linear
 from strategies.minimal import minimal, reduce
 from strategies.search import Claim
-from strategies.space import Closure, Space
+from strategies.search_space import Closure, Space
 from strategies.trial import Trial
 from tests.strategies.transcript import drive, transcript
 

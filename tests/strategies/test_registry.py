@@ -10,7 +10,7 @@ import strategies
 from strategies.procedure import Options, Task
 from strategies.registry import SEARCHES, _declared, for_tasks
 from strategies.search import Claim
-from strategies.space import Space
+from strategies.search_space import Space
 from tests.strategies.transcript import drive
 
 

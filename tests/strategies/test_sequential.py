@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from strategies.outcome import Answer
-from strategies.sequential import Count, Rates
+from strategies.sequential_test import Count, Rates
 
 
 def decided(rates: Rates, rate: float, error: float, random: Random) -> tuple[Answer, int]:

@@ -10,7 +10,7 @@ from strategies.minimal import minimal, reduce
 from strategies.outcome import Answer, Outcome, answer_of
 from strategies.repeat import repeat
 from strategies.search import Claim, Search
-from strategies.space import Closure, Space
+from strategies.search_space import Closure, Space
 from strategies.trial import Trial
 from tests.strategies.transcript import chain, transcript
 

@@ -7,7 +7,7 @@ from random import Random
 
 from strategies.outcome import Answer
 from strategies.search import Done, Search, Step
-from strategies.space import Closure, Space
+from strategies.search_space import Closure, Space
 from strategies.trial import Trial
 
 Condition = Callable[[frozenset[int]], "bool | None"]

@@ -19,7 +19,7 @@ import pytest
 from hydra.errors import MissingConfigException
 from onnx import TensorProto, helper, numpy_helper
 
-from runner.cli.explain import explain
+from runner.cli.explain_errors import explain
 from tests.fork_server import run_forked
 from tests.harness import ROOT
 from tests.matrix import sample

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from runner import run_folder
-from runner.cli.explain import exit_code_of, explain
+from runner.cli.explain_errors import exit_code_of, explain
 from runner.run_folder import Marker
 from tests.fork_server import run_forked
 from tests.harness import ROOT

@@ -10,7 +10,7 @@ from typing import Any
 from runner.schema.run import LeaseMode
 from runner.workers import Guardian, Pool
 from runner.workers.leases.gpus import Gpus
-from runner.workers.leases.leases import Leases
+from runner.workers.leases.lease import Leases
 
 ONE, TWO = "GPU-one", "GPU-two"
 LOCKS = "locks"

@@ -67,7 +67,7 @@ from pathlib import Path
 from runner.schema.run import LeaseMode
 from runner.workers import Pool
 from runner.workers.leases.gpus import Gpus
-from runner.workers.leases.leases import Leases
+from runner.workers.leases.lease import Leases
 folder = Path(sys.argv[1])
 made = Leases(lambda: Gpus((sys.argv[2],)), 1, folder / "locks", LeaseMode.auto, folder)
 with Pool(folder / "inner", None, made) as pool:

@@ -16,7 +16,7 @@ import pytest
 
 from runner.errors import UsageError
 from runner.schema.run import LeaseMode, WorkerSettings
-from runner.workers.leases.leases import Leases, NoGpuError
+from runner.workers.leases.lease import Leases, NoGpuError
 from runner.workers.leases.lock_folder import LockFolder
 from tests.workers.house import LOCKS, ONE, TWO, Make, free, leases
 

@@ -19,7 +19,7 @@ import pytest
 
 from runner.schema.run import LeaseMode
 from runner.workers.leases.gpus import Gpus
-from runner.workers.leases.leases import Leases
+from runner.workers.leases.lease import Leases
 from tests.harness import ROOT
 
 GPUS = tuple(f"GPU-0000000{number}-0000-0000-0000-000000000000" for number in (1, 2))
@@ -71,7 +71,7 @@ import os, sys
 from pathlib import Path
 from runner.schema.run import WorkerSettings
 from runner.workers import Guardian, Pool
-from runner.workers.leases.leases import Leases
+from runner.workers.leases.lease import Leases
 folder, checks, fate, gpus = Path(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4:]
 function = {"twice": "passes", "job killed": "hangs", "all killed": "stuck"}.get(fate, fate)
 timeout = 0.3 if fate == "hangs" else 120.0

@@ -14,7 +14,7 @@ from runner.schema.backend import OnnxRuntimeReference
 from runner.schema.root import Settings
 from runner.schema.run import WorkerSettings
 from runner.workers import Pool
-from runner.workers.operation import operate
+from runner.workers.own_operations import operate
 from runner.workers.reply import OUT_OF_MEMORY, Failure, Reply
 
 DONE = Reply({"done": 1}, None, None, 0.0, 0.0)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from runner.backends.onnx_reference import OnnxReference
-from runner.backends.values.arrays import from_array
-from runner.backends.values.tensors import Tensor
+from runner.backends.values.numpy_arrays import from_array
+from runner.backends.values.tensor_proto import Tensor
 
 
 class DigitsBackend(OnnxReference):

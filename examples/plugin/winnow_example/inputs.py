@@ -9,8 +9,8 @@ import numpy as np
 from onnx import helper
 
 from runner.errors import UsageError
-from runner.inputs.declared import Declared
-from runner.inputs.fit import tensor
+from runner.inputs.declared_inputs import Declared
+from runner.inputs.fit_to_declared import tensor
 from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
 from runner.workers.pool import Pool

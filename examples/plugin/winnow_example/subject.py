@@ -14,7 +14,7 @@ from runner.schema.root import Settings
 from runner.session.session import Session
 from strategies.outcome import Outcome
 from strategies.search import Ask, Claim, Done, Step
-from strategies.space import Space
+from strategies.search_space import Space
 from strategies.trial import Trial
 
 

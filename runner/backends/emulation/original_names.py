@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any, Iterator
 
-from runner.backends.emulation.steps import INSIDE
+from runner.backends.emulation.lowering_steps import INSIDE
 from runner.backends.nested_graphs import bodies
 
 RAW, WIDE = "__raw", "__wide"

@@ -13,11 +13,11 @@ import math
 from dataclasses import asdict
 from typing import Any, Dict, Iterator, List, Mapping, Sequence, Set
 
-from runner.backends.emulation.gauges import UNMEASURED, Gauge, add_owner_outputs
-from runner.backends.emulation.introduced import run_session, session_of
+from runner.backends.emulation.layer_error_run import run_session, session_of
+from runner.backends.emulation.measuring_outputs import UNMEASURED, Gauge, add_owner_outputs
 from runner.backends.emulation.original_names import RAW, WIDE, plain, prefixes
+from runner.backends.emulation.overflow_shadows import NEAR, SMALLEST, Shadows
 from runner.backends.emulation.rounding import rewritten
-from runner.backends.emulation.shadows import NEAR, SMALLEST, Shadows
 from runner.backends.nested_graphs import bodies
 
 _FLOAT, _INT64 = 1, 7

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, List, Set
 
-from runner.backends.emulation.lowering import LOW, Lowering
+from runner.backends.emulation.lower_operators import LOW, Lowering
 from runner.backends.nested_graphs import bodies, graphs
 
 _FLOAT = 1

@@ -10,9 +10,9 @@ from typing import Any, Dict, Iterator, List, Tuple
 
 from runner.backends.emulation.rounding import rounded
 from runner.backends.errors import StageError, choose
-from runner.backends.ort.plugins import devices
-from runner.backends.ort.values import from_ort_value, from_python, to_ort_value
-from runner.backends.values.structure import Value, parse
+from runner.backends.ort.ort_values import from_ort_value, from_python, to_ort_value
+from runner.backends.ort.plugin_providers import devices
+from runner.backends.values.value_structure import Value, parse
 
 _STATUS = re.compile(r"^\s*\[ONNXRuntimeError\] : \d+ : (\w+)(?: : (.*))?$", re.DOTALL)
 # name of a level -> its member of GraphOptimizationLevel; "layout" is younger than the others

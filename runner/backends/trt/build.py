@@ -3,7 +3,7 @@
 Arguments: ``backend``: settings; ``model``: path; ``samples``: [{input: path of a TensorProto file}], of which shapes
 are taken; ``out``: a folder for ``model.engine``, ``build.log`` and ``layers.json``, or null; ``keep``: which of
 ``engine``, ``log`` and ``layers`` are written there; ``timing_cache``: {"load": path or null, "save": path or null}, or
-null; ``tactics``: see `runner.backends.trt.tactics`, or null.
+null; ``tactics``: see `runner.backends.trt.pin_tactics`, or null.
 """
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
@@ -19,11 +19,11 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Mapping, Sequence
 
 from runner.backends.errors import StageError
-from runner.backends.trt import errors, options, profiles, timing
-from runner.backends.trt.library import Library, has_gpu, load
+from runner.backends.trt import builder_options, errors, optimization_profiles, shared_timing_cache
+from runner.backends.trt.load_library import Library, has_gpu, load
 from runner.backends.trt.messages import Messages, logger
-from runner.backends.trt.outputs import extents
-from runner.backends.trt.tactics import TacticControl
+from runner.backends.trt.output_buffers import extents
+from runner.backends.trt.pin_tactics import TacticControl
 
 _METADATA = re.compile(r"^\w+ (?P<layer>.*?) metadata: (?P<nodes>\[ONNX Layer: .*)$", re.DOTALL)
 _NODE = re.compile(r"\[ONNX Layer: (.*?)\](?=\x1e|\[ONNX Layer: |\s*$)", re.DOTALL)
@@ -112,19 +112,19 @@ def _engine(library: Library, settings: Mapping[str, Any], args: Mapping[str, An
     api, said = library.api, speaker.messages
     start = time.perf_counter()
     builder = create(library, "Builder")
-    options.plugins(settings, builder, said)
-    network = builder.create_network(options.network_flags(library, settings))
+    builder_options.plugins(settings, builder, said)
+    network = builder.create_network(builder_options.network_flags(library, settings))
     config = builder.create_builder_config()
-    options.configure(library, settings, config)
+    builder_options.configure(library, settings, config)
     tactics = TacticControl(library, args["tactics"], config) if args.get("tactics") else None
     if tactics is not None:
         said.listener = tactics.log.hear
-    caching = None if tactics else timing.attach(library, args, config)
+    caching = None if tactics else shared_timing_cache.attach(library, args, config)
     parser = api.OnnxParser(network, speaker)
-    options.parser_flags(library, settings, parser)
+    builder_options.parser_flags(library, settings, parser)
     if not parser.parse_from_file(str(args["model"])):
         raise _not_parsed(parser, said, network)
-    profiles.add(library, settings, args.get("samples") or [], (builder, network, config))
+    optimization_profiles.add(library, settings, args.get("samples") or [], (builder, network, config))
     outputs = _outputs(network)
     names = _names(network)
     parsed = time.perf_counter()
@@ -133,7 +133,7 @@ def _engine(library: Library, settings: Mapping[str, Any], args: Mapping[str, An
     if plan is None:
         raise errors.building(said.errors, said.printed(), names, gpu=has_gpu())
     seconds = {"parse": parsed - start, "build": time.perf_counter() - parsed}
-    timing.save(caching, args, config)
+    shared_timing_cache.save(caching, args, config)
     return Built(library, plan, outputs, fused(said.layers), seconds, tactics.finish() if tactics else None)
 
 

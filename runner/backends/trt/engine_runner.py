@@ -16,12 +16,12 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Tuple
 import numpy as np
 
 from runner.backends.errors import StageError
-from runner.backends.trt import build, errors, outputs
-from runner.backends.trt.device import Memory, done, ready, runtime
-from runner.backends.trt.library import load as load_library
+from runner.backends.trt import build, errors, output_buffers
+from runner.backends.trt.cuda_memory import Memory, done, ready, runtime
+from runner.backends.trt.load_library import load as load_library
 from runner.backends.trt.messages import logger
-from runner.backends.values.structure import Structure, Value
-from runner.backends.values.tensors import Tensor
+from runner.backends.values.tensor_proto import Tensor
+from runner.backends.values.value_structure import Structure, Value
 from runner.model.values.dtypes import BY_NUMBER, ElementType
 
 # TensorRT's element types by name -> the ONNX element type's number
@@ -166,7 +166,7 @@ class TensorRt:
 
     def _place(self, memory: Memory, name: str) -> _Fetch:
         """Give an output a place; return what gets it from there."""
-        shape = outputs.extents(self._context.get_tensor_shape(name))
+        shape = output_buffers.extents(self._context.get_tensor_shape(name))
         if shape is None or (-1 in shape and name in self._on_host):
             raise StageError("untried", "UnknownShape", f"{self._library} tells no shape of the output {name!r}")
         kind = self._kinds[name]
@@ -183,7 +183,7 @@ class TensorRt:
 
     def _allocated_output(self, memory: Memory, name: str, kind: ElementType) -> _Fetch:
         if self._allocator is None:
-            self._allocator = outputs.allocator(self._library.api)
+            self._allocator = output_buffers.allocator(self._library.api)
         allocator = self._allocator
         allocator.start(memory)
         self._accepted(self._context.set_output_allocator(name, allocator), f"an allocator for the output {name!r}")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from typing import Any, Callable, Dict, List, TextIO
 
-from runner.backends.trt.library import Library
+from runner.backends.trt.load_library import Library
 
 _ERRORS = ("ERROR", "INTERNAL_ERROR")
 # of a fused layer: its name, then the ONNX nodes that went into it

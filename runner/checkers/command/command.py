@@ -15,8 +15,8 @@ from pathlib import Path
 from runner.candidate import Candidate, Sample
 from runner.checkers.checker import Checker, Tools
 from runner.checkers.command.exit_rules import SHELL_KILLED, Ending, ExitRules
+from runner.checkers.command.failure_measure import Measure
 from runner.checkers.command.fixed_path import IterationInfo, placing
-from runner.checkers.command.measure import Measure
 from runner.checkers.command.template import VALUES, Template, variable
 from runner.checkers.command.tracebacks import BY_LINE
 from runner.checkers.command.watched_files import Watched
@@ -25,9 +25,9 @@ from runner.model.values import recorded
 from runner.schema.checker import CommandChecker, ShowOutput
 from runner.schema.settings import context_of
 from runner.verdict import CAUGHT, MEASURE, Verdict
-from runner.workers.command import CommandEnd, run_command
 from runner.workers.outside_kills import Kills
 from runner.workers.reply import KILLED, OUT_OF_MEMORY
+from runner.workers.run_command import CommandEnd, run_command
 from strategies.outcome import Outcome
 
 log = logging.getLogger(__name__)

@@ -22,7 +22,7 @@ from runner.files import json_of
 from runner.model.errors import ModelError
 from runner.model.files.external_data import ExternalFiles
 from runner.model.graph import scopes
-from runner.model.values import storage
+from runner.model.values import tensor_bytes
 from runner.schema.checker import CommandChecker, InteractiveChecker
 
 Placed = AbstractContextManager[object]
@@ -190,9 +190,9 @@ def _weights(model: Path) -> dict[str, Path]:
     proto, files = ModelProto.FromString(content), ExternalFiles(model)
     found: dict[str, Path] = {}
     for tensor in (*scopes.initializers(proto), *scopes.inline_tensors(proto)):
-        if storage.is_external(tensor):
+        if tensor_bytes.is_external(tensor):
             try:
-                found[storage.reference(tensor)[0]] = files.region(tensor)[0]
+                found[tensor_bytes.reference(tensor)[0]] = files.region(tensor)[0]
             except (ModelError, ValueError) as error:
                 raise UsageError(f"checker.place: {model} cannot be placed: {error}") from error
     return found

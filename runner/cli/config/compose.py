@@ -8,7 +8,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from runner.cli.config.paths import expand_home
-from runner.cli.explain import explain, unknown_key
+from runner.cli.explain_errors import explain, unknown_key
 from runner.errors import UsageError
 from runner.schema.root import Settings
 

@@ -13,10 +13,10 @@ from onnx import TensorProto, numpy_helper
 from runner.candidate import Sample
 from runner.errors import NotApplicable, UsageError
 from runner.jobs.precision.cast.convert_weights import convert as convert_values
-from runner.jobs.precision.cast.formals import contrib_of
 from runner.jobs.precision.cast.layers import Layer, Pair, layers, levels, quantized_layers
 from runner.jobs.precision.cast.mixer import Mixer
-from runner.jobs.precision.cast.qdq import pairs_of
+from runner.jobs.precision.cast.operator_types import contrib_of
+from runner.jobs.precision.cast.qdq_pairs import pairs_of
 from runner.jobs.precision.restored_weights import Restored, restore
 from runner.loading.load import Loaded
 from runner.loading.models import recording_backend
@@ -30,7 +30,7 @@ from runner.schema.root import Settings
 from runner.schema.strategy import FloatType, PrecisionSettings
 from runner.text import listed
 from runner.workers.leases.required_lease import lease_of
-from runner.workers.operation import operate
+from runner.workers.own_operations import operate
 from runner.workers.pool import Pool
 
 DTYPES = {

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from runner.candidate import Sample
 from runner.errors import UsageError
-from runner.inputs.variants import variants
+from runner.inputs.perturbed_samples import variants
 from runner.jobs.precision.both_precisions import Casting, outputs_of, raised_outputs, samples_of
 from runner.loading.load import Loaded
 from runner.loading.parent import inherit
 from runner.loading.profiles import profiled_samples
-from runner.model.graph.fields import copy_of
+from runner.model.graph.protobuf_edits import copy_of
 from runner.model.values.recorded import TensorFile
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings

@@ -6,8 +6,8 @@ import logging
 from dataclasses import dataclass, replace
 
 from runner.errors import CannotJudge
-from runner.jobs.precision.ort_load import Loads
-from runner.jobs.precision.ort_loadable import Loading
+from runner.jobs.precision.ort_load_fixes import Loading
+from runner.jobs.precision.ort_load_result import Loads
 from runner.jobs.precision.question import Raising
 from runner.run_folder import MIXED
 from runner.session.question import NOTHING

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from onnx import TensorProto
 
 from runner.jobs.precision.both_precisions import Casting
-from runner.jobs.precision.cast.beside import add_quantized
 from runner.jobs.precision.cast.layers import Layer
+from runner.jobs.precision.cast.quantized_copies import add_quantized
 from runner.loading.load import Loaded
 from runner.model.graph.scopes import graphs_below
 from runner.model.values.recorded import TensorFile
-from runner.model.values.types import largest_of
+from runner.model.values.value_types import largest_of
 from runner.schema.root import Settings
 from runner.workers.pool import Pool
 from strategies.precision import Prior

@@ -10,11 +10,11 @@ from typing import Any
 from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
 
 from runner.jobs.precision.cast.layers import Pair
-from runner.jobs.precision.cast.qdq import Ends, pairs_of, readers
+from runner.jobs.precision.cast.qdq_pairs import Ends, pairs_of, readers
 from runner.loading.load import Loaded
 from runner.model.graph import scopes
-from runner.model.graph.index import Graph
-from runner.model.values import storage
+from runner.model.graph.graph_index import Graph
+from runner.model.values import tensor_bytes
 from runner.text import listed
 
 _ACTIVATIONS = ("Relu", "Clip")
@@ -116,7 +116,7 @@ class Parent:
     def _limit(self, node: NodeProto, place: int, attribute: float | None) -> float | None:
         name = node.input[place] if place < len(node.input) else ""
         tensor = self._constants.get(name)
-        if tensor is None or storage.is_external(tensor):
+        if tensor is None or tensor_bytes.is_external(tensor):
             return attribute
         return float(numpy_helper.to_array(tensor).reshape(-1)[0])
 

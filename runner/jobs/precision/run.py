@@ -8,17 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from runner.artifacts import stale
+from runner.artifacts import stale_results
 from runner.artifacts.disk_space import NoRoom
 from runner.errors import CannotJudge
 from runner.jobs.job import Job
 from runner.jobs.precision.held_out_samples import Values
 from runner.jobs.precision.mixed_model import Mixing
-from runner.jobs.precision.ort_loadable import Loadable, Loading
-from runner.jobs.precision.prepare import prepare
+from runner.jobs.precision.ort_load_fixes import Loadable, Loading
+from runner.jobs.precision.prepare_search import prepare
 from runner.jobs.precision.question import Margin, Raising
-from runner.jobs.precision.report import infinities
-from runner.jobs.precision.report.summary import answered
+from runner.jobs.precision.report import overflow_report
+from runner.jobs.precision.report.precision_summary import answered
 from runner.jobs.precision.sample_rounds import Rounds
 from runner.jobs.precision.subject import Precision
 from runner.jobs.reduce.closure import used
@@ -87,7 +87,7 @@ def _raise(job: Job) -> Summary:
         stays_high=len(material.kept.high),
         stays_low=len(material.kept.low),
     )
-    looking = infinities.with_overflow_check(job, material)
+    looking = overflow_report.with_overflow_check(job, material)
     loadable = Loadable(settings, material.casting, loaded, job.pool)
 
     def ask(judge: Judge, base: Trial | None, values: tuple[Values, ...], fails_low: Verdict | None) -> Mixing:
@@ -110,7 +110,7 @@ def _raise(job: Job) -> Summary:
         return len(material.subject.names(trial))
 
     with looking.judge(material.subject, loaded, "raised", size) as judge:
-        stale.drop(job.folder, used(settings, job.tools.at))
+        stale_results.drop(job.folder, used(settings, job.tools.at))
         rounds = Rounds(judge, ask, job.journals, material.division, material.samples, material.likely)
         try:
             ending = rounds.answer(plan=settings.plan)

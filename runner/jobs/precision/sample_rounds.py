@@ -14,10 +14,10 @@ from runner.candidate import Sample
 from runner.errors import CannotJudge
 from runner.jobs.precision.held_out_samples import Division, Samples, Values
 from runner.jobs.precision.mixed_model import Mixing
-from runner.jobs.precision.report.margin import Worth
+from runner.jobs.precision.report.answer_confidence import Worth
 from runner.jobs.precision.subject import Precision
-from runner.journal.open import Journals
-from runner.journal.records import Entry
+from runner.journal.journal_lines import Entry
+from runner.journal.open_journals import Journals
 from runner.session.judge import Judge
 from runner.session.question import NOTHING
 from runner.session.reliability import IndistinctError

@@ -15,9 +15,9 @@ import onnx
 from runner.candidate import Candidate, Invalid, Sample
 from runner.jobs.precision.cast.layers import Layer
 from runner.jobs.precision.cast.mixer import Mixer
-from runner.model.files.store import Store
+from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import CutError
-from strategies.space import Space
+from strategies.search_space import Space
 from strategies.trial import Trial
 
 

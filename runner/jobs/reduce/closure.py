@@ -10,7 +10,7 @@ from runner.errors import UsageError
 from runner.schema.root import Settings
 from runner.schema.settings import PathUse, path_values
 from runner.schema.strategy import Find, ReduceSettings, chosen
-from strategies.space import Closure
+from strategies.search_space import Closure
 
 KEPT: Mapping[str, Closure] = MappingProxyType(
     {"reduce_inputs": Closure.ANCESTORS, "reduce_outputs": Closure.DESCENDANTS}

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from runner.checkers.compare.constant_outputs import CONSTANT, said
 from runner.errors import CannotJudge
-from runner.jobs.reduce.controls import Controls
+from runner.jobs.reduce.check_controls import Controls
 from runner.jobs.reduce.subgraph import THE_FILE, Subgraph
-from runner.jobs.reduce.user_file import UserFile
+from runner.jobs.reduce.user_file_subject import UserFile
 from runner.journal.journal import Journal
 from runner.model.passes.lift_constants import as_nodes
 from runner.schema.checker import Flaky, SameFailure

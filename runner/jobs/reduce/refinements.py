@@ -8,17 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from runner.jobs.reduce.nested.stages import NestedStages
+from runner.jobs.reduce.nested.nested_stages import NestedStages
 from runner.jobs.reduce.subgraph import Subgraph
-from runner.jobs.reduce.trim import Trimming
+from runner.jobs.reduce.trim_inputs_outputs import Trimming
 from runner.journal.journal import Journal
-from runner.model.graph.index import Graph
+from runner.model.graph.graph_index import Graph
 from runner.schema.cut import OutputPolicy
 from runner.session.stage import Stage, Standing
 from runner.session.subject import Subject, cutting
+from strategies.one_at_a_time import claim, sweep
 from strategies.search import Search
-from strategies.space import Closure
-from strategies.sweep import claim, sweep
+from strategies.search_space import Closure
 from strategies.trial import Trial
 
 

@@ -7,25 +7,25 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from runner.artifacts import stale
-from runner.checkers.around import inner
-from runner.checkers.audited import Audited
+from runner.artifacts import stale_results
+from runner.checkers.candidate_audit import Audited
 from runner.checkers.runtime import RuntimeCheck
+from runner.checkers.wrapping_checker import inner
 from runner.jobs.job import Job
-from runner.jobs.reduce.cause.prover import Causes
+from runner.jobs.reduce.cause.prove_cause import Causes
+from runner.jobs.reduce.check_controls import FORMS, QUESTION, Controls
 from runner.jobs.reduce.closure import closure, used
-from runner.jobs.reduce.controls import FORMS, QUESTION, Controls
 from runner.jobs.reduce.find_all import Further
-from runner.jobs.reduce.nested.stages import NestedStages
+from runner.jobs.reduce.nested.nested_stages import NestedStages
 from runner.jobs.reduce.preflight import Preflight
+from runner.jobs.reduce.reduce_summary import answered, files_of, with_rest
 from runner.jobs.reduce.refinements import Refinements
-from runner.jobs.reduce.report import answered, files_of, with_rest
 from runner.jobs.reduce.searches import searching
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.journal.journal import Journal
 from runner.loading.load import Loaded, load, record_target
 from runner.loading.models import recorder, recording_backend
-from runner.model.graph.index import Graph
+from runner.model.graph.graph_index import Graph
 from runner.model.graph.rename import names_of
 from runner.model.graph.scopes import all_nodes
 from runner.reference.nonfinite import taint_of_all
@@ -43,7 +43,7 @@ from runner.session.session import Session
 from runner.session.subject import Subject
 from runner.status import Status
 from strategies.search import Step
-from strategies.space import Closure, Space
+from strategies.search_space import Closure, Space
 
 NON_FINITE = (
     "; the reference's outputs hold NaN or Inf as well, and checker=auto lets the same ones pass: "
@@ -84,7 +84,7 @@ def _reduce(job: Job) -> Summary:
         judge.studied.names = frozenset(
             {*names_of(loaded.graph.model), *(node.name for node in all_nodes(list(loaded.graph.model.graph.node)))}
         )
-        stale.drop(job.folder, used(settings, job.tools.at))
+        stale_results.drop(job.folder, used(settings, job.tools.at))
         opening = preflight(job, judge)
         session = Session(
             judge,

@@ -11,7 +11,7 @@ from runner.session.judge import Judge
 from strategies.bisect import First
 from strategies.procedure import Options
 from strategies.search import Step
-from strategies.space import Space
+from strategies.search_space import Space
 
 
 def searching(strategy: ReduceSettings, wanted: FirstEnd, subject: Subgraph, judge: Judge) -> Callable[[Space], Step]:

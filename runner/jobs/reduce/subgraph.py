@@ -17,19 +17,19 @@ from pathlib import Path
 import onnx
 
 from runner.candidate import Candidate, Invalid, Sample
-from runner.jobs.reduce.control_values import samples_of
+from runner.jobs.reduce.control_samples import samples_of
 from runner.jobs.reduce.model_copy import copy_for_check
-from runner.model.files.store import Store
-from runner.model.graph.control import Form, control
+from runner.model.files.candidate_store import Store
+from runner.model.graph.control_model import Form, control
 from runner.model.graph.cut import Cut, CutError, cut
-from runner.model.graph.index import Graph
+from runner.model.graph.graph_index import Graph
 from runner.model.values.recorded import TensorFile, seeded
-from runner.model.values.types import has_no_rank, structure_of, without_shape
+from runner.model.values.value_types import has_no_rank, structure_of, without_shape
 from runner.reference.nonfinite import Taint
 from runner.reference.recording import Recorded, recorded_types
 from runner.schema.cut import CutPolicy, OutputPolicy
 from runner.session.subject import Kept
-from strategies.space import Closure, Space
+from strategies.search_space import Closure, Space
 from strategies.trial import Trial
 
 LARGEST_CONSTANT = 4 << 20

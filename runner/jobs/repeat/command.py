@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.candidate import Candidate, Sample
-from strategies.space import Space
+from strategies.search_space import Space
 from strategies.trial import Trial
 
 

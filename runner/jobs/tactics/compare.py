@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from runner.errors import UsageError
-from runner.jobs.tactics.record import SUFFIX, Recording, collect
+from runner.jobs.tactics.recorded_tactics import SUFFIX, Recording, collect
 from runner.jobs.tactics.suspects import Suspect, suspects
 from runner.report.bundle import write_bundle
 from runner.report.summary import Seconds, Summary

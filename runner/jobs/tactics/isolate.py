@@ -14,12 +14,12 @@ from runner.checkers.backend_run import Side
 from runner.errors import CannotJudge, WinnowError
 from runner.jobs.job import Job
 from runner.jobs.summary import pass_rate
-from runner.jobs.tactics.building import ENGINE
+from runner.jobs.tactics.build_before_check import ENGINE
 from runner.jobs.tactics.compare import log_suspects, summary_of, suspects_of
-from runner.jobs.tactics.engine import Engine
-from runner.jobs.tactics.record import SUFFIX, Recording, read, write
-from runner.jobs.tactics.subject import Tactics, nearest
+from runner.jobs.tactics.engine_subject import Engine
+from runner.jobs.tactics.recorded_tactics import SUFFIX, Recording, read, write
 from runner.jobs.tactics.suspects import Suspect
+from runner.jobs.tactics.tactics_subject import Tactics, nearest
 from runner.loading.load import Loaded
 from runner.report.summary import Summary
 from runner.schema.choices import SEARCHES
@@ -38,7 +38,7 @@ from runner.text import counted
 from strategies.procedure import Options
 from strategies.repeat import both, repeat
 from strategies.search import Step
-from strategies.space import Space
+from strategies.search_space import Space
 from strategies.trial import Trial
 
 log = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from runner.jobs.tactics.record import Choice, Recording
+from runner.jobs.tactics.recorded_tactics import Choice, Recording
 
 # an operator's layer and key: several operators may bear one layer's name
 _Operator = tuple[str, str]

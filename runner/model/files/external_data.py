@@ -16,7 +16,7 @@ from onnx import ModelProto, TensorProto
 
 from runner.model.errors import ModelError
 from runner.model.graph import scopes
-from runner.model.values import storage
+from runner.model.values import tensor_bytes
 
 _CHUNK = 4 << 20
 
@@ -24,7 +24,7 @@ _CHUNK = 4 << 20
 def locations(model: ModelProto) -> set[str]:
     """Return the names of the files in which a model's weights lie. Raises ValueError for a reference that is none."""
     every = (*scopes.initializers(model), *scopes.inline_tensors(model))
-    return {storage.reference(tensor)[0] for tensor in every if storage.is_external(tensor)}
+    return {tensor_bytes.reference(tensor)[0] for tensor in every if tensor_bytes.is_external(tensor)}
 
 
 class ExternalFiles:
@@ -48,12 +48,14 @@ class ExternalFiles:
         """
         where = f"tensor {tensor.name!r}"
         try:
-            location, offset, length = storage.reference(tensor)
-            wanted = storage.byte_size(tensor.data_type, tensor.dims)
+            location, offset, length = tensor_bytes.reference(tensor)
+            wanted = tensor_bytes.byte_size(tensor.data_type, tensor.dims)
         except ValueError as error:
             raise ModelError(f"{where}: {error}") from None
         if wanted is None:
-            raise ModelError(f"{where}: dtype {storage.dtype_name(tensor.data_type)} cannot lie in an external file")
+            raise ModelError(
+                f"{where}: dtype {tensor_bytes.dtype_name(tensor.data_type)} cannot lie in an external file"
+            )
         path, size = self._file(location, where)
         if length is not None and length != wanted:
             raise ModelError(f"{where}: {list(tensor.dims)} needs {wanted} bytes, its reference says length={length}")

@@ -14,10 +14,10 @@ from typing import Literal
 from onnx import ModelProto, SparseTensorProto, TensorProto, TypeProto, helper
 
 from runner.model.graph import scopes
-from runner.model.graph.fields import add_initializer, copy_of
-from runner.model.graph.index import Graph, Node
-from runner.model.values import storage
-from runner.model.values.types import declares_type
+from runner.model.graph.graph_index import Graph, Node
+from runner.model.graph.protobuf_edits import add_initializer, copy_of
+from runner.model.values import tensor_bytes
+from runner.model.values.value_types import declares_type
 
 Expose = Literal["frontier", "sinks", "own", "all"]
 # dtypes that Identity takes in no opset yet: 6-bit floats
@@ -91,7 +91,9 @@ def cut(
             continue
         elif name in constants:
             held.append(name)
-            size += storage.byte_size(constants[name].data_type, constants[name].dims) or constants[name].ByteSize()
+            size += (
+                tensor_bytes.byte_size(constants[name].data_type, constants[name].dims) or constants[name].ByteSize()
+            )
             if size >= largest:  # before all of them have been copied
                 raise too_large(sum(one.ByteSize() for one in map(constants.get, outside) if one))
             add_initializer(model, constants[name], name)

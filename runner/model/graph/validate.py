@@ -10,15 +10,15 @@ from onnx import GraphProto, ModelProto, NodeProto
 
 from runner.model.errors import ModelError
 from runner.model.graph import scopes
-from runner.model.graph.fields import set_messages
-from runner.model.values import storage
+from runner.model.graph.protobuf_edits import set_messages
+from runner.model.values import tensor_bytes
 
 
 def check_tensors(model: ModelProto) -> None:
     """Raise ModelError for a tensor whose inline data do not fit its dims and dtype."""
     # the dims of sparse parts and attributes follow the same rules
     for tensor in chain(scopes.initializers(model), scopes.inline_tensors(model)):
-        if not storage.is_external(tensor) and (problem := storage.size_problem(tensor)):
+        if not tensor_bytes.is_external(tensor) and (problem := tensor_bytes.size_problem(tensor)):
             raise ModelError(f"tensor {tensor.name!r}: {problem}")
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
-from runner.model.graph.index import Graph
+from runner.model.graph.graph_index import Graph
 from runner.model.graph.rename import NameSupply, names_in, names_of
 from runner.model.nested.bodies import (
     Body,

@@ -12,9 +12,9 @@ from onnx import ModelProto, TensorProto, TypeProto, helper
 
 from runner.model.graph import scopes
 from runner.model.graph.cut import Cut, CutError, Expose, cut
-from runner.model.graph.fields import copy_of, set_messages
-from runner.model.graph.index import Graph
-from runner.model.graph.splice import dependent_tensors
+from runner.model.graph.graph_index import Graph
+from runner.model.graph.protobuf_edits import copy_of, set_messages
+from runner.model.graph.splice_good_values import dependent_tensors
 from runner.model.nested.bodies import Kind, states
 from runner.model.nested.body_index import Inner, Knowledge
 from runner.model.nested.kept_part import Part, Rewritten, stacked_type, without_dims

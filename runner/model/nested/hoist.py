@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
 
 from runner.model.graph import scopes
-from runner.model.graph.index import Graph, is_sparse_constant
+from runner.model.graph.graph_index import Graph, is_sparse_constant
 from runner.model.graph.rename import (
     NameSupply,
     names_in,

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from onnx import FunctionProto, GraphProto, NodeProto, TypeProto, helper
 
 from runner.model.graph.cut import CutError, Expose
-from runner.model.graph.fields import copy_of
+from runner.model.graph.protobuf_edits import copy_of
 from runner.model.graph.rename import rename_node
 from runner.model.nested.bodies import Kind
 from runner.model.nested.body_index import Inner, Knowledge
-from runner.model.values.types import tensor_type
+from runner.model.values.value_types import tensor_type
 
 
 @dataclass(frozen=True, eq=False)

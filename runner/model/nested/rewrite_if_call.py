@@ -8,8 +8,14 @@ from onnx import FunctionProto, GraphProto
 from onnx.helper import make_node
 
 from runner.model.graph import scopes
-from runner.model.graph.fields import copy_of, set_graph, set_messages, set_values, value_info
-from runner.model.graph.prune import remove_nodes
+from runner.model.graph.protobuf_edits import (
+    copy_of,
+    set_graph,
+    set_messages,
+    set_values,
+    value_info,
+)
+from runner.model.graph.remove_unused import remove_nodes
 from runner.model.nested.bodies import Kind, is_constant
 from runner.model.nested.kept_part import Part, Rewritten
 from runner.model.nested.rewrite_loop_scan import rewrite_loop, rewrite_scan

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from onnx import GraphProto, NodeProto, TypeProto, ValueInfoProto, helper
 
 from runner.model.graph.cut import CutError
-from runner.model.graph.fields import (
+from runner.model.graph.graph_index import initializers_of
+from runner.model.graph.protobuf_edits import (
     copy_of,
     set_graph,
     set_ints,
@@ -16,7 +17,6 @@ from runner.model.graph.fields import (
     set_values,
     value_info,
 )
-from runner.model.graph.index import initializers_of
 from runner.model.nested.bodies import Kind, axes, formal_inputs, states
 from runner.model.nested.kept_part import Part, Rewritten, stacked_type, without_dims
 

@@ -16,11 +16,11 @@ import numpy as np
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, numpy_helper
 
 from runner.model.graph import scopes
-from runner.model.graph.dependence import draws
-from runner.model.graph.fields import add_initializer
-from runner.model.graph.index import is_sparse_constant
-from runner.model.graph.prune import remove_nodes, remove_unused_initializers
-from runner.model.values import storage
+from runner.model.graph.data_dependence import draws
+from runner.model.graph.graph_index import is_sparse_constant
+from runner.model.graph.protobuf_edits import add_initializer
+from runner.model.graph.remove_unused import remove_nodes, remove_unused_initializers
+from runner.model.values import tensor_bytes
 from runner.text import one_line
 
 # quantization of weights is what a quantized model is about: runtimes look for these nodes
@@ -141,7 +141,7 @@ def _bytes(kind: TypeProto | None) -> int | None:
     dims = _dims(kind)
     if dims is None:
         return 0
-    return storage.byte_size(kind.tensor_type.elem_type, dims) or 0
+    return tensor_bytes.byte_size(kind.tensor_type.elem_type, dims) or 0
 
 
 def _dims(kind: TypeProto | None) -> list[int] | None:
@@ -162,7 +162,7 @@ def _static_shape(node: NodeProto, types: Mapping[str, TypeProto]) -> np.ndarray
     if dims is None:
         return None
     if node.op_type == "Size":
-        return np.asarray(storage.elements(dims), dtype=np.int64)
+        return np.asarray(tensor_bytes.elements(dims), dtype=np.int64)
     cut = {attribute.name: int(attribute.i) for attribute in node.attribute}
     start, end = cut.get("start", 0), cut.get("end", len(dims))
     return np.asarray(dims[slice(start, end)], dtype=np.int64)
@@ -189,15 +189,15 @@ def _part(model: ModelProto, plan: _Plan, outputs: list[str], types: Mapping[str
     size = part.ByteSize()
     for tensor in model.graph.initializer:
         if tensor.name in needed:
-            size += storage.byte_size(tensor.data_type, tensor.dims) or tensor.ByteSize()
+            size += tensor_bytes.byte_size(tensor.data_type, tensor.dims) or tensor.ByteSize()
             if size > _PART_LIMIT:
                 raise FoldError(
                     "the nodes to fold read more than 2 GiB of weights, which ONNX Runtime cannot be handed"
                 )
             added = part.graph.initializer.add()
             added.CopyFrom(tensor)
-            if storage.is_external(tensor):
-                storage.set_raw(added, read(tensor))
+            if tensor_bytes.is_external(tensor):
+                tensor_bytes.set_raw(added, read(tensor))
     part.graph.initializer.extend(
         numpy_helper.from_array(value, name) for name, value in plan.shapes.items() if name in needed
     )

@@ -11,8 +11,8 @@ from onnx import ModelProto, TypeProto, shape_inference
 
 from runner.model.errors import ModelError
 from runner.model.graph import scopes
-from runner.model.graph.fields import copy_of
-from runner.model.values.types import declares_type
+from runner.model.graph.protobuf_edits import copy_of
+from runner.model.values.value_types import declares_type
 from runner.text import one_line
 
 MODES = ("onnx", "symbolic")

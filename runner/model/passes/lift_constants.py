@@ -8,9 +8,9 @@ from pathlib import Path
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 from runner.model.graph import scopes
-from runner.model.graph.fields import copy_of, set_messages
-from runner.model.graph.index import Graph
-from runner.model.values import storage
+from runner.model.graph.graph_index import Graph
+from runner.model.graph.protobuf_edits import copy_of, set_messages
+from runner.model.values import tensor_bytes
 
 # attributes of Constant that hold plain numbers or strings -> element type, field of the attribute
 _SCALARS = {
@@ -79,7 +79,7 @@ def as_nodes(graph: Graph, file: Path) -> Graph | None:
         node.output[0]: (place, node)
         for place, node in enumerate(model.graph.node)
         if (tensor := constant_tensor(node))
-        and not storage.is_external(tensor)
+        and not tensor_bytes.is_external(tensor)
         and node.output[0] in graph.initializers
         and node.output[0] not in graph.overridable
     }

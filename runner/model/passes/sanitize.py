@@ -16,17 +16,17 @@ from onnx import ModelProto, TypeProto
 
 from runner.model.errors import ModelError
 from runner.model.files.external_data import chunks
-from runner.model.files.ingest import STRUCTURE, ingest
+from runner.model.files.read_model import STRUCTURE, ingest
 from runner.model.files.weights_file import write_whole
-from runner.model.graph.fields import copy_of
-from runner.model.graph.prune import (
+from runner.model.graph.protobuf_edits import copy_of
+from runner.model.graph.remove_unused import (
     remove_dead_nodes,
     remove_stale_value_info,
     remove_unused_initializers,
 )
 from runner.model.passes.fold_constants import Folded, FoldError, fold
 from runner.model.passes.infer_shapes import infer_shapes, override_shapes, read_types
-from runner.model.values import storage
+from runner.model.values import tensor_bytes
 from runner.text import counted
 
 SANITIZED = "sanitized.onnx"
@@ -92,8 +92,8 @@ def _has_shape(kind: TypeProto) -> bool:
 
 def _fold(model: ModelProto, folder: Path, limit: int | None) -> str:
     def read(tensor: Any) -> bytes:
-        location, offset, _ = storage.reference(tensor)
-        return b"".join(chunks(folder / location, offset, storage.byte_size(tensor.data_type, tensor.dims) or 0))
+        location, offset, _ = tensor_bytes.reference(tensor)
+        return b"".join(chunks(folder / location, offset, tensor_bytes.byte_size(tensor.data_type, tensor.dims) or 0))
 
     before, total, rounds = len(model.graph.node), Folded(), 0
     try:

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 from onnx import helper
 
-from runner.model.values import storage
+from runner.model.values import tensor_bytes
 from runner.model.values.tensor_file import INTEGERS, NUMPY, Array, TensorFile, write
-from runner.model.values.types import limits_of
+from runner.model.values.value_types import limits_of
 
 _LARGEST_DRAWN = (1 << 63) - 1
 
@@ -33,12 +33,12 @@ def seeded(
     They depend on the name, the dtype, the shape, the range and the seed only.
     """
     array = seeded_array(name, dtype, shape, low, high, seed)
-    if dtype in NUMPY or dtype == storage.STRING:
+    if dtype in NUMPY or dtype == tensor_bytes.STRING:
         return write(array, name, path)
     tensor = helper.make_tensor(name, dtype, list(shape), array.ravel().tolist())
-    raw = storage.raw_bytes(tensor)
+    raw = tensor_bytes.raw_bytes(tensor)
     if raw is not None:
-        storage.set_raw(tensor, raw)
+        tensor_bytes.set_raw(tensor, raw)
     return write(tensor, name, path)
 
 
@@ -62,7 +62,7 @@ def seeded_array(
     if dtype in INTEGERS:
         first, last = _integer_range(dtype, low, high)
         drawn = rng.integers(first, last, size=shape, dtype=np.int64, endpoint=True)
-        if dtype == storage.STRING:
+        if dtype == tensor_bytes.STRING:
             return np.asarray(drawn).astype(str).astype(object)
         return np.asarray(drawn).astype(NUMPY.get(dtype, "int64"))
     start, end = 0.0 if low is None else float(low), 1.0 if high is None else float(high)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from runner.model.values.containers import contents
-from runner.model.values.containers import write as write_container
-from runner.model.values.export import write_npz, write_test_data_set
+from runner.model.values.npz_and_test_data_sets import write_npz, write_test_data_set
 from runner.model.values.random_values import seeded, seeded_array
+from runner.model.values.sequences_and_maps import contents
+from runner.model.values.sequences_and_maps import write as write_container
 from runner.model.values.tensor_file import (
     TensorFile,
     finite_of,
@@ -15,7 +15,7 @@ from runner.model.values.tensor_file import (
     to_array,
     write,
 )
-from runner.model.values.types import tensor_type
+from runner.model.values.value_types import tensor_type
 
 __all__ = [
     "TensorFile",

@@ -12,17 +12,24 @@ from typing import Any, BinaryIO
 import numpy as np
 from onnx import TensorProto, TypeProto, numpy_helper
 
-from runner.model.values import storage
+from runner.model.values import tensor_bytes
 from runner.model.values.dtypes import BY_NUMBER, BY_NUMPY, finiteness
-from runner.model.values.types import Shape, Structure, frozen, is_integer, tensor_type, type_of
+from runner.model.values.value_types import (
+    Shape,
+    Structure,
+    frozen,
+    is_integer,
+    tensor_type,
+    type_of,
+)
 
 Array = Any  # numpy.ndarray of any dtype; numpy's own generic differs between the versions that this runs under
 
 # onnx.TensorProto.DataType of the dtypes that numpy has itself
-NUMPY = {number: kind.numpy_name for number, kind in BY_NUMBER.items() if kind.native and number != storage.STRING}
+NUMPY = {number: kind.numpy_name for number, kind in BY_NUMBER.items() if kind.native and number != tensor_bytes.STRING}
 # all that arrays may have, those of the ml_dtypes package included
 _BY_NAME = {**{name: kind.number for name, kind in BY_NUMPY.items()}, "float6_e2m3fn": 27, "float6_e3m2fn": 28}
-INTEGERS = (storage.STRING, *(number for number in BY_NUMBER if is_integer(number)))
+INTEGERS = (tensor_bytes.STRING, *(number for number in BY_NUMBER if is_integer(number)))
 # tags of the fields raw_data (9) and name (8) of TensorProto, and name (1) of the other messages: number << 3 |
 # length-delimited
 _RAW_DATA, _NAME, _OTHER_NAME = b"\x4a", b"\x42", b"\x0a"
@@ -112,7 +119,7 @@ def read(file: TensorFile | Path) -> Array:
 def to_array(tensor: TensorProto) -> Array:
     """Return an inline tensor's elements as an array; see ``read``."""
     shape = tuple(tensor.dims)
-    if tensor.data_type == storage.STRING:
+    if tensor.data_type == tensor_bytes.STRING:
         strings = [item.decode("utf-8", "surrogateescape") for item in tensor.string_data]
         array = np.empty(len(strings), dtype=object)
         array[:] = strings
@@ -120,7 +127,7 @@ def to_array(tensor: TensorProto) -> Array:
     name = NUMPY.get(tensor.data_type)
     if name is None:
         return numpy_helper.to_array(tensor)
-    raw = storage.raw_bytes(tensor)
+    raw = tensor_bytes.raw_bytes(tensor)
     assert raw is not None
     return np.frombuffer(raw, dtype=np.dtype(name).newbyteorder("<")).reshape(shape)
 
@@ -128,9 +135,9 @@ def to_array(tensor: TensorProto) -> Array:
 def dtype_of(array: Array) -> int | None:
     """Return the ONNX dtype of an array, or None where it has none (objects that are no strings, dates...)."""
     if array.dtype.kind in "US":
-        return storage.STRING
+        return tensor_bytes.STRING
     if array.dtype.kind == "O":
-        return storage.STRING if all(isinstance(item, (str, bytes)) for item in array.ravel()) else None
+        return tensor_bytes.STRING if all(isinstance(item, (str, bytes)) for item in array.ravel()) else None
     return _BY_NAME.get(array.dtype.name)
 
 
@@ -155,10 +162,10 @@ def write(value: Array | TensorProto, name: str, path: Path) -> TensorFile:
     header = TensorProto(name=name, data_type=dtype, dims=array.shape)
     finite, nan = True, False
     with path.open("wb") as file:
-        if dtype == storage.STRING:
+        if dtype == tensor_bytes.STRING:
             header.string_data.extend(_encoded(item) for item in array.ravel().tolist())
             file.write(header.SerializeToString())
-        elif storage.BITS[dtype] % 8:
+        elif tensor_bytes.BITS[dtype] % 8:
             packed = numpy_helper.from_array(array, name)
             file.write(packed.SerializeToString())
         else:
@@ -173,7 +180,7 @@ def write(value: Array | TensorProto, name: str, path: Path) -> TensorFile:
 
 def finite_of(tensor: TensorProto) -> tuple[bool, bool]:
     """Return (all elements are finite, some element is NaN) of an inline tensor; a damaged one counts as finite."""
-    raw, kind = storage.raw_bytes(tensor), BY_NUMBER.get(tensor.data_type)
+    raw, kind = tensor_bytes.raw_bytes(tensor), BY_NUMBER.get(tensor.data_type)
     whole = raw is not None and kind is not None and len(raw) % max(kind.bits // 8, 1) == 0
     return finiteness(raw, kind) if raw and kind and whole else (True, False)
 

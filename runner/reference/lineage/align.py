@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from runner.model.graph.index import Node
+from runner.model.graph.graph_index import Node
 from runner.reference.lineage.fingerprints import agree, distance
 from runner.reference.lineage.pairs import (
     PRODUCTS,

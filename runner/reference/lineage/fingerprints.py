@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from onnx import GraphProto, ModelProto, TensorProto
 
-from runner.model.files.store import Store
-from runner.model.graph.index import Graph
-from runner.model.values import recorded, storage
+from runner.model.files.candidate_store import Store
+from runner.model.graph.graph_index import Graph
+from runner.model.values import recorded, tensor_bytes
 from runner.model.values.recorded import TensorFile
 from runner.model.values.tensor_file import NUMPY
 
@@ -182,7 +182,7 @@ class Weights:
         tensor = self.graph.initializers.get(name)
         if not isinstance(tensor, TensorProto):
             return None
-        if storage.is_external(tensor):
+        if tensor_bytes.is_external(tensor):
             whole = ModelProto(graph=GraphProto(initializer=[tensor]))
             self.store.inline(whole)
             tensor = whole.graph.initializer[0]
@@ -191,8 +191,8 @@ class Weights:
 
     def _print(self, name: str) -> Fingerprint | None:
         tensor = self.graph.initializers.get(name)
-        if isinstance(tensor, TensorProto) and storage.is_external(tensor) and tensor.data_type in NUMPY:
-            _, offset, _ = storage.reference(tensor)
+        if isinstance(tensor, TensorProto) and tensor_bytes.is_external(tensor) and tensor.data_type in NUMPY:
+            _, offset, _ = tensor_bytes.reference(tensor)
             kind = np.dtype(NUMPY[tensor.data_type]).newbyteorder("<")
             mapped = np.memmap(self.store.weights, kind, "r", offset, tuple(tensor.dims))
             return print_of([mapped])

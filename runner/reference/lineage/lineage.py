@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from runner.errors import UsageError
-from runner.model.files.store import Store
-from runner.model.graph.index import Graph
+from runner.model.files.candidate_store import Store
+from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
 from runner.reference.good_values import golden
@@ -25,7 +25,7 @@ from runner.reference.lineage.align import Matching
 from runner.reference.lineage.fingerprints import Weights, agree, prints_of
 from runner.reference.lineage.pairs import FingerprintedGraph, How, Partner, reshaped
 from runner.reference.lineage.teacher_forcing import forced
-from runner.reference.lineage.untrusted import doubtful, restored
+from runner.reference.lineage.untrusted_partners import doubtful, restored
 from runner.reference.recording import Recorded
 
 MOST_RUNS = 12

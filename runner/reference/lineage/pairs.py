@@ -9,7 +9,7 @@ from difflib import SequenceMatcher
 from enum import Enum
 from functools import cached_property
 
-from runner.model.graph.index import Graph, Node
+from runner.model.graph.graph_index import Graph, Node
 from runner.reference.lineage.fingerprints import Fingerprint, FingerprintIndex, Weights, agree
 
 # what goes in comes out: the tensor before and the one after are the same for a matching

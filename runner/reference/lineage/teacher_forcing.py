@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from onnx import ModelProto, ValueInfoProto
 
-from runner.model.graph.index import Graph
+from runner.model.graph.graph_index import Graph
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,8 +10,8 @@ from typing import Any
 import yaml
 
 from runner.errors import UsageError
-from runner.inputs.declared import Declared, type_name
-from runner.model.graph.index import Graph
+from runner.inputs.declared_inputs import Declared, type_name
+from runner.model.graph.graph_index import Graph
 
 _REALS = ("float", "double", "bfloat")
 _CLOSEST = 3

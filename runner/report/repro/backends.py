@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from runner.backends.trt.options import bytes_of, capability_of
-from runner.backends.trt.profiles import range_of
+from runner.backends.trt.builder_options import bytes_of, capability_of
+from runner.backends.trt.optimization_profiles import range_of
 from runner.report.repro.literal import call, inline
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Optimization, Rounding, TensorRtBackend
 

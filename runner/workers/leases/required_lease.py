@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from runner.workers.leases.leases import Kind
+from runner.workers.leases.lease import Kind
 from runner.workers.pool import Pool
 
 # parts of the names of ONNX Runtime's execution providers that run on a GPU

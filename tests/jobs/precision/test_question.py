@@ -11,8 +11,8 @@ import pytest
 from runner.checkers.interactive import Undo
 from runner.errors import CannotJudge
 from runner.jobs.precision.mixed_model import Mixing
-from runner.jobs.precision.ort_load import Loads
-from runner.jobs.precision.ort_loadable import Loading
+from runner.jobs.precision.ort_load_fixes import Loading
+from runner.jobs.precision.ort_load_result import Loads
 from runner.jobs.precision.question import Margin, Raising
 from runner.schema.checker import Flaky
 from runner.session.inquiry import Means

@@ -11,7 +11,7 @@ import onnx.parser
 import pytest
 from onnx import ModelProto, numpy_helper
 
-from runner.jobs.precision.units import Units
+from runner.jobs.precision.search_units import Units
 from strategies.precision import Prior
 from tests.harness import Run, winnow
 from tests.jobs.precision.test_ort_loadable import assert_loads, network

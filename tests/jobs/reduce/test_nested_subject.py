@@ -9,13 +9,13 @@ import onnx
 import pytest
 
 from runner.candidate import Invalid, Sample
-from runner.jobs.reduce.nested.subject import Inside
+from runner.jobs.reduce.nested.body_subject import Inside
 from runner.jobs.reduce.subgraph import Subgraph
-from runner.model.files.store import Store
+from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import whole
 from runner.model.nested.bodies import bodies
 from runner.model.values import recorded as values
-from runner.reference.hoisted import descend, level_of, trip_counts
+from runner.reference.body_values import descend, level_of, trip_counts
 from runner.workers.pool import Pool
 from strategies.trial import Trial
 from tests.model.nested import (

@@ -26,9 +26,9 @@ from runner.checkers.registry import build as build_checker
 from runner.cli.app import CONF
 from runner.cli.config.compose import to_settings
 from runner.jobs.job import Job
-from runner.jobs.tactics.building import Building
+from runner.jobs.tactics.build_before_check import Building
 from runner.jobs.tactics.isolate import Bench
-from runner.jobs.tactics.record import read, write
+from runner.jobs.tactics.recorded_tactics import read, write
 from runner.jobs.tactics.repeat import _bench as bench_of
 from runner.loading.load import load
 from runner.report.summary import Summary

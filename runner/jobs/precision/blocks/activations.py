@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from onnx import NodeProto
 
-from runner.jobs.precision.blocks.sight import GraphView, MatchedNode
+from runner.jobs.precision.blocks.graph_view import GraphView, MatchedNode
 
 Found = tuple[str, frozenset[int], frozenset[int]]
 """What it is, the places of its nodes, and those of its scale and bias."""

@@ -7,8 +7,8 @@ differences, or the mean of squares less the square of the mean.
 from __future__ import annotations
 
 from runner.jobs.precision.blocks.activations import Found, sides
-from runner.jobs.precision.blocks.sight import GraphView
-from runner.jobs.precision.blocks.spread import (
+from runner.jobs.precision.blocks.graph_view import GraphView
+from runner.jobs.precision.blocks.variances import (
     Spread,
     deviation,
     from_first,

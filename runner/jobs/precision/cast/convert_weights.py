@@ -18,8 +18,8 @@ from onnx import ModelProto, TensorProto, helper
 from runner.model.files.external_data import chunks
 from runner.model.files.weights_file import WeightsWriter
 from runner.model.graph import scopes
-from runner.model.values import storage
-from runner.model.values.types import largest_of, least_of
+from runner.model.values import tensor_bytes
+from runner.model.values.value_types import largest_of, least_of
 
 _NAMES = {TensorProto.FLOAT: "fp32", TensorProto.FLOAT16: "fp16", TensorProto.BFLOAT16: "bf16"}
 _PIECE = 1 << 22
@@ -51,7 +51,7 @@ def convert_weights(args: Mapping[str, Any]) -> dict[str, Any]:
                     continue
                 other = found.graph.initializer.add(name=f"{number}/{tensor.name}", data_type=target, dims=tensor.dims)
                 counts = _convert(tensor, other, path.parent, writer, source, target)
-                small = lifted if storage.elements(tensor.dims) == 1 else flushed
+                small = lifted if tensor_bytes.elements(tensor.dims) == 1 else flushed
                 for table, count in zip((clamped, small), counts, strict=True):
                     if count:
                         table[tensor.name] = table.get(tensor.name, 0) + count
@@ -63,7 +63,7 @@ def _convert(
     tensor: TensorProto, other: TensorProto, folder: Path, writer: WeightsWriter, source: int, target: int
 ) -> tuple[int, int]:
     counts = np.zeros(2, np.int64)
-    alone = storage.elements(tensor.dims) == 1
+    alone = tensor_bytes.elements(tensor.dims) == 1
 
     def pieces() -> Any:
         for piece in _pieces(tensor, folder):
@@ -72,25 +72,25 @@ def _convert(
             counts[:] += count
             yield converted.tobytes()
 
-    length = storage.byte_size(target, tensor.dims) or 0
-    if storage.is_external(tensor):
-        location, offset, _ = storage.reference(tensor)
+    length = tensor_bytes.byte_size(target, tensor.dims) or 0
+    if tensor_bytes.is_external(tensor):
+        location, offset, _ = tensor_bytes.reference(tensor)
         region = (folder / location, offset, length)
         known = writer.offset_of(region)
         if known is None:
             known = writer.add(pieces(), length, None, region)
-        storage.set_reference(other, weights_name(target), known, length)
+        tensor_bytes.set_reference(other, weights_name(target), known, length)
     else:
-        storage.set_raw(other, b"".join(pieces()))
+        tensor_bytes.set_raw(other, b"".join(pieces()))
     return int(counts[0]), int(counts[1])
 
 
 def _pieces(tensor: TensorProto, folder: Path) -> Any:
-    if not storage.is_external(tensor):
-        yield storage.raw_bytes(tensor) or b""
+    if not tensor_bytes.is_external(tensor):
+        yield tensor_bytes.raw_bytes(tensor) or b""
         return
-    location, offset, _ = storage.reference(tensor)
-    length = storage.byte_size(tensor.data_type, tensor.dims) or 0
+    location, offset, _ = tensor_bytes.reference(tensor)
+    length = tensor_bytes.byte_size(tensor.data_type, tensor.dims) or 0
     for start in range(0, length, _PIECE):
         yield b"".join(chunks(folder / location, offset + start, min(_PIECE, length - start)))
 

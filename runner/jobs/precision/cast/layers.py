@@ -8,10 +8,17 @@ from dataclasses import dataclass
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
 from runner.backends.nested_graphs import bodies
-from runner.jobs.precision.cast.formals import AGNOSTIC, TABLES, WIDE, Formal, Formals, Schemas
-from runner.jobs.precision.cast.qdq import is_quantization, pairs_of
+from runner.jobs.precision.cast.operator_types import (
+    AGNOSTIC,
+    TABLES,
+    WIDE,
+    Formal,
+    Formals,
+    Schemas,
+)
+from runner.jobs.precision.cast.qdq_pairs import is_quantization, pairs_of
 from runner.model.graph import scopes
-from runner.model.graph.index import initializers_of
+from runner.model.graph.graph_index import initializers_of
 
 Types = Mapping[str, int]
 """Element types of the tensors that are seen in a graph, by name; those of outer graphs included."""

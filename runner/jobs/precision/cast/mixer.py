@@ -16,10 +16,17 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, help
 
 from runner.backends.nested_graphs import bodies
 from runner.jobs.precision.cast.layers import Contrib, Layer, Pair, is_plumbing, levels, schemas_of
-from runner.jobs.precision.cast.qdq import Ends, pairs_of
-from runner.jobs.precision.cast.qdq import QdqPair as Quantized
-from runner.jobs.precision.cast.retype import made_in, retype, typed
-from runner.jobs.precision.cast.scope import Scope, assemble, declare, names_of, set_io_types, without_graph
+from runner.jobs.precision.cast.output_types import made_in, retype, typed
+from runner.jobs.precision.cast.qdq_pairs import Ends, pairs_of
+from runner.jobs.precision.cast.qdq_pairs import QdqPair as Quantized
+from runner.jobs.precision.cast.rewritten_graph import (
+    Scope,
+    assemble,
+    declare,
+    names_of,
+    set_io_types,
+    without_graph,
+)
 from runner.model.graph import scopes
 
 Weights = Callable[[int, str, int], TensorProto]

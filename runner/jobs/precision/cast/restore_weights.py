@@ -12,12 +12,12 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from runner.jobs.precision.cast.convert_weights import convert
-from runner.jobs.precision.cast.stored import array_of
+from runner.jobs.precision.cast.read_weights import array_of
 from runner.model.files.weights_file import WeightsWriter
 from runner.model.graph import scopes
-from runner.model.graph.fields import copy_of
-from runner.model.graph.index import initializers_of
-from runner.model.values import storage
+from runner.model.graph.graph_index import initializers_of
+from runner.model.graph.protobuf_edits import copy_of
+from runner.model.values import tensor_bytes
 
 RESTORED = "weights.restored.bin"
 """The file of large restored weights."""
@@ -63,9 +63,9 @@ def restore_weights(args: Mapping[str, Any]) -> dict[str, Any]:
             content = made.tobytes()
             tensor = found.graph.initializer.add(name=f"{number}/{name}", data_type=target, dims=values.shape)
             if len(content) < _INSIDE:
-                storage.set_raw(tensor, content)
+                tensor_bytes.set_raw(tensor, content)
             else:
-                storage.set_reference(tensor, RESTORED, writer.add([content], len(content)), len(content))
+                tensor_bytes.set_reference(tensor, RESTORED, writer.add([content], len(content)), len(content))
     Path(args["out"]).write_bytes(found.SerializeToString())
     return {"taken": taken, "strangers": strangers}
 

@@ -6,12 +6,12 @@ import math
 from typing import Any
 
 from runner.errors import UsageError
-from runner.jobs.precision.blocks.groups import groups
+from runner.jobs.precision.blocks.written_out_operators import groups
 from runner.jobs.precision.both_precisions import Casting
 from runner.jobs.precision.fixed_layers import Fixed
 from runner.jobs.precision.ranking import Measurements
 from runner.jobs.precision.report.low_share import arithmetic, low_share, nodes_of
-from runner.jobs.precision.report.reasons import reason
+from runner.jobs.precision.report.why_raised import reason
 from runner.loading.load import Loaded
 from runner.schema.strategy import PrecisionSettings
 

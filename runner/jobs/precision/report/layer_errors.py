@@ -16,10 +16,10 @@ from runner.candidate import Sample
 from runner.errors import WinnowError
 from runner.jobs.precision.both_precisions import Casting
 from runner.jobs.precision.ranking import SENTINEL, Measurements
-from runner.jobs.precision.report.reasons import unmeasured
+from runner.jobs.precision.report.why_raised import unmeasured
 from runner.loading.load import Loaded
 from runner.loading.models import recorder, recording_backend
-from runner.model.graph.index import Graph
+from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded as values
 from runner.model.values.recorded import TensorFile
 from runner.schema.backend import BackendSettings

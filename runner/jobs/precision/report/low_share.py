@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from onnx import ModelProto, NodeProto, TensorProto
 
 from runner.jobs.precision.both_precisions import Casting
-from runner.jobs.precision.cast.qdq import is_quantization, pairs_of
-from runner.jobs.precision.cast.unlowered import FloatNode, float_nodes
+from runner.jobs.precision.cast.float_nodes import FloatNode, float_nodes
+from runner.jobs.precision.cast.qdq_pairs import is_quantization, pairs_of
 from runner.loading.load import Loaded
 from runner.model.graph.scopes import graphs_below
-from runner.model.values import storage
+from runner.model.values import tensor_bytes
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -94,7 +94,7 @@ def _stored(casting: Casting, model: ModelProto) -> tuple[int, int]:
     counts = {casting.pair.low: 0, casting.pair.high: 0}
     for tensor in _floats(model):
         if tensor.data_type in counts:
-            counts[tensor.data_type] += storage.elements(tensor.dims)
+            counts[tensor.data_type] += tensor_bytes.elements(tensor.dims)
     return counts[casting.pair.low], counts[casting.pair.high]
 
 
@@ -110,8 +110,8 @@ def _quantized(model: ModelProto) -> tuple[int, int]:
         if not is_quantization(node)
         for name in node.input
     }
-    low = sum(storage.elements(tensor.dims) for tensor in constants.values())
-    return low, sum(storage.elements(tensor.dims) for tensor in _floats(model) if tensor.name in others)
+    low = sum(tensor_bytes.elements(tensor.dims) for tensor in constants.values())
+    return low, sum(tensor_bytes.elements(tensor.dims) for tensor in _floats(model) if tensor.name in others)
 
 
 def _floats(model: ModelProto) -> Iterator[TensorProto]:

@@ -6,7 +6,7 @@ import onnx
 import onnx.parser
 from onnx import ModelProto, TensorProto
 
-from runner.jobs.precision.blocks.blocks import blocks
+from runner.jobs.precision.blocks.find_blocks import blocks
 from runner.jobs.precision.cast.layers import Pair, layers
 
 PAIR = Pair(TensorProto.FLOAT16, TensorProto.FLOAT)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from runner.jobs.precision.blocks.groups import groups
+from runner.jobs.precision.blocks.written_out_operators import groups
 from runner.jobs.precision.cast.layers import Pair, layers
 
 PAIR = Pair(TensorProto.FLOAT16, TensorProto.FLOAT)

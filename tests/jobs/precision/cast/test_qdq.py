@@ -13,7 +13,7 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper, parser, shape_in
 from runner.jobs.precision.cast.convert_weights import convert
 from runner.jobs.precision.cast.layers import Pair, layers, quantized_layers
 from runner.jobs.precision.cast.mixer import Mixer
-from runner.jobs.precision.cast.qdq import pairs_of
+from runner.jobs.precision.cast.qdq_pairs import pairs_of
 from runner.model.graph import scopes
 
 FP32, FP16 = TensorProto.FLOAT, TensorProto.FLOAT16

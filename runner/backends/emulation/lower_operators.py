@@ -1,0 +1,211 @@
+"""Takes operators apart: reductions, norms, poolings and composites as steps, each of which is in low precision.
+
+Sums are added up in pairs, each partial sum rounded, as a device does that accumulates in the low type; what importers
+lower is lowered (a norm of order two to the root of a sum of squares, Softplus to a logarithm). That is pessimistic:
+norms are computed so although their ``stash_type`` asks for fp32, for not every importer keeps that. What multiplies
+matrices stays whole: that is accumulated in fp32 wherever there are units for it.
+"""
+
+# runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
+# ruff: noqa: UP006, UP035
+from __future__ import annotations
+
+import math
+from typing import Any, Dict, List, Tuple
+
+from runner.backends.emulation.lowering_steps import FLOAT, INT64, Dims, Known, Steps
+
+LOW = (10, 16)  # float16, bfloat16
+_FIRST_OPSET = 11
+# operator: (what is done to each value, what to the sum)
+_REDUCTIONS = {
+    "ReduceSum": ("", ""),
+    "ReduceMean": ("", "mean"),
+    "ReduceL1": ("Abs", ""),
+    "ReduceL2": ("square", "Sqrt"),
+    "ReduceSumSquare": ("square", ""),
+    "ReduceLogSum": ("", "Log"),
+    "ReduceLogSumExp": ("Exp", "Log"),
+}
+
+
+class Lowering(Known):
+    """Takes nodes of a model apart. It has to `enter` a graph before its nodes, and to `leave` it after."""
+
+    def enter(self, graph: Any) -> Tuple[Dict[str, Dims], Dict[str, Any]]:
+        """Learn the shapes and small constants of a graph; return what `leave` takes."""
+        before = dict(self.dims), dict(self.constants)
+        for value in [*graph.value_info, *graph.output, *graph.input]:
+            self.dims.pop(value.name, None)  # the name may shadow one of an outer graph
+            if value.type.tensor_type.HasField("shape"):
+                dims = value.type.tensor_type.shape.dim
+                self.dims[value.name] = [one.dim_value if one.HasField("dim_value") else None for one in dims]
+        for tensor in graph.initializer:
+            self.dims[tensor.name] = list(tensor.dims)
+            self.constants[tensor.name] = tensor
+        for node in graph.node:
+            if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
+                self.constants[node.output[0]] = node.attribute[0].t
+        return before
+
+    def leave(self, before: Tuple[Dict[str, Dims], Dict[str, Any]]) -> None:
+        """Forget a graph."""
+        self.dims, self.constants = before
+
+    def parts(self, node: Any, types: Dict[str, int]) -> List[Any]:
+        """Return what a node consists of, itself where it is one step; ``types`` learns what is between the steps."""
+        low = types.get(node.output[0], 0) if node.output else 0
+        if low not in LOW or node.domain or self.opset < _FIRST_OPSET:
+            return [node]
+        steps = _OperatorSteps(self, node, types, low)
+        made = steps.lowered()
+        if made is None:
+            return [node]
+        steps.finish(made)
+        return steps.nodes
+
+
+class _OperatorSteps(Steps):
+    """The steps of each operator."""
+
+    def lowered(self) -> str | None:
+        """Return the name of what comes of the steps; None: there are none."""
+        op = self._node.op_type
+        if op in _REDUCTIONS:
+            return self._reduction(*_REDUCTIONS[op])
+        known = {
+            "Softmax": self._softmax,
+            "LogSoftmax": self._softmax,
+            "Softplus": self._softplus,
+            "Mish": self._mish,
+            "CumSum": self._running,
+            "LpNormalization": self._unit,
+            "AveragePool": self._pool,
+            "GlobalAveragePool": self._global_pool,
+            "LayerNormalization": self._layer_norm,
+            "RMSNormalization": self._layer_norm,
+            "InstanceNormalization": self._group_norm,
+            "GroupNormalization": self._group_norm,
+            "MeanVarianceNormalization": self._variance_norm,
+        }
+        return known[op]() if op in known else None
+
+    def finish(self, made: str) -> None:
+        """Give what was made the name of the node's output."""
+        self._emit("Identity", [made], [self._node.output[0]], {})
+
+    # ---- operators
+
+    def _reduction(self, each: str, after: str) -> str | None:
+        x, axes = self._node.input[0], self._axes()
+        if axes is None:
+            return None
+        if each:
+            x = self._low_step("Mul", x, x) if each == "square" else self._low_step(each, x)
+        total = self._sum(x, axes, self._node.input[0])
+        if after == "mean":
+            total = self._low_step("Div", total, self._count(axes))
+        elif after:
+            total = self._low_step(after, total)
+        return total if self._attributes.get("keepdims", 1) else self._squeezed(total, axes)
+
+    def _softmax(self) -> str | None:
+        x = self._node.input[0]
+        axis = self._attributes.get("axis", -1 if self._of.opset >= 13 else 1)
+        if self._of.opset < 13 and axis not in (-1, len(self._of.dims.get(x) or []) - 1):
+            return None  # before opset 13 it flattens the axes from this one on
+        most = self._reduced("ReduceMax", x, axis, first_with_input=18)
+        distance = self._low_step("Sub", x, most)
+        each = self._low_step("Exp", distance)
+        total = self._sum(each, [axis], x)
+        if self._node.op_type == "Softmax":
+            return self._low_step("Div", each, total)
+        return self._low_step("Sub", distance, self._low_step("Log", total))
+
+    def _softplus(self) -> str:
+        one = self._of.constant(FLOAT, [], [1.0])
+        return self._low_step("Log", self._low_step("Add", self._low_step("Exp", self._node.input[0]), one))
+
+    def _mish(self) -> str:
+        return self._low_step("Mul", self._node.input[0], self._low_step("Tanh", self._softplus()))
+
+    def _running(self) -> str | None:
+        x, axes = self._node.input[0], self._of.integers(self._node.input[1])
+        if not axes:
+            return None
+        helper, name = self._helper, self._name()
+        state, value, total, shown = (f"{name}_{part}" for part in ("state", "value", "total", "shown"))
+        self._types.update({total: self._low, shown: self._low})
+        given = state if self._attributes.get("exclusive") else total
+        body = helper.make_graph(
+            [
+                helper.make_node("Add", [state, value], [total]),
+                helper.make_node("Identity", [given], [shown]),
+            ],
+            "running_sum",
+            [helper.make_tensor_value_info(one, self._low, None) for one in (state, value)],
+            [helper.make_tensor_value_info(one, self._low, None) for one in (total, shown)],
+        )
+        turned = [int(bool(self._attributes.get("reverse")))]
+        first = self._wide_step("Gather", x, self._of.constant(INT64, [], [0]), axis=axes[0])
+        zero = self._zeros(first)
+        last, made = self._name(), self._name()
+        self._types.update({last: self._low, made: self._low})
+        directions = {"scan_input_directions": turned, "scan_output_directions": turned}
+        places = {"scan_input_axes": axes, "scan_output_axes": axes}
+        self._emit("Scan", [zero, x], [last, made], {"body": body, "num_scan_inputs": 1, **places, **directions})
+        return made
+
+    def _unit(self) -> str:
+        x, axis = self._node.input[0], self._attributes.get("axis", -1)
+        squared = self._attributes.get("p", 2) == 2
+        total = self._sum(self._low_step("Mul", x, x) if squared else self._low_step("Abs", x), [axis], x)
+        return self._low_step("Div", x, self._low_step("Sqrt", total) if squared else total)
+
+    def _pool(self) -> str:
+        # at the edges a window has fewer values than this count, so that the emulated sum is too large there
+        count = self._of.constant(FLOAT, [], [float(math.prod(self._attributes["kernel_shape"]))])
+        mean = self._wide_step("AveragePool", *self._node.input, **self._attributes)
+        return self._low_step("Div", self._low_step("Mul", mean, count), count)
+
+    def _global_pool(self) -> str | None:
+        dims = self._of.dims.get(self._node.input[0])
+        return self._mean(self._node.input[0], list(range(2, len(dims)))) if dims else None
+
+    def _layer_norm(self) -> str | None:
+        x, axis = self._node.input[0], self._attributes.get("axis", -1)
+        dims = self._of.dims.get(x)
+        if axis >= 0 and dims is None:
+            return None
+        axes = list(range(axis - len(dims or []) if axis >= 0 else axis, 0))
+        centered = self._node.op_type == "LayerNormalization"
+        y, mean, root = self._normal(x, axes, centered=centered)
+        others = [*self._node.output[1:], "", ""]
+        if others[0]:
+            self._emit("Identity", [mean], [others[0]], {})
+        if others[1]:
+            self._emit("Reciprocal", [root], [others[1]], {})
+        return self._scaled(y, *self._node.input[1:])
+
+    def _group_norm(self) -> str | None:
+        x, scale, bias = self._node.input[:3]
+        groups = self._attributes.get("num_groups", 0)  # 0: as many as there are channels
+        flat = self._wide_step("Reshape", x, self._of.constant(INT64, [3], [0, groups, -1]))
+        dims = self._of.dims.get(x)
+        length = None if dims is None or None in dims[1:] else math.prod(one or 0 for one in dims[1:])
+        channels = groups or (dims[1] if dims else None)
+        self._of.dims[flat] = [None, channels, length // channels if length and channels else None]
+        y, _, _ = self._normal(flat, [-1], centered=True)
+        if self._node.op_type == "GroupNormalization" and self._of.opset >= 21:  # a scale for each channel
+            y = self._wide_step("Reshape", y, self._wide_step("Shape", x))
+            y = self._wide_step("Reshape", y, self._of.constant(INT64, [3], [0, 0, -1]))
+        column = self._of.constant(INT64, [2], [-1, 1])
+        y = self._scaled(y, *(self._wide_step("Reshape", one, column) for one in (scale, bias)))
+        return self._wide_step("Reshape", y, self._wide_step("Shape", x))
+
+    def _variance_norm(self) -> str:
+        x, axes = self._node.input[0], list(self._attributes.get("axes", [0, 2, 3]))
+        mean, square = self._mean(x, axes), self._low_step("Mul", x, x)
+        variance = self._low_step("Sub", self._mean(square, axes), self._low_step("Mul", mean, mean))
+        root = self._low_step("Add", self._low_step("Sqrt", variance), self._small(1e-9))
+        return self._low_step("Div", self._low_step("Sub", x, mean), root)

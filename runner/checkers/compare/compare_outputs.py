@@ -1,0 +1,230 @@
+"""The compare stage: the target's outputs against the expected ones, output by output."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from runner.checkers.candidate_runs import Case
+from runner.checkers.command.failure_measure import as_number
+from runner.checkers.compare import auto_tolerance, metrics
+from runner.checkers.compare.compare_values import compare, has_inf
+from runner.checkers.compare.constant_outputs import CONSTANT, blank, said
+from runner.checkers.compare.tolerances import Rules
+from runner.errors import UsageError
+from runner.model.values.recorded import TensorFile
+from runner.schema.checker import CompareChecker, Golden, Metric, NonFinite, Tolerance
+from runner.text import listed
+from runner.verdict import MEASURE, Signature, Verdict
+from strategies.outcome import Outcome
+
+log = logging.getLogger(__name__)
+
+PREFLIGHT = "pre-flight"
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """One output of one sample: its difference by one metric, and by which tolerance and noise it was judged."""
+
+    sample: int
+    output: str
+    metric: Metric
+    difference: metrics.Difference
+    limit: float
+    noise: float | None = None
+
+    @property
+    def fails(self) -> bool:
+        return self.difference.fails(self.limit)
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """The worst output has the largest."""
+        kind = self.difference.kind
+        return (
+            -metrics.KINDS.index(kind) if kind else -len(metrics.KINDS),
+            self.difference.error / (self.limit or 1e-300),
+        )
+
+
+class Comparison:
+    """Compares by the rules; with ``tolerance=auto`` it learns the failing model's error from `settle`.
+
+    A pass that ends the run before its search must rest on an output that shows something. ``lowest``: which one that
+    is: that of the empty trial (precision: nothing is raised); else the first (the whole model).
+    """
+
+    def __init__(self, rules: Rules, *, lowest: bool = False) -> None:
+        self._rules = rules
+        self._settings = rules.settings
+        self._lowest = lowest
+        self._failing: float | None = None
+        self._settled = False
+        self._left_out: frozenset[str] = frozenset()
+
+    def settle(self, verdict: Verdict) -> None:
+        """Fix the tolerance, and which outputs of the whole model are not compared, from its verdict's metrics."""
+        if not self._settled:  # of another failure it is not said again
+            self._left_out = frozenset(verdict.metrics.get("left_out") or ())
+        self._settled = True
+        error = verdict.metrics.get("error")
+        mismatch = verdict.signature is not None and verdict.signature.kind == "mismatch"
+        mismatch = mismatch and not verdict.metrics.get("exact")  # a share of elements, no error of real numbers
+        if self._settings.tolerance is Tolerance.auto and mismatch and isinstance(error, int | float) and error > 0:
+            self._failing = float(error)
+
+    def reset(self) -> bool:
+        """Forget the failing model's error: there will be another. Return whether verdicts depended on it."""
+        self._failing = None
+        return self._settings.tolerance is Tolerance.auto
+
+    def judge(self, case: Case) -> Verdict:
+        """FAIL with the kind of the worst output, PASS, or UNRESOLVED if there is nothing to compare with."""
+        names = self._names(case)
+        if not names:
+            return Verdict(Outcome.UNRESOLVED, reason="none of its outputs is to be compared")
+        expected = self._expected(case, names)
+        if isinstance(expected, str):
+            return Verdict(Outcome.UNRESOLVED, reason=expected, metrics={"reference": "failed"})
+        every = [
+            self._one(case, number, (name, rule), case.target.outputs[number][name], theirs[name])
+            for number, theirs in enumerate(expected)
+            for name in names
+            if name in theirs and name in case.target.outputs[number]
+            for rule in self._rules.of_output(name)
+        ]
+        if not every:
+            return Verdict(Outcome.UNRESOLVED, reason="target and reference have no output in common")
+        compared = [one for one in every if not one.difference.nothing]
+        if not compared:
+            ignored = [key for key in ("nan", "inf") if getattr(self._settings, key) is NonFinite.ignore]
+            how = " ".join(f"checker.{key}=ignore" for key in ignored)
+            reason = f"nothing is left to compare of {listed(sorted({one.output for one in every}))} ({how})"
+            return Verdict(Outcome.UNRESOLVED, reason=reason)
+        found: dict[str, Any] = {"reference": "ran" if case.has_reference else "recorded"}
+        if not self._settled and (left_out := sorted({*case.target.outputs[0]} - {*names})):
+            found["left_out"] = left_out
+        told = self._verdict(compared, found)
+        return self._with_evidence(told, case, names, expected) if case.candidate.phase == PREFLIGHT else told
+
+    def _with_evidence(
+        self, told: Verdict, case: Case, names: list[str], expected: list[Mapping[str, TensorFile]]
+    ) -> Verdict:
+        """Note which outputs show nothing. A pass that rests on nothing else is none, where the run would end by it."""
+        found = blank(names, expected, case.samples)
+        if not found:
+            return told
+        if not self._settled:
+            log.warning("%s", said(found))
+        told = replace(told, metrics={**told.metrics, CONSTANT: list(found)})
+        ends = not case.candidate.trial if self._lowest else not self._settled
+        if ends and told.outcome is Outcome.PASS and set(found) == set(names):
+            return replace(told, outcome=Outcome.UNRESOLVED, reason=f"nothing but {said(found)}")
+        return told
+
+    def _verdict(self, compared: list[_Compared], found: dict[str, Any]) -> Verdict:
+        failing = [one for one in compared if one.fails]
+        worst = max(failing or compared, key=lambda one: one.rank)
+        numbers = worst.difference.numbers() | {"limit": worst.limit}
+        found |= {"output": worst.output, "sample": worst.sample}
+        found |= {"outputs": _outputs(compared), "failing": _outputs(failing)}
+        found |= {"metric": worst.metric.value} if len(self._rules.metrics) > 1 else {}
+        found |= {"exact": True} if worst.difference.exact else {}
+        found |= numbers | ({} if worst.noise is None else {"noise": worst.noise})
+        if not worst.difference.kind or worst.difference.kind == "mismatch":
+            found[MEASURE] = as_number(worst.rank[1])
+        if not failing:
+            close = self._too_close(worst)
+            if close:
+                log.warning("%s", close)
+            return Verdict(Outcome.PASS, reason=close, metrics=found)
+        kind = worst.difference.kind or "mismatch"
+        reason = worst.difference.detail or (
+            f"{worst.output}: error {worst.difference.error:.3g} beyond {worst.limit:.3g} "
+            f"({found['metric'] + ', ' if 'metric' in found else ''}max abs {worst.difference.max_abs:.3g})"
+        )
+        return Verdict(Outcome.FAIL, Signature("compare", kind), reason, found)
+
+    def _names(self, case: Case) -> list[str]:
+        """The outputs to compare: all of the candidate's, but not those of the whole model that the user leaves out."""
+        present = [name for name in case.target.outputs[0] if name not in self._left_out]
+        wanted = self._settings.outputs
+        if self._settled or not wanted:
+            return present
+        if unknown := [name for name in wanted if name not in present and name not in case.target.skipped]:
+            raise UsageError(
+                f"checker.outputs: the model has no output {', '.join(map(repr, unknown))}; "
+                f"its outputs are {', '.join(present)}"
+            )
+        return [name for name in present if name in wanted]
+
+    def _expected(self, case: Case, names: list[str]) -> list[Mapping[str, TensorFile]] | str:
+        """For each sample the values to compare with; or why there are none."""
+        if self._settings.golden is Golden.ahead:
+            recorded = [sample.expected for sample in case.samples]
+            if all(name in sample for sample in recorded for name in names):
+                return list(recorded)
+        else:
+            recorded = [{} for _ in case.samples]
+        if not case.may_run_reference:
+            if any(name in sample for sample in recorded for name in names):
+                # a reference with a model of its own has the tensors that both models share
+                return list(recorded)
+            return "there is nothing to compare with: no output was recorded, and the reference cannot run it"
+        reference = case.reference
+        if reference.invalid or reference.signature:
+            return f"the reference cannot run it: {reference.invalid or reference.message}"
+        return [{**ran, **golden} for ran, golden in zip(reference.outputs, recorded, strict=True)]
+
+    def _one(
+        self, case: Case, number: int, by: tuple[str, CompareChecker], mine: TensorFile, theirs: TensorFile
+    ) -> _Compared:
+        name, rule = by
+        metric = Metric(rule.metric)
+        difference = compare(mine, theirs, rule)
+        if rule.tolerance is Tolerance.fixed or difference.kind or difference.exact:
+            return _Compared(number, name, metric, difference, difference.limit)
+        floor = difference.floor or 1e-12
+        failing = self._failing
+        if failing is not None and difference.error <= auto_tolerance.limit(floor, failing):
+            # noise can only raise the limit: no run is needed to know that it passes
+            return _Compared(number, name, metric, difference, auto_tolerance.limit(floor, failing), floor)
+        noise = floor
+        if case.may_run_reference and name in (case.noisy.outputs[number] if case.noisy.outputs else ()):
+            moved = compare(case.noisy.outputs[number][name], theirs, rule)
+            noise = max(floor, 0.0 if moved.kind else moved.error)
+        if failing is None:
+            # the whole model (or one whose failure is no matter of size): its error has to stand out of the noise
+            # clearly
+            return _Compared(number, name, metric, difference, auto_tolerance.CLEAR * noise, noise)
+        return _Compared(number, name, metric, difference, auto_tolerance.limit(noise, failing), noise)
+
+    def _too_close(self, worst: _Compared) -> str:
+        if self._settled or worst.noise is None or worst.difference.kind or worst.fails:
+            return ""
+        if worst.difference.error <= worst.noise:
+            return ""
+        return (
+            f"checker.tolerance=auto: the error of {worst.output} ({worst.difference.error:.3g}) is less than "
+            f"{auto_tolerance.CLEAR:g} times the noise ({worst.noise:.3g}): they cannot be told apart, so nothing "
+            "fails. Give the tolerance yourself: checker.tolerance=fixed checker.rtol=.."
+        )
+
+
+def non_finite(outputs: Mapping[str, TensorFile], *, nan: bool, inf: bool) -> Iterator[tuple[str, str]]:
+    """The outputs (name, kind) that hold what is looked for; NaN comes before Inf."""
+    for name, tensor in outputs.items():
+        if tensor.finite:
+            continue
+        if nan and tensor.nan:
+            yield name, "nan"
+        elif inf and (not tensor.nan or has_inf(tensor)):
+            yield name, "inf"
+
+
+def _outputs(compared: Sequence[_Compared]) -> int:
+    """How many outputs of how many samples, whatever the number of metrics."""
+    return len({(one.sample, one.output) for one in compared})

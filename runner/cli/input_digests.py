@@ -1,0 +1,76 @@
+"""What a job reads of the files of the user, by content: whether its result still holds when the sweep goes on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+from runner.cli.overwrite_guard import files_read
+from runner.model.files.weights_beside import weights_beside
+from runner.schema.root import Settings
+from runner.schema.settings import PathUse
+
+#: what is read of a folder: names that end so
+_VALUES, _RECORDINGS = frozenset({".npz", ".npy", ".pb"}), frozenset({".json", ".log", ".txt"})
+#: before the path of a file that a command names
+_COMMAND = "checker.command: "
+
+
+def digests(settings: Settings) -> dict[str, str | None]:
+    """Return the SHA-256 of each file that the ``settings`` of a job name and a run reads, by absolute path.
+
+    A model's external data count, and what a folder of values or recordings holds. None: there is no such file, or it
+    cannot be read. Where code of the user's runs is an entry as well.
+    """
+    found: dict[str, str | None] = {}
+    for key, use, path in files_read(settings):
+        for file in _files(key, use, Path(path).absolute()):
+            found[f"{_COMMAND if key == 'checker.command' else ''}{file}"] = _digest(file)
+    if settings.checker.runs_own_code or settings.inputs.name == "python":
+        found["cwd"] = str(Path(settings.cwd or ".").absolute())
+    return found
+
+
+def unchanged(before: Mapping[str, str | None], now: Mapping[str, str | None]) -> bool:
+    """Whether two `digests` agree. What a command names and was not there before is what it writes itself."""
+    more = now.keys() - before.keys()
+    return all(key.startswith(_COMMAND) for key in more) and all(now.get(key) == before[key] for key in before)
+
+
+def _files(key: str, use: PathUse, path: Path) -> Iterator[Path]:
+    """Yield the files that are read for ``path``; itself, where it is no folder."""
+    if PathUse.CACHE in use:
+        return
+    if PathUse.MODEL in use:
+        yield path
+        yield from weights_beside(path)
+    elif not path.is_dir():
+        yield path
+    elif PathUse.PROGRAM in use:  # a virtual environment
+        yield path / "bin" / "python"
+    else:
+        inputs = key == "inputs.path"
+        patterns, kinds = (("*", "*/*"), _VALUES) if inputs else (("**/*",), _RECORDINGS)
+        yield from (file for pattern in patterns for file in path.glob(pattern) if file.suffix.lower() in kinds)
+
+
+def _digest(path: Path) -> str | None:
+    try:
+        if not path.is_file():  # a pipe would be waited for
+            return None
+        state = path.stat()
+        return _read(str(path), (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns))
+    except (OSError, ValueError):
+        return None
+
+
+@lru_cache(maxsize=1024)
+def _read(path: str, _state: tuple[int, ...]) -> str:
+    """Read a file once for all jobs of a sweep, as long as its state is the same."""
+    sha = hashlib.sha256()
+    with Path(path).open("rb") as file:
+        while block := file.read(1 << 20):
+            sha.update(block)
+    return sha.hexdigest()

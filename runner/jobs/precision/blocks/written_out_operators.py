@@ -1,0 +1,79 @@
+"""Norms, softmaxes and the like that a model has written out as single nodes.
+
+Found from where they are applied: a division by a deviation or by a sum of exponentials, whose parts are then followed
+upwards. Operands may stand either way round, constants may lie anywhere, casts in between do not matter. No node is in
+two groups, and a group lies in one graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from onnx import ModelProto, TypeProto
+
+from runner.jobs.precision.blocks.activations import gelu, log_softmax, softmax
+from runner.jobs.precision.blocks.graph_view import GraphView
+from runner.jobs.precision.blocks.norms import norm
+from runner.jobs.precision.cast.layers import Layer, Pair, levels
+
+
+@dataclass(frozen=True)
+class Group:
+    """Layers that are one thing, by index. ``core``: what makes it one; ``affine``: its scale and its bias, if any."""
+
+    kind: str
+    core: tuple[int, ...]
+    affine: tuple[int, ...] = ()
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """All its layers, in the model's order."""
+        return tuple(sorted((*self.core, *self.affine)))
+
+    def is_whole(self, raised: frozenset[int]) -> bool:
+        """Whether it is raised as a whole; a scale and a bias may be left out."""
+        return raised.issuperset(self.core)
+
+
+def groups(
+    model: ModelProto, types: Mapping[str, TypeProto], layers: tuple[Layer, ...], pair: Pair
+) -> tuple[Group, ...]:
+    """Return what is written out in a model, all of whose core nodes are layers, in the order of where they end.
+
+    ``types``: what is known besides the file's value_info.
+    """
+    index_of = {layer.key: index for index, layer in enumerate(layers)}
+    found: list[Group] = []
+    views: list[GraphView] = []
+    for level in levels(model, types):
+        view = GraphView(level, pair, types, None if level.parent is None else views[level.parent])
+        views.append(view)
+        taken: set[int] = set()
+        for kind, core, affine in _written_out(view):
+            own = {place: index_of.get((level.number, place)) for place in core}
+            if taken & core or any(index is None for index in own.values()):
+                continue
+            more = {place for place in affine - core - taken if (level.number, place) in index_of}
+            taken |= core | more
+            within = tuple(sorted(index_of[level.number, place] for place in core))
+            found.append(Group(kind, within, tuple(sorted(index_of[level.number, place] for place in more))))
+    return tuple(found)
+
+
+_PATTERNS: Mapping[str, tuple[Callable[[GraphView, int], tuple[str, frozenset[int], frozenset[int]] | None], ...]] = {
+    "Div": (softmax, norm),
+    "Mul": (softmax, norm),
+    "Sub": (log_softmax,),
+    "Erf": (gelu,),
+    "Tanh": (gelu,),
+}
+
+
+def _written_out(view: GraphView) -> Iterator[tuple[str, frozenset[int], frozenset[int]]]:
+    for place in range(len(view.nodes)):
+        for pattern in _PATTERNS.get(view.operator(place), ()):
+            found = pattern(view, place)
+            if found:
+                yield found
+                break

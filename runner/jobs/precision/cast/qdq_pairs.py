@@ -1,0 +1,155 @@
+"""Q/DQ pairs: where quantization stands between layers, and what a layer reads without it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from onnx import GraphProto, NodeProto, SparseTensorProto, TensorProto, numpy_helper
+
+from runner.model.graph import scopes
+from runner.model.graph.graph_index import initializers_of
+from runner.model.values import tensor_bytes
+
+Ends = tuple[float | None, float | None]
+"""What a tensor is limited to: least and largest value; None: no limit."""
+
+_DOMAINS = ("", "ai.onnx", "com.microsoft")
+_NEVER_NEGATIVE = ("Abs", "Exp", "HardSigmoid", "Relu", "Sigmoid", "Softmax", "Softplus")
+# integers of quantized activations -> the least and the largest
+_INTEGERS = {
+    TensorProto.UINT8: (0, 255),
+    TensorProto.INT8: (-128, 127),
+    TensorProto.UINT16: (0, 65535),
+    TensorProto.INT16: (-32768, 32767),
+}
+
+
+@dataclass(frozen=True)
+class QdqPair:
+    """What a DequantizeLinear makes. ``source``: the float tensor that its pair quantizes, None: a constant is stored.
+
+    ``constant``: the stored tensor. ``ends``: what the pair limits a tensor to, if nothing below zero survives it and
+    somebody may rely on that: quantizers leave out a Relu or a Clip in front of such a pair.
+    """
+
+    source: str | None
+    constant: TensorProto | None = None
+    ends: Ends = (None, None)
+
+
+def is_quantization(node: NodeProto) -> bool:
+    """Whether a node quantizes or dequantizes linearly."""
+    return node.op_type in ("QuantizeLinear", "DequantizeLinear") and node.domain in _DOMAINS
+
+
+def pairs_of(graph: GraphProto) -> list[dict[str, QdqPair]]:
+    """Return for each graph (a nested one after its outer one, in reading order) its pairs, by what they make.
+
+    Only pairs are: what comes quantized from anywhere else has no float to go back to. A pair behind a pair stands for
+    what the first one quantizes.
+    """
+    found: list[dict[str, QdqPair]] = []
+
+    def visit(
+        graph: GraphProto,
+        makers: Mapping[str, NodeProto],
+        constants: Mapping[str, TensorProto | SparseTensorProto],
+        outer: Mapping[str, QdqPair],
+    ) -> None:
+        own = {name: node for node in graph.node for name in node.output}
+        makers, constants = {**makers, **own}, {**constants, **initializers_of(graph)}
+        pairs: dict[str, QdqPair] = {}
+        found.append(pairs)
+        for node in graph.node:
+            pair = _pair(node, makers, constants)
+            if pair is not None:
+                above = pairs.get(pair.source or "") or outer.get(pair.source or "")
+                pairs[node.output[0]] = above or pair
+        for node in graph.node:
+            for nested in scopes.subgraphs(node):
+                visit(nested, makers, constants, {**outer, **pairs})
+
+    visit(graph, {}, {}, {})
+    return found
+
+
+def _pair(
+    node: NodeProto, makers: Mapping[str, NodeProto], constants: Mapping[str, TensorProto | SparseTensorProto]
+) -> QdqPair | None:
+    if not is_quantization(node) or node.op_type != "DequantizeLinear":
+        return None
+    maker = makers.get(node.input[0])
+    if maker is not None and is_quantization(maker) and maker.op_type == "QuantizeLinear":
+        above = makers.get(maker.input[0])
+        open_below = above is None or above.op_type not in _NEVER_NEGATIVE
+        return QdqPair(maker.input[0], ends=_ends(maker, constants) if open_below else (None, None))
+    stored = constants.get(node.input[0])
+    if isinstance(stored, TensorProto) and all(name in constants for name in node.input if name):
+        return QdqPair(None, stored)
+    return None
+
+
+def _ends(node: NodeProto, constants: Mapping[str, TensorProto | SparseTensorProto]) -> Ends:
+    """Return what a QuantizeLinear limits to, if it makes the least integer of zero."""
+    scale = constants.get(node.input[1])
+    zero = constants.get(node.input[2]) if len(node.input) > 2 and node.input[2] else None
+    kinds = [attribute.i for attribute in node.attribute if attribute.name == "output_dtype" and attribute.i]
+    kind = zero.data_type if isinstance(zero, TensorProto) else (kinds or [TensorProto.UINT8])[0]
+    if kind not in _INTEGERS or not isinstance(scale, TensorProto):
+        return None, None
+    if any(isinstance(one, TensorProto) and tensor_bytes.is_external(one) for one in (scale, zero)):
+        return None, None  # `take_in_limits` was not asked to read them
+    least, largest = _INTEGERS[kind]
+    zeros = numpy_helper.to_array(zero).astype("int64").reshape(-1) if isinstance(zero, TensorProto) else [0]
+    if any(int(one) != least for one in zeros):
+        return None, None
+    steps = numpy_helper.to_array(scale).astype("float64").reshape(-1)
+    return 0.0, float(steps.max(initial=0.0)) * (largest - least)
+
+
+def without_unused(nodes: Iterable[NodeProto], wanted: Collection[str]) -> list[NodeProto]:
+    """Return the nodes without quantization that nobody reads any more; ``wanted``: read from outside."""
+    kept: list[NodeProto] = []
+    read = set(wanted)
+    for node in reversed(list(nodes)):
+        if is_quantization(node) and not read & set(node.output):
+            continue
+        read.update(name for name in node.input if name)
+        read.update(_inner([node]))
+        kept.append(node)
+    return kept[::-1]
+
+
+def constants_dropped(original: GraphProto, nodes: Iterable[NodeProto]) -> set[str]:
+    """Return the initializers of a graph that only quantization read, and that ``nodes`` read no more."""
+    nodes = list(nodes)
+    kept = {name for node in nodes for name in node.input} | {*_inner(nodes)}
+    by_quantization = {
+        name
+        for graph in scopes.graphs_below(original)
+        for node in graph.node
+        if is_quantization(node)
+        for name in node.input
+    }
+    return {name for name in initializers_of(original) if name in by_quantization and name not in kept}
+
+
+def _inner(nodes: Iterable[NodeProto]) -> Iterator[str]:
+    """Yield whatever graphs nested in nodes read, whoever makes it."""
+    for node in nodes:
+        for graph in scopes.subgraphs(node):
+            yield from (value.name for value in graph.output)
+            for inside in graph.node:
+                yield from inside.input
+            yield from _inner(graph.node)
+
+
+def readers(graph: GraphProto, pairs: Mapping[str, QdqPair]) -> dict[str, tuple[NodeProto, int]]:
+    """Return for each pair the first node of its graph that reads it, and at which place."""
+    found: dict[str, tuple[NodeProto, int]] = {}
+    for node in graph.node:
+        for place, name in enumerate(node.input):
+            if name in pairs and not is_quantization(node):
+                found.setdefault(name, (node, place))
+    return found

@@ -1,0 +1,176 @@
+"""What low precision does inside a mixed model: infinities, epsilons that it has not, weights that vanish."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from onnx import NodeProto, TensorProto, numpy_helper
+
+from runner.checkers.inner_overflow import OverflowCheck, overflows, said
+from runner.jobs.precision.both_precisions import Casting
+from runner.jobs.precision.cast.convert_weights import convert
+from runner.jobs.precision.cast.layers import levels, node_label
+from runner.jobs.precision.prepare_search import Material
+from runner.jobs.precision.ranking import Measurements
+from runner.model.graph.graph_index import initializers_of
+from runner.model.passes.lift_constants import constant_tensor
+from runner.model.values import tensor_bytes
+from runner.model.values.value_types import largest_of, least_of
+from runner.run_folder import MIXED
+from runner.text import counted, listed
+
+if TYPE_CHECKING:
+    from runner.jobs.job import Job
+
+_GUARDED = ("Sqrt", "Reciprocal", "Pow", "Log")
+"""Operators before which a small number is added so that zero does not arrive there; a division is one too."""
+NEAR = 2.0
+"""Values so near the largest number of the low type get a word: other samples may be that much larger."""
+_MOST = 3
+
+
+def with_overflow_check(job: Job, material: Material) -> Job:
+    """Return the job with a checker that fails harmful overflows, unless these are allowed."""
+    if material.strategy.allow_overflow or material.casting.quantized:
+        return job
+    # with all of them raised nothing is low, but for what stays low in any case
+    everything = len(material.subject.order) + bool(material.kept.low)
+    high, low = _high(job, material), material.strategy.low.value
+    return replace(job, checker=OverflowCheck(job.checker, job.settings, job.tools, everything, high, low))
+
+
+def _high(job: Job, material: Material) -> Path:
+    """Write the model with nothing low, which tells what tensors should be."""
+    casting, place = material.casting, job.folder / "values" / "high"
+    return material.loaded.store.write(casting.mixer.mixed(frozenset(range(len(casting.layers)))), place, "high")
+
+
+def with_infinities(
+    job: Job, material: Material, raised: frozenset[int], told: Mapping[str, Any]
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Return ``told`` (``precision`` in result.json) with what happens inside the model handed over, and warnings.
+
+    ``raised``: all layers that are high in it. ``overflows``: null where they could not be looked for.
+    """
+    casting, low = material.casting, str(told["low"])
+    warnings = list(job.checker.warnings) if isinstance(job.checker, OverflowCheck) else []
+    found: list[Mapping[str, Any]] | None = None if warnings else []
+    path = job.folder / f"{MIXED}.onnx"
+    if not casting.quantized and path.is_file() and not warnings:
+        found, _, why = overflows(job.settings, job.tools, path, material.subject.samples, _high(job, material))
+        warnings += [f"what becomes Inf inside {path.name} is not known: {why}"] if found is None else []
+    epsilons = list(_epsilons(casting, raised))
+    zeroed = _zeroed(casting, raised, {one["constant"] for one in epsilons})
+    near = _near(casting, material.known, raised)
+    warnings += [*_overflowing(found or (), low), *_vanishing(epsilons, zeroed, low), *near]
+    return {**told, "overflows": found, "flushed_epsilons": epsilons, "zeroed": zeroed}, tuple(warnings)
+
+
+def _overflowing(found: Sequence[Mapping[str, Any]], low: str) -> Iterator[str]:
+    harmful = [one for one in found if one["harm"]]
+    for one in harmful[:_MOST]:
+        yield said(one, low)
+    if len(harmful) > _MOST:
+        yield f"{len(harmful) - _MOST} more tensors become Inf in {low} and do harm: see precision.overflows"
+    rest = [one for one in found if not one["harm"]]
+    absorbed = [
+        f"{one['tensor']} (by {one['absorbed_by'][0]})" for one in rest if one["absorbed_by"] and not one["unknown"]
+    ]
+    if absorbed:
+        many = counted(len(absorbed), "tensor")
+        yield f"{many} become{'s' * (len(absorbed) == 1)} Inf in {low}, which is absorbed: {listed(absorbed, _MOST)}"
+    open_ones = [f"{one['tensor']} (read by {one['unknown']})" for one in rest if one["unknown"]]
+    if open_ones:
+        yield f"Inf in {low} of which it is not known whether it does harm: {listed(open_ones, _MOST)}"
+
+
+def _vanishing(epsilons: Sequence[Mapping[str, Any]], zeroed: Sequence[str], low: str) -> Iterator[str]:
+    if epsilons:
+        shown_ones = [f"{one['value']:g} in {one['op']} {one['node']}" for one in epsilons]
+        become = f"are too small for {low} and become {epsilons[0]['becomes']:.2g}"
+        yield f"numbers that keep a root or a divisor from zero {become}: {listed(shown_ones, _MOST)}"
+    if zeroed:
+        yield f"weights that become zero as a whole in {low}: {listed(zeroed, _MOST)}"
+
+
+def _near(casting: Casting, known: Measurements, raised: frozenset[int]) -> Iterator[str]:
+    """Say which low tensors come near the end of the range on the samples: others of their kind may leave it."""
+    largest = largest_of(casting.pair.low)
+    names = {
+        name: known.range_of(layer, name)
+        for index, layer in enumerate(casting.layers)
+        if index not in raised
+        for name in layer.writes
+        if largest / NEAR < known.range_of(layer, name) <= largest
+    }
+    if names and not casting.quantized:
+        shown_ones = [f"{name} (up to {most:.3g})" for name, most in sorted(names.items(), key=lambda one: -one[1])]
+        come = f"{counted(len(names), 'low tensor')} {'comes' if len(names) == 1 else 'come'}"
+        yield (
+            f"{come} within a factor of {NEAR:g} of the largest number, {largest:.3g}: {listed(shown_ones, _MOST)}; "
+            f"strategy.at_least=['range > {largest / NEAR:.0f}'] keeps such nodes high"
+        )
+
+
+def _epsilons(casting: Casting, raised: frozenset[int]) -> Iterator[dict[str, Any]]:
+    """Yield the constants that are too small for the low type and guard a root, a logarithm or a division there."""
+    indices = {layer.key: index for index, layer in enumerate(casting.layers)}
+    constants: dict[str, float] = {}
+    for level in levels(casting.mixer.model, casting.mixer.types):
+        constants |= _scalars(level.graph.node, initializers_of(level.graph))
+        readers: dict[str, list[NodeProto]] = {}
+        for node in level.graph.node:
+            for name in node.input:
+                readers.setdefault(name, []).append(node)
+        for place, node in enumerate(level.graph.node):
+            index = indices.get((level.number, place))
+            if node.op_type not in ("Add", "Max", "Clip") or index is None or index in raised:
+                continue
+            small = next((name for name in node.input if _vanishes(constants.get(name), casting.pair.low)), None)
+            if small and any(_guards(node.output[0], reader) for reader in readers.get(node.output[0], ())):
+                path = level.prefix + node_label(node, place)
+                becomes = {"value": constants[small], "becomes": least_of(casting.pair.low)}
+                yield {"constant": small, **becomes, "node": path, "op": node.op_type}
+
+
+def _scalars(nodes: Sequence[NodeProto], initializers: Mapping[str, Any]) -> dict[str, float]:
+    """Return the values of the constants of a graph that are a single number."""
+    tensors = {name: tensor for name, tensor in initializers.items() if isinstance(tensor, TensorProto)}
+    tensors |= {tensor.name: tensor for node in nodes if (tensor := constant_tensor(node))}
+    floats = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
+    return {
+        name: float(numpy_helper.to_array(tensor).reshape(-1)[0])
+        for name, tensor in tensors.items()
+        if tensor.data_type in floats
+        and tensor_bytes.elements(tensor.dims) == 1
+        and not tensor_bytes.is_external(tensor)
+    }
+
+
+def _vanishes(value: float | None, low: int) -> bool:
+    return bool(value) and convert(np.array([value], np.float32), low)[1][1] > 0
+
+
+def _guards(name: str, reader: NodeProto) -> bool:
+    return reader.op_type in _GUARDED or (reader.op_type == "Div" and reader.input[1] == name)
+
+
+def _zeroed(casting: Casting, raised: frozenset[int], known: set[str]) -> list[str]:
+    """Return the weights all of whose values become zero where low precision reads them."""
+    reads = {name for index, layer in enumerate(casting.layers) if index not in raised for name in layer.reads}
+    found = []
+    for level in levels(casting.mixer.model, casting.mixer.types):
+        for name, tensor in initializers_of(level.graph).items():
+            lost = casting.flushed.get(name, 0)
+            if not lost or name not in reads or name in known or not isinstance(tensor, TensorProto):
+                continue
+            many = tensor_bytes.elements(tensor.dims)
+            if not tensor_bytes.is_external(tensor):
+                many = int(np.count_nonzero(numpy_helper.to_array(tensor)))
+            if lost >= many:
+                found.append(name)
+    return found

@@ -1,0 +1,63 @@
+"""The summary of a precision search, and its files: layers.json, the plot of layers, the trade-off curve."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from runner.files import write_text
+from runner.jobs.precision.prepare_search import Material
+from runner.jobs.precision.report import overflow_report
+from runner.jobs.precision.report.gain import gain
+from runner.jobs.precision.report.layer_errors import Row, layer_errors
+from runner.jobs.precision.report.trade_off_curve import Curve, curve
+from runner.jobs.precision.sample_rounds import Rounds
+from runner.report.plot import plot_curve, plot_layers
+from runner.report.summary import Summary
+from runner.run_folder import MIXED
+from runner.schema.strategy import PrecisionSettings
+from runner.session.result import Ending
+from runner.status import Status
+
+if TYPE_CHECKING:
+    from runner.jobs.job import Job
+
+LAYERS, PLOT, CURVE = "layers.json", "layers.svg", "curve.svg"
+
+
+def answered(job: Job, material: Material, rounds: Rounds, ending: Ending, summary: Summary) -> Summary:
+    """Return a summary with what was found, and what it is worth."""
+    summary = replace(summary, nodes_before=len(material.casting.layers))
+    if ending.trial is None:
+        return summary
+    strategy, casting, subject, loaded = material.strategy, material.casting, material.subject, material.loaded
+    raised = subject.raised(ending.trial)
+    told = {**gain(strategy, casting, material.known, loaded, raised, material.kept), **rounds.known.to_json(subject)}
+    told, warnings = overflow_report.with_infinities(job, material, raised, told)
+    summary = replace(summary, warnings=(*summary.warnings, *warnings))
+    loads = rounds.mixing.loads if rounds.mixing else None
+    if loads is not None:
+        told = loads.with_loads(told, casting)
+        summary = replace(summary, warnings=(*summary.warnings, *loads.warnings))
+    rows: list[Row] = []
+    if strategy.layer_errors and ending.status is not Status.interrupted:
+        place = job.folder / "values" / "drift"
+        searched = replace(loaded, recorded=replace(loaded.recorded, values=material.division.searched))
+        measured = job.settings, casting, material.known, searched, job.pool, subject.samples
+        rows = layer_errors(*measured, raised, place)
+    points = curve(rounds.entries, lambda trial: len(subject.raised(trial)))
+    told |= _written(job, rows, points, strategy)
+    culprits = subject.names(ending.trial)
+    return replace(summary, nodes_after=len(raised), culprits=culprits, model=f"{MIXED}.onnx", precision=told)
+
+
+def _written(job: Job, rows: list[Row], points: Curve, strategy: PrecisionSettings) -> dict[str, Any]:
+    """Write the error of each layer, and draw the curve; return the curve, and the names of the files."""
+    drawn = len(points) > 1 and plot_curve(points, job.folder / CURVE, strategy.high.value)
+    found: dict[str, Any] = {"layers": None, "plot": None, "curve": points, "curve_plot": CURVE if drawn else None}
+    if not rows:
+        return found
+    write_text(job.folder / LAYERS, json.dumps(rows, indent=1) + "\n")
+    plotted = plot_layers(rows, job.folder / PLOT, strategy.low.value)
+    return {**found, "layers": LAYERS, "plot": PLOT if plotted else None}

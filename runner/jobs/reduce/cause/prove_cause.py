@@ -1,0 +1,272 @@
+"""The cause: does the failure of the whole model arise inside an answer?
+
+A set of nodes that fails alone is not yet the cause: rounding may exceed, on a tensor inside the model, a tolerance
+that was meant for the model's outputs. Two experiments on the whole model, judged at its own outputs, tell:
+
+(a) with good values in place of what the set gives, the model passes: whatever makes it fail lies in the set or
+    upstream of it;
+(b) with good values in place of what the set reads, it still fails as badly. All that what depends on the set reads
+from elsewhere is good then, too, so that nothing upstream of the set or beside it has a share in the failure.
+
+Both together say that the failure arises inside. A fusion that is wrong is wrong wherever its pattern stands, so where
+one set does not explain the failure, all sets of its pattern are tested together. After that the search goes on without
+what is healed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from runner.jobs.reduce.cause.splice_experiments import Experiments, OpenJournal
+from runner.jobs.reduce.subgraph import Subgraph
+from runner.model.graph.find_pattern import instances
+from runner.model.graph.splice_good_values import ancestors
+from runner.session.cause import Cause, Status, Tested
+from runner.session.inquiry import Inquiry
+from runner.session.run_stages import HandedOver
+from runner.session.session import Session
+from strategies.outcome import Answer, Outcome
+from strategies.search import Claim, Done, Search, Step
+from strategies.search_space import Closure, Space
+from strategies.trial import Trial
+
+LEAST_QUESTIONS = 2
+"""The two experiments on the first answer are made in any case."""
+USED_UP = "the checks for it were used up: strategy.cause_checks=100, say, allows more"
+
+
+@dataclass(frozen=True)
+class Causes:
+    """How answers are shown to be the cause.
+
+    ``search``: for further answers. ``most``: questions that may be asked for it; None: as many as the search asked.
+    """
+
+    journal: OpenJournal
+    search: Callable[[Space], Step]
+    most: int | None = None
+
+    def prove(self, session: Session, first: HandedOver) -> tuple[HandedOver, Cause]:
+        """Find out whether the failure arises inside an answer; return the answer that stands then."""
+        found: dict[Trial, tuple[Inquiry, Done]] = {}
+
+        def search(order: tuple[int, ...], questions: int) -> Search | None:
+            label, whole = "the model without what has good values", Trial.of(order)
+            rest = session.ruled(session.judge, whole, "cause", label, "cause")
+            if rest is None or rest.answer is not Answer.YES:
+                return None
+            inquiry = session.inquire(order, "cause", questions, self.search)
+            inquiry.note(whole, Answer.YES)
+            done = inquiry.settle() if session.reliability.rates else inquiry.run()
+            if done.trial and not inquiry.stopped:
+                found[done.trial] = inquiry, done
+            return inquiry.search
+
+        prover = Prover(session, self, search)
+        cause = prover.prove(first.standing.top_level(session.judge.subject) or first.main)
+        other = found.get(cause.answers[cause.main].answer)
+        return session.finish(*other) if other else first, cause
+
+
+@dataclass
+class Prover:
+    """Finds out by experiments which of the answers of a reduction are the cause.
+
+    ``session``: whose subject cuts the whole model. ``search``: looks for an answer among these elements only, with so
+    many questions at most; None: they do not fail.
+    """
+
+    session: Session
+    causes: Causes
+    search: Callable[[tuple[int, ...], int], Search | None]
+
+    def __post_init__(self) -> None:
+        assert isinstance(self.session.judge.subject, Subgraph)
+        self._base: Subgraph = self.session.judge.subject
+        most = self.session.inquiry.answered if self.causes.most is None else self.causes.most
+        self._experiments = Experiments(self.session, self._base, self.causes.journal, max(most, LEAST_QUESTIONS))
+
+    def prove(self, answer: Trial) -> Cause:
+        """Return what is known about the cause, once an answer was found."""
+        if self._base.closure is Closure.ANCESTORS:
+            reason = "strategy.reduce_inputs=false: the check is fed the model's own inputs only"
+            return self._end(Status.UNTESTED, [Tested(answer, answer)], reason=reason)
+        tested = [*self._test(answer)]
+        if tested[0].unanswered:
+            return self._end(Status.UNTESTED, tested, reason=tested[0].unanswered)
+        left = self._base.space.order
+        while not tested[-1].proven:
+            if joint := self._joint(tested):
+                return joint
+            left = tuple(index for index in left if index in tested[-1].elsewhere)
+            following = self._following(left)
+            if following is None:
+                reason = USED_UP if self._experiments.exhausted else self._why(tested[0])
+                return self._end(Status.NOT_PROVEN, tested, reason=reason)
+            tested += self._test(following)
+        return self._end(Status.PROVEN, tested, causes=(len(tested) - 1,))
+
+    def _following(self, order: tuple[int, ...]) -> Trial | None:
+        """Return another answer among these elements, if there is one and it was found in time."""
+        # a closure forbids searching among some of the nodes only
+        if not order or self._experiments.exhausted or self._base.closure is not Closure.FREE:
+            return None
+        self._experiments.left -= 1
+        search = self.search(order, self._experiments.left)
+        if search is None:
+            return None
+        self._experiments.left -= len(search.asked)
+        return search.done.trial if search.done and search.done.claim is not Claim.BUDGET else None
+
+    # ---- one answer
+
+    def _test(self, answer: Trial) -> Iterator[Tested]:
+        """Make both experiments; with the other instances of the answer's pattern where they do not hold.
+
+        Where another one of these is the cause, the answer itself comes before it.
+        """
+        outputs = self._experiments.without(answer)
+        alone = Tested(answer, answer, (answer.elements,), outputs)
+        if alone.heals:
+            inputs = self._experiments.only(answer)
+            above = ancestors(self._base.graph, answer.elements)
+            alone = replace(
+                alone, good_inputs=inputs, proven=inputs.as_bad_as(self._experiments.whole), elsewhere=above
+            )
+        else:
+            alone = replace(alone, elsewhere=self._experiments.everything - answer.elements)
+        if alone.proven or alone.unanswered or self._experiments.exhausted:
+            yield alone
+            return
+        found = self._instances(alone)
+        if found.answer != answer:
+            yield alone
+        yield found
+
+    def _instances(self, alone: Tested) -> Tested:
+        """Test all instances of an answer's pattern; return one that is the cause, or the answer as it was tested."""
+        copies = instances(self._base.graph, alone.answer.elements, self._base.types_of_all)
+        every = Trial(frozenset().union(alone.answer.elements, *copies))
+        if every in (alone.answer, self._base.space.whole):
+            return alone
+        if alone.heals:
+            # what is upstream matters: good values in place of the instances below would only hide it
+            copies = tuple(copy for copy in copies if copy <= alone.elsewhere | alone.answer.elements)
+            every = Trial(frozenset().union(alone.answer.elements, *copies))
+            if every == alone.answer:
+                return alone
+        outputs = self._experiments.without(every)
+        if outputs.outcome is not Outcome.PASS:
+            # the cause needs none of them, or more than them
+            return replace(alone, elsewhere=alone.elsewhere - every.elements)
+        together = Tested(alone.answer, every, copies, outputs)
+        if not alone.heals:
+            inputs = self._experiments.only(alone.answer, every)
+            if inputs.as_bad_as(self._experiments.whole, len(copies)):
+                proven = replace(together, good_inputs=inputs, proven=True)
+                # it reaches only a share of the failure: another instance may matter more
+                return (
+                    proven
+                    if inputs.as_bad_as(self._experiments.whole)
+                    else self._strongest_instance(together) or proven
+                )
+        return self._strongest_instance(together) or replace(
+            alone,
+            elsewhere=alone.elsewhere & (every.elements | ancestors(self._base.graph, every.elements)),
+        )
+
+    def _strongest_instance(self, together: Tested) -> Tested | None:
+        """Find the instance that matters most, by halving: where good values make the most of the difference.
+
+        Good values are given to it and to those before it, so that its own effect reaches the outputs, if any does.
+        """
+        copies = sorted(together.instances, key=max)
+        assert together.good_outputs
+        low, high = 0, len(copies)
+        if high.bit_length() > self._experiments.left:  # the halving, and the experiment on what it finds
+            return None
+        before, after = self._experiments.level(self._experiments.whole), self._experiments.level(together.good_outputs)
+        while high - low > 1:
+            if self._experiments.exhausted:
+                return None
+            middle = (low + high) // 2
+            level = self._experiments.level(self._experiments.without(_union(copies[:middle])))
+            if before - level < level - after:
+                low, before = middle, level
+            else:
+                high, after = middle, level
+        instance = Trial(copies[high - 1])
+        answer = instance if instance == together.answer else self._following(tuple(sorted(instance.elements)))
+        if answer is None or self._experiments.exhausted:
+            return None
+        inputs = self._experiments.only(answer, _union(copies[:high]))
+        if not inputs.as_bad_as(self._experiments.whole, len(copies)):
+            return None
+        return replace(together, answer=answer, good_inputs=inputs, proven=True)
+
+    # ---- several answers
+
+    def _joint(self, tested: list[Tested]) -> Cause | None:
+        """Return the cause if the answers so far heal the whole model together, and each of them fails by itself."""
+        failing = [one for one in tested if not one.heals]
+        if len(failing) < 2 or tested[-1].heals or self._experiments.exhausted:
+            return None
+        union = _union(one.answer.elements for one in failing)
+        if self._experiments.without(union).outcome is not Outcome.PASS:
+            return None
+        effects: dict[int, float] = {}
+        for at, one in enumerate(tested):
+            if one not in failing:
+                continue
+            if self._experiments.exhausted:
+                return None
+            inputs = self._experiments.only(one.answer, union)
+            if inputs.outcome is Outcome.FAIL:
+                tested[at] = replace(one, good_inputs=inputs)
+                effects[at] = inputs.measure or 0.0
+        needed = [tested[at].answer.elements for at in effects]
+        if len(needed) < 2 or self._experiments.exhausted:
+            return None
+        if len(needed) < len(failing) and self._experiments.without(_union(needed)).outcome is not Outcome.PASS:
+            return None
+        causes = tuple(effects)
+        return self._end(Status.JOINT, tested, causes=causes, main=max(causes, key=lambda at: (effects[at], -at)))
+
+    def _end(
+        self,
+        status: Status,
+        tested: list[Tested],
+        *,
+        causes: tuple[int, ...] = (),
+        main: int | None = None,
+        reason: str = "",
+    ) -> Cause:
+        if main is None:
+            main = causes[0] if causes else self._strongest(tested)
+        return Cause(status, self._experiments.whole, tuple(tested), causes, main, reason)
+
+    def _strongest(self, tested: list[Tested]) -> int:
+        """Return the answer whose good values make the model best; the first where that is not measured.
+
+        One that passes with good inputs is not it, as long as there is another one.
+        """
+        left = [at for at, one in enumerate(tested) if not one.ruled_out] or list(range(len(tested)))
+        made = [(tested[at].good_outputs, at) for at in left]
+        known = [
+            (self._experiments.level(one), at)
+            for one, at in made
+            if one and (one.measure is not None or tested[at].heals)
+        ]
+        return min(known)[1] if len(known) == len(left) else left[0]
+
+    def _why(self, first: Tested) -> str:
+        if first.heals:
+            return "good values in place of what it reads make the model pass, or nearly so: what is upstream matters"
+        if first.good_outputs and first.good_outputs.outcome is Outcome.DIFFERENT:
+            return f"with good values in place of what it gives, another failure shows: {first.good_outputs.reason}"
+        return "the model fails with good values in place of what it gives, and nothing else was found to fail"
+
+
+def _union(sets: Iterable[Collection[int]]) -> Trial:
+    return Trial(frozenset().union(*sets))

@@ -1,0 +1,91 @@
+"""The two experiments on the whole model, judged at its own outputs; see `prover` for what they show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from runner.jobs.reduce.cause.spliced_subject import Spliced
+from runner.jobs.reduce.subgraph import Subgraph
+from runner.journal.journal import Journal
+from runner.model.graph.splice_good_values import depends_on
+from runner.session.cause import Experiment
+from runner.session.session import Session
+from runner.session.subject import Subject
+from runner.text import counted
+from strategies.outcome import Answer, Outcome
+from strategies.trial import Trial
+
+OpenJournal = Callable[[Journal, str, Subject], Journal]
+"""Opens the journal of a stage: the journal of what it works on, its name, its subject."""
+
+
+@dataclass
+class Experiments:
+    """Makes experiments, each a check of one model.
+
+    ``base``: the subject of the session. ``left``: questions that may still be asked. ``whole``: what the whole model
+    does.
+    """
+
+    session: Session
+    base: Subgraph
+    journal: OpenJournal
+    left: int
+
+    def __post_init__(self) -> None:
+        judge = self.session.judge
+        failed = [one for one in judge.counted(self.base.space.whole) if one.outcome is Outcome.FAIL]
+        self.whole = Experiment.of(failed[0]) if failed else Experiment(Outcome.FAIL)
+        signature = judge.baseline
+        self._compared = signature is not None and signature.stage == "compare"
+        spliced = Spliced(self.base, signature is not None and not signature.about_values)
+        self._spliced = judge.beside(spliced, self.journal(judge.journal, "cause", spliced))
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether no further question may be asked."""
+        return self.left <= 0 or self.session.spent()
+
+    @property
+    def everything(self) -> frozenset[int]:
+        """All elements of the model."""
+        return self.base.space.whole.elements
+
+    def without(self, healed: Trial) -> Experiment:
+        """Experiment (a): good values in place of what some nodes give."""
+        graph = self.base.graph
+        # a failure that is not about values (a crash) may also arise upstream
+        if self._compared and all(graph.producers.get(name) in healed for name in graph.outputs):
+            return Experiment(Outcome.PASS, reason="it gives all outputs")
+        label = f"the whole model, good values in place of the outputs of {counted(len(healed), 'node')}"
+        return self._made(Trial(self.everything - healed.elements), label)
+
+    def only(self, answer: Trial, healed: Trial | None = None) -> Experiment:
+        """Experiment (b): only what depends on some nodes is computed; all that it reads from elsewhere is good.
+
+        ``healed``: these have good outputs, but for the ones asked about.
+        """
+        others = (healed.elements if healed else frozenset()) - answer.elements
+        kept = depends_on(self.base.graph, answer.elements, others)
+        return self._made(
+            Trial(kept), f"the whole model, good values in place of the inputs of {counted(len(answer), 'node')}"
+        )
+
+    def _made(self, kept: Trial, label: str) -> Experiment:
+        if kept == self.base.space.whole:
+            return replace(self.whole, reason="it is the whole model")
+        self.left -= 1
+        ruling = self.session.ruled(self._spliced, kept, "cause", label, "cause")
+        if ruling is None:
+            return Experiment(Outcome.UNRESOLVED, reason="the budget was reached")
+        experiment = Experiment.of(ruling.verdict)
+        if self.session.reliability.rates and ruling.answer is Answer.UNKNOWN:
+            return replace(experiment, outcome=Outcome.UNRESOLVED, reason="the check is too flaky to tell")
+        return experiment
+
+    def level(self, made: Experiment) -> float:
+        """How bad an experiment came out; without a measure, whether it fails."""
+        if made.measure is not None:
+            return made.measure
+        return 0.0 if made.outcome is Outcome.PASS else self.whole.measure or 1.0

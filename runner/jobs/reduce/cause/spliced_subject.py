@@ -1,0 +1,120 @@
+"""Subject `spliced`: a trial is a set of nodes that stay as they are; all others give good values.
+
+The candidate is the whole model, judged at its own outputs, so that the model is asked, not a part of it: does the
+failure arise in the nodes that stay?
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from runner.candidate import Candidate, Invalid, Sample
+from runner.jobs.reduce.subgraph import Subgraph
+from runner.model.graph.control_model import takes_identity
+from runner.model.graph.cut import Cut, CutError, cut
+from runner.model.graph.protobuf_edits import copy_of
+from runner.model.graph.splice_good_values import Splice, splice
+from runner.schema.cut import CutPolicy
+from strategies.search_space import Space
+from strategies.trial import Trial
+
+
+@dataclass(frozen=True)
+class Spliced:
+    """Splices good values into one model. ``base``: cuts the same model. ``alive``: see `splice_good_values`."""
+
+    base: Subgraph
+    alive: bool = False
+    _made: dict[Trial, Splice] = field(default_factory=dict)
+
+    @cached_property
+    def space(self) -> Space:
+        """The model's top-level nodes."""
+        return self.base.space
+
+    def identity(self) -> dict[str, str]:
+        """Return all that decides what a trial is: how the model is cut, and what is shown besides its outputs."""
+        return {**self.base.identity(), "kind": "spliced", "alive": str(self.alive)}
+
+    def names(self, trial: Trial) -> tuple[str, ...]:
+        """Return the names of the nodes that stay."""
+        return self.base.names(trial)
+
+    def splice(self, trial: Trial) -> Splice:
+        """Return the model, whose missing tensors are to be fed."""
+        if trial not in self._made:
+            gone = frozenset(self.space.order) - trial.elements
+            self._made.clear()  # one only: each holds a whole model; the same trial is asked for several times in a row
+            self._made[trial] = splice(self.base.graph, gone, alive=self.alive, good=self._can_hand_out)
+        return self._made[trial]
+
+    def make(self, trial: Trial, folder: Path, iteration: int, phase: str, label: str) -> Candidate | Invalid:
+        """Write the candidate."""
+        if self.base.cut_policy is CutPolicy.seeded:
+            return Invalid("cut.policy=seeded feeds values that are made up, not good ones")
+        given = self.splice(trial).given
+        try:
+            made = self.cut(trial)
+            for name in (*made.inputs, *made.constants):
+                if why := self._unusable(given.get(name, name)):
+                    return Invalid(why)
+            path = self.write(made, folder)
+        except CutError as error:
+            return Invalid(str(error))
+        draws = bool(self.splice(trial).graph.drawing)
+        samples = self.samples(made, trial)
+        return Candidate(path, folder, iteration, phase, label, trial, samples, nodes=self.names(trial), draws=draws)
+
+    def cut(self, trial: Trial) -> Cut:
+        """Return the candidate's model. Raises CutError."""
+        made = self.splice(trial)
+        types, constants = dict(self.base.types_of_all), dict(self.base.constants)
+        for alias, name in made.given.items():
+            if name in types:
+                types[alias] = types[name]
+            if name in constants:
+                constants[alias] = copy_of(constants[name])
+                constants[alias].name = alias
+        return cut(
+            made.graph,
+            range(len(made.graph.nodes)),
+            types=types,
+            constants=constants,
+            expose="own",
+            largest=self.base.store.file_limit,
+        )
+
+    def samples(self, made: Cut, trial: Trial) -> tuple[Sample, ...]:
+        """Return, for each input sample, what a candidate is fed and what its outputs should be."""
+        given = self.splice(trial).given
+        return tuple(
+            Sample(
+                {name: values[tensor] for name in made.inputs if (tensor := given.get(name, name)) in values},
+                {name: values[name] for name in made.outputs if name in values and self.base.has_reference(name)},
+            )
+            for values in self.base.recorded.values
+        )
+
+    def write(self, made: Cut, folder: Path) -> Path:
+        """Write a candidate's model."""
+        return self.base.write(made, folder)
+
+    def discard(self, candidate: Candidate) -> None:
+        """Remove the candidate's model file."""
+        self.base.discard(candidate)
+
+    def _can_hand_out(self, name: str) -> bool:
+        found = self.base.types_of_all.get(name)
+        return not self._unusable(name) and found is not None and takes_identity(self.base.graph, found)
+
+    def _unusable(self, name: str) -> str:
+        """Why a tensor has no good value that may be fed; "" where it has one in every sample."""
+        if name in self.base.constants or name in self.base.graph.inputs:
+            return ""
+        if any(name not in values for values in self.base.recorded.values) or not self.base.recorded.values:
+            return f"no good value of {name!r} is known"
+        if name in self.base.recorded.unfit:
+            return self.base.recorded.unfit[name]
+        return f"the reference has a NaN or Inf in {name!r} as well" if self.base.is_bad_feed(name) else ""

@@ -1,0 +1,225 @@
+"""The controls of a check: can it tell good from bad, and can it judge cuts?
+
+Asked early, right after the user's file failed: a check that fails whatever it is given would make a search end with an
+arbitrary node. A check that feeds the model's own inputs by name, or has expected values of the model's own outputs,
+passes only models that still have these. It can judge what keeps them (``strategy.reduce_inputs=false``,
+``strategy.reduce_outputs=false``), and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from runner.checkers.checker import Checker
+from runner.checkers.command.command import CommandCheck
+from runner.checkers.python import PythonCheck
+from runner.errors import CannotJudge
+from runner.jobs.reduce.closure import fallbacks
+from runner.jobs.reduce.subgraph import Subgraph
+from runner.journal.journal import Journal
+from runner.model.graph.control_model import Form
+from runner.schema.checker import Flaky
+from runner.schema.root import Settings
+from runner.session.judge import Judge
+from runner.session.question import NOTHING, Question
+from runner.session.reliability import ContradictionError
+from runner.session.subject import Subject
+from runner.verdict import CAUGHT, Raised, Verdict
+from strategies.outcome import Outcome
+from strategies.search_space import Closure
+
+FORMS: Mapping[Closure, tuple[Form, ...]] = MappingProxyType(
+    {
+        Closure.FREE: (Form(), Form(operator="Abs")),
+        Closure.ANCESTORS: (Form(inputs=True),),
+        Closure.DESCENDANTS: (Form(outputs=True, good=True), Form(outputs=True)),
+    }
+)
+"""Controls like the candidates of each closure; one that passes is enough."""
+OWN = (Form(inputs=True, outputs=True, good=True), Form(inputs=True, outputs=True))
+"""Controls like the whole model."""
+SETTINGS: Mapping[Closure, str] = MappingProxyType(
+    {Closure.ANCESTORS: "strategy.reduce_inputs=false", Closure.DESCENDANTS: "strategy.reduce_outputs=false"}
+)
+FIT = (
+    "Cuts have other inputs and outputs: let it feed what {inputs} holds and compare with what {references} holds "
+    "(checker.command='python check.py {model} {inputs} {references}'; a function gets them as its arguments)"
+)
+"""What makes a check fit for cuts."""
+NEEDS = (
+    f"{FIT}. Where it has values of its own to compare with, give the good model that they come from "
+    "(reference.model=), and it may be enough to keep the model's own inputs or outputs "
+    "(strategy.reduce_inputs=false or strategy.reduce_outputs=false)"
+)
+"""What may be wrong with a check that passes no harmless model."""
+_NOTHING, _SO = Question().nothing_fails
+QUESTION = Question(nothing_fails=(_NOTHING, f"{_SO}\n{NEEDS}"))
+"""What a reduction asks."""
+REPEATS = 3
+"""How often a control that failed is checked again, to tell a flaky check from one that cannot judge."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What the controls say. ``judge``: its candidates can be judged. ``said``: what a reader should know of that.
+
+    ``verdict``: that of the last control.
+    """
+
+    judge: Judge
+    verdict: Verdict
+    said: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether a control passed."""
+        return self.verdict.outcome is Outcome.PASS
+
+
+@dataclass(frozen=True)
+class Controls:
+    """Asks a check about harmless models.
+
+    ``stage`` opens the journal of a stage. ``fallbacks``: what may be kept where the check cannot judge cuts.
+    ``repeated``: whether the check may be flaky. ``slip``: an obvious mistake in the command, in words.
+    ``fed``: the check asks for values of the inputs, so that it is rather the outputs that it knows by itself.
+    """
+
+    stage: Callable[[str, Subject], Journal]
+    fallbacks: frozenset[Closure] = frozenset()
+    repeated: bool = True
+    slip: str = ""
+    fed: bool = True
+
+    @staticmethod
+    def of(checker: Checker, settings: Settings, stage: Callable[[str, Subject], Journal]) -> Controls | None:
+        """Return the controls of a check of the user's own; None for a person, and for checks of ours.
+
+        Those feed and compare whatever inputs and outputs a model has.
+        """
+        if not isinstance(checker, CommandCheck | PythonCheck):
+            return None
+        slip = checker.slip if isinstance(checker, CommandCheck) else ""
+        return Controls(
+            stage, fallbacks(settings), settings.checker.flaky is not Flaky.never, slip, checker.wants_feeds
+        )
+
+    def judge(self, judge: Judge) -> Judged:
+        """Return a judge whose candidates this check can judge.
+
+        Raises CannotJudge where it can judge nothing, or no cuts, and ContradictionError where it is flaky.
+        """
+        subject = _subgraph(judge)
+        forms = FORMS[subject.closure]
+        found, why = self._first(judge, forms[:1] if self.slip else forms)
+        if found:
+            return Judged(found, why)
+        own, also = (None, why) if self.slip else self._first(judge, OWN, lenient=True)
+        if not own:
+            if not self.slip and Outcome.FAIL not in (why.outcome, also.outcome):
+                # on a harmless model the check does not report the failure under study: no answer, but no wrong one
+                said = f"the check gives no answer on {FORMS[subject.closure][0]} ({why.said})"
+                return Judged(judge, also, said)
+            self._repeat(judge, 1)
+            raise CannotJudge(self._no_judge(judge, why))
+        self._repeat(judge, REPEATS)
+        able = self._able(judge) if subject.closure is Closure.FREE else {}
+        chosen = next((closure for closure in able if closure in self.fallbacks), None)
+        if chosen is None:
+            raise CannotJudge(self._no_cuts(judge, why, tuple(able)))
+        setting = SETTINGS[chosen]
+        subject, verdict = able[chosen]
+        kept = replace(subject, closure=chosen)
+        types = ", declared types" if kept.declared else ""
+        said = (
+            f"the check cannot judge every cut: it does not pass {FORMS[Closure.FREE][0]} ({why.said}); gone on "
+            f"with {setting}, with which it can. A check that feeds what {{inputs}} holds and compares with what "
+            "{references} holds gets smaller answers"
+        )
+        return Judged(judge.beside(kept, self.stage(f"{setting}{types}", kept)), verdict, said)
+
+    def _able(self, judge: Judge) -> dict[Closure, tuple[Subgraph, Verdict]]:
+        """The closures whose candidates the check can judge, with a subject whose control shows it, and its verdict."""
+        found: dict[Closure, tuple[Subgraph, Verdict]] = {}
+        first, second = Closure.ANCESTORS, Closure.DESCENDANTS
+        for closure in (second, first) if self.fed else (first, second):
+            passing, verdict = self._first(judge, FORMS[closure])
+            if passing:
+                found[closure] = _subgraph(passing), verdict
+                if closure in self.fallbacks:
+                    break
+        return found
+
+    def _first(self, judge: Judge, forms: Iterable[Form], *, lenient: bool = False) -> tuple[Judge | None, Verdict]:
+        """The judge with the first of these controls that passes, and its verdict, else a failure if there was one.
+
+        A check that feeds the model's own inputs may do so with other shapes than the recorded ones. ``lenient``: only
+        the shapes that the file declares are tried.
+        """
+        subject = _subgraph(judge)
+        differs = not subject.declared and subject.declared_otherwise
+        seen: list[Verdict] = []
+        for form in forms:
+            types = (False,) if not (differs and form.inputs) else (True,) if lenient else (False, True)
+            for declared in types:
+                other = self._with(judge, form, declared=declared)
+                seen.append(_verdict(other, form, 0))
+                if seen[-1].outcome is Outcome.PASS:
+                    return other, seen[-1]
+        return None, next((one for one in seen if one.outcome is Outcome.FAIL), seen[0])
+
+    def _with(self, judge: Judge, form: Form, *, declared: bool) -> Judge:
+        subject = _subgraph(judge)
+        if subject.control == form and not declared:
+            return judge
+        other = replace(subject, control=form, declared=subject.declared or declared)
+        name = f"{subject.closure.value}, {form}{', declared types' if declared else ''}"
+        return judge.beside(other, self.stage(name, other))
+
+    def _repeat(self, judge: Judge, times: int) -> None:
+        """A control that failed fails again, unless the check is flaky: raises ContradictionError then."""
+        if self.slip or not self.repeated:
+            return
+        subject = _subgraph(judge)
+        for attempt in range(1, times + 1):
+            if _verdict(judge, subject.control, attempt).outcome is Outcome.PASS:
+                raise ContradictionError(f"{subject.control}: pass where it did not before")
+
+    def _no_judge(self, judge: Judge, why: Verdict) -> str:
+        return (
+            f"the check cannot tell good from bad: it does not pass even a model of one Identity ({why.said}).\n"
+            f"{self.slip or NEEDS}\ncheck: {judge.checker.describe()}"
+        )
+
+    def _no_cuts(self, judge: Judge, why: Verdict, able: tuple[Closure, ...]) -> str:
+        subject = _subgraph(judge)
+        if able:
+            settings = " or ".join(SETTINGS[closure] for closure in able)
+            instead = f"or go on with {settings}, with which this check works (strategy.find=all excludes them)"
+        else:
+            instead = (
+                "it needs both the model's own inputs and its own outputs, so neither strategy.reduce_inputs=false nor "
+                "strategy.reduce_outputs=false would help"
+            )
+        return (
+            f"the check cannot judge cuts: it passes the model's own inputs and outputs, and not {subject.control} "
+            f"({why.said}). {FIT}; {instead}.\ncheck: {judge.checker.describe()}"
+        )
+
+
+def _subgraph(judge: Judge) -> Subgraph:
+    assert isinstance(judge.subject, Subgraph)
+    return judge.subject
+
+
+def _verdict(judge: Judge, form: Form, attempt: int) -> Verdict:
+    verdict = judge.sure(NOTHING, "control", str(form), attempt=attempt)
+    shown = verdict.metrics.get(CAUGHT)
+    caught = Raised.from_json(shown) if shown and verdict.outcome is Outcome.PASS else None
+    studied = judge.baseline.raised if judge.baseline else None
+    if caught and caught.feeds and not (studied and studied.about == caught.about):
+        # a message that it prints on the original too is normal; a new one means that it passes a model it cannot run
+        return replace(verdict, outcome=Outcome.UNRESOLVED, reason=f"it passes, and says that {caught.why}")
+    return verdict

@@ -1,0 +1,146 @@
+"""The stages that reduce inside the nested graphs of an answer.
+
+First each body is hoisted: its nodes take the owner's place, so that they are reduced like those of a flat graph. Where
+the failure needs its owner (a Loop that never ends), the body is reduced in its place, unless the owner fails with an
+empty body as well.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TypeVar
+
+from runner.errors import WinnowError
+from runner.jobs.reduce.nested.body_subject import Inside
+from runner.jobs.reduce.subgraph import Subgraph
+from runner.journal.journal import Journal
+from runner.model.graph.cut import CutError
+from runner.model.nested.bodies import Body, HoistError
+from runner.reference.body_values import (
+    Descent,
+    Level,
+    RecorderOf,
+    descend,
+    iterations,
+    level_of,
+    ordered_bodies,
+    trip_counts,
+)
+from runner.session.judge import Judge
+from runner.session.stage import Stage, Standing
+from runner.session.subject import Subject, identity_digest
+from strategies.search import Search, Step
+from strategies.search_space import Space
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+
+@dataclass
+class NestedStages:
+    """Makes the stages.
+
+    ``journal``: opens the journal of a stage, from the one of what it works on, its name and its subject.
+
+    ``record``: makes recorders on the reference. ``folder``: for recorded values. ``search``: of the strategy.
+    """
+
+    journal: Callable[[Journal, str, Subject], Journal]
+    record: RecorderOf
+    folder: Path
+    search: Callable[[Space], Step]
+    _made: int = field(default=0)
+
+    def stages(self, standing: Standing) -> Iterator[Stage]:
+        """Yield what can be tried inside the nested graphs of an answer."""
+        subject = standing.judge.subject
+        if not isinstance(subject, Subgraph):
+            return
+        level = self._level(subject, standing)
+        for body in ordered_bodies(level) if level else ():
+            assert level
+            yield from self._of_body(subject, standing, level, body)
+
+    def _of_body(self, subject: Subgraph, standing: Standing, level: Level, body: Body) -> Iterator[Stage]:
+        """Hoisted, in one iteration after the other; then with the owner kept."""
+        origin = f"{identity_digest(subject)} {standing.trial.ranges} {body.path}"
+        first: Descent | None = None
+        for iteration in self._iterations(level, body):
+            descent = self._descend(level, body, iteration)
+            if descent is None:
+                continue
+            first = first or descent
+            inner = descent.level
+            hoisted = replace(
+                subject,
+                graph=inner.graph,
+                store=inner.store,
+                recorded=inner.recorded,
+                types=inner.types,
+                origin=f"{origin} {iteration}",
+                declared=False,  # what is declared, and the file, are about the whole model
+                as_file=False,
+            )
+            label = f"{body.path} without its owner" + (f", iteration {iteration}" if iteration else "")
+            yield self._stage("hoist", label, standing, hoisted, body)
+        if first and first.iteration == 0 and body.attribute:
+            descent = first
+
+            def inside() -> Inside:
+                trips = trip_counts(level, body, self.record, self._folder())
+                found = Inside(descent, trips, self._folder(), origin=origin)
+                found.cut(found.space.whole)
+                return found
+
+            if kept := _tried(body.path, inside):
+                stage = self._stage("inside", f"{body.path} as it is", standing, kept, body)
+                yield replace(stage, without=self._judge(standing, "emptied", replace(kept, emptied=True)))
+
+    def _judge(self, standing: Standing, kind: str, subject: Subject) -> Judge:
+        return standing.judge.beside(subject, self.journal(standing.judge.journal, kind, subject))
+
+    def _stage(self, kind: str, label: str, standing: Standing, subject: Subject, body: Body) -> Stage:
+        space = subject.space
+        judge = self._judge(standing, kind, subject)
+        origin = (*standing.origin, body.path)
+        return Stage(kind, label, judge, lambda known: Search(space, self.search(space), known), origin, space.whole)
+
+    # ---- values
+
+    def _level(self, subject: Subgraph, standing: Standing) -> Level | None:
+        def level() -> Level:
+            made = subject.cut(standing.trial)
+            samples, known = subject.samples(made), subject.recorded.values
+            record = (self.record, self._folder())
+            return level_of(made, samples, known, subject.store, subject.types, record, subject.recorded.unfit)
+
+        return _tried("the answer", level)
+
+    def _iterations(self, level: Level, body: Body) -> tuple[int, ...]:
+        return _tried(body.path, lambda: iterations(level, body, self.record, self._folder())) or ()
+
+    def _descend(self, level: Level, body: Body, iteration: int) -> Descent | None:
+        return _tried(body.path, lambda: descend(level, body, self.record, self._folder(), iteration))
+
+    def _folder(self) -> Path:
+        """A folder that does not exist yet."""
+        self._made += 1
+        return self.folder / str(self._made)
+
+
+def _tried(what: str, make: Callable[[], T]) -> T | None:
+    """Make something of a nested graph; None where that is impossible, which leaves the answer as it is.
+
+    What a runtime never looks at is often malformed, and no two malformed bodies are alike: none of them may take away
+    an answer that was found.
+    """
+    try:
+        return make()
+    except (HoistError, CutError, WinnowError) as error:
+        log.info("%s is not looked into: %s", what, error)
+    except Exception as error:  # noqa: BLE001 - see above
+        log.warning("%s is not looked into, its nested graph is malformed (%r)", what, error)
+    return None

@@ -1,0 +1,39 @@
+"""Subject `file`: the candidate of every trial is the user's model file, unchanged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from runner.candidate import Candidate
+from runner.jobs.reduce.subgraph import Subgraph
+from strategies.search_space import Space
+from strategies.trial import Trial
+
+
+@dataclass(frozen=True)
+class UserFile:
+    """The file that ``base`` cuts candidates out of."""
+
+    base: Subgraph
+
+    @property
+    def space(self) -> Space:
+        """The elements of the model."""
+        return self.base.space
+
+    def identity(self) -> dict[str, str]:
+        """Return what the file is: the model is in the run's context, with its weights."""
+        return {"kind": "file", **{key: value for key, value in self.base.identity().items() if key == "graph"}}
+
+    def names(self, trial: Trial) -> tuple[str, ...]:
+        """Return the names of the nodes."""
+        return self.base.names(trial)
+
+    def make(self, trial: Trial, folder: Path, iteration: int, phase: str, label: str) -> Candidate:
+        """Return the file, with the values of its inputs."""
+        return replace(self.base.original(folder, iteration), phase=phase, label=label)
+
+    def discard(self, candidate: Candidate) -> None:
+        """Remove the copy that the check was given, never the user's file."""
+        self.base.discard(candidate)

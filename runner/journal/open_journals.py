@@ -1,0 +1,92 @@
+"""Where the journals of a run lie: its own, those of its stages, and those that the jobs of a sweep share."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from runner.checkers.command.template import Template
+from runner.journal.journal import JOURNAL_NAME, Journal, context_digest
+from runner.journal.journal_lines import Records, read_context
+from runner.schema.root import Settings
+from strategies.outcome import Outcome
+from strategies.trial import Trial
+
+if TYPE_CHECKING:
+    from runner.session.subject import Subject
+
+_LOG = logging.getLogger(__name__)
+#: a part of a context: the digest of a file that a command names
+_NAMED = "check.file "
+
+
+@dataclass(frozen=True)
+class Journals:
+    """Opens the journals of one job. ``at``: a path of the configuration, from where the user stands."""
+
+    settings: Settings
+    folder: Path
+    at: Callable[[str], Path]
+
+    def main(self, context: Mapping[str, str]) -> Journal:
+        """Open the journal of the run. Raises UsageError where it, or one to reuse, is of another context.
+
+        A file that the command names and that was not there when the journal was begun is what the command writes; but
+        not a program, nor while nothing was answered: then it may be what was missing.
+        """
+        path = self.folder / JOURNAL_NAME
+        if path.is_file() and path.stat().st_size:
+            written = self._written_since(path, context)
+            context = {key: value for key, value in context.items() if key not in written}
+        return self._open(context, JOURNAL_NAME, needed=True)
+
+    def stage(self, outer: Journal, name: str, subject: Subject) -> Journal:
+        """Open the journal of a stage that puts questions about ``subject``, in a run or stage that writes ``outer``.
+
+        What its trials mean is what the subject says: two stages share a journal only where they ask the same.
+        """
+        of = {f"stage.{key}": value for key, value in subject.identity().items()}
+        kept = {key: value for key, value in outer.context.items() if not key.startswith("stage.")}
+        context = {**kept, "stage": name, **of}
+        return self._open(context, f"journal-{context_digest(context)}.jsonl", needed=False)
+
+    def further(self, main: Journal, excluded: Trial) -> Journal:
+        """Open the journal of the search for another failure, without the elements of the answers before."""
+        context = {**main.context, "further": excluded.ranges}
+        return self._open(context, f"journal-{context_digest(context)}.jsonl", needed=False)
+
+    def _written_since(self, path: Path, context: Mapping[str, str]) -> frozenset[str]:
+        """Return the parts of a context that stand for files which the command has written since."""
+        begun = read_context(path)
+        words = [key.removeprefix(_NAMED) for key in context if key.startswith(_NAMED) and key not in begun]
+        data = Template.data({word: self.at(word) for word in words})
+        if not data:
+            return frozenset()
+        records = Records(path, begun)
+        records.read()
+        if all(entry.verdict.outcome is Outcome.UNRESOLVED for entry in records.standing.values()):
+            return frozenset()
+        for word in sorted(data):
+            _LOG.warning(
+                "%s was not there when this run began: it is taken for what the check writes. If the check reads it, "
+                "start a new run",
+                word,
+            )
+        return frozenset(f"{_NAMED}{word}" for word in data)
+
+    def _open(self, context: Mapping[str, str], name: str, *, needed: bool) -> Journal:
+        shared = self._shared(context)
+        journal = Journal(shared or self.folder / name, context, writer=str(self.folder), shared=shared is not None)
+        if self.settings.journal.reuse:
+            journal.reuse([self.at(path) for path in self.settings.journal.reuse], needed=needed)
+        return journal
+
+    def _shared(self, context: Mapping[str, str]) -> Path | None:
+        """The journal that all jobs of a sweep with this context share; None where nothing is to be shared."""
+        sweep = self.folder.parent
+        if self.settings.strategy.repeats or not self.settings.journal.share or not (sweep / "multirun.yaml").exists():
+            return None
+        return sweep / "journal" / f"{context_digest(context)}.jsonl"

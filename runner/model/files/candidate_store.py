@@ -1,0 +1,183 @@
+"""Writing candidate models: small ones whole in their trial's folder, large ones beside the shared weights file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
+from onnx import ModelProto, TensorProto
+
+from runner.model.files.external_data import chunks
+from runner.model.files.inline_weights import pieces
+from runner.model.files.read_model import INLINE_LIMIT, STRUCTURE
+from runner.model.files.weights_file import WEIGHTS, WeightsWriter, write_whole
+from runner.model.graph import scopes
+from runner.model.graph.cut import LARGEST_FILE, CutError, too_large
+from runner.model.graph.protobuf_edits import copy_of
+from runner.model.values import tensor_bytes
+
+
+class Store:
+    """The folder that ``ingest`` filled: the structure, its weights, and the candidates too large to carry theirs.
+
+    ``inline_limit``: bytes of weights that a candidate carries inside at most. ``file_limit``: bytes of tensors from
+    which on a file cannot have them.
+    """
+
+    def __init__(self, folder: Path, inline_limit: int = INLINE_LIMIT, file_limit: int = LARGEST_FILE) -> None:
+        self.folder = Path(folder)
+        self.inline_limit = inline_limit
+        self.file_limit = file_limit
+
+    @property
+    def structure(self) -> Path:
+        """The whole model without its large weights."""
+        return self.folder / STRUCTURE
+
+    @property
+    def weights(self) -> Path:
+        """The weights file; it is absent where the structure holds all weights."""
+        return self.folder / WEIGHTS
+
+    def kept_bytes(self, model: ModelProto) -> int:
+        """Return the bytes of weights that a model of this store refers to."""
+        return sum(_length(tensor) for tensor in _references(model))
+
+    def write(self, model: ModelProto, folder: Path, stem: str = "model") -> Path:
+        """Write a candidate and return its path.
+
+        A candidate whose weights are small gets them inside (``model`` is changed in place so) and lies in ``folder``
+        as ``STEM.onnx``; a larger one lies in the
+        store's folder under a name made of ``folder`` and ``stem``, and refers to the weights file there.
+        Raises CutError for one that no file can hold.
+        """
+        outside, inside = self.kept_bytes(model), _inline_bytes(model)
+        inside += outside if outside <= self.inline_limit else 0
+        if inside >= self.file_limit:
+            raise too_large(inside)
+        if outside > self.inline_limit:
+            path = self.folder / f"{folder.name}.{stem}.onnx"
+        else:
+            self.inline(model)
+            folder.mkdir(parents=True, exist_ok=True)
+            path = folder / f"{stem}.onnx"
+        try:
+            path.write_bytes(model.SerializeToString())
+        except (ValueError, EncodeError) as error:  # tensors in attributes, strings
+            raise CutError(f"the candidate does not fit into a model file of 2 GiB ({error})") from None
+        return path
+
+    def inline(self, model: ModelProto) -> None:
+        """Read the weights that a model refers to into it, in place."""
+        for tensor in _references(model):
+            tensor_bytes.set_raw(tensor, self._read(tensor))
+
+    def standalone(
+        self,
+        model: ModelProto,
+        path: Path,
+        *,
+        external_data: str | None = None,
+        threshold: int = 1024,
+        one_file: bool = True,
+    ) -> list[Path]:
+        """Write a model that stands alone, with its own weights; return all files written, the model first.
+
+        The weights are inside if that is less than 2 GiB and ``external_data`` (a plain file name) is None, else
+        beside it: tensors of ``threshold``
+        bytes or more in that file (``one_file``), or each in a file of that name with a number. The model appears last
+        and whole. ``model`` is not changed.
+        Raises ValueError for an ``external_data`` that is not a plain name, OSError where nothing can be written.
+        """
+        path = Path(path)
+        whole = copy_of(model)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if external_data is None and self._fits(whole):
+            content, written = self._with_weights(whole), []
+        else:
+            name = external_data or f"{path.name}.data"
+            if Path(name).name != name or name in ("..", path.name) or "\\" in name:
+                raise ValueError(f"external_data={name!r} must be a plain file name, other than the model's")
+            written = self._externalise(whole, path.parent, name, threshold, one_file)
+            content = iter([whole.SerializeToString()])
+        write_whole(path, content)
+        return [path, *written]
+
+    def _fits(self, model: ModelProto) -> bool:
+        """Whether one file can hold a model with its weights."""
+        outside = self.kept_bytes(model)
+        # tensors first: protobuf cannot even say how large a message beyond 2 GiB is
+        inside = _inline_bytes(model) + outside < self.file_limit
+        return inside and model.ByteSize() + outside < self.file_limit
+
+    def _with_weights(self, model: ModelProto) -> Iterator[bytes]:
+        """Yield the file of a model that carries its weights; they are copied piece by piece, not held in memory."""
+        _, *nested = scopes.graphs_below(model.graph)
+        for tensor in (tensor for graph in nested for tensor in graph.initializer):
+            if tensor_bytes.is_external(tensor):
+                tensor_bytes.set_raw(tensor, self._read(tensor))
+        return pieces(model, self._region)
+
+    def _region(self, tensor: TensorProto) -> tuple[int, Iterator[bytes]]:
+        location, offset, _ = tensor_bytes.reference(tensor)
+        return _length(tensor), chunks(self._file(location), offset, _length(tensor))
+
+    def _file(self, location: str) -> Path:
+        """A weights file of this store: the one that was read, or one made of it in another type."""
+        return self.folder / Path(location).name
+
+    def _externalise(self, model: ModelProto, folder: Path, name: str, threshold: int, one_file: bool) -> list[Path]:
+        """Write the large weights of a model beside it and make it refer to them."""
+        large = [tensor for tensor in scopes.initializers(model) if _length(tensor) >= threshold]
+        for tensor in _references(model):
+            if _length(tensor) < threshold:
+                tensor_bytes.set_raw(tensor, self._read(tensor))
+        if not large:
+            return []
+        # what is there may be the weights file of this very model, or of another that somebody still reads: it is
+        # replaced, never written into
+        if one_file:
+            with WeightsWriter(folder / name) as weights:
+                moves = [self._move(tensor, weights) for tensor in large]
+            for tensor, offset, length in filter(None, moves):
+                tensor_bytes.set_reference(tensor, name, offset, length)
+            return [folder / name]
+        written = []
+        for number, tensor in enumerate(large):
+            part = f"{name}.{number}"
+            with WeightsWriter(folder / part) as weights:
+                moved = self._move(tensor, weights)
+            if moved:
+                tensor_bytes.set_reference(tensor, part, 0, moved[2])
+                written.append(folder / part)
+            else:
+                (folder / part).unlink()
+        return written
+
+    def _move(self, tensor: TensorProto, weights: WeightsWriter) -> tuple[TensorProto, int, int] | None:
+        length = _length(tensor)
+        if tensor_bytes.is_external(tensor):
+            location, offset, _ = tensor_bytes.reference(tensor)
+            region = (self._file(location), offset, length)
+            known = weights.offset_of(region)
+            if known is None:
+                known = weights.add(chunks(*region), length, None, region)
+            return tensor, known, length
+        raw = tensor_bytes.raw_bytes(tensor)
+        return None if raw is None else (tensor, weights.add([raw], length), length)
+
+    def _read(self, tensor: TensorProto) -> bytes:
+        return b"".join(self._region(tensor)[1])
+
+
+def _references(model: ModelProto) -> Iterable[TensorProto]:
+    return [tensor for tensor in scopes.initializers(model) if tensor_bytes.is_external(tensor)]
+
+
+def _inline_bytes(model: ModelProto) -> int:
+    return sum(_length(tensor) for tensor in scopes.initializers(model) if not tensor_bytes.is_external(tensor))
+
+
+def _length(tensor: TensorProto) -> int:
+    return tensor_bytes.byte_size(tensor.data_type, tensor.dims) or 0

@@ -1,0 +1,171 @@
+"""Reading a user's model once, with care: from then on everything works on a structure and one weights file of our own.
+
+The structure is the model as it was, to the letter, but for this: top-level Constant nodes are initializers, and large
+weights lie in
+``weights.bin`` beside it. Only nodes that stand in no executable order are moved, and that is said.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
+from onnx import ModelProto, TensorProto
+
+from runner.model.errors import ModelError
+from runner.model.files.external_data import ExternalFiles, chunks
+from runner.model.files.weights_file import WEIGHTS, WeightsWriter, write_whole
+from runner.model.graph import scopes
+from runner.model.graph.graph_index import is_sparse_constant
+from runner.model.graph.validate import (
+    check_names,
+    check_tensors,
+    check_text,
+    drop_duplicate_initializers,
+    sort_nodes,
+)
+from runner.model.passes.lift_constants import lower_constants
+from runner.model.values import tensor_bytes
+
+STRUCTURE = "structure.onnx"
+# a tensor of so many bytes may lie in the weights file; smaller ones (shapes, axes, scales) are always at hand
+OUTSIDE_FROM = 1024
+# models whose weights are no more than this carry them inside
+INLINE_LIMIT = 32 << 20
+_PROTOBUF_LIMIT = 1 << 31
+
+
+def ingest(args: Mapping[str, Any]) -> dict[str, Any]:
+    """Read the model at ``args["model"]`` into the folder ``args["store"]``: structure.onnx and maybe weights.bin.
+
+    ``args["inline_limit"]`` (optional): bytes of weights from which they leave the structure.
+
+    Returns ``bytes`` (of the model file and the files it refers to), ``weights_bytes`` (of all weights), ``nodes``
+    (elements: top-level nodes, Constants not counted), ``constants`` (how many Constants became initializers),
+    ``warnings``, ``sha256`` (over the model file and its external data), ``behind_link`` (whether the path is a
+    link and external data lie beside its target only: no runtime finds them from the path).
+    Raises ModelError, one clear line, for whatever is wrong with the files.
+    """
+    path, store = Path(args["model"]), Path(args["store"])
+    inline_limit = int(args.get("inline_limit", INLINE_LIMIT))
+    digest = hashlib.sha256()
+    model, size = _parse(path, digest)
+    warnings: list[str] = []
+    if not model.HasField("graph"):
+        raise ModelError(f"{path} has no graph: it is not an ONNX model, or an empty one")
+    if model.training_info:
+        del model.training_info[:]
+        warnings.append("training information was left out")
+    check_text(model)
+    check_tensors(model)
+    files = ExternalFiles(path)
+    _inline_small_parts(model, files, digest)
+    constants = lower_constants(model.graph, model.ir_version)
+    warnings.extend(drop_duplicate_initializers(model.graph))
+    check_names(model.graph)
+    warnings.extend(sort_nodes(model.graph))
+
+    store.mkdir(parents=True, exist_ok=True)
+    weights_bytes = _place_weights(model, files, store, inline_limit, digest)
+    _save(model, store / STRUCTURE, path)
+    sparse = sum(1 for node in model.graph.node if is_sparse_constant(node))
+    return {
+        "bytes": size + files.total_bytes,
+        "weights_bytes": weights_bytes,
+        "nodes": len(model.graph.node) - sparse,
+        "constants": constants,
+        "warnings": warnings,
+        "sha256": digest.hexdigest(),
+        "behind_link": files.behind_link,
+    }
+
+
+def _parse(path: Path, digest: Any) -> tuple[ModelProto, int]:
+    """Return the model and the bytes of its file."""
+    try:
+        size = path.stat().st_size
+        if not path.is_file():
+            raise ModelError(f"{path} is not a file")
+        if size >= _PROTOBUF_LIMIT:
+            raise ModelError(
+                f"{path} has {size} bytes; a protobuf file cannot have 2 GiB or more: save it with external data"
+            )
+        data = path.read_bytes()
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
+    if not data:
+        raise ModelError(f"{path} is empty")
+    digest.update(data)
+    model = ModelProto()
+    try:
+        model.ParseFromString(data)
+    except Exception as error:  # noqa: BLE001 - the class that protobuf raises differs between its versions
+        raise ModelError(f"{path} is not an ONNX model, or it is truncated ({error})") from None
+    return model, size
+
+
+def _inline_small_parts(model: ModelProto, files: ExternalFiles, digest: Any) -> None:
+    """Take tensors of attributes and sparse initializers into the structure: runtimes do not look for those outside."""
+    total = 0
+    for tensor in scopes.inline_tensors(model):
+        if tensor_bytes.is_external(tensor):
+            _, _, length = files.region(tensor)
+            total += length
+            if total >= _PROTOBUF_LIMIT // 2:
+                raise ModelError("the model has more than 1 GiB of external data in attributes of nodes")
+            _take_in(tensor, files, digest)
+
+
+def _take_in(tensor: TensorProto, files: ExternalFiles, digest: Any) -> None:
+    """Read the elements of an external tensor into the structure."""
+    data = b"".join(chunks(*files.region(tensor)))
+    digest.update(data)
+    tensor_bytes.set_raw(tensor, data)
+
+
+def _place_weights(model: ModelProto, files: ExternalFiles, store: Path, inline_limit: int, digest: Any) -> int:
+    """Put the initializers where they belong; return the bytes of those that are no strings."""
+    sizes = []
+    for tensor in scopes.initializers(model):
+        if tensor_bytes.is_external(tensor):
+            files.region(tensor)  # all of them, before anything is written
+        sizes.append((tensor, tensor_bytes.byte_size(tensor.data_type, tensor.dims) or 0))
+    total = sum(size for _, size in sizes)
+    if total <= inline_limit:
+        for tensor, _ in sizes:
+            if tensor_bytes.is_external(tensor):
+                _take_in(tensor, files, digest)
+        (store / WEIGHTS).unlink(missing_ok=True)
+        return total
+    with WeightsWriter(store / WEIGHTS) as weights:
+        for tensor, size in sizes:
+            _place(tensor, size, files, weights, digest)
+    return total
+
+
+def _place(tensor: TensorProto, size: int, files: ExternalFiles, weights: WeightsWriter, digest: Any) -> None:
+    if tensor_bytes.is_external(tensor):
+        region = files.region(tensor)
+        if size < OUTSIDE_FROM:
+            _take_in(tensor, files, digest)
+            return
+        offset = weights.offset_of(region)
+        if offset is None:
+            offset = weights.add(chunks(*region), size, digest, region)
+        tensor_bytes.set_reference(tensor, WEIGHTS, offset, size)
+    elif size >= OUTSIDE_FROM:
+        raw = tensor_bytes.raw_bytes(tensor)
+        if raw is not None:
+            # hashed already, as a part of the model file
+            tensor_bytes.set_reference(tensor, WEIGHTS, weights.add([raw], size), size)
+
+
+def _save(model: ModelProto, target: Path, source: Path) -> None:
+    try:
+        data = model.SerializeToString()
+    except (ValueError, EncodeError) as error:  # the class differs between the versions of protobuf
+        raise ModelError(f"{source}: its structure without weights does not fit in 2 GiB ({error})") from None
+    write_whole(target, [data])

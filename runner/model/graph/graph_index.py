@@ -1,0 +1,242 @@
+"""The index of a model's graph: who produces, who reads, what depends on data. Nothing is copied but names."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from onnx import GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, TypeProto
+
+from runner.model.graph import data_dependence, scopes
+
+
+@dataclass(frozen=True)
+class Node:
+    """One element: a top-level node.
+
+    ``index``: its position among the elements. ``name``: as shown, unique. ``inputs``: what it reads, omitted ones
+    left out, names that
+    nested graphs capture included. ``outputs``: the non-empty ones. ``domain``: ``ai.onnx`` is written as the empty
+    one.
+    """
+
+    index: int
+    name: str
+    op_type: str
+    domain: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A model whose nodes stand in an executable order, indexed.
+
+    ``nodes``: the elements. ``protos``: the same as protobufs. ``positions``: their places in the file. ``carried``:
+    constants that cannot be initializers, by
+    output: (place in the file, node); they are no elements. ``inputs``: the graph inputs that must be fed.
+    ``parents``: for each node, the
+    elements that it reads from, ascending. ``value_types``: types of graph inputs, outputs and value_info as the file
+    declares them.
+    """
+
+    model: ModelProto
+    nodes: tuple[Node, ...]
+    protos: tuple[NodeProto, ...]
+    positions: tuple[int, ...]
+    carried: Mapping[str, tuple[int, NodeProto]]
+    producers: Mapping[str, int]
+    readers: Mapping[str, tuple[int, ...]]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    initializers: Mapping[str, TensorProto | SparseTensorProto]
+    parents: tuple[tuple[int, ...], ...]
+    value_types: Mapping[str, TypeProto]
+
+    @staticmethod
+    def load(path: Path) -> Graph:
+        """Index a model file; weights that lie outside it are not read."""
+        return Graph.of(ModelProto.FromString(Path(path).read_bytes()))
+
+    @staticmethod
+    def of(model: ModelProto) -> Graph:
+        """Index a model, which the graph keeps and nobody may change from then on."""
+        graph = model.graph
+        initializers = initializers_of(graph)
+        elements, positions, carried = [], [], {}
+        for position, proto in enumerate(graph.node):
+            if is_sparse_constant(proto):
+                carried[proto.output[0]] = (position, proto)
+            else:
+                elements.append(proto)
+                positions.append(position)
+        nodes = _nodes(elements)
+        producers = {name: node.index for node in nodes for name in node.outputs}
+        readers: dict[str, list[int]] = {}
+        parents = []
+        for node in nodes:
+            above = set()
+            for name in node.inputs:
+                readers.setdefault(name, []).append(node.index)
+                if name in producers:
+                    above.add(producers[name])
+            parents.append(tuple(sorted(above)))
+        return Graph(
+            model=model,
+            nodes=nodes,
+            protos=tuple(elements),
+            positions=tuple(positions),
+            carried=carried,
+            producers=producers,
+            readers={name: tuple(indices) for name, indices in readers.items()},
+            inputs=tuple(value.name for value in graph.input if value.name not in initializers),
+            outputs=tuple(value.name for value in graph.output),
+            initializers=initializers,
+            parents=tuple(parents),
+            value_types=_value_types(graph),
+        )
+
+    @cached_property
+    def data_independent(self) -> frozenset[str]:
+        """Tensors whose value is the same for all input data of the same shapes."""
+        found = data_dependence.levels(self.model, self.protos, {*self.initializers, *self.carried})
+        return frozenset(name for name, level in found.items() if level == data_dependence.VALUE)
+
+    @cached_property
+    def digest(self) -> str:
+        """The SHA-256 of the model as it lies here: large weights are in it by their places only."""
+        return hashlib.sha256(self.model.SerializeToString(deterministic=True)).hexdigest()
+
+    @cached_property
+    def output_set(self) -> frozenset[str]:
+        """The graph outputs."""
+        return frozenset(self.outputs)
+
+    @cached_property
+    def input_order(self) -> Mapping[str, int]:
+        """The place of each graph input (initializers left out)."""
+        return {name: place for place, name in enumerate(self.inputs)}
+
+    @cached_property
+    def output_order(self) -> Mapping[str, int]:
+        """The first place of each graph output."""
+        return {name: place for place, name in reversed(list(enumerate(self.outputs)))}
+
+    @cached_property
+    def overridable(self) -> Mapping[str, Any]:
+        """Graph inputs that have an initializer as their default, with their ValueInfoProto."""
+        return {value.name: value for value in self.model.graph.input if value.name in self.initializers}
+
+    @cached_property
+    def value_info(self) -> Mapping[str, Any]:
+        """The file's value_info by name."""
+        return {value.name: value for value in self.model.graph.value_info}
+
+    @cached_property
+    def domains(self) -> tuple[frozenset[str], ...]:
+        """For each element, the operator domains that it and what is nested in it use."""
+        seen: dict[str, frozenset[str]] = {}
+        found = []
+        for node, proto in zip(self.nodes, self.protos):  # noqa: B905 - equally long; runs on older interpreters too
+            nested = any(attribute.HasField("g") or attribute.graphs for attribute in proto.attribute)
+            if nested:
+                found.append(frozenset(scopes.domain_of(inner.domain) for inner in scopes.all_nodes([proto])))
+            else:
+                found.append(seen.setdefault(node.domain, frozenset([node.domain])))
+        return tuple(found)
+
+    @cached_property
+    def drawing(self) -> tuple[str, ...]:
+        """The names of the elements that draw random numbers anew in each run.
+
+        A Dropout does so in training only; a node with a seed draws the same.
+        """
+        functions = _drawing_functions(self.model)
+        return tuple(
+            node.name
+            for node, proto in zip(self.nodes, self.protos)  # noqa: B905 - equally long; runs on older interpreters too
+            if any(
+                _draws(inner, functions)
+                and (inner.op_type != "Dropout" or len(inner.input) > 2)
+                and not any(attribute.name == "seed" for attribute in inner.attribute)
+                for inner in scopes.all_nodes([proto])
+            )
+        )
+
+    @cached_property
+    def functions(self) -> Mapping[tuple[str, str, str], Any]:
+        """The model-local functions by (domain, name, overload)."""
+        return {scopes.function_key(function): function for function in self.model.functions}
+
+
+def is_sparse_constant(node: NodeProto) -> bool:
+    """Whether a node is a Constant that holds a sparse tensor (there is no dense initializer for it)."""
+    if node.op_type != "Constant" or scopes.domain_of(node.domain) or not node.output or not node.output[0]:
+        return False
+    return any(attribute.name == "sparse_value" for attribute in node.attribute)
+
+
+def initializers_of(graph: GraphProto) -> dict[str, TensorProto | SparseTensorProto]:
+    """Return dense and sparse initializers by name."""
+    found: dict[str, TensorProto | SparseTensorProto] = {tensor.name: tensor for tensor in graph.initializer}
+    found.update((sparse.values.name, sparse) for sparse in graph.sparse_initializer)
+    return found
+
+
+def _nodes(protos: list[NodeProto]) -> tuple[Node, ...]:
+    """Return the elements, with names as shown."""
+    outputs = [tuple(name for name in proto.output if name) for proto in protos]
+    names = _display_names(protos, outputs)
+    return tuple(
+        Node(index, names[index], proto.op_type, scopes.domain_of(proto.domain), scopes.reads(proto), outputs[index])
+        for index, proto in enumerate(protos)
+    )
+
+
+def _display_names(protos: list[NodeProto], outputs: list[tuple[str, ...]]) -> list[str]:
+    """Return a unique name for each node: its own, or its first output where it has none or shares it.
+
+    First outputs are unique, so names that clash are replaced until none does.
+    """
+    fallback = [outs[0] if outs else f"{protos[at].op_type}#{at}" for at, outs in enumerate(outputs)]
+    names = [proto.name or fallback[at] for at, proto in enumerate(protos)]
+    while True:
+        counts = Counter(names)
+        clashing = [at for at, name in enumerate(names) if counts[name] > 1 and name != fallback[at]]
+        if not clashing:
+            return names
+        for at in clashing:
+            names[at] = fallback[at]
+
+
+def _value_types(graph: GraphProto) -> dict[str, TypeProto]:
+    """Return the declared types; graph inputs and outputs win over value_info."""
+    return {
+        value.name: value.type
+        for group in (graph.value_info, graph.output, graph.input)
+        for value in group
+        if value.HasField("type") and value.type.WhichOneof("value")
+    }
+
+
+def _draws(node: NodeProto, drawing: set[tuple[str, str, str]]) -> bool:
+    return data_dependence.draws(node) or (bool(drawing) and scopes.call_key(node) in drawing)
+
+
+def _drawing_functions(model: ModelProto) -> set[tuple[str, str, str]]:
+    """Return the keys of the functions in which something is drawn, directly or through another function."""
+    drawing: set[tuple[str, str, str]] = set()
+    grew = True
+    while grew:
+        grew = False
+        for function in model.functions:
+            key = scopes.function_key(function)
+            if key not in drawing and any(_draws(node, drawing) for node in scopes.all_nodes(function.node)):
+                drawing.add(key)
+                grew = True
+    return drawing

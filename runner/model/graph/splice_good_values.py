@@ -1,0 +1,94 @@
+"""The whole model with good values in place of what some of its nodes give, judged at its own outputs.
+
+So the model is asked, not a part of it: without some nodes, whether it still fails; and with nothing but some nodes
+and what depends on them, whether it fails because of these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+
+from onnx import NodeProto, ValueInfoProto, helper
+
+from runner.model.graph.graph_index import Graph
+from runner.model.graph.protobuf_edits import copy_of, set_messages
+from runner.model.graph.rename import NameSupply, names_of
+
+
+@dataclass(frozen=True, eq=False)
+class Splice:
+    """A model whose missing tensors are to be fed.
+
+    ``graph``: all its nodes belong to the candidate, and its outputs are what is judged. ``given``: inputs under
+    another name than the tensor whose good value they get, by that name.
+    """
+
+    graph: Graph
+    given: Mapping[str, str] = field(default_factory=dict)
+
+
+def splice(
+    graph: Graph, gone: Collection[int], *, alive: bool = False, good: Callable[[str], bool] = lambda name: True
+) -> Splice:
+    """Return the model without the elements ``gone``, whose outputs become inputs.
+
+    An output of the model that one of them gives is handed out by an Identity, so that the model keeps its outputs; it
+    is left out where there is no ``good`` value of it (it would be right in any case). ``alive``: what only elements
+    that are gone read becomes an output too, so that no runtime drops what computes it.
+    """
+    lost = set(gone)
+    model = copy_of(graph.model)
+    model.ClearField("training_info")
+    del model.graph.node[:]
+    supply = NameSupply(names_of(graph.model))
+    given = {}
+    for name in dict.fromkeys(graph.outputs):
+        if graph.producers.get(name) in lost and good(name):
+            fed = supply.fresh(f"{name}_good")
+            given[fed] = name
+            model.graph.node.append(helper.make_node("Identity", [fed], [name], name=supply.fresh(f"{name}_given")))
+    model.graph.node.extend(_others(graph, lost))
+    kept = [one for one in model.graph.output if graph.producers.get(one.name) not in lost or good(one.name)]
+    set_messages(model.graph.output, kept)
+    if alive:
+        model.graph.output.extend(
+            ValueInfoProto(name=name)
+            for node in graph.nodes
+            if node.index not in lost
+            for name in node.outputs
+            if name not in graph.output_set and (readers := graph.readers.get(name)) and lost.issuperset(readers)
+        )
+    return Splice(Graph.of(model), given)
+
+
+def depends_on(graph: Graph, nodes: Collection[int], without: Collection[int] = ()) -> frozenset[int]:
+    """Return the elements that depend on any of ``nodes``, these included; not through those ``without``."""
+    reached, lost = set(nodes), set(without)
+    for node in graph.nodes:
+        if node.index not in lost and not reached.isdisjoint(graph.parents[node.index]):
+            reached.add(node.index)
+    return frozenset(reached)
+
+
+def dependent_tensors(graph: Graph, nodes: Collection[int]) -> frozenset[str]:
+    """Return what the elements that depend on any of ``nodes`` give, these included."""
+    return frozenset(name for index in depends_on(graph, nodes) for name in graph.nodes[index].outputs)
+
+
+def ancestors(graph: Graph, nodes: Collection[int]) -> frozenset[int]:
+    """Return the elements that any of ``nodes`` depends on, these left out."""
+    reached = set(nodes)
+    waiting = list(reached)
+    while waiting:
+        for parent in graph.parents[waiting.pop()]:
+            if parent not in reached:
+                reached.add(parent)
+                waiting.append(parent)
+    return frozenset(reached - set(nodes))
+
+
+def _others(graph: Graph, gone: Collection[int]) -> list[NodeProto]:
+    """Return the file's nodes but those ``gone``; constants that are no elements stay."""
+    lost = {graph.positions[index] for index in gone}
+    return [proto for position, proto in enumerate(graph.model.graph.node) if position not in lost]

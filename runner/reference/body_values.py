@@ -1,0 +1,299 @@
+"""From a small model with an owner to one level below it: the body's nodes at top level, and what they hold.
+
+What a body of a Loop or Scan is given in a later iteration is found by running the owner itself for so many iterations
+and no more: one run on the reference, whatever the iteration, and one that ends where the owner does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from runner.candidate import Sample
+from runner.model.files.candidate_store import Store
+from runner.model.graph.cut import Cut
+from runner.model.graph.graph_index import Graph
+from runner.model.graph.protobuf_edits import set_messages
+from runner.model.graph.rename import names_of
+from runner.model.nested.bodies import Body, HoistError, Kind, axes, bodies, scan_inputs, states
+from runner.model.nested.hoist import Hoisted, Need, hoist
+from runner.model.nested.limited_loop_model import COUNT, limited_loop, shortened_scan
+from runner.model.values import recorded as values
+from runner.model.values import tensor_bytes
+from runner.model.values.recorded import TensorFile
+from runner.reference.recording import Recorded, Recorder, recorded_types
+
+MOST_ITERATIONS = 64
+"""Up to which iteration a Loop is run to find out what one of its later iterations gets."""
+
+RecorderOf = Callable[[Graph, Path], Recorder]
+"""Makes the recorder of a graph; what it writes goes to the folder, which does not exist yet."""
+
+
+@dataclass(frozen=True, eq=False)
+class Level:
+    """A small model with what its tensors hold.
+
+    ``recorded``: only of tensors that are in ``graph``. ``types``: of tensors, as far as they are known otherwise.
+    """
+
+    graph: Graph
+    store: Store
+    recorded: Recorded
+    types: Mapping[str, onnx.TypeProto]
+
+    @property
+    def all_types(self) -> dict[str, onnx.TypeProto]:
+        """What is known of types; what was recorded goes first."""
+        return {**self.graph.value_types, **self.types, **recorded_types(self.recorded.values)}
+
+    def value(self, sample: int, name: str) -> Any:
+        """Return a value as an array: recorded, or that of an initializer; None if neither is at hand."""
+        found = self.recorded.values[sample].get(name) if self.recorded.values else None
+        if found is not None:
+            return values.contents(found)
+        tensor = self.graph.initializers.get(name)
+        if isinstance(tensor, onnx.TensorProto) and not tensor_bytes.is_external(tensor):
+            return values.to_array(tensor)
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class Descent:
+    """One level below ``above``: the same model, in which the nodes of ``body`` have taken their owner's place.
+
+    ``hoisted.inside``: the elements of ``level.graph`` that were the body's. ``hoisted.names``: what the body's
+    tensors are called there.
+    """
+
+    above: Level
+    body: Body
+    iteration: int
+    hoisted: Hoisted
+    level: Level
+
+
+def level_of(
+    made: Cut,
+    samples: Sequence[Sample],
+    known: Sequence[Mapping[str, TensorFile]],
+    store: Store,
+    types: Mapping[str, onnx.TypeProto],
+    record: tuple[RecorderOf, Path] | None = None,
+    unfit: Mapping[str, str] | None = None,
+) -> Level:
+    """Return a candidate as a level of its own.
+
+    ``samples``: what it is fed, one for each of ``known``: what was recorded of the model that it was cut from.
+    ``record``: what makes a recorder, and the folder for its values: with it, tensors of the candidate that are not
+    ``known`` are recorded. ``unfit``: why values of the model must not be fed, by tensor.
+    """
+    model = onnx.ModelProto()
+    model.CopyFrom(made.model)
+    graph = Graph.of(model)
+    present = names_of(model)
+    held = [
+        {**{name: value for name, value in mine.items() if name in present}, **sample.feeds}
+        for mine, sample in zip(known, samples, strict=True)
+    ]
+    recorded = Recorded(tuple(held))
+    missing = [node.index for node in graph.nodes if any(not set(node.outputs) <= mine.keys() for mine in held)]
+    if missing and record is not None and held:
+        found = record[0](graph, record[1]).record(held, missing)
+        # what was known may come from a better source than this run
+        both = tuple({**new, **old} for new, old in zip(found.values, held, strict=True))
+        recorded = replace(found, values=both)
+    recorded = replace(recorded, unfit={name: why for name, why in (unfit or {}).items() if name in present})
+    return Level(graph, store, recorded, {name: one for name, one in types.items() if name in present})
+
+
+def ordered_bodies(level: Level) -> tuple[Body, ...]:
+    """Return the bodies of a level's owners, in the order in which they should be tried.
+
+    As the owners stand; of an If, the branch that the first sample takes comes first.
+    """
+    found = list(bodies(level.graph))
+    return tuple(sorted(found, key=lambda body: (body.owner, not is_taken(level, body, 0))))
+
+
+def is_taken(level: Level, body: Body, sample: int) -> bool:
+    """Whether the reference ran this body for a sample; of an If whose condition is not known: the then branch."""
+    if body.kind is not Kind.IF:
+        return True
+    condition = level.value(sample, level.graph.protos[body.owner].input[0])
+    chosen = True if condition is None else bool(np.asarray(condition).ravel()[0])
+    return chosen == (body.attribute == "then_branch")
+
+
+def trip_counts(level: Level, body: Body, record: RecorderOf, folder: Path) -> tuple[int | None, ...]:
+    """Return, for each sample, how many iterations a Loop or Scan makes; of other bodies: 1.
+
+    A Loop that makes more than MOST_ITERATIONS and does not tell is said to make that many. None: not known.
+    """
+    counts = [_declared_count(level, body, at) for at in range(len(level.recorded.values))]
+    if body.kind is Kind.LOOP and any(count != 0 for count in counts):
+        ran = run_alone(level, limited_loop(level.graph, body, MOST_ITERATIONS), record, folder)
+        for at, sample in enumerate(ran):
+            counts[at] = _counted(level, body, at, sample.get(COUNT), counts[at])
+    return tuple(counts)
+
+
+def iterations(level: Level, body: Body, record: RecorderOf, folder: Path) -> tuple[int, ...]:
+    """Return the iterations of a body that are worth trying, at most four: first, second, middle, last.
+
+    Empty where it never runs. Of a Loop no later one than MOST_ITERATIONS.
+    """
+    counts = trip_counts(level, body, record, folder)
+    known = [count for count in counts if count is not None]
+    if not known:
+        return (0,)
+    count = min(known) if body.kind is not Kind.LOOP else min(*known, MOST_ITERATIONS)
+    return tuple(sorted({at for at in (0, 1, count // 2, count - 1) if 0 <= at < count}))
+
+
+def descend(level: Level, body: Body, record: RecorderOf, folder: Path, iteration: int = 0) -> Descent:
+    """Hoist a body and record what its nodes hold, for every sample.
+
+    ``folder``: for the values; it is made. The branch of an If that a sample does not take is run all the same, and
+    what follows the If is fed with what that gave. ``iteration``: one of ``iterations``. Raises HoistError where the
+    body cannot be hoisted, or what it gets in this iteration is not known.
+    """
+    if iteration and body.kind not in (Kind.LOOP, Kind.SCAN):
+        raise HoistError(f"{body.path} has one iteration only")
+    samples = range(len(level.recorded.values))
+    taken = all(is_taken(level, body, at) for at in samples)
+    hoisted = hoist(level.graph, body, iteration=iteration, types=level.all_types, in_place=taken)
+    graph = Graph.of(hoisted.model)
+    folder.mkdir(parents=True, exist_ok=True)
+    supplied = _supplied(level, body, hoisted.needs, iteration, record, folder)
+    # the tensors of the level keep their names; those of the body have names that the level has not
+    known = [{**level.recorded.values[at], **supplied[at]} for at in samples]
+    ran = record(graph, folder / "values").record(known, hoisted.inside)
+    # what was known may come from a better source than this run
+    final = ({**new, **old} for new, old in zip(ran.values, known, strict=True))
+    present = names_of(hoisted.model)
+    held = tuple({name: value for name, value in sample.items() if name in present} for sample in final)
+    unfit = {name: why for name, why in level.recorded.unfit.items() if name in present}
+    recorded = replace(ran, values=held, unfit=unfit)
+    model = _typed(hoisted.model, recorded_types(recorded.values), level.graph.outputs)
+    below = Level(Graph.of(model), level.store, recorded, level.types)
+    return Descent(level, body, iteration, replace(hoisted, model=model), below)
+
+
+def _typed(model: onnx.ModelProto, types: Mapping[str, onnx.TypeProto], kept: Sequence[str]) -> onnx.ModelProto:
+    """Return a model whose inputs and outputs have types; bodies often have none.
+
+    An output that is none of ``kept`` goes where its type is not known: the node that gives it cannot be run.
+    """
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    for value in [*copy.graph.input, *copy.graph.output]:
+        if not value.type.WhichOneof("value") and value.name in types:
+            value.type.CopyFrom(types[value.name])
+    typed = [value for value in copy.graph.output if value.type.WhichOneof("value") or value.name in kept]
+    set_messages(copy.graph.output, typed)
+    return copy
+
+
+def _declared_count(level: Level, body: Body, sample: int) -> int | None:
+    """The number of iterations as far as it can be told without running anything; of a Loop: the most, or None."""
+    owner = level.graph.protos[body.owner]
+    if body.kind is Kind.SCAN:
+        count = scan_inputs(owner)
+        along = axes(owner, "scan_input_axes", count)
+        found = level.value(sample, owner.input[len(owner.input) - count])
+        return None if found is None else int(found.shape[along[0]])
+    if body.kind is not Kind.LOOP:
+        return 1
+    given = [level.value(sample, name) if name else None for name in [*owner.input, "", ""][:2]]
+    limit, start = (None if one is None else np.asarray(one).ravel()[0] for one in given)
+    if start is not None and not start:
+        return 0
+    return None if limit is None else max(int(limit), 0)
+
+
+def _counted(level: Level, body: Body, sample: int, last: TensorFile | None, most: int | None) -> int | None:
+    """How many iterations a Loop makes, from the last one of its limited run, or from what it stacked."""
+    if last is not None:
+        made = int(values.read(last).ravel()[0]) + 1
+        return made if most is None else min(made, most)
+    stacked = level.graph.protos[body.owner].output[states(level.graph, body) :]
+    recorded = level.recorded.values[sample]
+    return next((recorded[name].shape[0] for name in stacked if name in recorded and recorded[name].shape), None)
+
+
+def _supplied(
+    level: Level, body: Body, needs: Sequence[Need], iteration: int, record: RecorderOf, folder: Path
+) -> list[dict[str, TensorFile]]:
+    """What the iteration is given, for each sample."""
+    found: list[dict[str, TensorFile]] = [{} for _ in level.recorded.values]
+    slices = [need for need in needs if need.role == "slice"]
+    for sample, given in enumerate(found):
+        for number, need in enumerate(slices):
+            array = level.value(sample, need.source)
+            if array is None:
+                raise HoistError(f"{body.path}: no value is known of {need.source!r}, which it takes slices of")
+            if iteration >= array.shape[need.axis]:
+                raise HoistError(f"{body.path} makes {array.shape[need.axis]} iterations")
+            at = array.shape[need.axis] - 1 - iteration if need.reverse else iteration
+            path = folder / f"slice{sample}_{number}.pb"
+            given[need.name] = values.write(np.take(array, at, need.axis), need.name, path)
+    carried = [need for need in needs if need.role == "carried"]
+    for sample, ran in enumerate(_carried(level, body, iteration, record, folder) if carried else ()):
+        for number, need in enumerate(carried):
+            value = ran.get(need.place)
+            if value is None:
+                raise HoistError(f"{body.path}: what it carries into iteration {iteration} cannot be recorded")
+            path = folder / f"carried{sample}_{number}.pb"
+            found[sample][need.name] = values.renamed(value, need.name, path)
+    return found
+
+
+def _carried(level: Level, body: Body, iteration: int, record: RecorderOf, folder: Path) -> list[dict[int, TensorFile]]:
+    """What a Loop or Scan carries into an iteration, by place, for each sample: what it gives after so many."""
+    if body.kind is Kind.LOOP:
+        model = limited_loop(level.graph, body, iteration)
+        ran = run_alone(level, model, record, folder / "carried")
+        most = [_declared_count(level, body, at) for at in range(len(ran))]
+        if any(limit is not None and limit <= iteration for limit in most):
+            raise HoistError(f"{body.path} makes {min(filter(None, most), default=0)} iterations")
+        done = [COUNT in sample and int(values.read(sample[COUNT]).ravel()[0]) + 1 == iteration for sample in ran]
+        if not all(done):
+            raise HoistError(f"{body.path} does not get to iteration {iteration}")
+    else:
+        owner = level.graph.protos[body.owner]
+        model, sources = shortened_scan(level.graph, body)
+        along = axes(owner, "scan_input_axes", len(sources))
+        reverse = axes(owner, "scan_input_directions", len(sources))
+        parts = []
+        for sample in range(len(level.recorded.values)):
+            part = {}
+            for place, (name, source) in enumerate(sources.items()):
+                array = level.value(sample, source)
+                length = array.shape[along[place]]
+                chosen = range(length - iteration, length) if reverse[place] else range(iteration)
+                path = folder / f"part{sample}_{place}.pb"
+                part[name] = values.write(np.take(array, list(chosen), along[place]), name, path)
+            parts.append(part)
+        ran = run_alone(level, model, record, folder / "carried", parts)
+    carried = model.graph.node[-1].output[: states(level.graph, body)]
+    return [{place: sample[name] for place, name in enumerate(carried) if name in sample} for sample in ran]
+
+
+def run_alone(
+    level: Level,
+    model: onnx.ModelProto,
+    record: RecorderOf,
+    folder: Path,
+    more: Sequence[Mapping[str, TensorFile]] = (),
+) -> tuple[Mapping[str, TensorFile], ...]:
+    """Run a model of one owner on what the level holds."""
+    graph = Graph.of(model)
+    wanted = {name for node in graph.nodes for name in node.inputs}
+    feeds = [{name: value for name, value in sample.items() if name in wanted} for sample in level.recorded.values]
+    return record(graph, folder).record([{**a, **b} for a, b in zip(feeds, more or feeds, strict=True)]).values

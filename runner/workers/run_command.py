@@ -1,0 +1,149 @@
+"""Runs a command of the user's in a session of its own: time, memory and output in bounds, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.workers.guardian import MARK, Guardian, kill_group
+from runner.workers.leases.lease import Lease
+from runner.workers.process_end import Patience, death_of, has_ended, now, open_pidfd
+from runner.workers.process_log import BoundedLog
+from runner.workers.process_tree import ProcessTree
+
+
+@dataclass(frozen=True)
+class CommandEnd:
+    """How a command ended.
+
+    ``returncode``: its exit code, negative if it died by a signal; None if it was stopped or did not start. ``death``:
+    as in ``Reply``: a signal, ``timeout``, ``memory`` or `OUT_OF_MEMORY`. ``cannot_start``: one line that says why it
+    did not start.
+    """
+
+    returncode: int | None
+    death: str | None
+    cannot_start: str | None
+    seconds: float
+    peak_rss_mb: float
+
+
+def run_command(
+    argv: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    timeout: float | None,
+    memory_mb: int | None,
+    log: Path,
+    guardian: Guardian,
+    lease: Lease | None = None,
+) -> CommandEnd:
+    """Run ``argv`` (no shell) in ``cwd`` with the whole environment ``env`` and wait for its end.
+
+    Stdout and stderr go to ``log`` (its middle is left out beyond some MiB), stdin is empty. ``timeout``: seconds.
+    ``memory_mb``: resident MiB of the command and its descendants together; None: a share of what the machine has
+    (`machine.share_mb`), and then the death is `OUT_OF_MEMORY`. What it has started and left behind is killed when it
+    ends, wherever that has gone. ``lease``: goes over to the command and to all that it starts. Raises OSError only if
+    ``log`` cannot be written.
+    """
+    start = now()
+    fd = os.open(log, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    try:
+        marked = guardian.marked({**env, **(lease.environment if lease else {})})
+        try:
+            process = subprocess.Popen(
+                list(argv),
+                cwd=cwd,
+                env=marked,
+                stdin=subprocess.DEVNULL,
+                stdout=fd,
+                stderr=fd,
+                pass_fds=lease.fds if lease else (),
+                start_new_session=True,
+            )
+        except (OSError, ValueError, IndexError) as error:
+            if lease:
+                lease.close()
+            return CommandEnd(None, None, _why(argv, cwd, error), now() - start, 0.0)
+        guardian.add(process.pid)
+        if lease:
+            lease.hand_over(process.pid)
+        try:
+            return _supervise(process, Patience(start, timeout), memory_mb, BoundedLog(fd), guardian, marked[MARK])
+        finally:
+            if lease:
+                lease.settle()
+    finally:
+        os.close(fd)
+
+
+def _supervise(
+    process: subprocess.Popen[bytes],
+    patience: Patience,
+    memory_mb: int | None,
+    log: BoundedLog,
+    guardian: Guardian,
+    mark: str,
+) -> CommandEnd:
+    start = now()
+    tree = ProcessTree(process.pid, memory_mb)
+    stopped = "interrupted"
+    try:
+        stopped = _wait(tree, patience, log)
+    finally:
+        # also when this thread is interrupted: nothing may run on
+        if stopped:
+            tree.kill()
+        else:
+            kill_group(process.pid, whole_session=False)
+            tree.kill_seen()
+        guardian.sweep(mark, process.pid, now() - start)
+        guardian.remove(process.pid)
+        returncode = process.wait()
+        log.trim()
+    seconds = patience.spent()
+    if stopped:
+        return CommandEnd(None, stopped, None, seconds, tree.peak_mb)
+    return CommandEnd(returncode, death_of(returncode), None, seconds, tree.peak_mb)
+
+
+def _wait(tree: ProcessTree, patience: Patience, log: BoundedLog) -> str:
+    """Wait for the end; return "" or why the command has to be stopped. The process is not reaped."""
+    pidfd = open_pidfd(tree.pid)
+    poller = select.poll()
+    if pidfd >= 0:
+        poller.register(pidfd, select.POLLIN)
+    try:
+        # the first look comes at once: a short command is to be measured as well
+        look = now()
+        while not has_ended(tree.pid):
+            time = patience.look()
+            if time >= patience.end:
+                return "timeout"
+            if time >= look:
+                if death := tree.look():
+                    return death
+                log.check()
+                look = now() + tree.interval
+            patience.sleep(poller, min(patience.end, look), pidfd >= 0)
+        return ""
+    finally:
+        if pidfd >= 0:
+            os.close(pidfd)
+
+
+def _why(argv: Sequence[str], cwd: Path, error: Exception) -> str:
+    if not argv:
+        return "the command is empty"
+    if not Path(cwd).is_dir():
+        return f"the folder to run it in does not exist: {cwd}"
+    if isinstance(error, FileNotFoundError):
+        return f"no such program: {argv[0]} (neither on PATH nor a file, seen from {cwd}; or its #! line names none)"
+    if isinstance(error, PermissionError):
+        return f"not allowed to run {argv[0]}: is it executable?"
+    return f"{argv[0]}: {getattr(error, 'strerror', None) or error}"
