@@ -83,7 +83,7 @@ def _answer(row: Row, folder: Path) -> str:
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     try:
         inputs = declared(Graph.of(TARGETS[row.file.target]))
-        samples = from_files(FilesInputs(path=str(row.path)), inputs, folder / "values")
+        samples = from_files(FilesInputs(path=str(row.path)), inputs, None, folder / "values")
         told = f"read {len(samples)}"
     except UsageError as error:
         told = f"usage: {error}"

@@ -47,7 +47,7 @@ _LONGEST_REASON = 300
 
 
 def from_files(
-    settings: FilesInputs, inputs: Mapping[str, Declared], _pool: Pool, folder: Path
+    settings: FilesInputs, inputs: Mapping[str, Declared], _pool: Pool | None, folder: Path
 ) -> tuple[dict[str, TensorFile], ...]:
     """One sample for each npz, npy, pb or data set that ``settings.path`` names.
 

@@ -40,11 +40,11 @@ class ParallelChecks:
         if self._threads is None:
             return
         self._threads.shutdown(wait=False, cancel_futures=True)
-        waiting = set(self._running)
-        while waiting:
+        # what no thread had begun is cancelled, and nobody ever reports it as done
+        while waiting := {one for one in self._running if not (one.done() or one.cancelled())}:
             # again and again: what lost its process may have started another
             self._kill()
-            waiting = wait(waiting, timeout=0.05).not_done
+            wait(waiting, timeout=0.05)
 
     @property
     def busy(self) -> frozenset[Trial]:

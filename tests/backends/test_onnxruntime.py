@@ -28,7 +28,6 @@ def plugged(library: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"name": "tensorflow"}, ["backend=tensorflow", "valid: onnx_reference, onnxruntime"]),
         ({"providers": ["NoSuchProvider"]}, ["providers=NoSuchProvider", "CPUExecutionProvider"]),
         ({"optimization": "more"}, ["optimization=more", "valid: all, basic, extended", "none"]),
         (

@@ -131,14 +131,14 @@ def test_files_of_a_users(tmp_path: Path) -> None:
         "defaults: [config, override strategy: reduce_linear, _self_]\nmodel: net.onnx\n"
     )
     (tmp_path / "bug.yaml").write_text(
-        "model: net.onnx\nstrategy: reduce_bisect\ninputs: {record: off}\n"
+        "model: net.onnx\nstrategy: reduce_bisect\ncut: {record: off}\n"
         "checker:\n  name: command\n  command: [python, check.py, '{model}']\n"
     )
     assert winnow(tmp_path, "config.yaml", "hydra.run.dir=a").returncode == 0
     assert seen(tmp_path / "a")[0]["strategy"]["name"] == "reduce_linear"
     assert winnow(tmp_path, "bug.yaml", "hydra.run.dir=b").returncode == 0
     settings, _ = seen(tmp_path / "b")
-    assert settings["strategy"]["name"] == "reduce_bisect" and settings["inputs"]["record"] == "off"
+    assert settings["strategy"]["name"] == "reduce_bisect" and settings["cut"]["record"] == "off"
     assert settings["checker"]["command"] == ["python", "check.py", "{model}"]
     assert winnow(tmp_path, "bug.yaml", "checker=finite", "hydra.run.dir=c").returncode == 0
     assert seen(tmp_path / "c")[0]["checker"]["name"] == "finite"

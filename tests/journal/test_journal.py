@@ -47,9 +47,10 @@ for number in range(start, start + count):
 """
 
 
-def start_writer(path: Path, name: str, start: int, count: int) -> subprocess.Popen[str]:
+def start_writer(path: Path, name: str, start: int, count: int) -> subprocess.Popen[bytes]:
     argv = [sys.executable, "-c", WRITER, str(path), name, str(start), str(count)]
-    return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True)
+    # without a buffer: what is read of the first line is that line and no more
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, bufsize=0)
 
 
 def put(journal: Journal, elements: list[int], verdict: Verdict = PASS, attempt: int = 0) -> Verdict:
@@ -297,13 +298,13 @@ def test_kill_at_random_moments_loses_no_finished_record(tmp_path: Path) -> None
         writer = start_writer(path, f"life {kill}", kill * 100_000, 100_000)
         other = start_writer(path, f"other {kill}", kill * 100_000 + 50_000, 100_000) if kill % 2 else None
         assert writer.stdout is not None
-        first = writer.stdout.readline()
+        first = writer.stdout.readline().decode()
         time.sleep(dice.random() * 0.1)
         for process in filter(None, (writer, other)):
             os.kill(process.pid, signal.SIGKILL)
             output, _ = process.communicate(timeout=60)
             # the pipe's own last line may be torn: only what ends in a line end was reported
-            reported = output.split("\n")[:-1]
+            reported = output.decode().split("\n")[:-1]
             finished.update(reported)
         finished.add(first.strip())
     journal = Journal(path, CONTEXT)

@@ -164,7 +164,7 @@ def test_a_candidate_that_no_file_can_hold_is_none(placed, tmp_path):
     kept = [index for index, node in enumerate(graph.nodes) if node.op_type == "Mul"]
     # the weights that it would carry, and recorded values written into it
     assert store.write(cut(graph, kept, types=types, constants={}).model, tmp_path / "good").is_file()
-    with pytest.raises(CutError, match=r"would take 1\.9\de-05 GiB.*less than 2 GiB; inputs\.cut=input feeds"):
+    with pytest.raises(CutError, match=r"would take 1\.9\de-05 GiB.*less than 2 GiB; cut\.policy=input feeds"):
         store.write(cut(graph, range(4), types=types, constants={}).model, tmp_path / "bad")
     constants = {"x": tensor("x", weight(0)), "y": tensor("y", weight(0)), "a": tensor("a", weight(0))}
     recorded = cut(graph, [0, 2, 3], types=types, constants=constants)

@@ -36,7 +36,8 @@ def claim(model):
     if "MINE" not in globals():
         MINE = socket.socket(socket.AF_UNIX)
         try:
-            MINE.bind("\\0" + os.environ["WINNOW_TEST"] + os.environ["CUDA_VISIBLE_DEVICES"])
+            # the folder by its number: such a name has 107 bytes at most
+            MINE.bind(f"\\0{os.stat(os.environ['WINNOW_TEST']).st_ino}{os.environ['CUDA_VISIBLE_DEVICES']}")
         except OSError:
             with open(os.environ["WINNOW_TEST"] + "/conflicts", "a") as file:
                 file.write(os.environ["CUDA_VISIBLE_DEVICES"] + "\\n")

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from benchmarks.trt_faults import FAULTS, PLAIN, Bench, Fault, benches, judged
+from runner.schema.backend import Flavor, TensorRtBackend
 from runner.workers.pool import Pool
 from runner.workers.reply import Reply
 from tests.fake_tensorrt import RELEASES, Installed, install
@@ -41,7 +42,7 @@ def test_each_fault_ends_as_it_should(installations: dict[str, Bench], fault: Fa
 def asked(made: Installed, folder: Path, op: str = "run", **more: Any) -> Reply:
     """What a fresh worker says of a sound model."""
     model = PLAIN.save(folder / "model.onnx")
-    backend = {"name": "tensorrt", "flavor": made.flavor}
+    backend = TensorRtBackend(flavor=Flavor(made.flavor)).to_json()
     with Pool(folder / "workers") as pool:
         arguments = {"backend": backend, "model": str(model), "samples": [], "out": None}
         return pool.call(op, arguments, python=str(made.python), **more)
