@@ -31,8 +31,8 @@ from runner.model.values.recorded import TensorFile
 from runner.schema.backend import TensorRtBackend
 from runner.schema.run import LeaseMode
 from runner.workers import Guardian, Pool
-from runner.workers.leases.gpus import Gpus
 from runner.workers.leases.lease import Leases
+from runner.workers.leases.visible_gpus import Gpus
 from tests.fake_tensorrt import RELEASES, Installed, install
 
 PRETENDED = Gpus(("GPU-pretended",))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runner.checkers.checker import Checker, Tools
 from runner.errors import UsageError
-from runner.schema.choices import SCHEMAS, imported
+from runner.schema.installed_choices import SCHEMAS, imported
 from runner.schema.root import Settings
 
 

@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from runner.artifacts.disk_space import FULL
 from runner.errors import WinnowError
-from runner.schema.choices import SCHEMAS, added
+from runner.schema.installed_choices import SCHEMAS, added
 from runner.status import Status
 
 #: how much of a path a message shows

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from runner.cli.overwrite_guard import files_read
-from runner.model.files.weights_beside import weights_beside
+from runner.model.files.list_weights_files import weights_beside
 from runner.schema.root import Settings
 from runner.schema.settings import PathUse
 

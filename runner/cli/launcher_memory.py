@@ -13,7 +13,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
 from runner.cli.config.user_file import NAME
-from runner.schema.choices import SCHEMAS
+from runner.schema.installed_choices import SCHEMAS
 
 #: holds the descriptor of the file in which it is left
 VARIABLE = "WINNOW_LAUNCHER"

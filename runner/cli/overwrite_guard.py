@@ -12,7 +12,7 @@ from pathlib import Path
 
 from runner.checkers.command.template import Template
 from runner.errors import UsageError
-from runner.model.files.weights_beside import weights_beside
+from runner.model.files.list_weights_files import weights_beside
 from runner.run_folder import NAME as MARKER
 from runner.run_folder import OF_A_RUN, OF_A_SWEEP
 from runner.schema.root import Settings

@@ -12,7 +12,7 @@ from runner.checkers.compare.tolerances import rules_of
 from runner.cli.explain_errors import close
 from runner.cli.overwrite_guard import check_paths, check_weights_name, spare_inputs
 from runner.errors import UsageError
-from runner.schema.choices import SCHEMAS, SEARCHES
+from runner.schema.installed_choices import SCHEMAS, SEARCHES
 from runner.schema.root import Settings
 from runner.schema.settings import beyond_limits
 from runner.schema.strategy import RepeatSettings, StrategySettings, TacticRepeatSettings

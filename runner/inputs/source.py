@@ -8,8 +8,8 @@ from runner.errors import UsageError
 from runner.inputs.declared_inputs import concrete, declared
 from runner.model.graph.graph_index import Graph
 from runner.model.values.recorded import TensorFile
-from runner.schema.choices import SCHEMAS, imported
 from runner.schema.inputs import InputsSettings
+from runner.schema.installed_choices import SCHEMAS, imported
 from runner.workers.pool import Pool
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from runner.report.summary import Summary
-from runner.schema.choices import imported
+from runner.schema.installed_choices import imported
 from runner.schema.root import Settings
 
 Implementation = Callable[[Settings, Path, Sequence[str]], Summary]

@@ -14,8 +14,8 @@ from runner.jobs.context import drifted, versions
 from runner.loading.load import Loaded
 from runner.report.summary import Checks, Seconds, Summary
 from runner.session.cause import Experiment
+from runner.session.handover_recheck import HANDED_OVER
 from runner.session.judge import Judge
-from runner.session.recheck import HANDED_OVER
 from runner.session.reliability import ANSWER, REPEATED, SECONDS, Reliability
 from runner.session.result import Ending
 from runner.status import Status

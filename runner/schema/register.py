@@ -15,7 +15,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from runner import machine
 from runner.errors import UsageError
-from runner.schema.choices import SCHEMAS
+from runner.schema.installed_choices import SCHEMAS
 from runner.schema.root import Settings
 
 #: how much of a path a message shows

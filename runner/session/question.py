@@ -39,7 +39,7 @@ class Question:
     wanted: Outcome = Outcome.FAIL
     whole: str = "the whole model"
     nothing: str = "a lone Identity"
-    whole_passes: tuple[str, str] = ("the whole model passes the check", "there is nothing to reduce")
+    whole_passes: tuple[str, str] = ("the whole model passes the check", "there is nothing to find")
     nothing_fails: tuple[str, str] = (
         "nothing passed this check, not even a model of one Identity node",
         "it cannot tell good from bad.",

@@ -11,10 +11,10 @@ from runner.errors import CannotJudge
 from runner.journal.journal import Journal
 from runner.schema.checker import Flaky
 from runner.session.handover import HandOver
+from runner.session.handover_recheck import Recheck
 from runner.session.inquiry import Inquiry, Means
 from runner.session.judge import Judge
 from runner.session.question import NOTHING, Question
-from runner.session.recheck import Recheck
 from runner.session.reliability import HEALTHY, UNSURE, WHOLE, ContradictionError, IndistinctError, Reliability, Ruling
 from runner.session.result import Ending
 from runner.session.run_stages import HandedOver, Refined, Refining

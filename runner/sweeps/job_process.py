@@ -16,7 +16,7 @@ from runner.cli.signals import ENDING
 from runner.sweeps.interruption import Interruption
 from runner.sweeps.log import End
 from runner.workers.guardian import Guardian, kill_group
-from runner.workers.process_end import has_ended, now
+from runner.workers.process_death import has_ended, now
 
 #: Winnow itself, started by its path: where the user stands there may be another package of this name
 _WINNOW = Path(__file__).parents[1]

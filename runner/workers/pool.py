@@ -16,7 +16,7 @@ from runner.workers.guardian import Guardian
 from runner.workers.interpreter import find_python
 from runner.workers.leases.lease import Kind, Lease, Leases, Stopped, Wait
 from runner.workers.outside_kills import Kills
-from runner.workers.process_end import now
+from runner.workers.process_death import now
 from runner.workers.reply import KILLED, OUT_OF_MEMORY, Reply, WorkerKilledError
 from runner.workers.worker import PREPARE_SECONDS, Worker
 from runner.workers.worker_calls import Calls

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from runner.workers.guardian import MARK, Guardian, kill_group
 from runner.workers.leases.lease import Lease
-from runner.workers.process_end import Patience, death_of, has_ended, now, open_pidfd
+from runner.workers.process_death import Patience, death_of, has_ended, now, open_pidfd
 from runner.workers.process_log import BoundedLog
 from runner.workers.process_tree import ProcessTree
 

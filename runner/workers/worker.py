@@ -16,7 +16,7 @@ from typing import Any
 from runner.workers.guardian import MARK, Guardian, kill_group
 from runner.workers.interpreter import environment_for
 from runner.workers.leases.lease import Kind, Lease
-from runner.workers.process_end import Patience, death_of, has_ended, now, open_pidfd, pause
+from runner.workers.process_death import Patience, death_of, has_ended, now, open_pidfd, pause
 from runner.workers.process_log import BoundedLog
 from runner.workers.process_tree import ProcessTree
 from runner.workers.reply import KILLED, WorkerKilledError, WorkerStartError

@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from runner.schema.choices import SCHEMAS
+from runner.schema.installed_choices import SCHEMAS
 from runner.workers import Pool, Reply
 
 BACKENDS = ["onnxruntime", "onnx_reference"]

@@ -33,8 +33,8 @@ from runner.schema.checker import (
     RunsChecker,
     Tolerance,
 )
-from runner.schema.choices import SCHEMAS
 from runner.schema.inputs import RandomInputs
+from runner.schema.installed_choices import SCHEMAS
 from runner.schema.root import Settings
 from runner.schema.strategy import ReduceSettings, RepeatSettings, StrategySettings
 from runner.verdict import Signature, Verdict

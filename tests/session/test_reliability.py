@@ -12,8 +12,8 @@ import pytest
 from runner.errors import CannotJudge
 from runner.journal.journal import Journal
 from runner.schema.checker import Flaky
+from runner.session.handover_recheck import HANDED_OVER
 from runner.session.inquiry import SEARCHING, Budget
-from runner.session.recheck import HANDED_OVER
 from runner.session.reliability import Reliability
 from runner.session.stage import Stage
 from strategies.minimal import reduce

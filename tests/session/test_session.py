@@ -18,14 +18,14 @@ from runner.journal.journal import Journal
 from runner.schema.checker import Flaky
 from runner.schema.run import ArtifactSettings, Keep, LeaseMode
 from runner.session.handover import HandOver
+from runner.session.handover_recheck import HANDED_OVER
 from runner.session.inquiry import Budget, Means
 from runner.session.judge import TRUST_PHASES, Judge
-from runner.session.recheck import HANDED_OVER
 from runner.session.reliability import Reliability
 from runner.session.session import Session
 from runner.verdict import Signature, Verdict
-from runner.workers.leases.gpus import Gpus
 from runner.workers.leases.lease import Leases
+from runner.workers.leases.visible_gpus import Gpus
 from runner.workers.pool import Pool
 from strategies.linear import linear
 from strategies.minimal import reduce

@@ -9,8 +9,8 @@ from typing import Any
 
 from runner.schema.run import LeaseMode
 from runner.workers import Guardian, Pool
-from runner.workers.leases.gpus import Gpus
 from runner.workers.leases.lease import Leases
+from runner.workers.leases.visible_gpus import Gpus
 
 ONE, TWO = "GPU-one", "GPU-two"
 LOCKS = "locks"

@@ -66,7 +66,7 @@ import os, sys
 from pathlib import Path
 from runner.schema.run import LeaseMode
 from runner.workers import Pool
-from runner.workers.leases.gpus import Gpus
+from runner.workers.leases.visible_gpus import Gpus
 from runner.workers.leases.lease import Leases
 folder = Path(sys.argv[1])
 made = Leases(lambda: Gpus((sys.argv[2],)), 1, folder / "locks", LeaseMode.auto, folder)

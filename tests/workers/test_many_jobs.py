@@ -18,8 +18,8 @@ import psutil
 import pytest
 
 from runner.schema.run import LeaseMode
-from runner.workers.leases.gpus import Gpus
 from runner.workers.leases.lease import Leases
+from runner.workers.leases.visible_gpus import Gpus
 from tests.harness import ROOT
 
 GPUS = tuple(f"GPU-0000000{number}-0000-0000-0000-000000000000" for number in (1, 2))

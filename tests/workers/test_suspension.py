@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from runner.workers import process_end
-from runner.workers.process_end import Patience
+from runner.workers import process_death
+from runner.workers.process_death import Patience
 
 _JOB = """
 import os, sys
@@ -47,7 +47,7 @@ def test_a_job_that_is_stopped_with_all_its_processes(tmp_path: Path) -> None:
 
 def test_the_end_moves_by_what_was_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
-    monkeypatch.setattr(process_end, "now", lambda: clock[0])
+    monkeypatch.setattr(process_death, "now", lambda: clock[0])
     poller = select.poll()
     patience = Patience(100.0, 10.0)
     for passed, end in [(0.001, 110.0), (0.2, 110.0), (3600.0, 3710.0), (0.01, 3710.0)]:

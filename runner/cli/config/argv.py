@@ -18,7 +18,7 @@ from runner.cli.config import renamed
 from runner.cli.config.paths import exists, use_of
 from runner.cli.config.quoting import means_itself, parse, quote
 from runner.errors import UsageError
-from runner.schema.choices import SCHEMAS
+from runner.schema.installed_choices import SCHEMAS
 from runner.schema.settings import PathUse
 
 _OPTIONS_WITH_VALUE = frozenset(

@@ -30,7 +30,7 @@ from runner.cli.config import renamed
 from runner.cli.config.bounded_yaml import BoundedLoader, read_yaml
 from runner.cli.config.user_file import NAME
 from runner.errors import UsageError
-from runner.schema.choices import added
+from runner.schema.installed_choices import added
 
 CONF = Path(__file__).resolve().parents[3] / "conf"
 #: what a file of a user's may set of Hydra's own; a launcher's keys are those that begin with no underscore

@@ -7,7 +7,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
-from runner.schema.choices import SCHEMAS
+from runner.schema.installed_choices import SCHEMAS
 from runner.schema.root import Settings
 from runner.schema.settings import PathUse, map_paths
 

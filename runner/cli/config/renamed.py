@@ -9,7 +9,7 @@ from typing import Any
 
 from runner.cli.terminal import say
 from runner.errors import UsageError
-from runner.schema.choices import SCHEMAS
+from runner.schema.installed_choices import SCHEMAS
 
 KEYS: Mapping[str, str] = MappingProxyType(
     {

@@ -18,7 +18,7 @@ from runner.jobs.precision.report.gain import table
 from runner.jobs.precision.search_units import Units, units
 from runner.jobs.precision.subject import Precision, parents_of
 from runner.loading.load import Loaded, load
-from runner.schema.choices import SEARCHES
+from runner.schema.installed_choices import SEARCHES
 from runner.schema.root import Settings
 from runner.schema.strategy import Direction, Goal, PrecisionSettings
 from runner.text import counted, listed

@@ -17,13 +17,14 @@ from runner.checkers.command.command import CommandCheck
 from runner.checkers.python import PythonCheck
 from runner.errors import CannotJudge
 from runner.jobs.reduce.closure import fallbacks
+from runner.jobs.reduce.question import FIT, NEEDS
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.journal.journal import Journal
 from runner.model.graph.control_model import Form
 from runner.schema.checker import Flaky
 from runner.schema.root import Settings
 from runner.session.judge import Judge
-from runner.session.question import NOTHING, Question
+from runner.session.question import NOTHING
 from runner.session.reliability import ContradictionError
 from runner.session.subject import Subject
 from runner.verdict import CAUGHT, Raised, Verdict
@@ -43,20 +44,6 @@ OWN = (Form(inputs=True, outputs=True, good=True), Form(inputs=True, outputs=Tru
 SETTINGS: Mapping[Closure, str] = MappingProxyType(
     {Closure.ANCESTORS: "strategy.reduce_inputs=false", Closure.DESCENDANTS: "strategy.reduce_outputs=false"}
 )
-FIT = (
-    "Cuts have other inputs and outputs: let it feed what {inputs} holds and compare with what {references} holds "
-    "(checker.command='python check.py {model} {inputs} {references}'; a function gets them as its arguments)"
-)
-"""What makes a check fit for cuts."""
-NEEDS = (
-    f"{FIT}. Where it has values of its own to compare with, give the good model that they come from "
-    "(reference.model=), and it may be enough to keep the model's own inputs or outputs "
-    "(strategy.reduce_inputs=false or strategy.reduce_outputs=false)"
-)
-"""What may be wrong with a check that passes no harmless model."""
-_NOTHING, _SO = Question().nothing_fails
-QUESTION = Question(nothing_fails=(_NOTHING, f"{_SO}\n{NEEDS}"))
-"""What a reduction asks."""
 REPEATS = 3
 """How often a control that failed is checked again, to tell a flaky check from one that cannot judge."""
 

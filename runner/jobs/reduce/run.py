@@ -13,11 +13,12 @@ from runner.checkers.runtime import RuntimeCheck
 from runner.checkers.wrapping_checker import inner
 from runner.jobs.job import Job
 from runner.jobs.reduce.cause.prove_cause import Causes
-from runner.jobs.reduce.check_controls import FORMS, QUESTION, Controls
+from runner.jobs.reduce.check_controls import FORMS, Controls
 from runner.jobs.reduce.closure import closure, used
 from runner.jobs.reduce.find_all import Further
 from runner.jobs.reduce.nested.nested_stages import NestedStages
 from runner.jobs.reduce.preflight import Preflight
+from runner.jobs.reduce.question import QUESTION
 from runner.jobs.reduce.reduce_summary import answered, files_of, with_rest
 from runner.jobs.reduce.refinements import Refinements
 from runner.jobs.reduce.searches import searching

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from runner.jobs.reduce.subgraph import Subgraph
-from runner.schema.choices import SEARCHES
+from runner.schema.installed_choices import SEARCHES
 from runner.schema.strategy import FirstEnd, ReduceSettings
 from runner.session.judge import Judge
 from strategies.bisect import First

@@ -22,7 +22,7 @@ from runner.jobs.tactics.suspects import Suspect
 from runner.jobs.tactics.tactics_subject import Tactics, nearest
 from runner.loading.load import Loaded
 from runner.report.summary import Summary
-from runner.schema.choices import SEARCHES
+from runner.schema.installed_choices import SEARCHES
 from runner.schema.root import Settings
 from runner.schema.strategy import TacticIsolateSettings, TacticRepeatSettings, chosen
 from runner.session.handover import HandOver

@@ -20,7 +20,7 @@ from runner.jobs.tactics.suspects import comparable
 from runner.loading.load import Loaded, load
 from runner.report.summary import Summary
 from runner.schema.backend import TensorRtBackend
-from runner.schema.choices import SCHEMAS
+from runner.schema.installed_choices import SCHEMAS
 from runner.schema.root import Settings
 from runner.schema.strategy import TacticIsolateSettings, TacticRepeatSettings, TacticSettings, chosen
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from runner.model.values.npz_and_test_data_sets import write_npz, write_test_data_set
 from runner.model.values.random_values import seeded, seeded_array
 from runner.model.values.sequences_and_maps import contents
 from runner.model.values.sequences_and_maps import write as write_container
@@ -16,6 +15,7 @@ from runner.model.values.tensor_file import (
     write,
 )
 from runner.model.values.value_types import tensor_type
+from runner.model.values.write_npz_and_data_sets import write_npz, write_test_data_set
 
 __all__ = [
     "TensorFile",

@@ -24,9 +24,9 @@ from runner import machine
 from runner.errors import CannotJudge, UsageError
 from runner.schema.run import LeaseMode, WorkerSettings
 from runner.workers.guardian import bearing
-from runner.workers.leases.gpus import VISIBLE, Gpus, installed, usable, visible
 from runner.workers.leases.lock_folder import LockFolder
-from runner.workers.process_end import now, start_of, still_runs
+from runner.workers.leases.visible_gpus import VISIBLE, Gpus, installed, usable, visible
+from runner.workers.process_death import now, start_of, still_runs
 
 log = logging.getLogger(__name__)
 

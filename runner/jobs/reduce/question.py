@@ -1,0 +1,23 @@
+"""What a reduction asks, in words: what is said where the whole model passes, and where nothing does."""
+
+from __future__ import annotations
+
+from runner.session.question import Question
+
+FIT = (
+    "Cuts have other inputs and outputs: let it feed what {inputs} holds and compare with what {references} holds "
+    "(checker.command='python check.py {model} {inputs} {references}'; a function gets them as its arguments)"
+)
+"""What makes a check fit for cuts."""
+NEEDS = (
+    f"{FIT}. Where it has values of its own to compare with, give the good model that they come from "
+    "(reference.model=), and it may be enough to keep the model's own inputs or outputs "
+    "(strategy.reduce_inputs=false or strategy.reduce_outputs=false)"
+)
+"""What may be wrong with a check that passes no harmless model."""
+_NOTHING, _SO = Question().nothing_fails
+QUESTION = Question(
+    whole_passes=("the whole model passes the check", "there is nothing to reduce"),
+    nothing_fails=(_NOTHING, f"{_SO}\n{NEEDS}"),
+)
+"""What a reduction asks."""
