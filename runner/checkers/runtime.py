@@ -280,11 +280,6 @@ def _built(key: str, backend: BackendSettings, checker: RuntimeSettings) -> Sequ
     return checker.keep
 
 
-def _built_too(backend: BackendSettings, checker: RuntimeSettings) -> Sequence[str] | None:
-    """The reference builds where the target does and where it can; any other one runs the candidate."""
-    return () if isinstance(checker, BuildsChecker) and backend.builds_engines else None
-
-
 def _own_model(settings: Settings, tools: Tools) -> Path | None:
     """The target's own model for strategies that take models whole."""
     if settings.target.model and settings.strategy.cuts_model:

@@ -21,7 +21,7 @@ from runner.cli.config.loader import CONF, loading
 from runner.cli.config.user_file import NAME, store_user_file
 from runner.cli.explain_errors import exit_code_of, explain
 from runner.cli.launcher_memory import Memory
-from runner.cli.signals import Phase, terminable
+from runner.cli.signals import Arrived, Phase, terminable
 from runner.cli.streams import failure
 from runner.cli.task import Task
 from runner.cli.terminal import say
@@ -72,7 +72,7 @@ def run(program: str, typed: Sequence[str], sweep: Sweep) -> int:
     return code
 
 
-def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary], arrived: list[int]) -> int:
+def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary], arrived: Arrived) -> int:
     register()
     if list(typed) == ["--version"]:
         return _version()

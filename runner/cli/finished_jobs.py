@@ -63,13 +63,13 @@ def earlier(folder: Path, config: DictConfig) -> Mapping[str, Any] | None:
     code, inputs = noted.get("exit_code"), noted.get("inputs")
     if not isinstance(code, int) or code not in ENDED_WELL or code != result.get("exit_code"):
         return None
-    if not isinstance(inputs, dict):
+    if not isinstance(inputs, dict) or noted.get("settings") != settings_digest(config):
         return None
     try:
         now = digests(rooted(to_settings(config), Path.cwd()))
-    except UsageError:  # the job says so
+    except (UsageError, OSError, ValueError):  # the job says so
         return None
-    return result if noted.get("settings") == settings_digest(config) and unchanged(inputs, now) else None
+    return result if unchanged(inputs, now) else None
 
 
 def number_of(folder: Path) -> int | None:

@@ -41,8 +41,6 @@ def unchanged(before: Mapping[str, str | None], now: Mapping[str, str | None]) -
 
 def _files(key: str, use: PathUse, path: Path) -> Iterator[Path]:
     """Yield the files that are read for ``path``; itself, where it is no folder."""
-    if PathUse.CACHE in use:
-        return
     if PathUse.MODEL in use:
         yield path
         yield from weights_beside(path)

@@ -63,6 +63,12 @@ def ignore() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
+class Arrived(list[int]):
+    """Signals that have arrived. ``heard``: somebody acts on each, while a sweep runs."""
+
+    heard = False
+
+
 class Signals:
     """Handles signals as the ``phase`` says, and remembers those that ``arrived``.
 
@@ -70,7 +76,7 @@ class Signals:
     """
 
     def __init__(self, phase: Callable[[], Phase], *, forward: bool = False) -> None:
-        self.arrived: list[int] = []
+        self.arrived = Arrived()
         self.phase, self._forward = phase, forward
         self.timer = threading.Timer(_GRACE, os.kill, (os.getpid(), signal.SIGTERM))
         self.timer.daemon = True
@@ -85,6 +91,8 @@ class Signals:
         if phase is Phase.starting:
             leave(number)
         if phase is Phase.waiting:
+            if len(self.arrived) > 1 and not self.arrived.heard:  # no job runs yet
+                leave(number)
             return
         if number == signal.SIGINT:
             raise KeyboardInterrupt
@@ -97,13 +105,13 @@ class Signals:
 
 
 @contextmanager
-def terminable(*, forward: bool = False, phase: Callable[[], Phase] = lambda: Phase.working) -> Iterator[list[int]]:
+def terminable(*, forward: bool = False, phase: Callable[[], Phase] = lambda: Phase.working) -> Iterator[Arrived]:
     """Handle the signals as ``phase`` says inside, in the main thread. Yields the signals so far.
 
     Raises at once what was noted before. In another thread this does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
-        yield []
+        yield Arrived()
         return
     signals = Signals(phase, forward=forward)
     before = listen(signals)

@@ -20,7 +20,7 @@ from runner.cli.claim_folder import FolderTakenError, holding, standing_in
 from runner.cli.config.compose import to_settings
 from runner.cli.config.paths import rooted
 from runner.cli.input_digests import digests
-from runner.cli.signals import Terminated, held, terminable
+from runner.cli.signals import Arrived, Terminated, held, terminable
 from runner.cli.terminal import printable, say
 from runner.cli.validate import check_given
 from runner.errors import UsageError, WinnowError
@@ -45,14 +45,16 @@ class Task:
 
     command: tuple[str, ...]
     ended: list[Summary] = field(default_factory=list)
-    arrived: list[int] = field(default_factory=list)
+    arrived: Arrived = field(default_factory=Arrived)
 
     def __call__(self, config: DictConfig) -> None:
         """Run one job. Raises nothing (Hydra would end a sweep for it) but an interruption of a sweep."""
         register()
         folder = Path(HydraConfig.get().runtime.output_dir)
         job = None if OmegaConf.is_missing(HydraConfig.get().job, "num") else int(HydraConfig.get().job.num)
-        overrides = list(map(str, HydraConfig.get().overrides.task))
+        typed = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)  # as the sweep planned it
+        assert isinstance(typed, list)
+        overrides = list(map(str, typed))
         os.environ.pop("HYDRA_FULL_ERROR", None)
         silent = written = refused = taken = False
         inputs: Mapping[str, str | None] | None = None

@@ -125,7 +125,7 @@ class TensorRtBackend(BackendSettings):
     plugins: list[str] = setting([], path=PathUse.READ | PathUse.LIBRARY)
     profiles: dict[str, Any] = setting({})
     shape_values: dict[str, Any] = setting({})
-    timing_cache: str | None = setting(None, path=PathUse.READ | PathUse.CACHE)
+    timing_cache: str | None = setting(None, path=PathUse.READ)
     runs: int = setting(1, least=1, most=1000)
 
 

@@ -49,8 +49,6 @@ class PathUse(Flag):
     PROGRAM = auto()
     # besides: a library that a runtime opens; a plain name may be a Python package that tells its place
     LIBRARY = auto()
-    # besides: a cache that runs add to; what it holds changes no answer
-    CACHE = auto()
 
 
 def setting(

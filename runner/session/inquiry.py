@@ -182,7 +182,8 @@ class Inquiry:
             around = [one for one, said in self._told.items() if said is Answer.NO and found.elements < one.elements]
             allowance, failing = reliability.allowance(judge), not question.wants_failure
             for trial in around[:MOST_SURPRISES] + refused[:MOST_REFUSALS]:
-                if question.fails(judge.counted(trial)[0]) is failing:  # else it was not good enough
+                known = judge.counted(trial)
+                if known and question.fails(known[0]) is failing:  # else it was not good enough
                     label = f"{question.shown(judge.subject, trial)} that {'failed' if failing else 'passed'}"
                     reliability.repeat(judge, trial, label, REMOVAL, allowance, failing=failing)
             return True

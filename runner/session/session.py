@@ -121,8 +121,9 @@ class Session:
         ``unjudged``: it need not answer; that it cannot was said before.
         """
         verdict = self.judge.sure(NOTHING, "control", self.question.nothing)
-        judged = not unjudged or verdict.outcome is not Outcome.UNRESOLVED
-        if judged and verdict.outcome is not Outcome.PASS and self.reliability.rates is None:
+        unclear = verdict.outcome is Outcome.UNRESOLVED
+        fails = verdict.outcome is not Outcome.PASS and self.reliability.rates is None  # of a flaky check rates tell
+        if not unjudged if unclear else fails:
             what, so = self.question.nothing_fails
             raise CannotJudge(f"{what} ({verdict.said}): {so}\ncheck: {self.judge.checker.describe()}")
 
@@ -172,7 +173,7 @@ class Session:
         if self.opening:
             self.opening.confirm(self, done.trial)
         elif not self.inquiry.passed:
-            self.confirm_nothing()
+            self.confirm_nothing(unjudged=self.reliability.rates is not None)
         answer = self.finish(self.inquiry, done)
         cause, doubtful = None, answer.doubtful
         if self.causes and not self.inquiry.stopped and not doubtful:

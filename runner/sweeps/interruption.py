@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Sequence
 
-from runner.cli.signals import Terminated
+from runner.cli.signals import Arrived, Terminated
 
 #: seconds that a job has to write down what it knows after SIGTERM or SIGHUP
 GRACE = 10.0
@@ -15,8 +14,9 @@ GRACE = 10.0
 class Interruption:
     """What the signals mean for the jobs of a sweep. ``arrived``: those so far; it grows while jobs run."""
 
-    def __init__(self, arrived: Sequence[int]) -> None:
+    def __init__(self, arrived: Arrived) -> None:
         self._arrived = arrived
+        arrived.heard = True
         self._patience: float | None = None
 
     @property
@@ -37,5 +37,6 @@ class Interruption:
 
     def pass_on(self) -> None:
         """Raise what the first signal means: KeyboardInterrupt or Terminated; nothing if there was none."""
+        self._arrived.heard = False
         if self._arrived:
             raise KeyboardInterrupt if self._arrived[0] == signal.SIGINT else Terminated

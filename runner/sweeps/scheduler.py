@@ -62,9 +62,8 @@ class Scheduler:
         self._waiting, self._total = deque(jobs), len(jobs)
         try:
             while self._running or (self._waiting and not self._interruption.asked):
-                while self._waiting and not self._interruption.asked and self._start_next():
-                    pass
-                self._look()
+                started = bool(self._waiting) and not self._interruption.asked and self._start_next()
+                self._look(0 if started else _LOOK_MS)
         finally:
             for process in self._running:
                 process.end()
@@ -99,15 +98,15 @@ class Scheduler:
         self._ledger.running(number, process.pid, job.folder)
         return None
 
-    def _look(self) -> None:
-        """Wait for news, and hear them."""
+    def _look(self, milliseconds: int) -> None:
+        """Wait so long for news, and hear them."""
         poller = select.poll()
         for process in self._running:
             process.interrupt(self._interruption)
             for descriptor in process.descriptors():
                 poller.register(descriptor, select.POLLIN)
         if self._running:  # in short slices: neither a signal nor the end of a job that has the terminal ends a wait
-            poller.poll(_LOOK_MS)
+            poller.poll(milliseconds)
         for process in list(self._running):
             process.hear()
             if process.has_ended:

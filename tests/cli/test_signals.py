@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from runner.cli import signals
+from runner.sweeps.interruption import Interruption
 from tests.cli.test_main import STUB, environment, models, result
 
 #: sends a signal in a finalizer, where an exception is lost, when a module is about to be loaded
@@ -162,3 +164,16 @@ def test_nohup_stays_deaf_to_a_closed_terminal(tmp_path: Path) -> None:
     assert process.poll() is None
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == 143
+
+
+def test_a_second_signal_ends_a_sweep_none_of_whose_jobs_runs_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[int] = []
+    monkeypatch.setattr(signals, "leave", left.append)
+    noted = signals.Signals(lambda: signals.Phase.waiting)
+    noted(signal.SIGTERM, None)
+    assert left == []
+    noted(signal.SIGTERM, None)
+    assert left == [signal.SIGTERM]
+    Interruption(noted.arrived)  # from now on jobs are told
+    noted(signal.SIGTERM, None)
+    assert left == [signal.SIGTERM]

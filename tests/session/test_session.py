@@ -33,6 +33,7 @@ from strategies.outcome import Answer, Outcome
 from strategies.repeat import repeat
 from strategies.search import Ask, Claim, Done
 from strategies.search_space import Space
+from strategies.sequential_test import Rates
 from strategies.trial import Trial
 
 FAIL = Verdict(Outcome.FAIL, Signature("check", "exit 1"), seconds=1.0)
@@ -386,3 +387,13 @@ def test_where_no_search_asks_there_is_nothing_to_undo_and_it_is_asked_again(tmp
     undone.clear()
     again = session(tmp_path / "repeat", hesitant(lambda candidate: PASS), search=lambda space: repeat("2"))
     assert again.repeat().message == "2 pass"
+
+
+def test_a_control_that_gives_no_answer_is_none_of_a_flaky_check_either(tmp_path):
+    one = session(
+        tmp_path, lambda candidate: FAIL if candidate.trial else Verdict(Outcome.UNRESOLVED, reason="no pins")
+    )
+    one.reliability.rates = Rates(0.6, 0.05)
+    with pytest.raises(CannotJudge, match="no pins"):
+        one.confirm_nothing()
+    one.confirm_nothing(unjudged=True)

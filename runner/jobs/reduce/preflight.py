@@ -153,7 +153,8 @@ class Preflight:
                 f"check: {judge.checker.describe()}"
             )
         if not session.inquiry.passed and not self.controlled:
-            session.confirm_nothing(unjudged=self.controls is not None)
+            flaky = session.reliability.rates is not None
+            session.confirm_nothing(unjudged=flaky or self.controls is not None)
 
     def _file(self, judge: Judge) -> Judge:
         assert isinstance(judge.subject, Subgraph)

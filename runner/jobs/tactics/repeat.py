@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -105,7 +106,7 @@ def _bench(job: Job, loaded: Loaded, library: str) -> Bench:
         feeds = [sample.feeds for sample in candidate.samples]
         return side.run(candidate.model, feeds, candidate.folder, tactics=request)
 
-    identity = {**side.identity(), "library": library}
+    identity = {**side.identity(), "library": library, "limits": json.dumps(limits)}
     checker = Building(job.checker, build, identity, loaded.sha256, library)
     artifacts = replace(settings.artifacts, paths=[*settings.artifacts.paths, f"{{dir}}/{SUFFIX}"])
     building = replace(job, checker=checker, settings=replace(settings, artifacts=artifacts))

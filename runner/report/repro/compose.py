@@ -10,6 +10,7 @@ import ast
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from textwrap import indent
 from typing import Any
 
 from runner.report.repro.literal import literal
@@ -20,7 +21,7 @@ _PACKAGES = {
     "np": ("numpy", "import numpy as np"),
     "onnx": ("onnx", "import onnx"),
     "ReferenceEvaluator": ("onnx", "from onnx.reference import ReferenceEvaluator"),
-    "onnxruntime": ("onnxruntime", "import onnxruntime"),
+    "onnxruntime": ("onnxruntime", 'os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")\nimport onnxruntime'),
 }
 _HEAD = '''"""Shows one failure of {model}: run it with `python repro.py`.
 
@@ -52,14 +53,15 @@ def compose(templates: Iterable[str], values: Mapping[str, Any], model: str, nee
         used |= names
     imported = [found for name, found in _PACKAGES.items() if name in used]
     packages = list(dict.fromkeys(package for package, _ in imported))
-    modules = sorted((used | {"sys"}) & sys.stdlib_module_names)
+    modules = sorted((used | {"sys", *(["os"] if "onnxruntime" in used else [])}) & sys.stdlib_module_names)
     head = [f"import {'importlib.util' if name == 'importlib' else name}" for name in modules]
     head += ["from pathlib import Path", *_imports([text for _, text in imported], child=bool(values["child"]))]
     constants = {name.upper(): value for name, value in {**values, "packages": packages}.items()}
     head += [f"{name} = {literal(value)}" for name, value in constants.items() if name in used]
     head += ["HERE = Path(__file__).resolve().parent", "SHOWS, GONE, CANNOT_TELL = 1, 0, 2"]
     body = [_text(node, lines) for name, node in definitions.items() if name in used]
-    said = _HEAD.format(model=model, needs=", ".join(["the files beside it", "Python >= 3.8", *packages, *needs]))
+    *first, last = ["the files beside it", "Python >= 3.8", *packages, *needs]
+    said = _HEAD.format(model=model, needs=f"{', '.join(first)} and {last}")
     return "\n\n\n".join(["\n".join([said, *head]), *body, _END])
 
 
@@ -67,11 +69,12 @@ def _imports(statements: Sequence[str], *, child: bool) -> list[str]:
     """Return the lines that import packages: in the child, which a library that is broken may take down."""
     if not statements:
         return [""]
-    indented = [f"    {text}" for text in statements]
+    code = "82" if child else "2"
+    lines = ["try:", *indent("\n".join(statements), "    ").splitlines(), "except Exception as error:"]
+    lines += ['    print("cannot tell:", ascii(str(error)), flush=True)', f"    sys.exit({code})"]
     if child:
-        return ["", 'if sys.argv[1:2] == ["--judge"]:', *indented, ""]
-    told = ["except Exception as error:", '    print("cannot tell:", ascii(str(error)))', "    sys.exit(2)", ""]
-    return ["", "try:", *indented, *told]
+        lines = ['if sys.argv[1:2] == ["--judge"]:', *indent("\n".join(lines), "    ").splitlines()]
+    return ["", *lines, ""]
 
 
 def _holds(line: str, values: Mapping[str, Any]) -> bool:

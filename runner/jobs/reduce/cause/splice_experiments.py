@@ -1,4 +1,4 @@
-"""The two experiments on the whole model, judged at its own outputs; see `prover` for what they show."""
+"""The two experiments on the whole model, judged at its own outputs; see `prove_cause` for what they show."""
 
 from __future__ import annotations
 
