@@ -110,6 +110,69 @@ def test_a_broken_package_is_one_line_for_whoever_asks_for_it(winnow, tmp_path: 
     assert unknown.code == 2 and "did you mean has_operator?" in unknown.output
 
 
+CHOICES = """
+from typing import TYPE_CHECKING
+from runner.schema.checker import CheckerSettings
+from runner.schema.settings import settings
+from strategies.procedure import Procedure, Task
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+def declared(name, kind="str", default="", decorated=settings):
+    members = {"__annotations__": {"name": str, "own": kind}, "name": name, "own": default}
+    return decorated(type("K", (CheckerSettings,), {**members, "__module__": __name__, "implementation": "a:b"}))
+
+refused = declared("refused", "list[str]", None)
+typed = declared("typed", "Path", None)
+plain = declared("plain", decorated=lambda kind: kind)
+unread, nowhere, bare, twice, alone = map(declared, ("unread", "nowhere", "bare", "twice", "alone"))
+misnamed = Procedure("other", Task.SUBSET, None)
+"""
+
+
+def test_each_mistake_of_a_package_is_told_to_whoever_asks_for_it(winnow, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    (site / "slips" / "conf" / "checker").mkdir(parents=True)
+    for file in ("__init__.py", "conf/__init__.py"):
+        (site / "slips" / file).touch()
+    for file in ("slips/choices.py", "onemod.py"):
+        (site / file).write_text(CHOICES)
+    (site / "slips/conf/checker/unread.yaml").write_text("defaults: [\n")
+    (site / "slips/conf/checker/bare.yaml").write_text("name: bare\n")
+    names = ("refused", "typed", "plain", "unread", "nowhere", "bare", "twice")
+    checkers = {name: f"slips.choices:{name}" for name in names}
+    installed(site, "slips", {"winnow.checkers": checkers, "winnow.searches": {"misnamed": "slips.choices:misnamed"}})
+    installed(site, "one", {"winnow.checkers": {name: f"onemod:{name}" for name in ("twice", "alone")}})
+    asked = {
+        "checker=refused": "slips should add it, but slips.choices:refused cannot be loaded: ",
+        "checker=typed": "NameError: name 'Path' is not defined",
+        "checker=plain": "it has to be decorated with @settings",
+        "checker=alone": "one should add it, but onemod:alone cannot be loaded: TypeError: onemod is a single module",
+        "checker=unread": "pkg://slips.conf/checker/unread.yaml, line 2: not valid YAML",
+        "checker=nowhere": "an installed package adds it, but its conf/checker/nowhere.yaml is missing",
+        "checker=bare": "its YAML has to begin with `defaults: [/schema/checker/bare@_here_, _self_]`",
+        "checker=twice": "several installed packages add it (one, slips). Uninstall all but one",
+        "strategy.search=misnamed": 'Procedure("misnamed", ...)',
+        "strategy.subject=nosuch": "no such subject",
+    }
+    script = """
+import sys
+from runner.cli.app import run
+from runner.sweeps.callback import Sweep
+for number, override in enumerate(sys.argv[2:]):
+    print(run("runner", [sys.argv[1], override, f"hydra.run.dir=run{number}"], Sweep()), flush=True)
+"""
+    argv = [sys.executable, "-c", script, f"model={tmp_path / 'm.onnx'}", *asked]
+    done = subprocess.run(
+        argv, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False
+    )
+    told = done.stdout.splitlines()
+    assert told[1::2] == ["2"] * len(asked), done.stdout
+    for line, (override, said) in zip(told[::2], asked.items(), strict=True):
+        assert override.rpartition("=")[2] in line and said in line, done.stdout
+
+
 def test_the_page_shows_the_package_as_it_is() -> None:
     """Each piece of code in docs/extend.md is a piece of the file that is named before it."""
     page = (ROOT / "docs" / "extend.md").read_text()

@@ -202,6 +202,8 @@ def _missing_option(error: MissingConfigException) -> str:
     broken = added().broken.get((group.removeprefix("schema/"), name))
     if broken:
         return f"{what.removeprefix('schema/')}: {broken}"
+    if name in added().schemas.get(group, {}) or (group == "strategy" and name in added().searches):
+        return f"{what}{where}: an installed package adds it, but its conf/{group}/{name}.yaml is missing"
     said = f"{what}{where}: no such option{close(name, options)}.{extra}{listed}"
     return f"{said} To see all groups: python -m runner --help"
 

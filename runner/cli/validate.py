@@ -12,7 +12,7 @@ from runner.checkers.compare.tolerances import rules_of
 from runner.cli.explain_errors import close
 from runner.cli.overwrite_guard import check_paths, check_weights_name, spare_inputs
 from runner.errors import UsageError
-from runner.schema.installed_choices import SCHEMAS, SEARCHES
+from runner.schema.installed_choices import SCHEMAS, SEARCHES, added
 from runner.schema.root import Settings
 from runner.schema.settings import beyond_limits
 from runner.schema.strategy import RepeatSettings, StrategySettings, TacticRepeatSettings
@@ -63,12 +63,21 @@ def _search(strategy: StrategySettings) -> None:
     if strategy.subject != kind.subject:
         schemas = SCHEMAS["strategy"].items()
         fitting = [choice for choice, schema in schemas if getattr(schema, "subject", "") == strategy.subject]
+        if not fitting:
+            subjects = sorted({schema.subject for _, schema in schemas if issubclass(schema, StrategySettings)})
+            raise UsageError(
+                f"strategy.subject={strategy.subject}: no such subject{close(strategy.subject, subjects)}. {name} is "
+                f"about {kind.subject}; others, {', '.join(subjects)}, come with other strategies. Leave it out"
+            )
         raise UsageError(
             f"strategy.subject={strategy.subject}: {name} is about {kind.subject}, and what it is about "
             f"comes with the choice of a strategy: strategy={'|'.join(fitting)}"
         )
     known = for_tasks(kind.tasks, SEARCHES) or [kind.search]
     if strategy.search not in known:
+        broken = added().broken.get(("strategy", strategy.search))
+        if broken and strategy.search not in SEARCHES:
+            raise UsageError(f"strategy.search={strategy.search}: {broken}")
         raise UsageError(
             f"strategy.search={strategy.search}: {name} is not searched so{close(strategy.search, known)}. "
             f"Choose one of {', '.join(known)}"

@@ -15,7 +15,9 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from types import MappingProxyType, ModuleType
-from typing import Any
+from typing import Any, get_type_hints
+
+from omegaconf import OmegaConf
 
 from runner.errors import UsageError
 from runner.schema import backend, checker, inputs, strategy
@@ -73,23 +75,38 @@ def added() -> Added:
     """Load what installed packages add; what cannot be loaded is noted, for whoever asks for it."""
     found = Added()
     for door, (groups, base) in _DOORS.items():
-        for entry in entry_points(group=door):
+        entries = entry_points(group=door)
+        for entry in entries:
+            same = sorted(_package(other) for other in entries if other.name == entry.name)
+            why = f"several installed packages add it ({', '.join(same)}). Uninstall all but one"
             try:
-                made = _loaded(entry, groups[0], base)
+                if len(same) == 1:
+                    why = f"the installed package {same[0]} should add it, but {entry.value} cannot be loaded: "
+                    _add(found, entry, groups, _loaded(entry, groups[0], base))
+                    continue
             except (Exception, SystemExit) as error:  # noqa: BLE001 - code of others may fail in any way
-                package = entry.dist.name if entry.dist else entry.module
-                why = f"the installed package {package} should add it, but {entry.value} cannot be loaded: "
-                found.broken.update({(group, entry.name): f"{why}{type(error).__name__}: {error}" for group in groups})
-                continue
-            if isinstance(made, Procedure):
-                found.searches[entry.name] = made
-            for group in groups if isinstance(made, type) else ():
-                schema = backend.as_reference(made) if group == "reference" else made
-                found.schemas.setdefault(group, {})[entry.name] = schema
-            conf = f"{entry.module.partition('.')[0]}.conf"
-            if conf not in found.conf and find_spec(conf):
-                found.conf.append(conf)
+                why += f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+            found.broken.update({(group, entry.name): why for group in groups})
     return found
+
+
+def _package(entry: EntryPoint) -> str:
+    return entry.dist.name if entry.dist else entry.module
+
+
+def _add(found: Added, entry: EntryPoint, groups: tuple[str, ...], made: Any) -> None:
+    package = entry.module.partition(".")[0]
+    if not hasattr(import_module(package), "__path__"):
+        raise TypeError(f"{package} is a single module; it has to be a package, which has a folder conf")
+    conf = f"{package}.conf"
+    if conf not in found.conf and find_spec(conf):
+        found.conf.append(conf)
+    if isinstance(made, Procedure):
+        found.searches[entry.name] = made
+        return
+    schemas = {group: backend.as_reference(made) if group == "reference" else made for group in groups}
+    for group, schema in schemas.items():
+        found.schemas.setdefault(group, {})[entry.name] = schema
 
 
 def _loaded(entry: EntryPoint, group: str, base: type) -> Any:
@@ -99,14 +116,27 @@ def _loaded(entry: EntryPoint, group: str, base: type) -> Any:
     schema = isinstance(made, type) and issubclass(made, base)
     if not schema and not isinstance(made, base):
         raise TypeError(f"it is no {base.__name__}")
-    if getattr(made, "name", None) != entry.name or (schema and not getattr(made, "implementation", None)):
+    if not schema:
+        if made.name != entry.name:
+            raise TypeError(f'it has to be called like its entry point: Procedure("{entry.name}", ...)')
+        return made
+    if getattr(made, "name", None) != entry.name or not getattr(made, "implementation", None):
         raise TypeError(f'it has to say name: str = "{entry.name}" and implementation = "module:attribute"')
+    if "__dataclass_params__" not in vars(made):  # it would have its base's keys only
+        raise TypeError("it has to be decorated with @settings")
+    get_type_hints(made)
+    OmegaConf.structured(made)
     return made
 
 
 def imported(key: str, place: str) -> Any:
     """Return what "module:attribute" names. Raises UsageError, about the choice ``key``, where that is impossible."""
     module, _, attribute = place.partition(":")
+    if not module:  # the keys of the base class, which implements nothing
+        group, _, name = key.partition("=")
+        raise UsageError(
+            f"{key}: its YAML has to begin with `defaults: [/schema/{group}/{name or 'NAME'}@_here_, _self_]`"
+        )
     try:
         return getattr(import_module(module), attribute)
     except Exception as error:

@@ -61,12 +61,17 @@ def read_yaml(path: Path, loader: type[BoundedLoader]) -> Any:
     try:
         return yaml.load(text, loader)  # noqa: S506 - a SafeLoader
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
-        line = f", line {mark.line + 1}" if mark is not None else ""
-        what = " ".join(str(getattr(error, "problem", None) or error).split())
-        raise UsageError(f"{path}{line}: not valid YAML ({what}).") from error
+        raise invalid(path, error) from error
     except (ValueError, OverflowError) as error:  # a date or a number that is none
         raise UsageError(f"{path}: not valid YAML ({error}).") from error
+
+
+def invalid(file: Path | str, error: yaml.YAMLError) -> UsageError:
+    """Return the error that names file and line."""
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    line = f", line {mark.line + 1}" if mark is not None else ""
+    what = " ".join(str(getattr(error, "problem", None) or error).split())
+    return UsageError(f"{file}{line}: not valid YAML ({what}).")
 
 
 def _refused(what: str, event: yaml.Event) -> yaml.composer.ComposerError:

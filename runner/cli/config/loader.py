@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import hydra._internal.hydra
+import yaml
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import ConfigRepository, IConfigRepository
 from hydra.core.config_search_path import ConfigSearchPath
@@ -27,7 +28,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from runner.cli.config import renamed
-from runner.cli.config.bounded_yaml import BoundedLoader, read_yaml
+from runner.cli.config.bounded_yaml import BoundedLoader, invalid, read_yaml
 from runner.cli.config.user_file import NAME
 from runner.errors import UsageError
 from runner.schema.installed_choices import added
@@ -108,7 +109,11 @@ class _Repository(ConfigRepository):
         path = _path(source, config_path) if source is not None else None
         if path is not None:
             read_yaml(path, BoundedLoader)
-        result = super().load_config(config_path)
+        try:
+            result = super().load_config(config_path)
+        except yaml.YAMLError as error:  # in an installed package
+            file = ConfigSource._normalize_file_name(config_path)
+            raise invalid(f"{source.full_path() if source else ''}/{file}", error) from error
         # the search path is read before anything is composed
         if result is not None and _is_users(result, config_path):
             _check(result.config, _file(result, config_path))
