@@ -151,7 +151,7 @@ def test_each_mistake_of_a_package_is_told_to_whoever_asks_for_it(winnow, tmp_pa
         "checker=alone": "one should add it, but onemod:alone cannot be loaded: TypeError: onemod is a single module",
         "checker=unread": "pkg://slips.conf/checker/unread.yaml, line 2: not valid YAML",
         "checker=nowhere": "an installed package adds it, but its conf/checker/nowhere.yaml is missing",
-        "checker=bare": "its YAML has to begin with `defaults: [/schema/checker/bare@_here_, _self_]`",
+        "checker=bare": "(name: bare) has to begin with `defaults: [/schema/checker/NAME@_here_, _self_]`",
         "checker=twice": "several installed packages add it (one, slips). Uninstall all but one",
         "strategy.search=misnamed": 'Procedure("misnamed", ...)',
         "strategy.subject=nosuch": "no such subject",

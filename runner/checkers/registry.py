@@ -17,7 +17,7 @@ def build(settings: Settings, tools: Tools) -> Checker:
     if checker.name not in SCHEMAS["checker"]:
         known = ", ".join(sorted(SCHEMAS["checker"]))
         raise UsageError(f"checker={checker.name}: there is no such checker; there are {known}")
-    if checker.implementation and checker.name != type(checker).name:
+    if checker.name != type(checker).name:
         raise UsageError(
             f"checker.name={checker.name} beside the settings of {type(checker).__name__}: choose it with "
             f"checker={checker.name}"

@@ -28,6 +28,13 @@ def check_given(settings: Settings, foreign: Collection[str] = (), files: Iterab
     wrong = list(beyond_limits(settings))
     if wrong:
         raise UsageError(" ".join(wrong))
+    for group in ("strategy", "checker", "target", "reference", "inputs"):
+        section = getattr(settings, group)
+        if not section.implementation:  # the keys of the base class, which implements nothing
+            raise UsageError(
+                f"{group}: the YAML of this choice (name: {section.name}) has to begin with "
+                f"`defaults: [/schema/{group}/NAME@_here_, _self_]`"
+            )
     _search(settings.strategy)
     check_paths(settings)
     rules_of(settings.checker)

@@ -22,7 +22,7 @@ def samples(settings: InputsSettings, graph: Graph, pool: Pool, folder: Path) ->
     """
     inputs = concrete(declared(graph), settings.shapes)
     folder.mkdir(parents=True, exist_ok=True)
-    if settings.implementation and settings.name != type(settings).name:
+    if settings.name != type(settings).name:
         known = ", ".join(sorted(SCHEMAS["inputs"]))
         raise UsageError(f"inputs.name={settings.name} beside inputs={type(settings).name}: choose one of {known}")
     choice = imported(f"inputs={settings.name}", settings.implementation)

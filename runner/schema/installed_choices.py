@@ -132,11 +132,6 @@ def _loaded(entry: EntryPoint, group: str, base: type) -> Any:
 def imported(key: str, place: str) -> Any:
     """Return what "module:attribute" names. Raises UsageError, about the choice ``key``, where that is impossible."""
     module, _, attribute = place.partition(":")
-    if not module:  # the keys of the base class, which implements nothing
-        group, _, name = key.partition("=")
-        raise UsageError(
-            f"{key}: its YAML has to begin with `defaults: [/schema/{group}/{name or 'NAME'}@_here_, _self_]`"
-        )
     try:
         return getattr(import_module(module), attribute)
     except Exception as error:
