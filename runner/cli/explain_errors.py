@@ -14,6 +14,7 @@ from hydra.errors import MissingConfigException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
 
 from runner.artifacts.disk_space import FULL
+from runner.cli.config.renamed import KEYS
 from runner.errors import WinnowError
 from runner.schema.installed_choices import SCHEMAS, added
 from runner.status import Status
@@ -57,7 +58,8 @@ def explain(error: BaseException, *, sweep: bool = False) -> str:
     if re.match(r"Could not override 'experiment'", str(error)):
         return "experiments are appended: +experiment=NAME. To see them: python -m runner --help"
     text = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
-    return f"{text}. {_NEXT}"
+    renamed = [f" {before} is {now} now." for before, now in KEYS.items() if f"'{before}'" in text]
+    return f"{text.rstrip('.')}.{''.join(renamed)} {_NEXT}"
 
 
 def _folder(error: OSError, *, sweep: bool) -> str:
@@ -95,6 +97,8 @@ def close(word: str, options: Iterable[str]) -> str:
 
 def unknown_key(key: str, where: type | None, given: str = "") -> str:
     """Say that ``key`` (dotted) is no key of the settings class ``where``."""
+    if key in KEYS:
+        return f"{f'{given}: ' if given else ''}{key} is {KEYS[key]} now."
     parent, _, name = key.rpartition(".")
     options = [item.name for item in fields(where)] if where is not None and is_dataclass(where) else []
     if not parent:

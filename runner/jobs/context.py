@@ -7,11 +7,12 @@ import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from runner.checkers.backend_run import digests_of
 from runner.checkers.checker import Checker
 from runner.loading.load import Loaded
-from runner.report.replay import drift
+from runner.report.replay import drift, mapping_in
 from runner.schema.backend import BackendSettings
 from runner.schema.root import Settings
 from runner.schema.settings import context_of
@@ -54,7 +55,27 @@ def versions(settings: Settings, pool: Pool) -> dict[str, str]:
 def drifted(settings: Settings, now: Mapping[str, str]) -> tuple[str, ...]:
     """Name what has changed since the run that a replay file came from."""
     before = settings.recorded.get("context", {})
+    if isinstance(before, Mapping) and "recording" in before:
+        return drift(*_in_both(before, now))
     return drift(before, dict(now)) if before else ()
+
+
+def _in_both(earlier: Mapping[str, Any], now: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what a context of an earlier version (with a part `recording`) and one of today both say."""
+    shapes, _, record = str(earlier["recording"]).partition(", ")
+    before: dict[str, Any] = {**earlier, "cut": {"record": record, "shapes": shapes}}
+    shared: tuple[dict[str, Any], dict[str, Any]] = {}, {}
+    for name in (name for name in before if name in now):
+        was, is_now = mapping_in(before[name]), mapping_in(now[name])
+        if was is not None and is_now is not None:
+            # checker=finite had true and false
+            was = {key: ("ignore", "fail")[value] if key in ("nan", "inf") and isinstance(value, bool) else value
+                   for key, value in was.items()}  # fmt: skip
+            keys = [key for key in was if key in is_now]
+            shared[0][name], shared[1][name] = {key: was[key] for key in keys}, {key: is_now[key] for key in keys}
+        elif was is None and is_now is None:
+            shared[0][name], shared[1][name] = before[name], now[name]
+    return shared
 
 
 def _backend(backend: BackendSettings, pool: Pool) -> str:

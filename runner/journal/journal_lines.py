@@ -27,8 +27,9 @@ _SKIPPED_SHOWN, _SHOWN = 5, 200
 #: of elements below a million: no graph has more nodes, and such a text stays small as a set
 _RANGES = re.compile(r"(\d{1,6}(-\d{1,6})?(,\d{1,6}(-\d{1,6})?)*)?")
 _LOG = logging.getLogger(__name__)
-#: the format of journals that this version reads and writes; in 1 verdicts on different questions shared a journal
-FORMAT = 2
+#: the format of journals that this version reads and writes; in 1 verdicts on different questions shared a journal,
+#: in 2 contexts had other parts
+FORMAT = 3
 
 
 @dataclass(frozen=True)

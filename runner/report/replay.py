@@ -110,7 +110,7 @@ def _key(name: Any) -> Any:
 def _change(title: str, before: Any, after: Any, *, plainly: bool = False) -> list[str]:
     if before == after:
         return []
-    inside, inside_now = _object(before), _object(after)
+    inside, inside_now = mapping_in(before), mapping_in(after)
     if inside is not None and inside_now is not None:
         # a component of a context may be a whole configuration: name what is different in it
         keys = [*inside, *(key for key in inside_now if key not in inside)]
@@ -120,7 +120,7 @@ def _change(title: str, before: Any, after: Any, *, plainly: bool = False) -> li
     return [f"{title}{verb} {_short(before)} -> {_short(after)}"]
 
 
-def _object(value: Any) -> Mapping[str, Any] | None:
+def mapping_in(value: Any) -> Mapping[str, Any] | None:
     """Return a mapping, given as such or as JSON text; else None."""
     if isinstance(value, str) and value.startswith("{"):
         try:

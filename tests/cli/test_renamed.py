@@ -13,7 +13,9 @@ from runner.cli.config.argv import rewrite
 from runner.cli.config.paths import PATH_KEYS
 from runner.cli.config.renamed import CHOICES, KEYS, content
 from runner.cli.config.user_file import read_user_file
+from runner.cli.explain_errors import explain, unknown_key
 from runner.errors import UsageError
+from runner.schema.inputs import InputsSettings
 from runner.schema.register import SCHEMAS
 from runner.schema.root import Settings
 from tests.harness import ROOT
@@ -66,6 +68,46 @@ def test_in_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
             content(both, str(path))
 
 
+@pytest.mark.parametrize(
+    ("typed", "now"),
+    [
+        ("1", "fail"),
+        ("'true'", "'fail'"),
+        ("choice(true,False)", "choice(fail,ignore)"),
+        ("${oc.env:ON}", "${oc.env:ON}"),
+        ("compare", "compare"),
+    ],
+)
+def test_every_way_to_write_true_and_false(typed: str, now: str) -> None:
+    assert rewrite([f"checker.nan={typed}"]).argv == (f"checker.nan={now}",)
+    held = {"checker": {"inf": 0, "nan": "True"}, "hydra": {"sweeper": {"params": {"checker.nan": typed}}}}
+    changed = content(held, "mine.yaml")
+    assert changed["checker"] == {"inf": "ignore", "nan": "fail"}
+    assert changed["hydra"]["sweeper"]["params"] == {"checker.nan": now}
+
+
+def test_where_outputs_are_compared_true_and_false_are_no_old_values(tmp_path: Path) -> None:
+    """There `ignore` would make a check weaker than anybody has asked for."""
+    path = tmp_path / "mine.yaml"
+    for held in (
+        {"checker": {"name": "compare", "nan": False}},
+        {"checker": {"defaults": ["compare", "_self_"], "nan": False}},
+        {"defaults": ["config", {"override checker": "compare"}], "checker": {"nan": False}},
+    ):
+        path.write_text(yaml.safe_dump(held))
+        assert content(held, str(path)) == held
+        assert "checker.nan=no" in rewrite([str(path), "checker.nan=no"]).argv
+    assert content({"checker": {"nan": False}}, "x", defaults=["compare"]) == {"checker": {"nan": False}}
+    for chosen in ("checker=compare", "checker=finite,compare", "+experiment=quantized"):
+        assert rewrite(["-m", chosen, "checker.nan=no"]).argv[-1].endswith("checker.nan=no")
+    assert "checker.nan=ignore" in rewrite([str(path), "checker=finite", "checker.nan=no"]).argv
+
+
+def test_an_old_key_that_nothing_can_be_taken_for_is_explained() -> None:
+    assert unknown_key("inputs.cut", InputsSettings) == "inputs.cut is cut.policy now."
+    assert "inputs.cut is cut.policy now" in explain(ValueError("Could not delete: 'inputs.cut' does not exist."))
+
+
 def test_a_replay_of_an_earlier_version_has_keys_that_nobody_read() -> None:
     strategy = {"defaults": ["repeat", "_self_"], "name": "repeat", "subject": "command", "until": "3", "find": "cause"}
     replay = {"strategy": strategy, "recorded": {"context": {}}}
@@ -95,4 +137,5 @@ def test_in_options_of_a_users_own_and_by_the_name_of_an_option(tmp_path: Path) 
     settings = yaml.safe_load(done.stdout)
     assert (settings["cut"]["policy"], settings["strategy"]["search"]) == ("seeded", "reduce")
     assert settings["checker"]["metric"] == "fraction"
-    assert "inputs/mine.yaml: inputs.cut is cut.policy now" in done.stderr
+    assert done.stderr.count("inputs/mine.yaml: inputs.cut is cut.policy now") == 1
+    assert done.stderr.count("experiment/quantised is experiment/quantized now") == 1

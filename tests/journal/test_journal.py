@@ -19,7 +19,7 @@ import pytest
 
 from runner.errors import UsageError
 from runner.journal.journal import Journal, context_digest
-from runner.journal.journal_lines import read_context
+from runner.journal.journal_lines import FORMAT, read_context
 from runner.journal.open_journals import Journals
 from runner.verdict import Signature, Verdict
 from strategies.outcome import Outcome
@@ -68,7 +68,7 @@ def test_a_verdict_comes_back_whole_in_a_new_process_image(tmp_path: Path) -> No
     assert (entry.ranges, entry.trial, entry.attempt) == ("0-2,9", Trial.of([0, 1, 2, 9]), 0)
     assert (entry.phase, entry.label, entry.iteration, entry.writer) == ("search", "label", 3, "job 0")
     header, record = (json.loads(line) for line in path.read_text().splitlines())
-    assert header == {"winnow": 2, "context": CONTEXT}
+    assert header == {"winnow": FORMAT, "context": CONTEXT}
     assert record["ranges"] == "0-2,9"
 
 
@@ -139,7 +139,7 @@ def test_of_a_part_that_is_a_configuration_only_what_changed_is_named(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    "content", [b"hello\n", b"precious text", b'[1]\n{"a": 1}\n', b'{"winnow": 3, "context": {}}\n']
+    "content", [b"hello\n", b"precious text", b'[1]\n{"a": 1}\n', b'{"winnow": 99, "context": {}}\n']
 )
 def test_a_file_that_is_no_journal_is_refused_and_left_alone(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "j"
@@ -149,13 +149,16 @@ def test_a_file_that_is_no_journal_is_refused_and_left_alone(tmp_path: Path, con
     assert path.read_bytes() == content
 
 
-def test_a_journal_of_an_earlier_version_is_refused_in_one_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize("earlier", range(1, FORMAT))
+def test_a_journal_of_an_earlier_version_is_refused_in_one_line(tmp_path: Path, earlier: int) -> None:
     """Its verdicts do not say which precisions, which outputs, which stage they are about."""
     path = tmp_path / "run" / "journal.jsonl"
     path.parent.mkdir()
-    path.write_text('{"winnow": 1, "context": {"model": "abc", "check": "def"}}\n')
+    path.write_text(f'{{"winnow": {earlier}, "context": {{"model": "abc", "check": "def"}}}}\n')
     for use in (lambda: Journal(path, CONTEXT), lambda: Journal(tmp_path / "new", CONTEXT).reuse([path.parent])):
-        with pytest.raises(UsageError, match="is a journal of format 1, written by another version of Winnow") as told:
+        with pytest.raises(
+            UsageError, match=f"is a journal of format {earlier}, written by another version of Winnow"
+        ) as told:
             use()
         assert "\n" not in str(told.value) and "start a new run folder" in str(told.value)
 

@@ -63,7 +63,9 @@ class Loader(ConfigLoaderImpl):
             if path not in there:  # a sweep's job gets the sweep's own search path
                 config_search_path.prepend("winnow-plugin", path, anchor="schema")
         super().__init__(config_search_path)
-        self.repository = _Repository(config_search_path)
+        # a file is read more than once; of an old name in it a line is said once
+        self._told: set[str] = set()
+        self.repository = _Repository(config_search_path, self._told)
 
     def load_configuration(
         self,
@@ -86,7 +88,9 @@ class Loader(ConfigLoaderImpl):
             _check(result.config, file)
             plain = OmegaConf.to_container(result.config, resolve=False)
             if isinstance(plain, dict):
-                result.config = OmegaConf.create(renamed.content({str(key): plain[key] for key in plain}, file))
+                named = {str(key): plain[key] for key in plain}
+                held = renamed.content(named, file, defaults=result.defaults_list, told=self._told)
+                result.config = OmegaConf.create(held)
         return result
 
 
@@ -103,8 +107,12 @@ def loading() -> Iterator[None]:
 
 
 class _Repository(ConfigRepository):
+    def __init__(self, config_search_path: ConfigSearchPath, told: set[str]) -> None:
+        super().__init__(config_search_path)
+        self._told = told
+
     def load_config(self, config_path: str) -> ConfigResult | None:
-        config_path = renamed.choice(config_path)
+        config_path = renamed.choice(config_path, self._told)
         source = self._find_object_source(config_path, ObjectType.CONFIG)
         path = _path(source, config_path) if source is not None else None
         if path is not None:

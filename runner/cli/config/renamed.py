@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from runner.cli.config.bounded_yaml import BoundedLoader, read_yaml
+from runner.cli.config.paths import exists
 from runner.cli.terminal import say
 from runner.errors import UsageError
 from runner.schema.installed_choices import SCHEMAS
@@ -29,9 +33,14 @@ CHOICES: Mapping[str, str] = MappingProxyType(
     {"experiment/quantised": "experiment/quantized", "schema/strategy/strategy": "schema/strategy/reduce"}
 )
 """The same for the options of a group."""
-_NON_FINITE = {**dict.fromkeys(("true", "yes", "on"), "fail"), **dict.fromkeys(("false", "no", "off"), "ignore")}
+_NON_FINITE = {
+    **dict.fromkeys(("true", "yes", "y", "on", "1"), "fail"),
+    **dict.fromkeys(("false", "no", "n", "off", "0"), "ignore"),
+}
 VALUES: Mapping[str, Mapping[str, str]] = MappingProxyType({"checker.nan": _NON_FINITE, "checker.inf": _NON_FINITE})
-"""A value's name today by the key and the one that it had."""
+"""A value's name today by the key and the one that it had, for the checker that had such values."""
+#: this checker has such keys too, and never took such values for them
+_OTHER = re.compile(r"\bcompare\b")
 _PARAMETERS = "hydra.sweeper.params"
 
 
@@ -39,10 +48,11 @@ def overrides(argv: Sequence[str]) -> list[str]:
     """Return what was typed, by the names of today. Raises UsageError where a key is given by both of its names."""
     typed = {argument.partition("=")[0].lstrip("+") for argument in argv}
     changed, renamed = [], {}
+    of_another = bool(typed & set(VALUES)) and _names_another_checker(argv)
     for argument in argv:
         name, equals, value = argument.partition("=")
         key = name.lstrip("+")
-        now, word = KEYS.get(key, key), _value(key, value)
+        now, word = KEYS.get(key, key), value if of_another else _value(key, value)
         if not equals or (now, word) == (key, value):
             changed.append(argument)
             continue
@@ -53,8 +63,13 @@ def overrides(argv: Sequence[str]) -> list[str]:
     return changed
 
 
-def content(plain: Mapping[str, Any], file: str) -> dict[str, Any]:
-    """Return what a file holds, by the names of today. Raises UsageError where a key is given by both of its names."""
+def content(
+    plain: Mapping[str, Any], file: str, *, defaults: Any = None, told: set[str] | None = None
+) -> dict[str, Any]:
+    """Return what a file holds, by the names of today. Raises UsageError where a key is given by both of its names.
+
+    ``defaults``: on what the file stands, where this is not in ``plain``. ``told``: lines that were said already.
+    """
     changed = _copied(plain)
     renamed = {}
     for key, now in KEYS.items():
@@ -66,33 +81,53 @@ def content(plain: Mapping[str, Any], file: str) -> dict[str, Any]:
             _confirm(key, now, [now] if not isinstance(target, dict) or new in target else [], file)
             target[new] = held.pop(name)
             renamed[key] = now
-    for key in VALUES:
-        section, _, name = key.rpartition(".")
-        held = changed.get(section)
-        before = str(held.get(name, "")).lower() if isinstance(held, dict) else ""
-        if before != _value(key, before):
-            held[name] = _value(key, before)
-            renamed[f"{key}={before}"] = f"{key}={held[name]}"
     params = _at(changed, _PARAMETERS)
+    for key in () if _stands_on_another_checker([defaults, changed]) else VALUES:
+        section, _, name = key.rpartition(".")
+        for held, inner in ((_at(changed, section), name), (params, key)):
+            before = held.get(inner)
+            said = str(before).lower() if isinstance(before, bool) else str(before)
+            if isinstance(before, (bool, int, str)) and said != _value(key, said):
+                held[inner] = _value(key, said)
+                renamed[f"{key}={said}"] = f"{key}={held[inner]}"
     for key in [key for key in params if key in KEYS]:
         _confirm(key, KEYS[key], params, file)
         params[KEYS[key]] = params.pop(key)
         renamed[key] = KEYS[key]
-    _tell(f"{file}: ", renamed)
+    _tell(f"{file}: ", renamed, told)
     return _without_unread(changed)
 
 
-def choice(config_path: str) -> str:
+def choice(config_path: str, told: set[str] | None = None) -> str:
     """Return the option of a group by its name of today."""
     now = CHOICES.get(config_path, config_path)
-    _tell("", {} if now == config_path else {config_path: now})
+    _tell("", {} if now == config_path else {config_path: now}, told)
     return now
 
 
 def _value(key: str, text: str) -> str:
     """Return a value, or the choices of a sweep, by the words of today."""
-    words = VALUES.get(key, {})
-    return ",".join(words.get(part.strip().lower(), part) for part in text.split(",")) if words else text
+    words = {} if "${" in text else VALUES.get(key, {})
+    return re.sub(r"\w+", lambda found: words.get(found[0].lower(), found[0]), text) if words else text
+
+
+def _names_another_checker(argv: Sequence[str]) -> bool:
+    """Whether the checker that was typed, or else that of the file, is (or may be) one that never took old values."""
+    typed = [argument.partition("=")[2] for argument in argv if argument.lstrip("+").startswith("checker=")]
+    if typed:
+        return bool(_OTHER.search(" ".join(typed)))
+    if any(argument.startswith("+experiment=") for argument in argv):
+        return True  # most of them choose that checker
+    files = [Path(one).expanduser() for one in argv if one.endswith((".yaml", ".yml")) and exists(one)]
+    return any(_stands_on_another_checker([read_yaml(file, BoundedLoader)]) for file in files if file.is_file())
+
+
+def _stands_on_another_checker(files: Sequence[Any]) -> bool:
+    """Whether one of them chooses such a checker: by its name, or in its defaults."""
+    held = [file for file in files if isinstance(file, Mapping)]
+    chosen = [file.get("checker") for file in held] + [one for one in files if not isinstance(one, Mapping)]
+    parts = [(one.get("name"), one.get("defaults")) if isinstance(one, Mapping) else one for one in chosen]
+    return bool(_OTHER.search(f"{parts} {[file.get('defaults') for file in held]}"))
 
 
 def _without_unread(plain: dict[str, Any]) -> dict[str, Any]:
@@ -126,7 +161,10 @@ def _confirm(key: str, now: str, given: Collection[str], file: str = "") -> None
         raise UsageError(f"{where}{key} is {now} now, and both are given. Leave out {key}")
 
 
-def _tell(where: str, renamed: Mapping[str, str]) -> None:
-    if renamed:
-        names = ", ".join(f"{before} is {now} now" for before, now in renamed.items())
-        say(f"winnow: {where}{names}; the old name is taken for it", error=True)
+def _tell(where: str, renamed: Mapping[str, str], told: set[str] | None = None) -> None:
+    names = ", ".join(f"{before} is {now} now" for before, now in renamed.items())
+    line = f"winnow: {where}{names}; the old name is taken for it"
+    if renamed and (told is None or line not in told):
+        say(line, error=True)
+        if told is not None:
+            told.add(line)
