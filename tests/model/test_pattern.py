@@ -102,6 +102,12 @@ def test_nested_graphs_count_by_their_operators():
     assert found(model, "i0") == [{"i0"}, {"i2"}]
 
 
+def test_the_nodes_themselves_are_found_beside_others_that_look_alike():
+    nodes = [("Relu", "x", "a"), ("Neg", "a", "b"), ("Abs", "b", "c"), ("Abs", "b", "d")]
+    model = model_of([helper.make_node(kind, [read], [made], made) for kind, read, made in nodes], ["x"], ["c", "d"])
+    assert {"a", "b", "d"} in found(model, "a", "b", "d")
+
+
 def test_of_nodes_in_pieces_each_piece_is_looked_for():
     assert found(blocks(), "m0", "r1") == [{"m0"}, {"r0"}, {"m1"}, {"r1"}, {"m2"}, {"r2"}]
     graph = Graph.of(blocks())

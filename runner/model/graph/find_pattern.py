@@ -40,7 +40,8 @@ def instances(graph: Graph, nodes: Collection[int], types: Mapping[str, TypeProt
     for piece in pieces(graph, nodes):
         if len(piece) > MOST_NODES:
             return (frozenset(nodes),)
-        found.update(dict.fromkeys(finder.find(piece)))
+        # of nodes that look alike beside one start only one is matched, which need not be the piece's own
+        found.update(dict.fromkeys((piece, *finder.find(piece))))
     return tuple(sorted(found, key=sorted))
 
 
