@@ -171,7 +171,7 @@ class TacticSettings(StrategySettings):
 class TacticRepeatSettings(TacticSettings):
     """Builds again and again."""
 
-    implementation = "runner.jobs.tactics.repeat:run"
+    implementation = "runner.jobs.tactics.run:run"
     repeats = True
     tasks = frozenset({Task.REPEAT})
 
@@ -185,7 +185,7 @@ class TacticRepeatSettings(TacticSettings):
 class TacticIsolateSettings(TacticSettings):
     """A search for the tactics of a bad build that make it bad."""
 
-    implementation = "runner.jobs.tactics.repeat:run"
+    implementation = "runner.jobs.tactics.run:run"
     repeats = True
     tasks = frozenset({Task.SUBSET})
 

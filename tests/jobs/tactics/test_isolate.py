@@ -26,10 +26,10 @@ from runner.checkers.registry import build as build_checker
 from runner.cli.app import CONF
 from runner.cli.config.compose import to_settings
 from runner.jobs.job import Job
+from runner.jobs.tactics.bench import Bench
 from runner.jobs.tactics.build_before_check import Building
-from runner.jobs.tactics.isolate import Bench
 from runner.jobs.tactics.recorded_tactics import read, write
-from runner.jobs.tactics.repeat import _bench as bench_of
+from runner.jobs.tactics.run import _bench as bench_of
 from runner.loading.load import load
 from runner.report.summary import Summary
 from runner.schema.register import register
@@ -205,7 +205,7 @@ def given(folder: Path, good: list[int], bad: list[int]) -> tuple[str, str]:
 
 
 def pinned_from_files(folder: Path, builder: Builder, bad: str) -> Summary:
-    from runner.jobs.tactics.repeat import _pair  # noqa: PLC0415 - what reads the files
+    from runner.jobs.tactics.run import _pair  # noqa: PLC0415 - what reads the files
 
     files = given(folder, GOOD, [1, 2, 1, 2, 3, *GOOD[5:]])
     with bench(folder, builder, bad, "strategy=tactic_isolate", *files) as made:

@@ -13,9 +13,9 @@ from runner.candidate import Candidate
 from runner.checkers.backend_run import Ran, Side
 from runner.errors import NotApplicable, UsageError
 from runner.jobs.job import Job
+from runner.jobs.tactics.bench import Bench, pair_of
 from runner.jobs.tactics.build_before_check import Building
 from runner.jobs.tactics.compare import recordings_of
-from runner.jobs.tactics.isolate import Bench, pair_of
 from runner.jobs.tactics.recorded_tactics import SUFFIX, Recording
 from runner.jobs.tactics.suspects import comparable
 from runner.loading.load import Loaded, load
