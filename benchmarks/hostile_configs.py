@@ -29,7 +29,7 @@ from random import Random
 from typing import Any, NoReturn
 
 from benchmarks.hostile_settings import CANARY, MODULE, Hostile, configurations, damaged, damaged_line
-from runner import run_folder
+from runner import run_folder as marker
 from runner.artifacts.sort import Artifacts
 from runner.checkers.command.fixed_path import Placement
 from runner.cli import finished_jobs
@@ -277,7 +277,7 @@ def _sweep(folder: Path) -> None:
     ended = {"exit_code": 0, "overrides": ["model=a.onnx"], "settings": "ab", "inputs": {"a": "b"}}
     (run_folder / "ended.json").write_text(json.dumps(ended))
     (run_folder / "placed.json").write_text(json.dumps([str(folder / "model.onnx")]))
-    (run_folder / run_folder.NAME).write_text(
+    (run_folder / marker.NAME).write_text(
         json.dumps({"winnow": 1, "running": False, "wrote": ["result.json", "artifacts"]})
     )
     best = {"iteration": 1, "outcome": "pass", "elements": 3, "model": "good/a.onnx", "failure": ""}
@@ -298,7 +298,7 @@ def _read_sweep(folder: Path) -> None:
     finished_jobs.overrides_of(run_folder)
     finished_jobs.number_of(run_folder)
     finished_jobs.confirm(run_folder, ["x"])
-    run_folder.own(run_folder)
+    marker.own(run_folder)
     Artifacts(ArtifactSettings(), run_folder, folder)
     Placement(folder / "model.onnx", run_folder, keep=False)
 
