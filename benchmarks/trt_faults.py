@@ -158,6 +158,9 @@ FAULTS = (
     Fault("a copy to the GPU fails", ("copy_in",), "untried: CUDA: cudaErrorInvalidValue"),
     Fault("a copy from the GPU fails", ("copy_out",), "untried: CUDA: cudaErrorInvalidValue"),
     Fault("the engine cannot be read", ("deserialize",), "fails: infer error 1: Serialization assertion"),
+    Fault("a GPU that the library does not know", ("another_gpu",), (
+        r"refused: .*cannot run here: The engine cannot run on this GPU, which has .*workers\.gpus"
+    )),
     Fault("no context", ("context",), "fails: infer error 2: Requested size was"),
     Fault("the build fails", ("build",), "fails: build error 10: Could not find any implementation"),
     Fault("the profile's shapes are refused", ("profile_shape",), r"untried: profiles\.x=.*inconsistent", "dynamic"),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -40,8 +42,25 @@ def command(*overrides: str, folder: Path) -> list[str]:
     return [sys.executable, "-m", "runner", *overrides, f"hydra.run.dir={folder}"]
 
 
-def winnow(*overrides: str, folder: Path, cwd: Path | None = None, timeout: float = 300) -> Run:
-    done = run_forked(command(*overrides, folder=folder), cwd=cwd or folder.parent, timeout=timeout, merged=True)
+#: names of GPUs that do not exist
+PRETENDED_GPUS = tuple(f"GPU-0000000{number}-0000-0000-0000-000000000000" for number in (1, 2))
+
+
+def without_nvml() -> dict[str, str]:
+    """An environment in which the names of GPUs are taken as they are, also where there are GPUs."""
+    rest = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
+    return {**rest, "PYTHONPATH": os.pathsep.join([str(ROOT / "tests" / "without_nvml"), str(ROOT)])}
+
+
+def winnow(
+    *overrides: str,
+    folder: Path,
+    cwd: Path | None = None,
+    timeout: float = 300,
+    environment: Mapping[str, str] | None = None,
+) -> Run:
+    argv = command(*overrides, folder=folder)
+    done = run_forked(argv, cwd=cwd or folder.parent, env=environment, timeout=timeout, merged=True)
     bundles.note(
         folder, next((word.partition("=")[2] for word in overrides if word.startswith("target.python=")), None)
     )

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from runner.workers.leases.lock_folder import LockFolder
-from tests.harness import ROOT, command, winnow
+from tests.harness import PRETENDED_GPUS, ROOT, command, winnow, without_nvml
 from tests.workers.test_pool import gone
 
-GPU = "GPU-00000001-0000-0000-0000-000000000000"
+GPU, OTHER = PRETENDED_GPUS
 
 # a file that must not be there while somebody else uses the GPU
 CHECK = """
@@ -32,11 +32,9 @@ token.unlink()
 
 
 @pytest.fixture(autouse=True)
-def _no_nvml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that the names stand also where there are GPUs."""
-    (tmp_path / "without").mkdir()
-    (tmp_path / "without" / "pynvml.py").write_text("raise ImportError('as if it were not installed')\n")
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "without"), str(ROOT)]))
+    monkeypatch.setenv("PYTHONPATH", without_nvml()["PYTHONPATH"])
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
@@ -108,7 +106,7 @@ def test_functions_get_one_too(tmp_path: Path) -> None:
     ("visible", "more", "words"),
     [
         ("", (), "CUDA_VISIBLE_DEVICES='' allows none"),
-        ("GPU-a", (f"workers.gpus=[{GPU}]",), "is not among those that CUDA_VISIBLE_DEVICES=GPU-a allows"),
+        (OTHER, (f"workers.gpus=[{GPU}]",), f"is not among those that CUDA_VISIBLE_DEVICES={OTHER} allows"),
         (None, ("workers.gpus=[first]",), "workers.gpus=first: there is no such GPU"),
         (None, ("workers.gpus=[]",), "workers.gpus=[] names none"),
     ],

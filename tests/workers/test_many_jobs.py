@@ -20,9 +20,8 @@ import pytest
 from runner.schema.run import LeaseMode
 from runner.workers.leases.lease import Leases
 from runner.workers.leases.visible_gpus import Gpus
-from tests.harness import ROOT
+from tests.harness import PRETENDED_GPUS, without_nvml
 
-GPUS = tuple(f"GPU-0000000{number}-0000-0000-0000-000000000000" for number in (1, 2))
 FATES = ["passes"] * 110 + ["twice"] * 20 + ["crashes"] * 20 + ["hangs"] * 10 + ["raises"] * 10
 FATES += ["job killed"] * 18 + ["all killed"] * 12
 
@@ -87,18 +86,12 @@ print(reply.death or ("raised" if raised else reply.failure.type if reply.failur
 ANSWERS = {"passes": "pass", "twice": "pass", "crashes": "death MEMORY", "hangs": "timeout", "raises": "raised"}
 
 
-def environment(folder: Path) -> dict[str, str]:
-    """No NVML, so that the names stand also where there are GPUs."""
-    path = os.pathsep.join([str(folder / "without"), str(ROOT)])
-    return {**os.environ, "PYTHONPATH": path, "WINNOW_TEST": str(folder)}
-
-
 def work(folder: Path, number: int, fate: str) -> str:
     """Run one job; kill it, or it and its guardian, while its worker has a GPU. Half are told of the GPUs by CUDA's
     variable."""
     place = folder / str(number)
     place.mkdir()
-    env, told = environment(folder), list(GPUS)
+    env, told = {**without_nvml(), "WINNOW_TEST": str(folder)}, list(PRETENDED_GPUS)
     random.Random(number).shuffle(told)
     if number % 2:
         env["CUDA_VISIBLE_DEVICES"], told = ",".join(told), []
@@ -175,8 +168,6 @@ def _runs(process: psutil.Process) -> bool:
 def test_jobs_on_two_gpus(tmp_path: Path, count: int) -> None:
     assert len(FATES) == 200
     (tmp_path / "checks.py").write_text(CHECKS)
-    (tmp_path / "without").mkdir()
-    (tmp_path / "without" / "pynvml.py").write_text("raise ImportError('as if it were not installed')\n")
     fates = FATES[:: 200 // count]
     random.Random(4).shuffle(fates)
     witness = Witness(tmp_path)
@@ -190,7 +181,7 @@ def test_jobs_on_two_gpus(tmp_path: Path, count: int) -> None:
     assert not (tmp_path / "conflicts").exists()
     assert witness.together == [] and witness.seen > count / 10
     # no GPU is left locked
-    after = Leases(lambda: Gpus(GPUS), 1, tmp_path / "locks", LeaseMode.auto, tmp_path)
+    after = Leases(lambda: Gpus(PRETENDED_GPUS), 1, tmp_path / "locks", LeaseMode.auto, tmp_path)
     end = time.monotonic() + 20
     taken = [after.take("gpu"), after.take("gpu")]
     while not all(taken) and time.monotonic() < end:

@@ -97,7 +97,7 @@ class TensorRt:
         reader = build.create(library, "Runtime")
         engine = reader.deserialize_cuda_engine(built.plan)
         if engine is None:
-            raise errors.executing("the engine cannot be read", speaker.messages.errors, speaker.messages.printed(), ())
+            raise errors.unreadable(speaker.messages.errors, speaker.messages.printed())
         context = engine.create_execution_context()
         if context is None:
             raise errors.executing(

@@ -40,6 +40,11 @@ _LAYER = re.compile(r"\bI[A-Z]\w*Layer (?:\(Unnamed [^:]*:|\S+:|_ )")
 _ASSERTIONS = (re.compile(r'&&\s*"(.+)"\s*$'), re.compile(r"^\s*Assertion failed: .*?: (?=[A-Z])(.*)$"))
 # a word or a number that may be a node's name: value, zero-point, 16
 _WORD = re.compile(r"[A-Za-z]+(?:[ -][A-Za-z]+)*|\d+")
+# an engine for another GPU or of another release, or a library that runs on no GPU like this one
+_ANOTHER_GPU = re.compile(
+    r"cannot run on this GPU|generated on an incompatible device|not compatible with this version"
+    r"|[Vv]ersion tag does not match"
+)
 # said where a flag makes the builder use a GPU that is not there
 _CUDA_CALL = re.compile(r"CHECK\(.*CUDA_SUCCESS")
 _LONGEST = 100
@@ -82,6 +87,24 @@ def building(errors: Sequence[str], printed: Sequence[str], names: Iterable[str]
     if not lines:
         return StageError("build", "Unexplained", "TensorRT built nothing and did not say why")
     return StageError("build", _joined(*_code_and_words(lines, names)), "\n".join(lines))
+
+
+def unreadable(said: Sequence[str], printed: Sequence[str]) -> StageError:
+    """Return the failure (stage infer) of an engine that cannot be read.
+
+    Where this GPU or this release cannot run it, whatever it computes, the stage is setup: no model is at fault.
+    """
+    wanted = next((line for text in said for line in text.splitlines() if _ANOTHER_GPU.search(line)), None)
+    if wanted is None:
+        return executing("the engine cannot be read", said, printed, ())
+    code = _CODE.search(wanted)
+    why = (wanted[code.end() :] if code else wanted).partition(" In ")[0].strip(" ().")
+    message = (
+        f"engines cannot run here: {why}. Name another GPU (workers.gpus), or what runs on this one "
+        "(target=onnxruntime, target.flavor=tensorrt); an engine from a file must have been built by this release "
+        "for this kind of GPU"
+    )
+    return StageError("setup", "WrongGpu", message)
 
 
 def executing(what: str, said: Sequence[str], printed: Sequence[str], names: Iterable[str]) -> StageError:

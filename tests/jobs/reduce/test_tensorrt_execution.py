@@ -14,7 +14,7 @@ from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
 from tests.fake_tensorrt import Installed, install
-from tests.harness import Run, winnow
+from tests.harness import PRETENDED_GPUS, Run, winnow, without_nvml
 
 
 def network() -> onnx.ModelProto:
@@ -44,8 +44,10 @@ def network() -> onnx.ModelProto:
 def run(folder: Path, made: Installed, *options: str) -> Run:
     onnx.save(network(), str(folder / "net.onnx"))
     target = ("target=tensorrt", f"target.python={made.python}", "checker=compare", "checker.flaky=never")
-    gpus = ("workers.gpus=[GPU-a,GPU-b]", f"workers.lease_folder={folder / 'locks'}", "workers.count=2")
-    return winnow(f"model={folder / 'net.onnx'}", *target, *gpus, *options, folder=folder / "run")
+    gpus = (f"workers.gpus=[{','.join(PRETENDED_GPUS)}]", f"workers.lease_folder={folder / 'locks'}", "workers.count=2")
+    return winnow(
+        f"model={folder / 'net.onnx'}", *target, *gpus, *options, folder=folder / "run", environment=without_nvml()
+    )
 
 
 def test_a_wrong_operator_is_found_under_leases(tmp_path: Path) -> None:
@@ -56,7 +58,7 @@ def test_a_wrong_operator_is_found_under_leases(tmp_path: Path) -> None:
     assert done.result["culprits"] == ["culprit"]
     assert done.result["signature"]["stage"] == "compare"
     notes = [json.loads(line) for line in made.notes.read_text().splitlines()]
-    assert {note["gpu"] for note in notes} <= {"GPU-a", "GPU-b"}, "a process without a lease has touched a GPU"
+    assert {note["gpu"] for note in notes} <= set(PRETENDED_GPUS), "a process without a lease has touched a GPU"
 
 
 def test_a_shape_that_data_tell_is_no_failure(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
 from tests.fake_tensorrt import Installed, install
-from tests.harness import Run, winnow
+from tests.harness import PRETENDED_GPUS, Run, winnow, without_nvml
 
 
 def run(folder: Path, made: Installed, *options: str) -> Run:
@@ -30,8 +30,10 @@ def run(folder: Path, made: Installed, *options: str) -> Run:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
     onnx.save(model, str(folder / "net.onnx"))
     target = ("target=tensorrt", f"target.python={made.python}", "checker=compare", "checker.flaky=never")
-    gpus = ("workers.gpus=[GPU-a]", f"workers.lease_folder={folder / 'locks'}")
-    return winnow(f"model={folder / 'net.onnx'}", *target, *gpus, *options, folder=folder / "run")
+    gpus = (f"workers.gpus=[{PRETENDED_GPUS[0]}]", f"workers.lease_folder={folder / 'locks'}")
+    return winnow(
+        f"model={folder / 'net.onnx'}", *target, *gpus, *options, folder=folder / "run", environment=without_nvml()
+    )
 
 
 @dataclass(frozen=True)

@@ -43,6 +43,16 @@ class Runtime:
         if planted("deserialize"):
             say(self._logger, 1, "Serialization", "Serialization assertion plan->header.magicTag == kPLAN failed.")
             return None
+        if planted("another_gpu"):
+            say(
+                self._logger,
+                6,
+                "API Usage Error",
+                "The engine cannot run on this GPU, which has compute capability 9.0. Supported compute capabilities: "
+                "8.0 8.6 8.9 12.0 12.1 >12.0. TensorRT-RTX does not support this compute capability, so the engine "
+                "cannot be rebuilt for it. In throwUnlessComputeCapSupported at /_src/runtime/dispatch/runtime.cpp:84",
+            )
+            return None
         return ICudaEngine(self._logger, json.loads(header), onnx.ModelProto.FromString(model))
 
 
