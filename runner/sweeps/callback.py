@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from runner.errors import UsageError, WinnowError
 from runner.files import write_text
 from runner.status import FAILED_JOBS, Status
 from runner.sweeps import plan
-from runner.sweeps.launcher import register_launcher
 from runner.sweeps.table import markdown, rows, show, traces
 
 #: where ours are published for Hydra (`runner.sweeps.launcher`)
@@ -59,6 +59,9 @@ class Sweep:
         self.planned = plan.planned(config)
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = lock(folder, "sweep", KEYS[True])
+        from runner.sweeps.launcher import WinnowLauncher, publish  # noqa: PLC0415 - a single run needs none
+
+        publish(WinnowLauncher)
         claim_sweep(folder)
         self.before = {path: path.stat().st_mtime_ns for path in traces(folder)}
         self.silent = _silent(config)
@@ -94,7 +97,10 @@ class Sweep:
     @contextmanager
     def watching(self, memory: Memory | None) -> Iterator[None]:
         """Have the sweep that Hydra starts inside; ``memory``: it is a job of one. Raises what it is refused for."""
-        register_launcher()
+        if find_spec("hydra_plugins.hydra_submitit_launcher") is not None:
+            from runner.sweeps import slurm  # noqa: PLC0415 - the plugin is optional
+
+            slurm.take_its_place()
         self.memory = memory
         token = _current.set(self)
         try:

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
@@ -89,19 +88,10 @@ class WinnowLauncher(Launcher):
         return replace(job, kept=int(result["exit_code"]))
 
 
-def register_launcher() -> None:
-    """Make Winnow's launchers known to Hydra. It may be called again at no harm."""
-    _publish(WinnowLauncher, "WinnowLauncher")
-    if find_spec("hydra_plugins.hydra_submitit_launcher") is not None:
-        from runner.sweeps import slurm  # noqa: PLC0415 - the plugin is optional
-
-        slurm.publish(_publish)
-
-
-def _publish(launcher: type[Launcher], name: str) -> str:
-    """Put a class where Hydra accepts launchers from; return its name there."""
+def publish(launcher: type[Launcher]) -> str:
+    """Put a class where Hydra accepts launchers from; return its name there. It may be called again at no harm."""
     module = sys.modules.setdefault(_PACKAGE, ModuleType(_PACKAGE, __doc__))
     launcher.__module__ = _PACKAGE
-    setattr(module, name, launcher)
+    setattr(module, launcher.__name__, launcher)
     Plugins.instance().register(launcher)
-    return f"{_PACKAGE}.{name}"
+    return f"{_PACKAGE}.{launcher.__name__}"

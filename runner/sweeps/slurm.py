@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ from runner.errors import UsageError
 from runner.sweeps.console import Voice
 from runner.sweeps.interruption import Interruption
 from runner.sweeps.job_command import returned
+from runner.sweeps.launcher import publish
 from runner.sweeps.log import Ledger
 
 _NAME = "submitit_slurm"
@@ -153,8 +154,7 @@ def _queued() -> set[str] | None:
     return set(done.stdout.split())
 
 
-def publish(register: Callable[[type, str], str]) -> None:
+def take_its_place() -> None:
     """Take the stock launcher's place under its name, with the same settings."""
-    target = register(SlurmLauncher, "SlurmLauncher")
-    node = SlurmQueueConf(_target_=target)
+    node = SlurmQueueConf(_target_=publish(SlurmLauncher))
     ConfigStore.instance().store(group="hydra/launcher", name=_NAME, node=node, provider="winnow")

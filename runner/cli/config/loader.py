@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,8 @@ class Loader(ConfigLoaderImpl):
         super().__init__(config_search_path)
         # a file is read more than once; of an old name in it a line is said once
         self._told: set[str] = set()
+        # what Hydra is about to ask for, and the answer
+        self._expected: tuple[tuple[Any, ...], DictConfig] | None = None
         self.repository = _Repository(config_search_path, self._told)
 
     def load_configuration(
@@ -75,8 +78,35 @@ class Loader(ConfigLoaderImpl):
         from_shell: bool = True,
         validate_sweep_overrides: bool = True,
     ) -> DictConfig:
-        """Return the composed configuration."""
-        config = super().load_configuration(config_name, overrides, run_mode, from_shell, validate_sweep_overrides)
+        """Return the composed configuration.
+
+        Hydra asks for one to see its mode, and only that, before it asks for the one that it uses. Most often this is
+        a run with the same overrides: it is composed at the first question and given at the second.
+        """
+        if not validate_sweep_overrides:
+            return self._with_mode(config_name, overrides, from_shell)
+        asked, self._expected = self._expected, None
+        if asked is not None and asked[0] == (config_name, *overrides, run_mode):
+            return asked[1]
+        return self._composed(config_name, overrides, run_mode, from_shell)
+
+    def _with_mode(self, config_name: str | None, overrides: list[str], from_shell: bool) -> DictConfig:
+        try:
+            config = self._composed(config_name, overrides, RunMode.RUN, from_shell)
+        except Exception:  # noqa: BLE001 - a sweep, or what Hydra will come upon again
+            return super().load_configuration(config_name, overrides, RunMode.MULTIRUN, from_shell, False)
+        mode = config.hydra.mode
+        if mode is None:  # Hydra adds it
+            overrides = [*overrides, "hydra.mode=RUN"]
+            config.hydra.mode = RunMode.RUN
+            config.hydra.overrides.hydra.append(overrides[-1])
+        self._expected = (config_name, *overrides, RunMode.RUN), config
+        return OmegaConf.create({"hydra": {"mode": mode}})
+
+    def _composed(
+        self, config_name: str | None, overrides: list[str], run_mode: RunMode, from_shell: bool
+    ) -> DictConfig:
+        config = super().load_configuration(config_name, overrides, run_mode, from_shell)
         for section in ("launcher", "sweeper"):
             _refuse_borrowed(OmegaConf.select(config, f"hydra.{section}"), f"hydra.{section}")
         return config
@@ -110,6 +140,10 @@ class _Repository(ConfigRepository):
     def __init__(self, config_search_path: ConfigSearchPath, told: set[str]) -> None:
         super().__init__(config_search_path)
         self._told = told
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> _Repository:
+        """Return a repository whose sources can be replaced; what they hold, all schemas among it, need no copy."""
+        return copy(self)
 
     def load_config(self, config_path: str) -> ConfigResult | None:
         config_path = renamed.choice(config_path, self._told)
