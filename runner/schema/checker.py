@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any, ClassVar
 
+from runner.errors import UsageError
 from runner.schema.settings import PathUse, setting, settings
 
 _RUNTIME = "runner.checkers.runtime:RuntimeCheck"
@@ -57,6 +58,16 @@ class NonFiniteOutput(str, Enum):
 
     fail = "fail"
     ignore = "ignore"
+
+    @classmethod
+    def of(cls, key: str, value: Any) -> NonFiniteOutput:
+        """Return what ``value`` means; earlier versions had true and false. Raises UsageError for any other."""
+        word = str(getattr(value, "value", value)).lower()
+        if word in ("fail", "true", "yes", "y", "on", "1"):
+            return cls.fail
+        if word in ("ignore", "false", "no", "n", "off", "0"):
+            return cls.ignore
+        raise UsageError(f"{key}={value}: {key} takes fail | ignore.")
 
 
 class Golden(str, Enum):
@@ -195,8 +206,12 @@ class FiniteChecker(CheckerSettings):
     runs_samples = looks_at_values = True
 
     name: str = "finite"
-    nan: NonFiniteOutput = NonFiniteOutput.fail
-    inf: NonFiniteOutput = NonFiniteOutput.fail
+    nan: Any = NonFiniteOutput.fail
+    inf: Any = NonFiniteOutput.fail
+
+    def __post_init__(self) -> None:
+        for key in ("nan", "inf"):
+            object.__setattr__(self, key, NonFiniteOutput.of(f"checker.{key}", getattr(self, key)))
 
 
 @settings

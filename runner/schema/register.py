@@ -28,7 +28,7 @@ def register() -> None:
     OmegaConf.register_new_resolver("cpus", machine.cpus, replace=True)
     if "schema" in ConfigStore.instance().repo:
         return
-    schemas = {("schema", "settings"): Settings}
+    schemas: dict[tuple[str, str], type] = {("schema", "settings"): Settings}
     schemas |= {(f"schema/{group}", name): schema for group, named in SCHEMAS.items() for name, schema in named.items()}
     for schema in schemas.values():
         _thaw(schema)

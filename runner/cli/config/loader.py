@@ -119,7 +119,7 @@ class Loader(ConfigLoaderImpl):
             plain = OmegaConf.to_container(result.config, resolve=False)
             if isinstance(plain, dict):
                 named = {str(key): plain[key] for key in plain}
-                held = renamed.content(named, file, defaults=result.defaults_list, told=self._told)
+                held = renamed.content(named, file, self._told)
                 result.config = OmegaConf.create(held)
         return result
 
