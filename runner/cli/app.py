@@ -7,10 +7,10 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import hydra
 from hydra.errors import HydraException
@@ -30,29 +30,15 @@ from runner.report.summary import Summary
 from runner.schema.register import register
 from runner.status import FAILED_JOBS, Status
 
-
-class Sweep(Protocol):
-    """What a command line asks of whoever runs sweeps.
-
-    ``asked``: whether a sweep was asked for. ``folder``: where, once it has begun. ``phase``: what signals do then.
-    """
-
-    asked: bool
-    folder: Path | None
-    phase: Phase
-
-    def watching(self, memory: Memory | None) -> AbstractContextManager[None]:
-        """Have the sweep that Hydra starts inside; ``memory``: it is a job of one. Raises what it is refused for."""
-
-    def finish(self) -> int:
-        """Say how all jobs ended; return the exit code."""
-
-    def release(self) -> None:
-        """Let another sweep have the folder."""
+if TYPE_CHECKING:
+    from runner.sweeps.callback import Sweep
 
 
 def run(program: str, typed: Sequence[str], sweep: Sweep) -> int:
-    """Run what was ``typed`` after the ``program``'s name; return the exit code (docs: exit codes)."""
+    """Run what was ``typed`` after the ``program``'s name; return the exit code (docs: exit codes).
+
+    ``sweep``: whoever runs sweeps, if this turns out to be one.
+    """
     ended = list[Summary]()
 
     def phase() -> Phase:

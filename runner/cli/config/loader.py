@@ -145,6 +145,10 @@ class _Repository(ConfigRepository):
         """Return a repository whose sources can be replaced; what they hold, all schemas among it, need no copy."""
         return copy(self)
 
+    def get_group_options(self, group_name: str, results_filter: ObjectType | None = ObjectType.CONFIG) -> list[str]:
+        """Return the options of a group that a user may choose; sections of their file are none."""
+        return [name for name in super().get_group_options(group_name, results_filter) if name != NAME]
+
     def load_config(self, config_path: str) -> ConfigResult | None:
         config_path = renamed.choice(config_path, self._told)
         source = self._find_object_source(config_path, ObjectType.CONFIG)
