@@ -32,7 +32,7 @@ from runner.backends.nested_graphs import bodies
 from runner.jobs.precision.both_precisions import cast, samples_of
 from runner.jobs.precision.subject import Precision, parents_of
 from runner.loading.load import load
-from runner.schema.backend import OnnxRuntimeBackend, OnnxRuntimeReference
+from runner.schema.backend import OnnxRuntimeBackend, as_reference
 from runner.schema.checker import CompareChecker
 from runner.schema.inputs import FilesInputs
 from runner.schema.root import Settings
@@ -176,7 +176,7 @@ def row(model: ModelProto, feeds: Path, options: argparse.Namespace) -> Iterator
             model=str(path),
             strategy=PrecisionSettings(),
             inputs=FilesInputs(path=str(feeds)),
-            reference=OnnxRuntimeReference(),
+            reference=as_reference(OnnxRuntimeBackend)(),
             target=OnnxRuntimeBackend(),
             checker=CompareChecker(),
         )

@@ -163,7 +163,7 @@ def test_each_mistake_of_a_package_is_told_to_whoever_asks_for_it(winnow, tmp_pa
     script = """
 import sys
 from runner.cli.app import run
-from runner.sweeps.callback import Sweep
+from runner.sweeps.sweep import Sweep
 for number, override in enumerate(sys.argv[2:]):
     print(run("runner", [sys.argv[1], override, f"hydra.run.dir=run{number}"], Sweep()), flush=True)
 """

@@ -31,7 +31,7 @@ from runner.schema.register import register
 from runner.status import FAILED_JOBS, Status
 
 if TYPE_CHECKING:
-    from runner.sweeps.callback import Sweep
+    from runner.sweeps.sweep import Sweep
 
 
 def run(program: str, typed: Sequence[str], sweep: Sweep) -> int:
@@ -72,8 +72,9 @@ def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary],
         else:
             argv, file = _for_hydra(typed)
             command = (*_program(program), *typed)
-        with sweep.watching(memory), _hydra_argv([program, *argv]):
-            _run_hydra(Task(command, ended, arrived))
+        sweep.prepare(memory)
+        with _hydra_argv([program, *argv]), loading(sweep.begins):
+            hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")(Task(command, ended, arrived))()
     except WinnowError as error:
         return _complain(str(error), error.exit_code, mark)
     except KeyboardInterrupt as error:
@@ -102,8 +103,9 @@ def _for_hydra(typed: Sequence[str]) -> tuple[list[str], str]:
     given = arguments.rewrite(typed)
     if given.file is None:
         return list(given.argv), ""
-    name = store_user_file(given.file)
-    return ["--config-name", name, *_config_dir(given), *given.argv], str(given.file)
+    named = any(argument.split("=")[0] in {"--config-dir", "-cd"} for argument in given.argv)
+    beside = [] if named else ["--config-dir", str(given.file.absolute().parent)]  # groups there are found as well
+    return ["--config-name", store_user_file(given.file), *beside, *given.argv], str(given.file)
 
 
 def _version() -> int:
@@ -117,18 +119,6 @@ def _version() -> int:
 
 def _program(name: str) -> tuple[str, ...]:
     return ("python", "-m", "runner") if Path(name).name == "__main__.py" else (Path(name).name,)
-
-
-def _run_hydra(task: Task) -> None:
-    with loading():
-        hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")(task)()
-
-
-def _config_dir(given: arguments.Arguments) -> list[str]:
-    """Let groups beside the user's file be found, unless another folder was named."""
-    if given.file is None or any(a.split("=")[0] in {"--config-dir", "-cd"} for a in given.argv):
-        return []
-    return ["--config-dir", str(given.file.absolute().parent)]
 
 
 @contextmanager

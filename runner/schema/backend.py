@@ -139,11 +139,6 @@ def as_reference(backend: type[BackendSettings]) -> type[BackendSettings]:
     return settings(type(backend.__name__.replace("Backend", "Reference"), (backend,), more))
 
 
-OnnxRuntimeReference = as_reference(OnnxRuntimeBackend)
-OnnxReferenceReference = as_reference(OnnxReferenceBackend)
-TensorRtReference = as_reference(TensorRtBackend)
-
-
 def map_of(reference: BackendSettings) -> Any:
     """Return what the user says of tensors that belong together; None: nothing."""
     return getattr(reference, "map", None)

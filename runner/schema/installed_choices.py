@@ -26,10 +26,9 @@ from strategies import registry
 from strategies.procedure import Procedure
 
 
-def _of(module: ModuleType, *, reference: bool = False) -> dict[str, type]:
+def _of(module: ModuleType) -> dict[str, Any]:
     """Return the choices that ``module`` declares: its settings classes that name an implementation."""
-    kinds = [kind for kind in vars(module).values() if isinstance(kind, type) and getattr(kind, "implementation", None)]
-    return {kind.name: kind for kind in kinds if hasattr(kind, "map") is reference}  # type: ignore[attr-defined]
+    return {kind.name: kind for kind in vars(module).values() if getattr(kind, "implementation", None)}
 
 
 #: our own choices by group
@@ -38,7 +37,7 @@ _OURS: Mapping[str, Mapping[str, type]] = MappingProxyType(
         "strategy": _of(strategy),
         "checker": _of(checker),
         "target": _of(backend),
-        "reference": _of(backend, reference=True),
+        "reference": {name: backend.as_reference(kind) for name, kind in _of(backend).items()},
         "inputs": _of(inputs),
         "artifacts": {"artifacts": ArtifactSettings},
         "workers": {"workers": WorkerSettings},

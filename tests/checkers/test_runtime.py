@@ -20,7 +20,7 @@ from runner.schema.backend import (
     OnnxRuntimeBackend,
     Optimization,
     TensorRtBackend,
-    TensorRtReference,
+    as_reference,
 )
 from runner.schema.checker import (
     AutoChecker,
@@ -431,7 +431,7 @@ def test_a_reference_that_was_not_tried_is_no_witness(
 ) -> None:
     """Neither for the target (it fails only here) nor against it (it fails everywhere)."""
     builds = BuildsChecker()
-    check = make(tools, builds, TensorRtBackend(), TensorRtReference())
+    check = make(tools, builds, TensorRtBackend(), as_reference(TensorRtBackend)())
     assert isinstance(check, RuntimeCheck)
     failed = Verdict(Outcome.FAIL, Signature("build", "error ERROR"))
 

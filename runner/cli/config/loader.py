@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ _OF_HYDRA = re.compile(r"[+~]*(hydra([./@:=]|$)|[^=]*[@:]_?(hydra|global_)?([.=]
 class Loader(ConfigLoaderImpl):
     """Composes as Hydra does. Raises UsageError for a file that sets what files may not."""
 
-    def __init__(self, config_search_path: ConfigSearchPath) -> None:
+    def __init__(self, config_search_path: ConfigSearchPath, begins: Callable[[RunMode, DictConfig], None]) -> None:
         there = {item.path for item in config_search_path.get_path()}
         for path in (f"pkg://{package}" for package in added().conf):
             if path not in there:  # a sweep's job gets the sweep's own search path
@@ -66,8 +67,9 @@ class Loader(ConfigLoaderImpl):
         super().__init__(config_search_path)
         # a file is read more than once; of an old name in it a line is said once
         self._told: set[str] = set()
-        # what Hydra is about to ask for, and the answer
-        self._expected: tuple[tuple[Any, ...], DictConfig] | None = None
+        # from the question for the mode to the next: what that will be, and the answer
+        self._prepared: dict[tuple[Any, ...], DictConfig] | None = None
+        self._begins = begins
         self.repository = _Repository(config_search_path, self._told)
 
     def load_configuration(
@@ -80,17 +82,22 @@ class Loader(ConfigLoaderImpl):
     ) -> DictConfig:
         """Return the composed configuration.
 
-        Hydra asks for one to see its mode, and only that, before it asks for the one that it uses. Most often this is
-        a run with the same overrides: it is composed at the first question and given at the second.
+        Where a run or a sweep is to begin, Hydra asks for a configuration to see its mode, and only that, before it
+        asks for the one that it uses. Most often this is a run with the same overrides: it is composed at the first
+        question and given at the second.
         """
         if not validate_sweep_overrides:
             return self._with_mode(config_name, overrides, from_shell)
-        asked, self._expected = self._expected, None
-        if asked is not None and asked[0] == (config_name, *overrides, run_mode):
-            return asked[1]
-        return self._composed(config_name, overrides, run_mode, from_shell)
+        prepared, self._prepared = self._prepared, None
+        config = (prepared or {}).get((config_name, *overrides, run_mode))
+        if config is None:
+            config = self._composed(config_name, overrides, run_mode, from_shell)
+        if prepared is not None:
+            self._begins(run_mode, config)
+        return config
 
     def _with_mode(self, config_name: str | None, overrides: list[str], from_shell: bool) -> DictConfig:
+        self._prepared = {}
         try:
             config = self._composed(config_name, overrides, RunMode.RUN, from_shell)
         except Exception:  # noqa: BLE001 - a sweep, or what Hydra will come upon again
@@ -100,7 +107,7 @@ class Loader(ConfigLoaderImpl):
             overrides = [*overrides, "hydra.mode=RUN"]
             config.hydra.mode = RunMode.RUN
             config.hydra.overrides.hydra.append(overrides[-1])
-        self._expected = (config_name, *overrides, RunMode.RUN), config
+        self._prepared = {(config_name, *overrides, RunMode.RUN): config}
         return OmegaConf.create({"hydra": {"mode": mode}})
 
     def _composed(
@@ -125,11 +132,14 @@ class Loader(ConfigLoaderImpl):
 
 
 @contextmanager
-def loading() -> Iterator[None]:
-    """Have Hydra load configurations by `Loader`; its own entry makes the loader by this name."""
+def loading(begins: Callable[[RunMode, DictConfig], None]) -> Iterator[None]:
+    """Have Hydra load configurations by `Loader`; its own entry makes the loader by this name.
+
+    ``begins``: is told of the run or sweep that is about to begin, whose configuration it may refuse.
+    """
     entry: Any = hydra._internal.hydra
     before = entry.ConfigLoaderImpl
-    entry.ConfigLoaderImpl = Loader
+    entry.ConfigLoaderImpl = partial(Loader, begins=begins)
     try:
         yield
     finally:
