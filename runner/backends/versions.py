@@ -37,7 +37,11 @@ _PACKAGES = {
 
 
 def versions(args: Dict[str, Any]) -> Dict[str, str]:
-    """Return {name: version}, "python" first. ``args["providers"]``: also ONNX Runtime's, comma-separated."""
+    """Return {name: version}, "python" first.
+
+    ``args["providers"]``: also ONNX Runtime's, comma-separated. ``args["packages"]``: also packages by the names that
+    Python imports them by.
+    """
     found = {"python": platform.python_version()}
     for name, distributions in _PACKAGES.items():
         for distribution in distributions:
@@ -47,6 +51,11 @@ def versions(args: Dict[str, Any]) -> Dict[str, str]:
                 continue
             found[name] = version if distribution == distributions[0] else f"{version} ({distribution})"
             break
+    if args.get("packages") and hasattr(metadata, "packages_distributions"):  # not before Python 3.10
+        providing = metadata.packages_distributions()
+        for package in args["packages"]:
+            for distribution in providing.get(package.partition(".")[0], ()):
+                found[package] = f"{metadata.version(distribution)} ({distribution})"
     if args.get("providers") and "onnxruntime" in found:
         import onnxruntime
 

@@ -15,7 +15,7 @@ from runner.loading.load import Loaded
 from runner.report.replay import drift, mapping_in
 from runner.schema.backend import BackendSettings
 from runner.schema.root import Settings
-from runner.schema.settings import context_of
+from runner.schema.settings import PathUse, context_of, path_values
 from runner.session.subject import Subject
 from runner.workers.pool import Pool
 
@@ -79,8 +79,11 @@ def _in_both(earlier: Mapping[str, Any], now: Mapping[str, str]) -> tuple[dict[s
 
 
 def _backend(backend: BackendSettings, pool: Pool) -> str:
-    held = {**context_of(backend), "files": digests_of(backend, Path), "versions": pool.versions(backend.python)}
-    return json.dumps(held, sort_keys=True)
+    # a library that is no path is a package that tells its place
+    libraries = [path for _, use, path in path_values(backend) if PathUse.LIBRARY in use]
+    packages = [library for library in libraries if not Path(library).is_absolute()]
+    versions = pool.versions(backend.python, packages)
+    return json.dumps({**context_of(backend), "files": digests_of(backend, Path), "versions": versions}, sort_keys=True)
 
 
 def _digest_of_inputs(loaded: Loaded) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -61,7 +61,7 @@ class Pool:
         self._lender: threading.Thread | None = None
         self._idle: dict[_Key, list[Worker]] = {}
         self._busy: set[Worker] = set()
-        self._versions: dict[str, dict[str, str]] = {}
+        self._versions: dict[tuple[str, ...], dict[str, str]] = {}
         self._made = Calls(self._folder)
         self._closed = False
 
@@ -121,16 +121,19 @@ class Pool:
                 return reply
             fresh = True
 
-    def versions(self, python: str | None = None) -> dict[str, str]:
-        """Return what is installed under an interpreter, with its own version as "python". Raises WorkerStartError."""
-        interpreter = find_python(python)
+    def versions(self, python: str | None = None, packages: Sequence[str] = ()) -> dict[str, str]:
+        """Return what is installed under an interpreter, with its own version as "python". Raises WorkerStartError.
+
+        ``packages``: others that are asked for, by the names that Python imports them by.
+        """
+        key = (find_python(python), *packages)
         with self._lock:
-            known = self._versions.get(interpreter)
+            known = self._versions.get(key)
         if known is None:
-            reply = self.call("versions", {}, python=python, timeout=PREPARE_SECONDS)
+            reply = self.call("versions", {"packages": list(packages)}, python=python, timeout=PREPARE_SECONDS)
             known = {} if reply.value is None else {str(name): str(text) for name, text in reply.value.items()}
             with self._lock:
-                self._versions[interpreter] = known
+                self._versions[key] = known
         return dict(known)
 
     @property
