@@ -36,7 +36,7 @@ def explain(error: BaseException, *, sweep: bool = False) -> str:
         advice = (
             f"Keys go without quotes: '{key}={{name: value}}'; any others into a YAML file"
             if mapping
-            else f"Quote the value: {_quoted_for_shell(error.override)}"
+            else f"Quote the value: \"{key}='{value}'\""
         )
         said = error.message.strip().partition("\n")[0]
         return f"{error.override}: not a valid override ({said}). {advice}"
@@ -144,7 +144,8 @@ def _wrong_value(error: BaseException, cause: OmegaConfBaseException) -> str:
     first = str(cause).strip().partition("\n")[0]
     if "not in" in first or "Could not override" in str(error):
         return f"{unknown_key(key, where, given)} {_NEXT}"
-    expected = _expected(key, where)
+    hint = get_type_hints(where).get(key.rpartition(".")[2]) if is_dataclass(where) else None
+    expected = _describe(hint) if hint is not None else ""
     text = f"{given or key}: {first.rstrip('.')}."
     if expected:
         text += f" {key} takes {expected}."
@@ -158,15 +159,6 @@ def _wrong_value(error: BaseException, cause: OmegaConfBaseException) -> str:
     if "False" in first and expected and "off" in expected:
         text += ' In YAML, off means false: write "off" in quotes.'
     return f"{text} {_NEXT}"
-
-
-def _expected(key: str, where: type | None) -> str:
-    """Describe the type of the setting ``key``."""
-    if where is None or not is_dataclass(where):
-        where, hint = None, None
-    else:
-        hint = get_type_hints(where).get(key.rpartition(".")[2])
-    return _describe(hint) if hint is not None else ""
 
 
 def _describe(hint: Any) -> str:
@@ -210,8 +202,3 @@ def _missing_option(error: MissingConfigException) -> str:
         return f"{what}{where}: an installed package adds it, but its conf/{group}/{name}.yaml is missing"
     said = f"{what}{where}: no such option{close(name, options)}.{extra}{listed}"
     return f"{said} To see all groups: python -m runner --help"
-
-
-def _quoted_for_shell(override: str) -> str:
-    key, _, value = override.partition("=")
-    return f"\"{key}='{value}'\""

@@ -9,7 +9,6 @@ import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
@@ -67,7 +66,8 @@ class Task:
                 before = finished_jobs.earlier(folder, config) if job is not None and settings.resume else None
                 if before is not None:
                     finished_jobs.confirm(folder, overrides)
-                    self.ended.append(_again(before))
+                    status, code, strategy = (before.get(key, "?") for key in ("status", "exit_code", "strategy"))
+                    self.ended.append(Summary(status=str(status), exit_code=int(code), strategy=str(strategy)))
                     if not silent:
                         say(f"#{job} has ended before: {self.ended[-1].status} [{folder}]")
                     return
@@ -113,12 +113,6 @@ def _run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
         from runner.jobs.job import run  # noqa: PLC0415 - a configuration error must not wait for it
 
     return run(settings, folder, command)
-
-
-def _again(result: Mapping[str, Any]) -> Summary:
-    """Return what is left to say of a job that is not run again."""
-    strategy = str(result.get("strategy", "?"))
-    return Summary(status=str(result.get("status", "?")), exit_code=int(result["exit_code"]), strategy=strategy)
 
 
 def _failed(error: BaseException, config: DictConfig, folder: Path) -> Summary:

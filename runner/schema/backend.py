@@ -54,10 +54,8 @@ class BackendSettings:
 class Rounding(str, Enum):
     """Whether low precision is rounded after every operator, as on a GPU; the CPU provider computes in fp32."""
 
-    # where precision is what is searched, and only the CPU provider runs
     auto = "auto"
     on = "on"
-    # inside reductions, norms and poolings too, and composites as importers lower them
     strict = "strict"
     off = "off"
 
@@ -95,10 +93,8 @@ class OnnxReferenceBackend(BackendSettings):
 class Flavor(str, Enum):
     """Which TensorRT."""
 
-    # the first that is installed
     auto = "auto"
     tensorrt = "tensorrt"
-    # TensorRT for RTX
     tensorrt_rtx = "tensorrt_rtx"
 
 

@@ -12,15 +12,11 @@ _RUNTIME = "runner.checkers.runtime:RuntimeCheck"
 
 
 class Metric(str, Enum):
-    """How the difference of two tensors is measured (a: target, b: reference)."""
+    """How the difference of two tensors is measured."""
 
-    # share of elements with |a - b| > atol + rtol * |b| must be 0
     elementwise = "elementwise"
-    # statistic(|a - b|) <= atol + rtol * max(|b|): robust against elements near zero
     scale = "scale"
-    # share of elements with |a - b| > atol + rtol * max(|b|) must be <= fraction
     fraction = "fraction"
-    # 1 - cos(a, b) <= cosine
     cosine = "cosine"
 
 
@@ -36,20 +32,15 @@ class Statistic(str, Enum):
 class Tolerance(str, Enum):
     """Where the tolerance comes from."""
 
-    # rtol and atol as given
     fixed = "fixed"
-    # between the noise floor of each tensor (two good runs) and the error of the failing model
     auto = "auto"
 
 
 class NonFinite(str, Enum):
     """What a NaN (or Inf) in an output means when two runs are compared."""
 
-    # a mismatch, unless the reference has the same one at the same place
     compare = "compare"
-    # always a failure
     fail = "fail"
-    # such elements are left out
     ignore = "ignore"
 
 
@@ -73,9 +64,7 @@ class NonFiniteOutput(str, Enum):
 class Golden(str, Enum):
     """Where the expected outputs of a candidate come from."""
 
-    # recorded once from the reference run of the original model
     ahead = "ahead"
-    # the reference runs each candidate on the same feeds
     candidate = "candidate"
 
 

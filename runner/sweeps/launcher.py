@@ -8,21 +8,23 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
+from typing import cast
 
+from hydra.core.config_loader import ConfigLoader
 from hydra.core.plugins import Plugins
-from hydra.core.utils import JobReturn, configure_log, setup_globals
+from hydra.core.utils import JobReturn, JobStatus, configure_log, setup_globals
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from runner.cli import finished_jobs
+from runner.cli.config.quoting import quote
 from runner.cli.launcher_memory import Memory
 from runner.cli.task import Task
 from runner.errors import UsageError
 from runner.machine import cpus
 from runner.sweeps.console import Voice
 from runner.sweeps.interruption import Interruption
-from runner.sweeps.job_command import command_line, returned
 from runner.sweeps.log import Ledger
 from runner.sweeps.plan import compose, folder_of
 from runner.sweeps.scheduler import Job, Scheduler
@@ -30,6 +32,28 @@ from runner.workers.guardian import Guardian
 
 #: Hydra 1.3 takes launchers from below this package only
 _PACKAGE = "hydra_plugins.winnow_launcher"
+
+
+def command_line(
+    number: int, overrides: Sequence[str], folder: Path, sweep: DictConfig, loader: ConfigLoader
+) -> list[str]:
+    """Return the arguments of a run that is job ``number``, in ``folder``, of the ``sweep`` with this configuration."""
+    places = {item.provider: item.path.removeprefix("file://") for item in loader.get_search_path().get_path()}
+    beside = ["--config-dir", places["command-line"]] if "command-line" in places else []
+    typed = cast("list[str]", OmegaConf.to_container(sweep.hydra.overrides.hydra))  # interpolations as they are
+    ours = {"mode": "RUN", "run.dir": quote(str(folder)), "job.id": number, "job.num": number}
+    return [
+        *("--config-name", str(sweep.hydra.job.config_name), "--config-path", places["main"], *beside),
+        *(*typed, *overrides),
+        *(f"hydra.{key}={value}" for key, value in ours.items()),
+    ]
+
+
+def returned(overrides: Sequence[str]) -> JobReturn:
+    """Return for Hydra's sweepers that nothing is to be raised: how a job ended is in its result.json."""
+    made = JobReturn(overrides=list(overrides), working_dir=str(Path.cwd()), status=JobStatus.COMPLETED)
+    made.return_value = None
+    return made
 
 
 class WinnowLauncher(Launcher):

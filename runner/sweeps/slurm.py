@@ -24,8 +24,7 @@ from hydra_plugins.hydra_submitit_launcher.submitit_launcher import SlurmLaunche
 from runner.errors import UsageError
 from runner.sweeps.console import Voice
 from runner.sweeps.interruption import Interruption
-from runner.sweeps.job_command import returned
-from runner.sweeps.launcher import publish
+from runner.sweeps.launcher import publish, returned
 from runner.sweeps.log import Ledger
 
 _NAME = "submitit_slurm"

@@ -120,8 +120,7 @@ class Loader(ConfigLoaderImpl):
 
     def _load_single_config(self, default: ResultDefault, repo: IConfigRepository) -> ConfigResult:
         result = super()._load_single_config(default, repo)
-        if _is_users(result, str(default.config_path)):
-            file = _file(result, str(default.config_path))
+        if file := _users_file(result, str(default.config_path)):
             _check(result.config, file)
             plain = OmegaConf.to_container(result.config, resolve=False)
             if isinstance(plain, dict):
@@ -171,8 +170,8 @@ class _Repository(ConfigRepository):
             file = ConfigSource._normalize_file_name(config_path)
             raise invalid(f"{source.full_path() if source else ''}/{file}", error) from error
         # the search path is read before anything is composed
-        if result is not None and _is_users(result, config_path):
-            _check(result.config, _file(result, config_path))
+        if result is not None and (file := _users_file(result, config_path)):
+            _check(result.config, file)
         return result
 
 
@@ -187,17 +186,13 @@ def _path(source: ConfigSource, config_path: str) -> Path | None:
     return None if folder.resolve() == CONF else path
 
 
-def _is_users(result: ConfigResult, config_path: str) -> bool:
+def _users_file(result: ConfigResult, config_path: str) -> str:
+    """Return the file of a user's that this comes from; nothing: it is Winnow's or an installed package's."""
     scheme, _, place = (result.path or "").partition("://")
     if scheme == "structured":
-        return config_path.removesuffix(".yaml").rpartition("/")[2] == NAME
-    return scheme == "file" and Path(place).resolve() != CONF
-
-
-def _file(result: ConfigResult, config_path: str) -> str:
-    scheme, _, place = (result.path or "").partition("://")
-    if scheme == "structured":
-        return str(result.provider)
+        return str(result.provider) if config_path.removesuffix(".yaml").rpartition("/")[2] == NAME else ""
+    if scheme != "file" or Path(place).resolve() == CONF:
+        return ""
     return str(Path(place) / ConfigSource._normalize_file_name(config_path))
 
 
