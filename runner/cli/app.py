@@ -20,10 +20,10 @@ from runner.cli.config import argv as arguments
 from runner.cli.config.loader import CONF, loading
 from runner.cli.config.user_file import NAME, store_user_file
 from runner.cli.explain_errors import exit_code_of, explain
-from runner.cli.launcher_memory import Memory
+from runner.cli.launcher_memory import LauncherMemory
 from runner.cli.signals import Arrived, Phase, terminable
 from runner.cli.streams import failure
-from runner.cli.task import Task
+from runner.cli.task import HydraTask
 from runner.cli.terminal import say
 from runner.errors import WinnowError
 from runner.report.summary import Summary
@@ -63,7 +63,7 @@ def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary],
     if list(typed) == ["--version"]:
         return _version()
     full_error = os.environ.get("HYDRA_FULL_ERROR") == "1"
-    memory, file = Memory.received(), ""
+    memory, file = LauncherMemory.received(), ""
     mark = f"#{memory.number} " if memory else ""
     try:
         if memory:  # what a launcher writes is Hydra's own grammar
@@ -73,8 +73,9 @@ def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary],
             argv, file = _for_hydra(typed)
             command = (*_program(program), *typed)
         sweep.prepare(memory)
+        hydra_main = hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
         with _hydra_argv([program, *argv]), loading(sweep.begins):
-            hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")(Task(command, ended, arrived))()
+            hydra_main(HydraTask(command, ended, arrived))()
     except WinnowError as error:
         return _complain(str(error), error.exit_code, mark)
     except KeyboardInterrupt as error:

@@ -36,7 +36,7 @@ _SPENT = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
 
 
 @dataclass(frozen=True)
-class Task:
+class HydraTask:
     """The task of one `hydra.main`.
 
     ``command``: what the user typed; ``ended``: summaries of this process's jobs; ``arrived``: signals so far.

@@ -12,22 +12,22 @@ from typing import cast
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.plugins import Plugins
-from hydra.core.utils import JobReturn, JobStatus, configure_log, setup_globals
+from hydra.core.utils import JobReturn, JobStatus
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from runner.cli import finished_jobs
 from runner.cli.config.quoting import quote
-from runner.cli.launcher_memory import Memory
-from runner.cli.task import Task
+from runner.cli.launcher_memory import LauncherMemory
+from runner.cli.task import HydraTask
 from runner.errors import UsageError
 from runner.machine import cpus
-from runner.sweeps.console import Voice
+from runner.sweeps.console import Console
 from runner.sweeps.interruption import Interruption
 from runner.sweeps.log import Ledger
 from runner.sweeps.plan import compose, folder_of
-from runner.sweeps.scheduler import Job, Scheduler
+from runner.sweeps.scheduler import Scheduler, SweepJob
 from runner.workers.guardian import Guardian
 
 #: Hydra 1.3 takes launchers from below this package only
@@ -74,33 +74,31 @@ class WinnowLauncher(Launcher):
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Hear from Hydra what is to be launched."""
-        assert isinstance(task_function, Task), "this launcher runs Winnow's own task only"
+        assert isinstance(task_function, HydraTask), "this launcher runs Winnow's own task only"
         self._loader, self._task, self._sweep = hydra_context.config_loader, task_function, config
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
         """Run the jobs. Raises KeyboardInterrupt when the sweep was interrupted, and nothing for what a job did."""
-        setup_globals()
-        configure_log(self._sweep.hydra.hydra_logging, self._sweep.hydra.verbose)
         folder = Path(str(self._sweep.hydra.sweep.dir)).absolute()
         folder.mkdir(parents=True, exist_ok=True)
-        slots, voice = self._n_jobs or cpus(), Voice(self._sweep)
+        slots, console = self._n_jobs or cpus(), Console(self._sweep)
         interruption = Interruption(self._task.arrived)
-        voice.tell(f"{len(job_overrides)} jobs, at most {min(slots, len(job_overrides))} at once, in {folder}")
+        console.tell(f"{len(job_overrides)} jobs, at most {min(slots, len(job_overrides))} at once, in {folder}")
         prepare = partial(self._prepare, only=len(job_overrides) == 1)
         with Ledger(folder) as ledger, Guardian() as guardian:
-            scheduler = Scheduler(prepare, slots, ledger, guardian, interruption, voice)
+            scheduler = Scheduler(prepare, slots, ledger, guardian, interruption, console)
             scheduler.run(list(enumerate(job_overrides, initial_job_idx)))
         interruption.pass_on()
         return [returned(overrides) for overrides in job_overrides]
 
-    def _prepare(self, number: int, overrides: Sequence[str], *, only: bool) -> Job:
+    def _prepare(self, number: int, overrides: Sequence[str], *, only: bool) -> SweepJob:
         config = compose(self._loader, self._sweep, overrides, number)
         folder = folder_of(config)
         interactive = OmegaConf.select(config, "checker.name") == "interactive"
         slots = 1 if self._n_jobs else int(OmegaConf.select(config, "workers.count") or 1)
         arguments = command_line(number, overrides, folder, self._sweep, self._loader)
-        memory = Memory.of(number, self._task.command, self._sweep).to_json()
-        job = Job(arguments, memory, folder, slots=None if interactive or only else slots)
+        memory = LauncherMemory.of(number, self._task.command, self._sweep).to_json()
+        job = SweepJob(arguments, memory, folder, slots=None if interactive or only else slots)
         if OmegaConf.select(config, "resume") is None or finished_jobs.number_of(folder) != number:
             return job
         with open_dict(config):

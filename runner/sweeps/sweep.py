@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 
 from runner.cli import logs
 from runner.cli.claim_folder import KEYS, claim_sweep, lock
-from runner.cli.launcher_memory import Memory
+from runner.cli.launcher_memory import LauncherMemory
 from runner.cli.signals import Phase
 from runner.cli.terminal import say
 from runner.errors import UsageError
@@ -41,7 +41,7 @@ class Sweep:
     planned: list[tuple[str, ...]] = field(default_factory=list)
     silent: bool = False
     phase: Phase = Phase.starting
-    memory: Memory | None = None
+    memory: LauncherMemory | None = None
     _lock: int | None = None
 
     def _begin(self, config: DictConfig) -> None:
@@ -89,7 +89,7 @@ class Sweep:
             say(f"{sum(row.ended_well for row in table)} of {len(table)} jobs ended well: {self.folder / 'sweep.md'}")
         return code
 
-    def prepare(self, memory: Memory | None) -> None:
+    def prepare(self, memory: LauncherMemory | None) -> None:
         """Make ready for the sweep that Hydra may begin now; ``memory``: this process is a job of one."""
         self.memory = memory
         if find_spec("hydra_plugins.hydra_submitit_launcher") is not None:

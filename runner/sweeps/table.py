@@ -20,7 +20,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from runner.cli import finished_jobs
-from runner.cli.config.bounded_yaml import BoundedLoader, read_yaml
+from runner.cli.config.bounded_yaml import read_yaml
 from runner.cli.terminal import say
 from runner.errors import UsageError
 from runner.report.markup import code, cut, text
@@ -128,7 +128,7 @@ def _section(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _overrides(job: Path) -> tuple[str, ...]:
     try:
-        return _texts(read_yaml(job / ".hydra" / "overrides.yaml", BoundedLoader))
+        return _texts(read_yaml(job / ".hydra" / "overrides.yaml"))
     except UsageError:
         return ()
 

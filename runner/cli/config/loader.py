@@ -30,7 +30,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from runner.cli.config import renamed
-from runner.cli.config.bounded_yaml import BoundedLoader, invalid, read_yaml
+from runner.cli.config.bounded_yaml import invalid, read_yaml
 from runner.cli.config.user_file import NAME
 from runner.errors import UsageError
 from runner.schema.installed_choices import added
@@ -163,7 +163,7 @@ class _Repository(ConfigRepository):
         source = self._find_object_source(config_path, ObjectType.CONFIG)
         path = _path(source, config_path) if source is not None else None
         if path is not None:
-            read_yaml(path, BoundedLoader)
+            read_yaml(path)
         try:
             result = super().load_config(config_path)
         except yaml.YAMLError as error:  # in an installed package
