@@ -71,7 +71,8 @@ def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary],
             argv, file, command = list(typed), memory.file, memory.command
         else:
             argv, file = _for_hydra(typed)
-            command = (*_program(program), *typed)
+            name = Path(program).name
+            command = (*(("python", "-m", "runner") if name == "__main__.py" else (name,)), *typed)
         sweep.prepare(memory)
         hydra_main = hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
         with _hydra_argv([program, *argv]), loading(sweep.begins):
@@ -116,10 +117,6 @@ def _version() -> int:
         own = "(not installed)"
     say(f"winnow {own}, Hydra {hydra.__version__}")
     return 0
-
-
-def _program(name: str) -> tuple[str, ...]:
-    return ("python", "-m", "runner") if Path(name).name == "__main__.py" else (Path(name).name,)
 
 
 @contextmanager

@@ -46,7 +46,9 @@ class JobProcess:
         left_out = ("HYDRA_FULL_ERROR", *(_NOT_FOR_JOBS if listener is not None else ()))
         environment = {name: value for name, value in os.environ.items() if name not in left_out}
         streams = subprocess.PIPE if listener is not None else None
-        with _without_name() as file:
+        # without a name, and in memory where that is possible: not every container has another place
+        linux = sys.platform == "linux"
+        with os.fdopen(os.memfd_create("memory"), "w+b") if linux else tempfile.TemporaryFile() as file:
             file.write(memory.encode())
             file.seek(0)
             # a signal waits until the job can answer it
@@ -149,8 +151,3 @@ class _Stream:
         """Return the lines that are whole by now, each once."""
         whole, self._whole = self._whole, []
         return [line.rstrip(b"\r").decode("utf-8", "backslashreplace") for line in whole]
-
-
-def _without_name() -> IO[bytes]:
-    """Return a file without a name: in memory where that is possible, since not every container has another place."""
-    return os.fdopen(os.memfd_create("memory"), "w+b") if sys.platform == "linux" else tempfile.TemporaryFile()

@@ -31,7 +31,7 @@ from runner.sweeps.scheduler import Scheduler, SweepJob
 from runner.workers.guardian import Guardian
 
 #: Hydra 1.3 takes launchers from below this package only
-_PACKAGE = "hydra_plugins.winnow_launcher"
+PACKAGE = "hydra_plugins.winnow_launcher"
 
 
 def command_line(
@@ -112,8 +112,8 @@ class WinnowLauncher(Launcher):
 
 def publish(launcher: type[Launcher]) -> str:
     """Put a class where Hydra accepts launchers from; return its name there. It may be called again at no harm."""
-    module = sys.modules.setdefault(_PACKAGE, ModuleType(_PACKAGE, __doc__))
-    launcher.__module__ = _PACKAGE
+    module = sys.modules.setdefault(PACKAGE, ModuleType(PACKAGE, __doc__))
+    launcher.__module__ = PACKAGE
     setattr(module, launcher.__name__, launcher)
     Plugins.instance().register(launcher)
-    return f"{_PACKAGE}.{launcher.__name__}"
+    return f"{PACKAGE}.{launcher.__name__}"

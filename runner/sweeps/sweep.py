@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -21,9 +22,6 @@ from runner.files import write_text
 from runner.status import FAILED_JOBS, Status
 from runner.sweeps import plan
 from runner.sweeps.table import markdown, rows, show, traces
-
-#: where ours are published for Hydra (`runner.sweeps.launcher`)
-LAUNCHERS = "hydra_plugins.winnow_launcher."
 
 
 @dataclass
@@ -54,14 +52,15 @@ class Sweep:
         self.planned = plan.planned(config)
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = lock(folder, "sweep", KEYS[True])
-        from runner.sweeps.launcher import WinnowLauncher, publish  # noqa: PLC0415 - a single run needs none
+        from runner.sweeps.launcher import PACKAGE, WinnowLauncher, publish  # noqa: PLC0415 - a single run needs none
 
         publish(WinnowLauncher)
         claim_sweep(folder)
         self.before = {path: path.stat().st_mtime_ns for path in traces(folder)}
-        self.silent = _silent(config)
+        with suppress(UsageError):  # each job says so
+            self.silent = logs.levels_of(config).silent
         # launchers of ours take the signals over, others are stopped by an exception
-        ours = str(config.hydra.launcher.get("_target_")).startswith(LAUNCHERS)
+        ours = str(config.hydra.launcher.get("_target_")).startswith(f"{PACKAGE}.")
         self.phase = Phase.waiting if ours else Phase.working
         self.folder = folder
 
@@ -111,10 +110,3 @@ class Sweep:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
-
-
-def _silent(config: DictConfig) -> bool:
-    try:
-        return logs.levels_of(config).silent
-    except UsageError:
-        return False  # each job says so

@@ -52,7 +52,7 @@ def rewrite(typed: Sequence[str]) -> Arguments:
     for argument in renamed.overrides(typed):
         bare = not argument.startswith(("-", "~")) and not _takes_value(previous, argument)
         match = _OVERRIDE.fullmatch(argument)
-        if bare and _is_file(argument):
+        if bare and argument.endswith(_YAML) and exists(argument) and Path(argument).expanduser().is_file():
             if file is not None:
                 raise UsageError(f"two configuration files: {file} and {argument}. Give one; the other's groups can be "
                                  "named in its `defaults`.")  # fmt: skip
@@ -147,10 +147,6 @@ def _literal(key: str, text: str) -> str:
 def _is_quoted(key: str, text: str) -> bool:
     """Whether ``text`` is in Hydra's own quotes, and no folder of that very name is there."""
     return text[0] == text[-1] and text[0] in "'\"" and not exists(text) and parse(f"{key}={text}") is not None
-
-
-def _is_file(argument: str) -> bool:
-    return argument.endswith(_YAML) and exists(argument) and Path(argument).expanduser().is_file()
 
 
 def _takes_value(option: str, argument: str) -> bool:
