@@ -150,6 +150,7 @@ def _main() -> None:
     for name in _MODULES:
         importlib.import_module(name)
     importlib.import_module("hydra.core.plugins").Plugins.instance()
+    importlib.import_module("runner.schema.register").register()
     with tempfile.TemporaryDirectory() as folder:  # fonts are looked up for the first figure only
         importlib.import_module("runner.report.plot").plot_curve([(0, 2.0), (1, 0.5)], Path(folder) / "curve.svg", "")
     gc.freeze()
