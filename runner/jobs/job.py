@@ -92,11 +92,6 @@ class Job:
         return self.tools.pool
 
     @property
-    def journals(self) -> Journals:
-        """Where its verdicts go."""
-        return Journals(self.settings, self.folder, self.tools.at)
-
-    @property
     def means(self) -> Means:
         """What checks may cost, and how many run at once; a person answers one question at a time."""
         settings = self.settings
@@ -121,7 +116,8 @@ class Job:
         context = contexts.context(settings, self.checker, self.pool, loaded, subject)
         for change in contexts.drifted(settings, context):
             log.warning("not as recorded: %s", change)
-        journal = self.journals.main(context)
+        journals = Journals(settings, self.folder, self.tools.at)
+        journal = journals.main(context)
         artifacts = Artifacts(settings.artifacts, self.folder, self.tools.cwd)
         # a live view would swallow the question that is put to a person
         watcher = LogObserver(noun) if settings.checker.asks_a_person else observer(noun=noun)
@@ -133,7 +129,8 @@ class Job:
         rule = settings.checker.same_failure
         try:
             watcher.started(settings.strategy.name)
-            yield Judge(subject, self.checker, journal, artifacts, self.folder / "checks", report, rule)
+            place = self.folder / "checks"
+            yield Judge(subject, self.checker, journal, artifacts, place, report, rule, journals=journals)
         finally:
             watcher.finished()
 

@@ -21,6 +21,7 @@ from runner.checkers.checker import Checker
 from runner.checkers.interactive import insisting
 from runner.errors import NotTried
 from runner.journal.journal import Journal
+from runner.journal.open_journals import Journals
 from runner.report.unresolved import Unknown
 from runner.schema.checker import SameFailure
 from runner.session.file_integrity import Seal
@@ -80,7 +81,10 @@ class Studied:
 
 @dataclass(eq=False)
 class Judge:
-    """Makes a candidate, has it checked, sorts its files and records the verdict. Safe for threads."""
+    """Makes a candidate, has it checked, sorts its files and records the verdict. Safe for threads.
+
+    ``journals``: opens those of stages; None in a run that has none.
+    """
 
     subject: Subject
     checker: Checker
@@ -91,6 +95,7 @@ class Judge:
     same_failure: InitVar[SameFailure] = SameFailure.kind
     tally: Tally = field(default_factory=Tally)
     estimate: Callable[[], int] | None = None
+    journals: Journals | None = None
 
     def __post_init__(self, same_failure: SameFailure) -> None:
         self.room = Room(self.folder.parent, (self.journal.path.parent,))
@@ -103,6 +108,16 @@ class Judge:
         other = copy(self)
         other.subject, other.journal, other.estimate = subject, journal, None
         return other
+
+    def stage(self, name: str, subject: Subject) -> Judge:
+        """Return a judge of another subject in the same run, whose verdicts have the journal of that stage."""
+        assert self.journals
+        return self.beside(subject, self.journals.stage(self.journal, name, subject))
+
+    def further(self, excluded: Trial) -> Judge:
+        """Return a judge for another failure than before, which shows without these elements."""
+        assert self.journals
+        return self.beside(self.subject, self.journals.further(self.journal, excluded))
 
     @property
     def baseline(self) -> Signature | None:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 
 from runner.errors import CannotJudge
-from runner.journal.journal import Journal
 from runner.schema.checker import Flaky
 from runner.session.handover import HandOver
 from runner.session.handover_recheck import Recheck
@@ -194,13 +193,11 @@ class Session:
         signature = verdict.signature or signature
         return replace(ending, message=message, min_good=min_good, signature=signature, drift=drift, cause=cause)
 
-    def beyond(
-        self, excluded: frozenset[int], hand_over: HandOver | None, journal: Callable[[], Journal] | None = None
-    ) -> Ending | None:
+    def beyond(self, excluded: frozenset[int], hand_over: HandOver | None) -> Ending | None:
         """Find another answer without these elements, which good values replace; None if the rest passes.
 
-        A flaky check is measured again: another failure has another rate. ``journal``: opens one for verdicts about
-        another failure, if those of the checker depend on which one is studied. Raises CannotJudge.
+        A flaky check is measured again: another failure has another rate. A check whose verdicts depend on which
+        failure is studied gets another journal. Raises CannotJudge.
         """
         order = tuple(element for element in self.judge.subject.space.order if element not in excluded)
         if not order:
@@ -208,8 +205,8 @@ class Session:
         self._space = replace(self.judge.subject.space, order=order)
         self.question = replace(self.question, whole=f"the model without {len(excluded)} of its nodes")
         self.judge.baseline = None
-        if self.judge.checker.reset() and journal:
-            self.judge = self.judge.beside(self.judge.subject, journal())
+        if self.judge.checker.reset():
+            self.judge = self.judge.further(Trial(excluded))
         self.reliability = self.reliability.renewed(self.question)
         self.recheck = Recheck(hand_over, self.reliability)
         try:

@@ -111,7 +111,7 @@ def _raise(job: Job) -> Summary:
 
     with looking.judge(material.subject, loaded, "raised", size) as judge:
         stale_results.drop(job.folder, used(settings, job.tools.at))
-        rounds = Rounds(judge, ask, job.journals, material.division, material.samples, material.likely)
+        rounds = Rounds(judge, ask, material.division, material.samples, material.likely)
         try:
             ending = rounds.answer(plan=settings.plan)
             if ending.standing and ending.status is not Status.could_not_judge:

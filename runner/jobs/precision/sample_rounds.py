@@ -17,7 +17,6 @@ from runner.jobs.precision.mixed_model import Mixing
 from runner.jobs.precision.report.answer_confidence import Worth
 from runner.jobs.precision.subject import Precision
 from runner.journal.journal_lines import Entry
-from runner.journal.open_journals import Journals
 from runner.session.judge import Judge
 from runner.session.question import NOTHING
 from runner.session.reliability import IndistinctError
@@ -68,7 +67,6 @@ class Rounds:
 
     judge: Judge
     ask: Ask
-    journals: Journals
     division: Division
     samples: Samples
     suspects: Sequence[int]
@@ -230,4 +228,4 @@ class Rounds:
         self.known.error[samples] = {"before": before, "after": after}
 
     def _beside(self, subject: Precision, name: str) -> Judge:
-        return self.judge.beside(subject, self.journals.stage(self.judge.journal, name, subject))
+        return self.judge.stage(name, subject)

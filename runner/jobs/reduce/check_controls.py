@@ -8,7 +8,7 @@ passes only models that still have these. It can judge what keeps them (``strate
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -19,14 +19,12 @@ from runner.errors import CannotJudge
 from runner.jobs.reduce.closure import fallbacks
 from runner.jobs.reduce.question import FIT, NEEDS
 from runner.jobs.reduce.subgraph import Subgraph
-from runner.journal.journal import Journal
 from runner.model.graph.control_model import Form
 from runner.schema.checker import Flaky
 from runner.schema.root import Settings
 from runner.session.judge import Judge
 from runner.session.question import NOTHING
 from runner.session.reliability import ContradictionError
-from runner.session.subject import Subject
 from runner.verdict import CAUGHT, Raised, Verdict
 from strategies.outcome import Outcome
 from strategies.search_space import Closure
@@ -69,19 +67,18 @@ class Judged:
 class Controls:
     """Asks a check about harmless models.
 
-    ``stage`` opens the journal of a stage. ``fallbacks``: what may be kept where the check cannot judge cuts.
+    ``fallbacks``: what may be kept where the check cannot judge cuts.
     ``repeated``: whether the check may be flaky. ``slip``: an obvious mistake in the command, in words.
     ``fed``: the check asks for values of the inputs, so that it is rather the outputs that it knows by itself.
     """
 
-    stage: Callable[[str, Subject], Journal]
     fallbacks: frozenset[Closure] = frozenset()
     repeated: bool = True
     slip: str = ""
     fed: bool = True
 
     @staticmethod
-    def of(checker: Checker, settings: Settings, stage: Callable[[str, Subject], Journal]) -> Controls | None:
+    def of(checker: Checker, settings: Settings) -> Controls | None:
         """Return the controls of a check of the user's own; None for a person, and for checks of ours.
 
         Those feed and compare whatever inputs and outputs a model has.
@@ -89,9 +86,7 @@ class Controls:
         if not isinstance(checker, CommandCheck | PythonCheck):
             return None
         slip = checker.slip if isinstance(checker, CommandCheck) else ""
-        return Controls(
-            stage, fallbacks(settings), settings.checker.flaky is not Flaky.never, slip, checker.wants_feeds
-        )
+        return Controls(fallbacks(settings), settings.checker.flaky is not Flaky.never, slip, checker.wants_feeds)
 
     def judge(self, judge: Judge) -> Judged:
         """Return a judge whose candidates this check can judge.
@@ -125,7 +120,7 @@ class Controls:
             f"with {setting}, with which it can. A check that feeds what {{inputs}} holds and compares with what "
             "{references} holds gets smaller answers"
         )
-        return Judged(judge.beside(kept, self.stage(f"{setting}{types}", kept)), verdict, said)
+        return Judged(judge.stage(f"{setting}{types}", kept), verdict, said)
 
     def _able(self, judge: Judge) -> dict[Closure, tuple[Subgraph, Verdict]]:
         """The closures whose candidates the check can judge, with a subject whose control shows it, and its verdict."""
@@ -163,7 +158,7 @@ class Controls:
             return judge
         other = replace(subject, control=form, declared=subject.declared or declared)
         name = f"{subject.closure.value}, {form}{', declared types' if declared else ''}"
-        return judge.beside(other, self.stage(name, other))
+        return judge.stage(name, other)
 
     def _repeat(self, judge: Judge, times: int) -> None:
         """A control that failed fails again, unless the check is flaky: raises ContradictionError then."""

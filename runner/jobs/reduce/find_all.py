@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 from runner.jobs.reduce.subgraph import Subgraph
-from runner.journal.journal import Journal
 from runner.report.summary import Summary
 from runner.run_folder import MIN_GOOD, REDUCED
 from runner.session.handover import HandOver
@@ -17,7 +16,6 @@ from runner.session.result import Ending
 from runner.session.session import Session
 from runner.status import Status
 from runner.text import listed
-from strategies.trial import Trial
 
 
 @dataclass(frozen=True)
@@ -34,7 +32,7 @@ class Further:
     """Searches on after an answer; good values replace the nodes of those found before.
 
     ``ended``: turns what stops a question into an ending. ``conclude``: writes everything about an answer into its
-    folder. ``journal``: opens one for the search without these elements.
+    folder.
     """
 
     session: Session
@@ -42,7 +40,6 @@ class Further:
     subject: Subgraph
     ended: Callable[[Callable[[], Ending | None]], Ending | None]
     conclude: Callable[[Ending, Path], Summary]
-    journal: Callable[[Trial], Journal]
 
     def find(self, first: Ending) -> Rest:
         """Find the answers after the first, until the rest passes."""
@@ -58,8 +55,7 @@ class Further:
             folder = self.handed.folder / "answers" / str(len(answers) + 2)
             hands = self.handed.beside(folder)
             without = excluded | unjudgeable
-            journal = partial(self.journal, Trial(without))
-            found = self.ended(partial(self.session.beyond, without, hands, journal))
+            found = self.ended(partial(self.session.beyond, without, hands))
             if found is None:
                 return Rest(tuple(answers), "the rest passes" + self._unjudged(unjudgeable))
             if found.status is not Status.found:

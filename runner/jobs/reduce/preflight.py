@@ -9,7 +9,7 @@ stands for the whole model.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -18,13 +18,11 @@ from runner.errors import CannotJudge
 from runner.jobs.reduce.check_controls import Controls
 from runner.jobs.reduce.subgraph import THE_FILE, Subgraph
 from runner.jobs.reduce.user_file_subject import UserFile
-from runner.journal.journal import Journal
 from runner.model.passes.lift_constants import as_nodes
 from runner.schema.checker import Flaky, SameFailure
 from runner.session.judge import Judge
 from runner.session.question import refuse, study
 from runner.session.reliability import HEALTHY, WHOLE, ContradictionError, Reliability
-from runner.session.subject import Subject
 from runner.verdict import CAUGHT, Raised, Verdict, same_failure
 from strategies.outcome import Outcome
 from strategies.trial import Trial
@@ -40,13 +38,12 @@ _SHOWN = 100  # letters of a reason in a warning, from either end
 
 @dataclass
 class Preflight:
-    """``stage`` opens the journal of a stage; ``controls``: None where nobody can fail them (a checker of ours).
+    """``controls``: None where nobody can fail them (a checker of ours).
 
     ``warnings``: what a reader of the answer should know. ``flaky``: why the check is known to be.
     ``controlled``: it passed a harmless model.
     """
 
-    stage: Callable[[str, Subject], Journal]
     controls: Controls | None = None
     warnings: list[str] = field(default_factory=list)
     flaky: ContradictionError | None = None
@@ -121,7 +118,7 @@ class Preflight:
         otherwise = f"rewritten for cutting, the whole model does not fail as the file does ({_short(verdict)})"
         tried = [(judge, verdict, "")]
         for subject, what in _variants(judge.subject):
-            other = judge.beside(subject, self.stage(f"{_kind(judge)}, {what}", subject))
+            other = judge.stage(f"{_kind(judge)}, {what}", subject)
             found = other.sure(whole, "pre-flight", f"the whole model, {what}")
             if found.outcome is Outcome.FAIL:
                 self._say(f"{otherwise}; it does so, and candidates are made so, with {what}")
@@ -139,8 +136,7 @@ class Preflight:
                     return other
         assert isinstance(judge.subject, Subgraph)
         self._say(f"{otherwise}; the file itself stands for the whole model, smaller candidates are rewritten")
-        as_file = replace(judge.subject, as_file=True)
-        return judge.beside(as_file, self.stage(FILE_STAGE, as_file))
+        return judge.stage(FILE_STAGE, replace(judge.subject, as_file=True))
 
     def confirm(self, session: Session, answer: Trial | None) -> None:
         """Raise CannotJudge where nothing passes, or where the file fails and nothing does that was rewritten."""
@@ -158,8 +154,7 @@ class Preflight:
 
     def _file(self, judge: Judge) -> Judge:
         assert isinstance(judge.subject, Subgraph)
-        file = UserFile(judge.subject)
-        return judge.beside(file, self.stage(FILE_STAGE, file))
+        return judge.stage(FILE_STAGE, UserFile(judge.subject))
 
     def _say(self, warning: str) -> None:
         log.warning("%s", warning)

@@ -23,7 +23,6 @@ from runner.jobs.reduce.reduce_summary import answered, files_of, with_rest
 from runner.jobs.reduce.refinements import Refinements
 from runner.jobs.reduce.searches import searching
 from runner.jobs.reduce.subgraph import Subgraph
-from runner.journal.journal import Journal
 from runner.loading.load import Loaded, load, record_target
 from runner.loading.models import recorder, recording_backend
 from runner.model.graph.graph_index import Graph
@@ -41,7 +40,6 @@ from runner.session.judge import Judge
 from runner.session.reliability import Reliability
 from runner.session.result import Ending
 from runner.session.session import Session
-from runner.session.subject import Subject
 from runner.status import Status
 from strategies.search import Step
 from strategies.search_space import Closure, Space
@@ -86,7 +84,8 @@ def _reduce(job: Job) -> Summary:
             {*names_of(loaded.graph.model), *(node.name for node in all_nodes(list(loaded.graph.model.graph.node)))}
         )
         stale_results.drop(job.folder, used(settings, job.tools.at))
-        opening = preflight(job, judge)
+        checker = audited.checker if audited else job.checker
+        opening = Preflight(Controls.of(checker, settings))
         session = Session(
             judge,
             searching(strategy, strategy.first, subject, judge),
@@ -119,8 +118,7 @@ def _reduce(job: Job) -> Summary:
         doubt = session.reliability
         summary = told(ending, doubt)
         if strategy.find is Find.all and ending.status is Status.found:
-            journal = partial(job.journals.further, judge.journal)
-            rest = Further(session, handed, subject, partial(job.ended, session), conclude, journal).find(ending)
+            rest = Further(session, handed, subject, partial(job.ended, session), conclude).find(ending)
             summary = with_rest(told(ending, doubt), summary, rest)
         job.bundle(summary, files_of(ending))
     return summary
@@ -149,16 +147,6 @@ def _question(job: Job, session: Session, judge: Judge, loaded: Loaded) -> Endin
     return session.reduce()
 
 
-def preflight(job: Job, judge: Judge) -> Preflight:
-    """Return what is asked about the user's file and the check before the whole model."""
-
-    def stage(name: str, subject: Subject) -> Journal:
-        return job.journals.stage(judge.journal, name, subject)
-
-    checker = job.checker.checker if isinstance(job.checker, Audited) else job.checker
-    return Preflight(stage, Controls.of(checker, job.settings, stage))
-
-
 def refinements(job: Job, loaded: Loaded, search: Callable[[Space], Step]) -> Refinements:
     """What is tried on an answer; a refused first or last node is kept for the sake of what the user keeps."""
     settings = job.settings
@@ -168,8 +156,8 @@ def refinements(job: Job, loaded: Loaded, search: Callable[[Space], Step]) -> Re
 
     strategy = chosen(settings.strategy, ReduceSettings)
     inside = strategy.inside and closure(settings) is Closure.FREE
-    descents = NestedStages(job.journals.stage, record, job.folder / "values" / "inside", search) if inside else None
-    return Refinements(job.journals.stage, strategy.trim, descents)
+    nested = NestedStages(record, job.folder / "values" / "inside", search) if inside else None
+    return Refinements(strategy.trim, nested)
 
 
 def causes(job: Job, judge: Judge, subject: Subgraph) -> Causes | None:
@@ -182,4 +170,4 @@ def causes(job: Job, judge: Judge, subject: Subgraph) -> Causes | None:
         return None
 
     search = searching(strategy, FirstEnd.auto, subject, judge)
-    return Causes(job.journals.stage, search, strategy.cause_checks)
+    return Causes(search, strategy.cause_checks)

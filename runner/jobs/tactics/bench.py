@@ -137,11 +137,9 @@ class Bench:
 
     def _isolate(self, judge: Judge, subject: Tactics, reliability: Reliability) -> Ending:
         many = len(subject.elements)
-        journal = self.job.journals.stage(judge.journal, "tactics", subject)
         handed = PinsHandOver(self.job.settings.result, self.job.folder, self.job.tools.at, self.loaded.store)
-        pinned = judge.beside(subject, journal)
         session = Session(
-            pinned,
+            judge.stage("tactics", subject),
             search_of(self.job.settings),
             question=question_about(many),
             means=self.means,

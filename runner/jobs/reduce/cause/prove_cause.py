@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from runner.jobs.reduce.cause.splice_experiments import Experiments, OpenJournal
+from runner.jobs.reduce.cause.splice_experiments import Experiments
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.model.graph.find_pattern import instances
 from runner.model.graph.splice_good_values import ancestors
@@ -43,7 +43,6 @@ class Causes:
     ``search``: for further answers. ``most``: questions that may be asked for it; None: as many as the search asked.
     """
 
-    journal: OpenJournal
     search: Callable[[Space], Step]
     most: int | None = None
 
@@ -85,7 +84,7 @@ class Prover:
         assert isinstance(self.session.judge.subject, Subgraph)
         self._base: Subgraph = self.session.judge.subject
         most = self.session.inquiry.answered if self.causes.most is None else self.causes.most
-        self._experiments = Experiments(self.session, self._base, self.causes.journal, max(most, LEAST_QUESTIONS))
+        self._experiments = Experiments(self.session, self._base, max(most, LEAST_QUESTIONS))
 
     def prove(self, answer: Trial) -> Cause:
         """Return what is known about the cause, once an answer was found."""

@@ -16,7 +16,6 @@ from typing import TypeVar
 from runner.errors import WinnowError
 from runner.jobs.reduce.nested.body_subject import Inside
 from runner.jobs.reduce.subgraph import Subgraph
-from runner.journal.journal import Journal
 from runner.model.graph.cut import CutError
 from runner.model.nested.bodies import Body, HoistError
 from runner.reference.body_values import (
@@ -29,7 +28,6 @@ from runner.reference.body_values import (
     ordered_bodies,
     trip_counts,
 )
-from runner.session.judge import Judge
 from runner.session.stage import Stage, Standing
 from runner.session.subject import Subject, identity_digest
 from strategies.search import Search, Step
@@ -43,12 +41,9 @@ T = TypeVar("T")
 class NestedStages:
     """Makes the stages.
 
-    ``journal``: opens the journal of a stage, from the one of what it works on, its name and its subject.
-
     ``record``: makes recorders on the reference. ``folder``: for recorded values. ``search``: of the strategy.
     """
 
-    journal: Callable[[Journal, str, Subject], Journal]
     record: RecorderOf
     folder: Path
     search: Callable[[Space], Step]
@@ -97,14 +92,11 @@ class NestedStages:
 
             if kept := _tried(body.path, inside):
                 stage = self._stage("inside", f"{body.path} as it is", standing, kept, body)
-                yield replace(stage, without=self._judge(standing, "emptied", replace(kept, emptied=True)))
-
-    def _judge(self, standing: Standing, kind: str, subject: Subject) -> Judge:
-        return standing.judge.beside(subject, self.journal(standing.judge.journal, kind, subject))
+                yield replace(stage, without=standing.judge.stage("emptied", replace(kept, emptied=True)))
 
     def _stage(self, kind: str, label: str, standing: Standing, subject: Subject, body: Body) -> Stage:
         space = subject.space
-        judge = self._judge(standing, kind, subject)
+        judge = standing.judge.stage(kind, subject)
         origin = (*standing.origin, body.path)
         return Stage(kind, label, judge, lambda known: Search(space, self.search(space), known), origin, space.whole)
 
