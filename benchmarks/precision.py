@@ -140,10 +140,10 @@ class Bench:
 
     def made(self, raised: frozenset[int]) -> ModelProto:
         """Return the mixed model, whole."""
-        candidate = self.subject.make(Trial(raised), self.folder, 0, "benchmark", "")
+        candidate = self.subject.make(Trial(raised), self.folder)
         assert candidate.model
         model = onnx.load(str(candidate.model))
-        self.subject.discard(candidate)
+        candidate.discard()
         return model
 
     def passes(self, raised: frozenset[int]) -> bool:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -143,10 +143,8 @@ class Judge:
             known = None if self._unsettled(trial, attempt, phase) else self.recall(trial, attempt, phase, label)
             if known:
                 return known
-            iteration, folder = self.folder_for()
-            made = self.subject.make(trial, folder, iteration, phase, label)
+            iteration, made = self.make(trial, phase, label)
             if isinstance(made, Invalid):
-                shutil.rmtree(folder)
                 verdict = Verdict(Outcome.UNRESOLVED, reason=made.reason)
                 self.journal.note(trial, attempt, made.reason, phase, label, iteration)
                 with self._lock:
@@ -221,7 +219,7 @@ class Judge:
             untried = str(error)
             raw = Verdict(Outcome.UNRESOLVED, reason=untried)
         if given_up and given_up.is_set():
-            self.subject.discard(candidate)
+            candidate.discard()
             shutil.rmtree(candidate.folder, ignore_errors=True)
             return None
         seal.confirm()
@@ -245,7 +243,7 @@ class Judge:
         if own:
             # it copies models, and has a lock of its own: whoever begins a check must not wait for that
             self.artifacts.sort(candidate, verdict)
-            self.subject.discard(candidate)
+            candidate.discard()
         with suppress(OSError):
             candidate.folder.rmdir()  # where nothing was left in it
         self._tell(candidate.iteration, candidate.phase, candidate.label, candidate.trial, verdict)
@@ -289,13 +287,17 @@ class Judge:
             return verdict
         return relative(verdict, studied.signature, studied.rule, studied.names, studied.caught)
 
-    def folder_for(self) -> tuple[int, Path]:
-        """Return the next iteration's number and its new, empty folder."""
+    def make(self, trial: Trial, phase: str, label: str) -> tuple[int, Candidate | Invalid]:
+        """Return the next iteration's number, and its candidate, which has a new folder of its own."""
         with self._lock:
             iteration = next(self._iterations)
             folder = self.folder / f"{iteration:05d}"
             folder.mkdir(parents=True)
-            return iteration, folder
+        made = self.subject.make(trial, folder)
+        if isinstance(made, Invalid):
+            shutil.rmtree(folder)
+            return iteration, made
+        return iteration, replace(made, iteration=iteration, phase=phase, label=label)
 
     def _last_iteration(self) -> int:
         """The last number of an interrupted run in the same folder; its unfinished files are left alone."""

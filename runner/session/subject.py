@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, cast
 
 from runner.candidate import Candidate, Invalid, Sample
-from runner.model.graph.cut import Cut
+from runner.model.graph.cut import Cut, CutError
 from runner.model.graph.graph_index import Graph
 from strategies.search_space import Closure, Space
 from strategies.trial import Trial
@@ -36,15 +36,11 @@ class Subject(Protocol):
         """What a person calls the elements of ``trial``."""
         ...
 
-    def make(self, trial: Trial, folder: Path, iteration: int, phase: str, label: str) -> Candidate | Invalid:
+    def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
         """Write the candidate of ``trial`` into ``folder``, which exists and is empty.
 
         The empty trial is the control: the most harmless candidate there is.
         """
-        ...
-
-    def discard(self, candidate: Candidate) -> None:
-        """Remove the files of a candidate that nobody needs any more."""
         ...
 
 
@@ -83,6 +79,24 @@ def cutting(subject: Subject) -> Cutting:
     """Return ``subject`` as one that cuts models; only those are reduced."""
     assert hasattr(subject, "cut")
     return cast(Cutting, subject)
+
+
+def cut_candidate(
+    subject: Cutting, trial: Trial, folder: Path, why_not: Callable[[Cut], str | None], *, draws: bool | None = None
+) -> Candidate | Invalid:
+    """Write the candidate of a trial that is cut out; ``why_not``: why a cut is no question, None or "": it is one.
+
+    ``draws``: whether it draws random numbers; None: that is looked up in it.
+    """
+    try:
+        made = subject.cut(trial)
+        if why := why_not(made):
+            return Invalid(why)
+        samples, path = subject.samples(made), subject.write(made, folder)
+    except CutError as error:
+        return Invalid(str(error))
+    draws = bool(Graph.of(made.model).drawing) if draws is None else draws
+    return Candidate(path, folder, trial, samples, nodes=subject.names(trial), draws=draws, temporary=True)
 
 
 def kept(subject: Subject, trial: Trial) -> Kept | None:

@@ -53,11 +53,8 @@ class Numbers:
     def names(self, trial):
         return tuple(str(number) for number in trial)
 
-    def make(self, trial, folder, iteration, phase, label):
-        return Candidate(None, folder, iteration, phase, label, trial)
-
-    def discard(self, candidate):
-        pass
+    def make(self, trial, folder):
+        return Candidate(None, folder, trial)
 
 
 class Rules:
@@ -182,7 +179,7 @@ def test_nobody_waits_for_the_files_of_another_check(tmp_path, monkeypatch):
     with ThreadPoolExecutor(2) as threads:
         check = threads.submit(judge.verdict, Trial.of([9]), "search", "one", "search")
         assert copying.wait(30)
-        number, _ = threads.submit(judge.folder_for).result(10)
+        number, _ = threads.submit(judge.make, Trial.of([8]), "search", "another").result(10)
         copied.set()
         assert number == 2 and check.result(30).outcome is Outcome.FAIL
 

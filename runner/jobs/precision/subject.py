@@ -94,18 +94,13 @@ class Precision:
         """Return the model in which the nodes of ``trial`` are raised."""
         return Mixed(self.mixer.mixed(self.raised(trial)))
 
-    def make(self, trial: Trial, folder: Path, iteration: int, phase: str, label: str) -> Candidate | Invalid:
+    def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
         """Write the model in which the nodes of ``trial`` are raised, all others low."""
         try:
             path = self.store.write(self.mixer.mixed(self.raised(trial)), folder)
         except CutError as error:
             return Invalid(str(error))
-        return Candidate(path, folder, iteration, phase, label, trial, self.samples, nodes=self.names(trial))
-
-    def discard(self, candidate: Candidate) -> None:
-        """Remove the candidate's model file."""
-        if candidate.model:
-            candidate.model.unlink(missing_ok=True)
+        return Candidate(path, folder, trial, self.samples, nodes=self.names(trial), temporary=True)
 
 
 def parents_of(layers: tuple[Layer, ...]) -> tuple[tuple[int, ...], ...]:

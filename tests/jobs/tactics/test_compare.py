@@ -94,7 +94,7 @@ def test_a_trial_is_the_bad_choices_that_are_pinned(tmp_path: Path) -> None:
     assert subject.names(subject.space.whole) == ("b: kernel2 (0x2)", "d: kernel3 (0x3)")
     assert subject.pins(Trial.of([])) == {key(number): "0x1" for number in range(4)}
     assert subject.pins(Trial.of([1])) == {**{key(number): "0x1" for number in range(3)}, key(3): "0x3"}
-    subject.make(Trial.of([0]), tmp_path, 1, "", "")
+    subject.make(Trial.of([0]), tmp_path)
     asked = json.loads((tmp_path / "request.json").read_text())
     assert asked["pins"] == subject.pins(Trial.of([0])) and asked["error_on_miss"]
     assert asked["load"] == [str(tmp_path / "cache")]
