@@ -14,13 +14,12 @@ from runner.errors import CannotJudge
 from runner.jobs.job import Job
 from runner.jobs.precision.held_out_samples import Values
 from runner.jobs.precision.mixed_model import Mixing
-from runner.jobs.precision.ort_load_fixes import Loadable, Loading
+from runner.jobs.precision.ort_load_fixes import Loading
 from runner.jobs.precision.prepare_search import prepare
 from runner.jobs.precision.question import Margin, Raising
 from runner.jobs.precision.report import overflow_report
 from runner.jobs.precision.report.precision_summary import answered
 from runner.jobs.precision.sample_rounds import Rounds
-from runner.jobs.precision.subject import Precision
 from runner.jobs.reduce.closure import used
 from runner.loading.load import Loaded
 from runner.report.summary import Summary
@@ -88,7 +87,7 @@ def _raise(job: Job) -> Summary:
         stays_low=len(material.kept.low),
     )
     looking = overflow_report.with_overflow_check(job, material)
-    loadable = Loadable(settings, material.casting, loaded, job.pool)
+    loading = Loading(material)
 
     def ask(judge: Judge, base: Trial | None, values: tuple[Values, ...], fails_low: Verdict | None) -> Mixing:
         step = material.step(base, values)
@@ -102,9 +101,7 @@ def _raise(job: Job) -> Summary:
             steady=steady,
             nothing=fails_low,
         )
-        subject = judge.subject
-        assert isinstance(subject, Precision)
-        return Mixing(session, question, Loading(loadable, subject))
+        return Mixing(session, question, loading)
 
     def size(trial: Trial) -> int:  # an element may be several nodes
         return len(material.subject.names(trial))

@@ -15,10 +15,10 @@ from runner.errors import CannotJudge, WinnowError
 from runner.jobs.job import Job
 from runner.jobs.summary import pass_rate
 from runner.jobs.tactics.build_before_check import ENGINE
-from runner.jobs.tactics.compare import log_suspects, summary_of, suspects_of
+from runner.jobs.tactics.compare import described
 from runner.jobs.tactics.engine_subject import Engine
 from runner.jobs.tactics.recorded_tactics import SUFFIX, Recording, read, write
-from runner.jobs.tactics.suspects import Suspect
+from runner.jobs.tactics.suspects import Suspect, suspects
 from runner.jobs.tactics.tactics_subject import Tactics, nearest
 from runner.loading.load import Loaded
 from runner.report.summary import Summary
@@ -77,10 +77,9 @@ class Bench:
             session = Session(judge, lambda space: repeat(until), means=self.means)
             ending = self.job.ended(session, session.repeat)
             good, bad = self._recorded(judge)
-            found = suspects_of(good, bad) if good and bad else ()
-            log_suspects(found)
+            found = suspects(good, bad) if good and bad else ()
+            told = described(found) if good and bad else "nothing to compare: all builds are of one kind"
             if ending.status is Status.found:
-                told = summary_of(found) if good and bad else "nothing to compare: all builds are of one kind"
                 ending = replace(ending, message=f"{ending.message}; {told}")
             return self._reported(judge, ending, None, found, statistics=True)
 
@@ -93,10 +92,9 @@ class Bench:
             made: list[Tactics] = []
 
             def question() -> Ending:
-                chosen = pair or self._made(finder, judge)
-                subject = Tactics(self.loaded.path, *chosen, self._caches(chosen), self.samples)
-                made.append(subject)
-                return self._isolate(judge, subject, reliability)
+                builds = pair or self._made(finder, judge)
+                made.append(Tactics(self.loaded.path, *builds, self._caches(builds), self.samples))
+                return self._isolate(judge, made[0], reliability)
 
             ending = self.job.ended(finder, question)
             return self._reported(judge, ending, reliability, (), subject=made[0] if made else None)

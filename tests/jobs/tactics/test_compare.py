@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from runner.errors import UsageError
 from runner.jobs.tactics.recorded_tactics import Choice, Recording, collect, read, write
 from runner.jobs.tactics.suspects import suspects
 from runner.jobs.tactics.tactics_subject import Tactics, differences, nearest
@@ -75,7 +76,7 @@ def test_a_build_that_does_not_tell_the_names_gets_those_of_the_others() -> None
 def test_builds_of_two_models_or_two_libraries_are_not_compared(key: str) -> None:
     one, other = build(1, **{key: "one"}, source="x.json"), build(2, **{key: "other"}, source="y.json")
     for good, bad in (([one], [other]), ([one, other], [one])):
-        with pytest.raises(ValueError, match=rf"x.json is of {key} one, y.json of {key} other"):
+        with pytest.raises(UsageError, match=rf"x.json is of {key} one, y.json of {key} other"):
             suspects(good, bad)
     assert len(suspects([one, build(1)], [build(2)])) == 1, "one that does not tell is taken to be of the others'"
 

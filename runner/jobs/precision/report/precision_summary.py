@@ -39,7 +39,7 @@ def answered(job: Job, material: Material, rounds: Rounds, ending: Ending, summa
     loads = rounds.mixing.loads if rounds.mixing else None
     if loads is not None:
         told = loads.with_loads(told, casting)
-        summary = replace(summary, warnings=(*summary.warnings, *loads.warnings))
+        summary = replace(summary, warnings=(*summary.warnings, *filter(None, [loads.warning])))
     rows: list[Row] = []
     if strategy.layer_errors and ending.status is not Status.interrupted:
         place = job.folder / "values" / "drift"
