@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-from runner.artifacts.disk_space import FULL
+from runner.artifacts.disk_space import FULL, Room
 from runner.artifacts.sort import Artifacts
 from runner.checkers.checker import Checker, Tools
 from runner.checkers.registry import build as build_checker
@@ -27,11 +27,11 @@ from runner.report.progress import LogObserver, observer
 from runner.report.summary import Summary
 from runner.schema.checker import Flaky
 from runner.schema.root import Settings
+from runner.session.handover import HandOver
 from runner.session.inquiry import Budget, Means
 from runner.session.judge import Judge
 from runner.session.reliability import Reliability
 from runner.session.result import Ending
-from runner.session.session import Session
 from runner.session.subject import Subject
 from runner.status import Status
 from runner.verdict import Verdict
@@ -47,6 +47,14 @@ BEST = "interrupted; "
 """How the message of a session begins that somebody stopped."""
 
 E = TypeVar("E", bound="Ending | None")
+
+
+class Interruptible(Protocol):
+    """A session, or several."""
+
+    def interrupted(self, exit_code: int) -> Ending:
+        """Return how it stands where somebody stops it."""
+        ...
 
 
 def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
@@ -134,7 +142,7 @@ class Job:
         finally:
             watcher.finished()
 
-    def ended(self, session: Session, question: Callable[[], E]) -> E | Ending:
+    def ended(self, session: Interruptible, question: Callable[[], E]) -> E | Ending:
         """Turn what stops a session into an ending of it, so that what was found is still reported."""
         try:
             return question()
@@ -148,10 +156,18 @@ class Job:
         except OSError as error:
             if error.errno not in FULL:
                 raise
-            full = session.judge.room.none(f"{error.strerror}: {error.filename or session.judge.folder.parent}")
+            full = Room(self.folder).none(f"{error.strerror}: {error.filename or self.folder}")
             return Ending(full.status, str(full))
         except KeyboardInterrupt as error:  # a termination says its own exit code
             return session.interrupted(getattr(error, "exit_code", Status.interrupted.exit_code))
+
+    def stopped(self, ending: Ending, hand_over: HandOver, name: str) -> Ending:
+        """Say how to go on from an ending that somebody, or a mistake, brought about; hand over the best so far."""
+        if ending.status is not Status.interrupted and not (ending.status is Status.usage and ending.standing):
+            return ending
+        if ending.standing:
+            hand_over.write(ending.standing.judge.subject, ending.standing.trial, name)
+        return replace(ending, message=f"{ending.message}; go on with resume={self.folder}")
 
     def summary(self, judge: Judge, ending: Ending, loaded: Loaded | None, doubt: Reliability | None = None) -> Summary:
         """Return what is reported of an ending."""

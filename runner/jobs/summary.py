@@ -34,7 +34,7 @@ def summary_of(
     """Return the summary of a run."""
     settings, checker, pool = job.settings, job.checker, job.pool
     tally = judge.tally
-    signature = ending.signature or judge.baseline
+    signature = ending.signature or judge.studied.signature
     return Summary(
         status=ending.status,
         exit_code=ending.exit_code,
@@ -158,7 +158,7 @@ def shown_nothing(judge: Judge) -> tuple[str, ...]:
 
 def drift_of_message(ending: Ending, judge: Judge) -> tuple[str, ...]:
     """Say where the answer fails with another message than the whole model did, or with Inf where that had NaN."""
-    before, after = judge.baseline, ending.signature
+    before, after = judge.studied.signature, ending.signature
     if not ending.drift and before and after and before.kind != after.kind:
         return (f"the original's failure was {before.kind}, and the reduced model's is {after.kind}",)
     return (ending.drift,) if ending.drift else ()

@@ -119,15 +119,6 @@ class Judge:
         assert self.journals
         return self.beside(self.subject, self.journals.further(self.journal, excluded))
 
-    @property
-    def baseline(self) -> Signature | None:
-        """The signature of the failure under study."""
-        return self.studied.signature
-
-    @baseline.setter
-    def baseline(self, signature: Signature | None) -> None:
-        self.studied.signature = signature
-
     def verdict(
         self,
         trial: Trial,

@@ -17,7 +17,7 @@ from runner.session.question import NOTHING, Question
 from runner.session.reliability import HEALTHY, UNSURE, WHOLE, ContradictionError, IndistinctError, Reliability, Ruling
 from runner.session.result import Ending
 from runner.session.run_stages import HandedOver, Refined, Refining
-from runner.session.stage import Causes, Opening, Refiner, Standing
+from runner.session.stage import Opening, ProveCause, Refine, Standing
 from runner.status import Status
 from runner.text import counted
 from runner.verdict import MEASURE, Verdict, message_drift
@@ -37,8 +37,8 @@ PROVEN_BY = 2
 class Session:
     """One question put to one checker, from the first doubt to the verified answer.
 
-    ``step``: makes the first step of a search. ``hand_over``: None where nothing is (a repeat). ``refiner``: what is
-    tried on an answer, None: nothing. ``causes``: how an answer is shown to be the cause, None: not at all.
+    ``step``: makes the first step of a search. ``hand_over``: None where nothing is (a repeat). ``refine``: what is
+    tried on an answer, None: nothing. ``prove_cause``: shows an answer to be the cause, None: nobody asks.
     ``opening``: what comes before the whole, None: nothing. ``steady``: the check computes the same each time, unless
     the first verdicts prove otherwise. ``nothing``: the verdict of the empty trial, where PASS is wanted.
     """
@@ -51,8 +51,8 @@ class Session:
     reliability: Reliability = field(default_factory=lambda: Reliability(Flaky.never, 0.01))
     find_min_good: bool = True
     hand_over: InitVar[HandOver | None] = None
-    refiner: Refiner | None = None
-    causes: Causes | None = None
+    refine: Refine | None = None
+    prove_cause: ProveCause | None = None
     opening: Opening | None = None
     steady: bool = False
     nothing: Verdict | None = None
@@ -175,10 +175,11 @@ class Session:
             self.confirm_nothing(unjudged=self.reliability.rates is not None)
         answer = self.finish(self.inquiry, done)
         cause, doubtful = None, answer.doubtful
-        if self.causes and not self.inquiry.stopped and not doubtful:
-            answer, cause = self.causes.prove(self, answer)
+        if self.prove_cause and not self.inquiry.stopped and not doubtful:
+            answer, cause = self.prove_cause(self, answer)
             doubtful = answer.doubtful
-        signature, studied = self.judge.baseline, self.judge.studied
+        studied = self.judge.studied
+        signature = studied.signature
         ending = Ending(Status.found, "", answer.done, answer.standing, signature=signature, main=answer.main)
         if doubtful:
             return replace(ending, status=Status.could_not_judge, message=doubtful + self._cut_short())
@@ -204,7 +205,7 @@ class Session:
             return None
         self._space = replace(self.judge.subject.space, order=order)
         self.question = replace(self.question, whole=f"the model without {len(excluded)} of its nodes")
-        self.judge.baseline = None
+        self.judge.studied.signature = None
         if self.judge.checker.reset():
             self.judge = self.judge.further(Trial(excluded))
         self.reliability = self.reliability.renewed(self.question)
@@ -214,7 +215,7 @@ class Session:
         except IndistinctError as error:
             log.info("%s", error)  # it fails as often as what nothing sane fails
             return None
-        if not self.judge.baseline:
+        if not self.judge.studied.signature:
             return None
         self.inquiry = self.inquire()
         self.inquiry.note(self.whole, Answer.YES)
@@ -259,8 +260,10 @@ class Session:
         best = done.trial if done.trial != self.whole else None
         standing = Standing(self.judge, best) if best is not None else None
         shown = f"; the best so far ({counted(standing.size, 'node')}) was not checked again" if standing else ""
-        said, baseline = f"interrupted{shown}", self.judge.baseline
-        return Ending(Status.interrupted, said, done, standing, signature=baseline, main=best, code=exit_code)
+        failure = self.judge.studied.signature
+        return Ending(
+            Status.interrupted, f"interrupted{shown}", done, standing, signature=failure, main=best, code=exit_code
+        )
 
     # ---- parts
 

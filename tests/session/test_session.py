@@ -98,7 +98,7 @@ def session(
     count: int = 32,
     search=reduce,
     reliability: Reliability | None = None,
-    refiner=None,
+    refine=None,
     **means,
 ) -> Session:
     subject = Numbers(count)
@@ -117,7 +117,7 @@ def session(
         means=Means(**means),
         reliability=reliability or Reliability(Flaky.never, 0.01),
         hand_over=Hands(folder),
-        refiner=refiner,
+        refine=refine,
     )
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from runner.artifacts import stale_results
-from runner.artifacts.disk_space import NoRoom
 from runner.errors import CannotJudge
 from runner.jobs.job import Job
 from runner.jobs.precision.held_out_samples import Values
@@ -109,17 +108,14 @@ def _raise(job: Job) -> Summary:
     with looking.judge(material.subject, loaded, "raised", size) as judge:
         stale_results.drop(job.folder, used(settings, job.tools.at))
         rounds = Rounds(judge, ask, material.division, material.samples, material.likely)
-        try:
+
+        def answer() -> Ending:
             ending = rounds.answer(plan=settings.plan)
             if ending.standing and ending.status is not Status.could_not_judge:
                 _valid(job, loaded)
-        except (CannotJudge, NoRoom) as error:
-            ending = Ending(error.status, str(error))
-        except KeyboardInterrupt as error:
-            ending = rounds.interrupted(getattr(error, "exit_code", Status.interrupted.exit_code))
-            ending = replace(ending, message=f"{ending.message}; go on with resume={job.folder}")
-            if ending.standing:
-                handed.write(ending.standing.judge.subject, ending.standing.trial, MIXED)
+            return ending
+
+        ending = job.stopped(job.ended(rounds, answer), handed, MIXED)
         loaded = replace(loaded, warnings=(*loaded.warnings, *rounds.known.warnings))
         summary = job.summary(judge, ending, loaded, reliability)
         summary = answered(looking, material, rounds, ending, summary)

@@ -200,7 +200,7 @@ def _verdict(judge: Judge, form: Form, attempt: int) -> Verdict:
     verdict = judge.sure(NOTHING, "control", str(form), attempt=attempt)
     shown = verdict.metrics.get(CAUGHT)
     caught = Raised.from_json(shown) if shown and verdict.outcome is Outcome.PASS else None
-    studied = judge.baseline.raised if judge.baseline else None
+    studied = judge.studied.signature.raised if judge.studied.signature else None
     if caught and caught.feeds and not (studied and studied.about == caught.about):
         # a message that it prints on the original too is normal; a new one means that it passes a model it cannot run
         return replace(verdict, outcome=Outcome.UNRESOLVED, reason=f"it passes, and says that {caught.why}")

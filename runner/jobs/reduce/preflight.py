@@ -60,7 +60,8 @@ class Preflight:
                 refuse(session.judge, seen, THE_FILE)
         session.adopt(self.judged(session.judge))
         verdict = session.examine(surprise=self.flaky)
-        if session.judge.baseline and verdict.outcome is not Outcome.FAIL and session.reliability.rates is None:
+        failed, reliable = session.judge.studied.signature, session.reliability.rates is None
+        if failed and reliable and verdict.outcome is not Outcome.FAIL:
             session.adopt(self.weakened(session.judge, session.reliability, verdict))
             verdict = session.examine(surprise=self.flaky)
             if verdict.outcome is not Outcome.FAIL and session.reliability.rates is None:
@@ -83,7 +84,7 @@ class Preflight:
                 self.flaky = ContradictionError("checker.flaky=always")
         if verdict.outcome is Outcome.FAIL:
             study(judge, verdict, THE_FILE)
-            log.info("%s fails (%s); this is the failure under study", THE_FILE, judge.baseline)
+            log.info("%s fails (%s); this is the failure under study", THE_FILE, judge.studied.signature)
         elif verdict.outcome is Outcome.UNRESOLVED:
             # a check may ask more of a model than a runtime does; what is made of the file has its shapes, say
             self._say(f"{THE_FILE} cannot be judged ({_short(verdict)}); if what is made of it fails, that is studied")
@@ -124,15 +125,15 @@ class Preflight:
                 self._say(f"{otherwise}; it does so, and candidates are made so, with {what}")
                 return other
             tried.append((other, found, what))
-        assert judge.baseline
+        assert judge.studied.signature
         if judge.studied.rule is SameFailure.strict:
             for other, found, what in tried:
-                if found.signature and same_failure(found.signature, judge.baseline, SameFailure.kind):
+                if found.signature and same_failure(found.signature, judge.studied.signature, SameFailure.kind):
                     self._say(
                         f"{otherwise}; of the same kind it is{f' with {what}' if what else ''}: this is the failure "
                         "under study"
                     )
-                    other.baseline = found.signature
+                    other.studied.signature = found.signature
                     return other
         assert isinstance(judge.subject, Subgraph)
         self._say(f"{otherwise}; the file itself stands for the whole model, smaller candidates are rewritten")
@@ -143,8 +144,9 @@ class Preflight:
         judge, subject = session.judge, session.judge.subject
         if isinstance(subject, Subgraph) and subject.as_file and answer == subject.space.whole:
             raise CannotJudge(
-                f"the model file fails ({judge.baseline}), and nothing that is cut out of it does: the failure goes "
-                "away with what reading and writing the model changes (where its weights lie, shapes, Constant nodes). "
+                f"the model file fails ({judge.studied.signature}), and nothing that is cut out of it does: the "
+                "failure goes away with what reading and writing the model changes (where its weights lie, shapes, "
+                "Constant nodes). "
                 "Give the shapes or inputs it fails with (inputs.shapes='{name: [..]}', inputs=files).\n"
                 f"check: {judge.checker.describe()}"
             )

@@ -40,6 +40,7 @@ from runner.session.judge import Judge
 from runner.session.reliability import Reliability
 from runner.session.result import Ending
 from runner.session.session import Session
+from runner.session.stage import ProveCause
 from runner.status import Status
 from strategies.search import Step
 from strategies.search_space import Closure, Space
@@ -94,16 +95,13 @@ def _reduce(job: Job) -> Summary:
             reliability=job.reliability(),
             find_min_good=settings.result.find_min_good,
             hand_over=handed,
-            refiner=refinements(job, loaded, searching(strategy, FirstEnd.end, subject, judge)),
-            causes=causes(job, judge, subject),
+            refine=refinements(job, loaded, searching(strategy, FirstEnd.end, subject, judge)).next,
+            prove_cause=causes(job, judge, subject),
             opening=opening,
         )
         ending = job.ended(session, lambda: _question(job, session, judge, loaded))
         loaded = replace(loaded, warnings=(*loaded.warnings, *opening.warnings))
-        if ending.status is Status.interrupted or (ending.status is Status.usage and ending.standing):
-            ending = replace(ending, message=f"{ending.message}; go on with resume={job.folder}")
-            if ending.standing:
-                handed.write(ending.standing.judge.subject, ending.standing.trial, REDUCED)
+        ending = job.stopped(ending, handed, REDUCED)
         if audited:
             loaded = replace(loaded, warnings=(*loaded.warnings, audited.summary))
 
@@ -132,7 +130,7 @@ def _question(job: Job, session: Session, judge: Judge, loaded: Loaded) -> Endin
         meant = isinstance(settings.checker, AutoChecker) and not all(value.finite for value in held)
         return replace(ending, message=ending.message + NON_FINITE) if meant else ending
     checker = inner(job.checker)
-    non_finite = judge.baseline is not None and judge.baseline.kind in ("nan", "inf")
+    non_finite = judge.studied.signature is not None and judge.studied.signature.kind in ("nan", "inf")
     # an engine has no values of inner tensors to look at
     if non_finite and isinstance(checker, RuntimeCheck) and settings.target.holds_inner_values:
         found = taint_of_all(loaded.graph, record_target(settings, job.pool, loaded, job.folder))
@@ -160,7 +158,7 @@ def refinements(job: Job, loaded: Loaded, search: Callable[[Space], Step]) -> Re
     return Refinements(strategy.trim, nested)
 
 
-def causes(job: Job, judge: Judge, subject: Subgraph) -> Causes | None:
+def causes(job: Job, judge: Judge, subject: Subgraph) -> ProveCause | None:
     """How an answer is shown to be the cause; a person is asked no more questions than the search has.
 
     If it is not, the end that misled the search, where the user chose one, is not looked for first again.
@@ -170,4 +168,4 @@ def causes(job: Job, judge: Judge, subject: Subgraph) -> Causes | None:
         return None
 
     search = searching(strategy, FirstEnd.auto, subject, judge)
-    return Causes(search, strategy.cause_checks)
+    return Causes(search, strategy.cause_checks).prove

@@ -30,7 +30,7 @@ class Experiments:
         judge = self.session.judge
         failed = [one for one in judge.counted(self.base.space.whole) if one.outcome is Outcome.FAIL]
         self.whole = Experiment.of(failed[0]) if failed else Experiment(Outcome.FAIL)
-        signature = judge.baseline
+        signature = judge.studied.signature
         self._compared = signature is not None and signature.stage == "compare"
         spliced = Spliced(self.base, signature is not None and not signature.about_values)
         self._spliced = judge.stage("cause", spliced)
