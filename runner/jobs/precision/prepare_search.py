@@ -14,7 +14,7 @@ from runner.jobs.precision.cast.float_nodes import float_nodes
 from runner.jobs.precision.fixed_layers import Fixed, fixed_layers
 from runner.jobs.precision.held_out_samples import Division, Samples, Values
 from runner.jobs.precision.ranking import Measurements, measure, prior
-from runner.jobs.precision.report.gain import table
+from runner.jobs.precision.report.low_share import costs_of
 from runner.jobs.precision.search_units import Units, units
 from runner.jobs.precision.subject import Precision, parents_of
 from runner.loading.load import Loaded, load
@@ -90,7 +90,7 @@ def prepare(settings: Settings, strategy: PrecisionSettings, pool: Pool, folder:
     if not searched.searched:
         raise UsageError("strategy.exclude, include, at_least and untaken leave no node to search; name fewer")
     parents = parents_of(casting.layers)
-    costs = table(strategy, casting, loaded) if strategy.goal is Goal.cheapest else {}
+    costs = costs_of(strategy, casting, loaded) if strategy.goal is Goal.cheapest else {}
     space = Space(searched.searched, searched.parents(parents))
     space = cheapest(space, searched.costs(costs)) if costs else space
     mixing = casting.mixer, loaded.store, samples.of(division.searched), space.order, space.parents

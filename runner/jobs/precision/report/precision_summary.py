@@ -31,21 +31,18 @@ def answered(job: Job, material: Material, rounds: Rounds, ending: Ending, summa
     summary = replace(summary, nodes_before=len(material.casting.layers))
     if ending.trial is None:
         return summary
-    strategy, casting, subject, loaded = material.strategy, material.casting, material.subject, material.loaded
+    strategy, subject = material.strategy, material.subject
     raised = subject.raised(ending.trial)
-    told = {**gain(strategy, casting, material.known, loaded, raised, material.kept), **rounds.known.to_json(subject)}
+    told = {**gain(material, raised), **rounds.known.to_json(subject)}
     told, warnings = overflow_report.with_infinities(job, material, raised, told)
     summary = replace(summary, warnings=(*summary.warnings, *warnings))
     loads = rounds.mixing.loads if rounds.mixing else None
     if loads is not None:
-        told = loads.with_loads(told, casting)
+        told = loads.with_loads(told, material.casting)
         summary = replace(summary, warnings=(*summary.warnings, *filter(None, [loads.warning])))
     rows: list[Row] = []
     if strategy.layer_errors and ending.status is not Status.interrupted:
-        place = job.folder / "values" / "drift"
-        searched = replace(loaded, recorded=replace(loaded.recorded, values=material.division.searched))
-        measured = job.settings, casting, material.known, searched, job.pool, subject.samples
-        rows = layer_errors(*measured, raised, place)
+        rows = layer_errors(material, raised, job.folder / "values" / "layer_errors")
     points = curve(rounds.entries, lambda trial: len(subject.raised(trial)))
     told |= _written(job, rows, points, strategy)
     culprits = subject.names(ending.trial)

@@ -27,7 +27,7 @@ from runner.session.inquiry import Inquiry
 from runner.session.run_stages import HandedOver
 from runner.session.session import Session
 from strategies.outcome import Answer, Outcome
-from strategies.search import Claim, Done, Search, Step
+from strategies.search import Claim, Done, Step
 from strategies.search_space import Closure, Space
 from strategies.trial import Trial
 
@@ -48,43 +48,24 @@ class Causes:
 
     def prove(self, session: Session, first: HandedOver) -> tuple[HandedOver, Cause]:
         """Find out whether the failure arises inside an answer; return the answer that stands then."""
-        found: dict[Trial, tuple[Inquiry, Done]] = {}
-
-        def search(order: tuple[int, ...], questions: int) -> Search | None:
-            label, whole = "the model without what has good values", Trial.of(order)
-            rest = session.ruled(session.judge, whole, "cause", label, "cause")
-            if rest is None or rest.answer is not Answer.YES:
-                return None
-            inquiry = session.inquire(order, "cause", questions, self.search)
-            inquiry.note(whole, Answer.YES)
-            done = inquiry.settle() if session.reliability.rates else inquiry.run()
-            if done.trial and not inquiry.stopped:
-                found[done.trial] = inquiry, done
-            return inquiry.search
-
-        prover = Prover(session, self, search)
+        prover = Prover(session, self)
         cause = prover.prove(first.standing.top_level(session.judge.subject) or first.main)
-        other = found.get(cause.answers[cause.main].answer)
+        other = prover.found.get(cause.answers[cause.main].answer)
         return session.finish(*other) if other else first, cause
 
 
-@dataclass
 class Prover:
     """Finds out by experiments which of the answers of a reduction are the cause.
 
-    ``session``: whose subject cuts the whole model. ``search``: looks for an answer among these elements only, with so
-    many questions at most; None: they do not fail.
+    ``session``: whose subject cuts the whole model. ``found``: further answers, and how they were found.
     """
 
-    session: Session
-    causes: Causes
-    search: Callable[[tuple[int, ...], int], Search | None]
-
-    def __post_init__(self) -> None:
-        assert isinstance(self.session.judge.subject, Subgraph)
-        self._base: Subgraph = self.session.judge.subject
-        most = self.session.inquiry.answered if self.causes.most is None else self.causes.most
-        self._experiments = Experiments(self.session, self._base, max(most, LEAST_QUESTIONS))
+    def __init__(self, session: Session, causes: Causes) -> None:
+        assert isinstance(session.judge.subject, Subgraph)
+        self.found: dict[Trial, tuple[Inquiry, Done]] = {}
+        self._session, self._start, self._base = session, causes.search, session.judge.subject
+        most = session.inquiry.answered if causes.most is None else causes.most
+        self._experiments = Experiments(session, self._base, max(most, LEAST_QUESTIONS))
 
     def prove(self, answer: Trial) -> Cause:
         """Return what is known about the cause, once an answer was found."""
@@ -112,11 +93,18 @@ class Prover:
         if not order or self._experiments.exhausted or self._base.closure is not Closure.FREE:
             return None
         self._experiments.left -= 1
-        search = self.search(order, self._experiments.left)
-        if search is None:
+        session, whole = self._session, Trial.of(order)
+        rest = session.ruled(session.judge, whole, "cause", "the model without what has good values", "cause")
+        if rest is None or rest.answer is not Answer.YES:
             return None
-        self._experiments.left -= len(search.asked)
-        return search.done.trial if search.done and search.done.claim is not Claim.BUDGET else None
+        inquiry = session.inquire(order, "cause", self._experiments.left, self._start)
+        inquiry.note(whole, Answer.YES)
+        done = inquiry.settle() if session.reliability.rates else inquiry.run()
+        if done.trial and not inquiry.stopped:
+            self.found[done.trial] = inquiry, done
+        self._experiments.left -= len(inquiry.search.asked)
+        ended = inquiry.search.done
+        return ended.trial if ended and ended.claim is not Claim.BUDGET else None
 
     # ---- one answer
 
@@ -165,11 +153,8 @@ class Prover:
             if inputs.as_bad_as(self._experiments.whole, len(copies)):
                 proven = replace(together, good_inputs=inputs, proven=True)
                 # it reaches only a share of the failure: another instance may matter more
-                return (
-                    proven
-                    if inputs.as_bad_as(self._experiments.whole)
-                    else self._strongest_instance(together) or proven
-                )
+                enough = inputs.as_bad_as(self._experiments.whole)
+                return proven if enough else self._strongest_instance(together) or proven
         return self._strongest_instance(together) or replace(
             alone,
             elsewhere=alone.elsewhere & (every.elements | ancestors(self._base.graph, every.elements)),
