@@ -26,7 +26,7 @@ from runner.sweeps.interruption import Interruption
 from runner.sweeps.job_command import command_line, returned
 from runner.sweeps.log import Ledger
 from runner.sweeps.plan import compose, folder_of
-from runner.sweeps.scheduler import Job, Scheduler
+from runner.sweeps.scheduler import Scheduler, SweepJob
 from runner.workers.guardian import Guardian
 
 #: Hydra 1.3 takes launchers from below this package only
@@ -70,14 +70,14 @@ class WinnowLauncher(Launcher):
         interruption.pass_on()
         return [returned(overrides) for overrides in job_overrides]
 
-    def _prepare(self, number: int, overrides: Sequence[str], *, only: bool) -> Job:
+    def _prepare(self, number: int, overrides: Sequence[str], *, only: bool) -> SweepJob:
         config = compose(self._loader, self._sweep, overrides, number)
         folder = folder_of(config)
         interactive = OmegaConf.select(config, "checker.name") == "interactive"
         slots = 1 if self._n_jobs else int(OmegaConf.select(config, "workers.count") or 1)
         arguments = command_line(number, overrides, folder, self._sweep, self._loader)
         memory = Memory.of(number, self._task.command, self._sweep).to_json()
-        job = Job(arguments, memory, folder, slots=None if interactive or only else slots)
+        job = SweepJob(arguments, memory, folder, slots=None if interactive or only else slots)
         if OmegaConf.select(config, "resume") is None or finished_jobs.number_of(folder) != number:
             return job
         with open_dict(config):

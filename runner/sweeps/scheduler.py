@@ -22,7 +22,7 @@ _LOOK_MS = 50
 
 
 @dataclass(frozen=True)
-class Job:
+class SweepJob:
     """A job that is about to run: its command line, what it finds of the launcher's memory, and its folder.
 
     ``slots``: how many it takes; None: all. ``kept``: it has this exit code already.
@@ -40,7 +40,7 @@ class Scheduler:
 
     def __init__(
         self,
-        prepare: Callable[[int, Sequence[str]], Job],
+        prepare: Callable[[int, Sequence[str]], SweepJob],
         slots: int,
         ledger: Ledger,
         guardian: Guardian,
@@ -50,7 +50,7 @@ class Scheduler:
         self._prepare, self._slots, self._free = prepare, slots, slots
         self._ledger, self._guardian, self._interruption, self._voice = ledger, guardian, interruption, voice
         self._waiting: deque[tuple[int, Sequence[str]]] = deque()
-        self._next: Job | None = None
+        self._next: SweepJob | None = None
         # by process: the job's number, and the slots that it holds
         self._running: dict[JobProcess, tuple[int, int]] = {}
         self._total = self._ended = 0
@@ -85,7 +85,7 @@ class Scheduler:
             self._report(number, end)
         return True
 
-    def _start(self, number: int, overrides: Sequence[str], job: Job, slots: int) -> End | None:
+    def _start(self, number: int, overrides: Sequence[str], job: SweepJob, slots: int) -> End | None:
         """Start a job; return its end where it needs no start."""
         if job.kept is not None:
             return End(job.kept, kept=True)

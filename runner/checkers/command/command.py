@@ -14,7 +14,7 @@ from pathlib import Path
 
 from runner.candidate import Candidate, Sample
 from runner.checkers.checker import Checker, Tools
-from runner.checkers.command.exit_rules import SHELL_KILLED, Ending, ExitRules
+from runner.checkers.command.exit_rules import SHELL_KILLED, Exit, ExitRules
 from runner.checkers.command.failure_measure import Measure
 from runner.checkers.command.fixed_path import IterationInfo, placing
 from runner.checkers.command.template import VALUES, Template, variable
@@ -137,7 +137,7 @@ class CommandCheck(Checker):
         }
         path = candidate.folder / ("check.log" if number == 0 else f"check_{number}.log")
         end = self._ended(given, environment, path)
-        ending = Ending(end.returncode, end.death, end.cannot_start, _read(path))
+        ending = Exit(end.returncode, end.death, end.cannot_start, _read(path))
         if not ending.output:  # nothing to look at later; a run may have thousands of these
             with suppress(OSError):
                 path.unlink()

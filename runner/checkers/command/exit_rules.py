@@ -45,7 +45,7 @@ REFUSALS: Mapping[int, re.Pattern[str]] = {1: _NO_MODULE, 2: _REFUSED, 4: _NO_TE
 
 
 @dataclass(frozen=True)
-class Ending:
+class Exit:
     """How a command ended: exit code (negative: a signal), or how it died, or why it never started; and its output."""
 
     returncode: int | None
@@ -108,7 +108,7 @@ class ExitRules:
         self._listed = self._pass | self._fail | self._different | self._invalid
         self._regexes = [_compiled(regex) for regex in settings.fail_regex]
 
-    def judge(self, ending: Ending, command: str) -> Judgement:
+    def judge(self, ending: Exit, command: str) -> Judgement:
         """Judge one run of ``command`` (its words, for messages).
 
         Raises NotTried where memory ran out, the user gave no limit, and no list names the code.
@@ -154,7 +154,7 @@ class ExitRules:
             return "regex" if hit else None
         return f"exit {code}" if code else None
 
-    def _never_ran(self, ending: Ending, *, listed: bool) -> str:
+    def _never_ran(self, ending: Exit, *, listed: bool) -> str:
         if ending.cannot_start:
             return ending.cannot_start
         if missing := NO_SCRIPT.search(ending.output):

@@ -39,7 +39,7 @@ Record = Callable[[Graph, Path, Sequence[Mapping[str, TensorFile]]], Recorded]
 
 
 @dataclass(frozen=True, eq=False)
-class Ran:
+class RecordedModel:
     """A model and what its tensors held when it ran as a whole."""
 
     graph: Graph
@@ -48,7 +48,7 @@ class Ran:
 
 
 @dataclass(frozen=True)
-class Descent:
+class LineageResult:
     """What the parent tells of the child.
 
     ``values``: good values by tensor, one mapping a sample. ``partners``: the tensors that have one. ``unfit``: why a
@@ -88,8 +88,8 @@ class Lineage:
     check against a good one.
     """
 
-    child: Ran
-    parent: Ran
+    child: RecordedModel
+    parent: RecordedModel
     told: Mapping[str, str | None]
     inputs: Mapping[str, str]
     record: Record
@@ -106,7 +106,7 @@ class Lineage:
         self._loose = reshaped(self._younger, self._elder)
         self._named = True
 
-    def descend(self) -> Descent:
+    def descend(self) -> LineageResult:
         """Find partners and good values. Raises UsageError if no output of the child has a partner."""
         partners = self._first()
         known = {one.how for name, one in partners.items() if name in self.child.graph.producers}
@@ -201,7 +201,7 @@ class Lineage:
         known = declared.tensor_type.elem_type if declared is not None else 0
         return known or theirs.dtype
 
-    def _descent(self, partners: Mapping[str, Partner], run: _Forced) -> Descent:
+    def _descent(self, partners: Mapping[str, Partner], run: _Forced) -> LineageResult:
         graph = self.child.graph
         held = {name: one for name, one in partners.items() if name in self._everywhere(run.good)}
         right = self._right(held, run)
@@ -222,7 +222,7 @@ class Lineage:
         wrong = tuple(
             node.name for node in graph.nodes if any(name in held and name not in right for name in node.outputs)
         )
-        return Descent(both, held, reasons, tuple(name for name in graph.producers if name not in held), wrong)
+        return LineageResult(both, held, reasons, tuple(name for name in graph.producers if name not in held), wrong)
 
     def _right(self, partners: Mapping[str, Partner], run: _Forced) -> frozenset[str]:
         """Return the tensors that come out right on good values, in all samples."""

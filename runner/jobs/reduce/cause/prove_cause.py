@@ -22,7 +22,7 @@ from runner.jobs.reduce.cause.splice_experiments import Experiments
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.model.graph.find_pattern import instances
 from runner.model.graph.splice_good_values import ancestors
-from runner.session.cause import Cause, Status, Tested
+from runner.session.cause import Cause, CauseStatus, Tested
 from runner.session.inquiry import Inquiry
 from runner.session.run_stages import HandedOver
 from runner.session.session import Session
@@ -71,10 +71,10 @@ class Prover:
         """Return what is known about the cause, once an answer was found."""
         if self._base.closure is Closure.ANCESTORS:
             reason = "strategy.reduce_inputs=false: the check is fed the model's own inputs only"
-            return self._end(Status.UNTESTED, [Tested(answer, answer)], reason=reason)
+            return self._end(CauseStatus.UNTESTED, [Tested(answer, answer)], reason=reason)
         tested = [*self._test(answer)]
         if tested[0].unanswered:
-            return self._end(Status.UNTESTED, tested, reason=tested[0].unanswered)
+            return self._end(CauseStatus.UNTESTED, tested, reason=tested[0].unanswered)
         left = self._base.space.order
         while not tested[-1].proven:
             if joint := self._joint(tested):
@@ -83,9 +83,9 @@ class Prover:
             following = self._following(left)
             if following is None:
                 reason = USED_UP if self._experiments.exhausted else self._why(tested[0])
-                return self._end(Status.NOT_PROVEN, tested, reason=reason)
+                return self._end(CauseStatus.NOT_PROVEN, tested, reason=reason)
             tested += self._test(following)
-        return self._end(Status.PROVEN, tested, causes=(len(tested) - 1,))
+        return self._end(CauseStatus.PROVEN, tested, causes=(len(tested) - 1,))
 
     def _following(self, order: tuple[int, ...]) -> Trial | None:
         """Return another answer among these elements, if there is one and it was found in time."""
@@ -215,11 +215,11 @@ class Prover:
         if len(needed) < len(failing) and self._experiments.without(_union(needed)).outcome is not Outcome.PASS:
             return None
         causes = tuple(effects)
-        return self._end(Status.JOINT, tested, causes=causes, main=max(causes, key=lambda at: (effects[at], -at)))
+        return self._end(CauseStatus.JOINT, tested, causes=causes, main=max(causes, key=lambda at: (effects[at], -at)))
 
     def _end(
         self,
-        status: Status,
+        status: CauseStatus,
         tested: list[Tested],
         *,
         causes: tuple[int, ...] = (),
