@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from runner.artifacts import stale_results
 from runner.artifacts.disk_space import FULL, Room
 from runner.artifacts.sort import Artifacts
 from runner.checkers.checker import Checker, Tools
@@ -27,6 +28,7 @@ from runner.report.progress import LogObserver, observer
 from runner.report.summary import Summary
 from runner.schema.checker import Flaky
 from runner.schema.root import Settings
+from runner.schema.settings import PathUse, path_values
 from runner.session.handover import HandOver
 from runner.session.inquiry import Budget, Means
 from runner.session.judge import Judge
@@ -106,6 +108,11 @@ class Job:
         budget = Budget(settings.budget.checks, settings.budget.seconds, self.started)
         workers = 1 if settings.checker.asks_a_person else settings.workers.count
         return Means(workers, budget, self.tools.guardian.kill)
+
+    def drop_stale_results(self) -> None:
+        """Remove what an earlier run left in the folder, but for what this one reads."""
+        read = [self.tools.at(path) for _, use, path in path_values(self.settings) if PathUse.READ in use]
+        stale_results.drop(self.folder, read)
 
     def reliability(self) -> Reliability:
         """Return how the check is doubted; a person is asked each question once."""

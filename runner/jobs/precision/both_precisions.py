@@ -14,7 +14,7 @@ from runner.candidate import Sample
 from runner.errors import NotApplicable, UsageError
 from runner.jobs.precision.cast.convert_weights import convert as convert_values
 from runner.jobs.precision.cast.layers import Layer, Pair, layers, levels, quantized_layers
-from runner.jobs.precision.cast.mixer import Mixer
+from runner.jobs.precision.cast.mixer import Mixer, Weights
 from runner.jobs.precision.cast.operator_types import contrib_of
 from runner.jobs.precision.cast.qdq_pairs import pairs_of
 from runner.jobs.precision.restored_weights import Restored, restore
@@ -103,13 +103,13 @@ def cast(settings: Settings, strategy: PrecisionSettings, loaded: Loaded, pool: 
     if not found:
         raise NotApplicable(_nothing(settings, strategy, quantized, model, types))
     warnings = [reply["warning"]] if reply["warning"] else []
-    weights, clamped, flushed, lifted = _weights(settings, pool, store.folder, typed, pair, restored)
+    weights, lost = _weights(settings, pool, store.folder, typed, pair, restored)
     pairs = restored.weight if restored.has_pairs else None
     mixer = Mixer(model, types, found, pair, weights, strategy.keep_io, pairs, restored.ends, contrib)
     warnings += [*_overridden(model, pair)]
-    clamped = {**clamped, **_filled(model, pair)}
+    clamped = {**lost["clamped"], **_filled(model, pair)}
     warned = (*warnings, *restored.warnings)
-    return Casting(mixer, pair, clamped, flushed, warned, quantized, reply["inlined"], lifted)
+    return Casting(mixer, pair, clamped, lost["flushed"], warned, quantized, reply["inlined"], lost["lifted"])
 
 
 def _contrib(settings: Settings, pool: Pool, structure: Path) -> list[dict[str, Any]]:
@@ -171,12 +171,10 @@ def _nothing(
 
 def _weights(
     settings: Settings, pool: Pool, folder: Path, typed: Path, pair: Pair, restored: Restored
-) -> tuple[Any, Any, Any, Any]:
+) -> tuple[Weights, dict[str, dict[str, int]]]:
     """Convert the initializers of each type of the pair to the other one; return what gives them, and the counts."""
     tables: dict[tuple[str, int], TensorProto] = {}
-    clamped: dict[str, int] = {}
-    flushed: dict[str, int] = {}
-    lifted: dict[str, int] = {}
+    lost: dict[str, dict[str, int]] = {"clamped": {}, "flushed": {}, "lifted": {}}
     for source, target in ((pair.high, pair.low), (pair.low, pair.high)) if pair.low != pair.high else ():
         out = folder / f"weights-{target}.onnx"
         args = {"model": str(typed), "source": source, "target": target, "out": str(out)}
@@ -184,10 +182,10 @@ def _weights(
         made = onnx.ModelProto.FromString(out.read_bytes())
         tables |= {(tensor.name, target): tensor for tensor in made.graph.initializer}
         if target == pair.low:
-            clamped, flushed, lifted = counted["clamped"], counted["flushed"], counted["lifted"]
+            lost = counted
     # the parent's weights are better than those converted back
     tables |= {(f"{number}/{name}", pair.high): tensor for (number, name), tensor in restored.table.items()}
-    return (lambda number, name, dtype: tables[f"{number}/{name}", dtype]), clamped, flushed, lifted
+    return (lambda number, name, dtype: tables[f"{number}/{name}", dtype]), lost
 
 
 def samples_of(

@@ -22,7 +22,6 @@ from runner.workers.pool import Pool
 
 log = logging.getLogger(__name__)
 
-"""Checkers that look at each sample for itself; the others have data of their own, or labels in their order."""
 SHARE = 3
 """Of so many samples one is held out."""
 LEAST = 4

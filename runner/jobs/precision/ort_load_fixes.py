@@ -25,6 +25,10 @@ from runner.model.graph.cut import CutError
 from runner.model.graph.scopes import graphs_below, initializers
 from runner.schema.backend import OnnxRuntimeBackend
 from runner.text import listed
+from strategies.minimal import minimal
+from strategies.outcome import Answer
+from strategies.search import Search
+from strategies.search_space import Space
 from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
@@ -227,14 +231,10 @@ def _name(model: ModelProto) -> None:
 
 
 def _least(names: Sequence[str], loads: Callable[[Sequence[str]], bool]) -> list[str]:
-    """Return as few of the names as still do, leaving out large parts first."""
-    kept = list(names)
-    size = max(len(kept) // 2, 1)
-    while True:
-        for part in [kept[start : start + size] for start in range(0, len(kept), size)]:
-            rest = [name for name in kept if name not in part]
-            if rest and loads(rest):
-                kept = rest
-        if size == 1:
-            return kept
-        size //= 2
+    """Return as few of the names as still do."""
+    space = Space(tuple(range(len(names))))
+    search = Search(space, minimal(space, 0))
+    while search.done is None:
+        (ask,) = search.ask()
+        search.tell(ask.trial, Answer.YES if loads([names[at] for at in ask.trial]) else Answer.NO)
+    return [names[at] for at in search.done.trial or ()]

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from runner.artifacts import stale_results
 from runner.errors import CannotJudge
 from runner.jobs.job import Job
 from runner.jobs.precision.held_out_samples import Values
@@ -19,7 +18,6 @@ from runner.jobs.precision.question import Margin, Raising
 from runner.jobs.precision.report import overflow_report
 from runner.jobs.precision.report.precision_summary import answered
 from runner.jobs.precision.sample_rounds import Rounds
-from runner.jobs.reduce.closure import used
 from runner.loading.load import Loaded
 from runner.report.summary import Summary
 from runner.run_folder import MIXED
@@ -106,7 +104,7 @@ def _raise(job: Job) -> Summary:
         return len(material.subject.names(trial))
 
     with looking.judge(material.subject, loaded, "raised", size) as judge:
-        stale_results.drop(job.folder, used(settings, job.tools.at))
+        job.drop_stale_results()
         rounds = Rounds(judge, ask, material.division, material.samples, material.likely)
 
         def answer() -> Ending:

@@ -16,16 +16,9 @@ from runner.candidate import Candidate, Invalid, Sample
 from runner.jobs.precision.cast.layers import Layer
 from runner.jobs.precision.cast.mixer import Mixer
 from runner.model.files.candidate_store import Store
-from runner.model.graph.cut import CutError
+from runner.model.graph.cut import Cut, CutError
 from strategies.search_space import Space
 from strategies.trial import Trial
-
-
-@dataclass(frozen=True)
-class Mixed:
-    """A mixed-precision model of a trial."""
-
-    model: onnx.ModelProto
 
 
 @dataclass(frozen=True)
@@ -90,14 +83,14 @@ class Precision:
         """Return the paths of the nodes that a trial raises, in the model's order."""
         return tuple(self.layers[index].path for index in sorted(self.own(trial)))
 
-    def cut(self, trial: Trial) -> Mixed:
-        """Return the model in which the nodes of ``trial`` are raised."""
-        return Mixed(self.mixer.mixed(self.raised(trial)))
+    def cut(self, trial: Trial) -> Cut:
+        """Return the model in which the nodes of ``trial`` are raised; it is whole."""
+        return Cut(self.mixer.mixed(self.raised(trial)), (), (), ())
 
     def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
         """Write the model in which the nodes of ``trial`` are raised, all others low."""
         try:
-            path = self.store.write(self.mixer.mixed(self.raised(trial)), folder)
+            path = self.store.write(self.cut(trial).model, folder)
         except CutError as error:
             return Invalid(str(error))
         return Candidate(path, folder, trial, self.samples, nodes=self.names(trial), temporary=True)

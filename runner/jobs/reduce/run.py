@@ -7,15 +7,14 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from runner.artifacts import stale_results
 from runner.checkers.candidate_audit import Audited
 from runner.checkers.runtime import RuntimeCheck
 from runner.checkers.wrapping_checker import inner
 from runner.jobs.job import Job
 from runner.jobs.reduce.cause.prove_cause import Causes
 from runner.jobs.reduce.check_controls import FORMS, Controls
-from runner.jobs.reduce.closure import closure, used
-from runner.jobs.reduce.find_all import Further
+from runner.jobs.reduce.closure import closure
+from runner.jobs.reduce.find_all import further
 from runner.jobs.reduce.nested.nested_stages import NestedStages
 from runner.jobs.reduce.preflight import Preflight
 from runner.jobs.reduce.question import QUESTION
@@ -84,7 +83,7 @@ def _reduce(job: Job) -> Summary:
         judge.studied.names = frozenset(
             {*names_of(loaded.graph.model), *(node.name for node in all_nodes(list(loaded.graph.model.graph.node)))}
         )
-        stale_results.drop(job.folder, used(settings, job.tools.at))
+        job.drop_stale_results()
         checker = audited.checker if audited else job.checker
         opening = Preflight(Controls.of(checker, settings))
         session = Session(
@@ -116,7 +115,7 @@ def _reduce(job: Job) -> Summary:
         doubt = session.reliability
         summary = told(ending, doubt)
         if strategy.find is Find.all and ending.status is Status.found:
-            rest = Further(session, handed, subject, partial(job.ended, session), conclude).find(ending)
+            rest = further(session, handed, subject, partial(job.ended, session), conclude, ending)
             summary = with_rest(told(ending, doubt), summary, rest)
         job.bundle(summary, files_of(ending))
     return summary
@@ -139,9 +138,7 @@ def _question(job: Job, session: Session, judge: Judge, loaded: Loaded) -> Endin
             subject.taint = found
             checker.spare(found.harmless)
     if settings.plan:
-        return Ending(
-            Status.planned, "stopped after the pre-flight, as asked", remaining=session.inquiry.search.remaining
-        )
+        return session.planned()
     return session.reduce()
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from onnx import ModelProto, TypeProto
 
 from runner.jobs.precision.blocks.activations import GELU, LOG_SOFTMAX, SOFTMAX
-from runner.jobs.precision.blocks.graph_view import GraphView
+from runner.jobs.precision.blocks.graph_view import GraphView, views
 from runner.jobs.precision.blocks.norms import FOLDED, NORM, kind_of, scale_and_bias
 from runner.jobs.precision.blocks.tree_patterns import Match, Pattern
-from runner.jobs.precision.cast.layers import Layer, Pair, levels
+from runner.jobs.precision.cast.layers import Layer, Pair
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,8 @@ def groups(
     """
     index_of = {layer.key: index for index, layer in enumerate(layers)}
     found: list[Group] = []
-    views: list[GraphView] = []
-    for level in levels(model, types):
-        view = GraphView(level, pair, types, None if level.parent is None else views[level.parent])
-        views.append(view)
+    for view in views(model, types, pair):
+        level = view.level
         taken: set[int] = set()
         for kind, core, affine in _written_out(view):
             own = {place: index_of.get((level.number, place)) for place in core}

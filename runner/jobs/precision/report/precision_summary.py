@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from runner.files import write_text
+from runner.jobs.job import Job
 from runner.jobs.precision.prepare_search import Material
 from runner.jobs.precision.report import overflow_report
 from runner.jobs.precision.report.gain import gain
@@ -19,9 +20,6 @@ from runner.run_folder import MIXED
 from runner.schema.strategy import PrecisionSettings
 from runner.session.result import Ending
 from runner.status import Status
-
-if TYPE_CHECKING:
-    from runner.jobs.job import Job
 
 LAYERS, PLOT, CURVE = "layers.json", "layers.svg", "curve.svg"
 
