@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,10 +14,8 @@ from runner.report.replay import drift, mapping_in
 from runner.schema.backend import BackendSettings
 from runner.schema.root import Settings
 from runner.schema.settings import context_of
-from runner.session.subject import Subject
+from runner.session.subject import Subject, values_digest
 from runner.workers.pool import Pool
-
-log = logging.getLogger(__name__)
 
 
 def context(
@@ -34,7 +30,10 @@ def context(
     }
     if loaded:
         parts["model"] = loaded.sha256
-        parts["inputs"] = _digest_of_inputs(loaded)
+        names = loaded.graph.inputs
+        parts["inputs"] = values_digest(
+            {name: sample[name] for name in names if name in sample} for sample in loaded.recorded.values
+        )
         if loaded.inherited:
             parts["reference.model"] = loaded.inherited.digest
     if loaded or not settings.checker.runs_own_code:
@@ -81,13 +80,3 @@ def _in_both(earlier: Mapping[str, Any], now: Mapping[str, str]) -> tuple[dict[s
 def _backend(backend: BackendSettings, pool: Pool) -> str:
     held = {**context_of(backend), "files": digests_of(backend, Path), "versions": pool.versions(backend.python)}
     return json.dumps(held, sort_keys=True)
-
-
-def _digest_of_inputs(loaded: Loaded) -> str:
-    digest = hashlib.sha256()
-    for sample in loaded.recorded.values:
-        for name in loaded.graph.inputs:
-            if name in sample:
-                digest.update(name.encode() + b"\0" + sample[name].path.read_bytes())
-        digest.update(b"\1")
-    return digest.hexdigest()

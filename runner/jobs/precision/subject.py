@@ -17,6 +17,7 @@ from runner.jobs.precision.cast.layers import Layer
 from runner.jobs.precision.cast.mixer import Mixer
 from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import Cut, CutError
+from runner.session.subject import values_digest
 from strategies.search_space import Space
 from strategies.trial import Trial
 
@@ -61,7 +62,7 @@ class Precision:
             "pairs": "kept" if mixer.restored is None else "restored where raised",
             "layers": hashlib.sha256(paths.encode()).hexdigest(),
             "searched": hashlib.sha256(f"{searched} {sorted(self.high)}".encode()).hexdigest(),
-            "samples": _digest(self.samples),
+            "samples": values_digest(dict(sorted(sample.feeds.items())) for sample in self.samples),
         }
 
     def own(self, trial: Trial) -> frozenset[int]:
@@ -103,12 +104,3 @@ def parents_of(layers: tuple[Layer, ...]) -> tuple[tuple[int, ...], ...]:
         tuple(sorted({makers[name] for name in layer.reads if name in makers and makers[name] < index}))
         for index, layer in enumerate(layers)
     )
-
-
-def _digest(samples: Iterable[Sample]) -> str:
-    digest = hashlib.sha256()
-    for sample in samples:
-        for name, feed in sorted(sample.feeds.items()):
-            digest.update(name.encode() + b"\0" + feed.path.read_bytes())
-        digest.update(b"\1")
-    return digest.hexdigest()

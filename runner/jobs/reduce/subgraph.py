@@ -98,7 +98,7 @@ class Subgraph:
         if self.as_file and trial == self.space.whole:
             return self.original(folder)
         draws = not self._drawing.isdisjoint(self.names(trial))
-        return cut_candidate(self, trial, folder, self._unusable, draws=draws)
+        return cut_candidate(self, self.store, trial, folder, self._unusable, draws=draws)
 
     def cut(self, trial: Trial) -> Cut:
         """Cut the nodes of ``trial`` out of the model. Raises CutError if an outside value has no known type."""
@@ -120,15 +120,11 @@ class Subgraph:
         good = {name: tensor for name, tensor in held.items() if tensor is not None}
         made = control(self.graph, self.types_of_all, self.control, good)
         samples = samples_of(made, values, self.folder / "control")
-        return Candidate(self.write(made.cut, folder), folder, Trial.of([]), samples, temporary=True)
+        return Candidate(self.store.write(made.cut.model, folder), folder, Trial.of([]), samples, temporary=True)
 
     def kept(self, trial: Trial) -> Kept:
         """Return the nodes of ``trial``, which are elements of the graph."""
         return Kept(self.graph, trial)
-
-    def write(self, made: Cut, folder: Path) -> Path:
-        """Write a candidate's model."""
-        return self.store.write(made.model, folder)
 
     def original(self, folder: Path) -> Candidate:
         """Return the user's file as it is (a copy, where that is the same model), with the values of its inputs."""

@@ -16,10 +16,11 @@ import onnx
 
 from runner.candidate import Candidate, Invalid, Sample
 from runner.jobs.reduce.subgraph import same_in_all
+from runner.journal.journal import context_digest
 from runner.model.graph import scopes
 from runner.model.graph.cut import Cut
 from runner.model.graph.protobuf_edits import copy_of, set_messages
-from runner.session.subject import Cutting, Kept, cut_candidate, cutting, identity_digest
+from runner.session.subject import Cutting, Kept, cut_candidate, cutting
 from strategies.one_at_a_time import claim, sweep
 from strategies.outcome import Answer
 from strategies.search import Ask, Done, Search, Step
@@ -90,7 +91,7 @@ class Trimming:
         """Return what is trimmed, and the tensors that are the elements."""
         return {
             "kind": "trimming",
-            "of": identity_digest(self.base),
+            "of": context_digest(self.base.identity()),
             "trial": self.trial.ranges,
             "spare": json.dumps(self.spare),
         }
@@ -103,7 +104,7 @@ class Trimming:
         """Write the candidate without what ``trial`` leaves out."""
         if not trial:
             return self.base.make(trial, folder)
-        return cut_candidate(cutting(self), trial, folder, lambda made: None)
+        return cut_candidate(cutting(self), self.base.store, trial, folder, lambda made: None)
 
     def cut(self, trial: Trial) -> Cut:
         """Return the cut without what ``trial`` leaves out."""
@@ -126,10 +127,6 @@ class Trimming:
     def kept(self, trial: Trial) -> Kept:
         """Return the nodes of what is trimmed: they stay."""
         return self.base.kept(self.trial)
-
-    def write(self, made: Cut, folder: Path) -> Path:
-        """Write a candidate's model."""
-        return self.base.write(made, folder)
 
     def samples(self, made: Cut) -> tuple[Sample, ...]:
         """Return the feeds and expected outputs that are left."""

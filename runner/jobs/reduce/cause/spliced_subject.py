@@ -60,7 +60,7 @@ class Spliced:
             for name in (*made.inputs, *made.constants):
                 if why := self._unusable(given.get(name, name)):
                     return Invalid(why)
-            path = self.write(made, folder)
+            path = self.base.store.write(made.model, folder)
         except CutError as error:
             return Invalid(str(error))
         draws = bool(self.splice(trial).graph.drawing)
@@ -96,10 +96,6 @@ class Spliced:
             )
             for values in self.base.recorded.values
         )
-
-    def write(self, made: Cut, folder: Path) -> Path:
-        """Write a candidate's model."""
-        return self.base.write(made, folder)
 
     def _can_hand_out(self, name: str) -> bool:
         found = self.base.types_of_all.get(name)

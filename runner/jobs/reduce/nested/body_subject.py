@@ -17,6 +17,7 @@ import onnx
 from runner.candidate import Candidate, Invalid, Sample
 from runner.jobs.reduce.control_samples import samples_of
 from runner.jobs.reduce.subgraph import same_in_all
+from runner.model.files.candidate_store import Store
 from runner.model.graph.control_model import Form, control
 from runner.model.graph.cut import Cut, Expose
 from runner.model.graph.graph_index import Graph
@@ -28,7 +29,7 @@ from runner.model.values import recorded as values
 from runner.model.values.recorded import TensorFile
 from runner.reference.body_values import Descent, Level
 from runner.reference.recording import recorded_types
-from runner.session.subject import Kept, cut_candidate
+from runner.session.subject import Kept, cut_candidate, cutting
 from strategies.search_space import Closure, Space
 from strategies.trial import Trial
 
@@ -94,8 +95,8 @@ class Inside:
         if not trial:
             harmless = control(self.level.graph, self.level.all_types, Form(), {})
             fed = samples_of(harmless, self.values, self.folder / "control")
-            return Candidate(self.write(harmless.cut, folder), folder, trial, fed, temporary=True)
-        return cut_candidate(self, trial, folder, self._unusable)
+            return Candidate(self.store.write(harmless.cut.model, folder), folder, trial, fed, temporary=True)
+        return cut_candidate(cutting(self), self.store, trial, folder, self._unusable)
 
     def cut(self, trial: Trial) -> Cut:
         """Keep ``trial`` in the body. Raises CutError where a value that must come from outside is not known."""
@@ -122,9 +123,10 @@ class Inside:
             for sample in self.values
         )
 
-    def write(self, made: Cut, folder: Path) -> Path:
-        """Write a candidate's model."""
-        return self.level.store.write(made.model, folder)
+    @property
+    def store(self) -> Store:
+        """The model's weights, which candidates share."""
+        return self.level.store
 
     @cached_property
     def values(self) -> tuple[Mapping[str, TensorFile], ...]:

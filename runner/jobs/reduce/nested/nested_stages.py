@@ -16,6 +16,7 @@ from typing import TypeVar
 from runner.errors import WinnowError
 from runner.jobs.reduce.nested.body_subject import Inside
 from runner.jobs.reduce.subgraph import Subgraph
+from runner.journal.journal import context_digest
 from runner.model.graph.cut import CutError
 from runner.model.nested.bodies import Body, HoistError
 from runner.reference.body_values import (
@@ -29,7 +30,7 @@ from runner.reference.body_values import (
     trip_counts,
 )
 from runner.session.stage import Stage, Standing
-from runner.session.subject import Subject, identity_digest
+from runner.session.subject import Subject
 from strategies.search import Search, Step
 from strategies.search_space import Space
 
@@ -61,7 +62,7 @@ class NestedStages:
 
     def _of_body(self, subject: Subgraph, standing: Standing, level: Level, body: Body) -> Iterator[Stage]:
         """Hoisted, in one iteration after the other; then with the owner kept."""
-        origin = f"{identity_digest(subject)} {standing.trial.ranges} {body.path}"
+        origin = f"{context_digest(subject.identity())} {standing.trial.ranges} {body.path}"
         first: Descent | None = None
         for iteration in self._iterations(level, body):
             descent = self._descend(level, body, iteration)
