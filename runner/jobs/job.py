@@ -176,9 +176,11 @@ class Job:
             hand_over.write(ending.standing.judge.subject, ending.standing.trial, name)
         return replace(ending, message=f"{ending.message}; go on with resume={self.folder}")
 
-    def summary(self, judge: Judge, ending: Ending, loaded: Loaded | None, doubt: Reliability | None = None) -> Summary:
+    def summary(
+        self, judge: Judge, ending: Ending, loaded: Loaded | None, reliability: Reliability | None = None
+    ) -> Summary:
         """Return what is reported of an ending."""
-        return summary_of(self, judge, ending, loaded, doubt)
+        return summary_of(self, judge, ending, loaded, reliability)
 
     def bundle(self, summary: Summary, answer: ReducedModel | None = None, folder: Path | None = None) -> None:
         """Write result.json, and around it what the answer allows, into the run's folder or another one."""

@@ -114,7 +114,7 @@ def _raise(job: Job) -> Summary:
             return ending
 
         ending = job.stopped(job.ended(rounds, answer), handed, MIXED)
-        loaded = replace(loaded, warnings=(*loaded.warnings, *rounds.known.warnings))
+        loaded = replace(loaded, warnings=(*loaded.warnings, *rounds.confidence.warnings))
         summary = job.summary(judge, ending, loaded, reliability)
         summary = answered(looking, material, rounds, ending, summary)
         job.bundle(summary)

@@ -104,19 +104,19 @@ def _reduce(job: Job) -> Summary:
         if audited:
             loaded = replace(loaded, warnings=(*loaded.warnings, audited.summary))
 
-        def told(ending: Ending, doubt: Reliability, folder: Path = job.folder) -> Summary:
-            return answered(job.summary(judge, ending, loaded, doubt), ending, subject, folder)
+        def told(ending: Ending, reliability: Reliability, folder: Path = job.folder) -> Summary:
+            return answered(job.summary(judge, ending, loaded, reliability), ending, subject, folder)
 
         def conclude(ending: Ending, folder: Path) -> Summary:
             summary = told(ending, session.reliability, folder)
             job.bundle(summary, files_of(ending), folder)
             return summary
 
-        doubt = session.reliability
-        summary = told(ending, doubt)
+        reliability = session.reliability  # that of the first answer: for another one it is measured anew
+        summary = told(ending, reliability)
         if strategy.find is Find.all and ending.status is Status.found:
             rest = further(session, handed, subject, partial(job.ended, session), conclude, ending)
-            summary = with_rest(told(ending, doubt), summary, rest)
+            summary = with_rest(told(ending, reliability), summary, rest)
         job.bundle(summary, files_of(ending))
     return summary
 

@@ -31,7 +31,7 @@ def answered(job: Job, material: Material, rounds: Rounds, ending: Ending, summa
         return summary
     strategy, subject = material.strategy, material.subject
     raised = subject.raised(ending.trial)
-    told = {**gain(material, raised), **rounds.known.to_json(subject)}
+    told = {**gain(material, raised), **rounds.confidence.to_json(subject)}
     told, warnings = overflow_report.with_infinities(job, material, raised, told)
     summary = replace(summary, warnings=(*summary.warnings, *warnings))
     loads = rounds.mixing.loads if rounds.mixing else None
