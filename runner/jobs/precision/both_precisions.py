@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from runner.jobs.precision.cast.layers import Layer, Pair, layers, levels, quant
 from runner.jobs.precision.cast.mixer import Mixer, Weights
 from runner.jobs.precision.cast.operator_types import contrib_of
 from runner.jobs.precision.cast.qdq_pairs import pairs_of
-from runner.jobs.precision.restored_weights import Restored, restore
+from runner.jobs.precision.restored_weights import Restored, Worked, restore
 from runner.loading.load import Loaded
 from runner.loading.models import recording_backend
 from runner.model.graph.scopes import graphs_below, initializers
@@ -90,20 +91,21 @@ def cast(settings: Settings, strategy: PrecisionSettings, loaded: Loaded, pool: 
     pair, store = pair_of(strategy), loaded.store
     typed = store.folder / "typed.onnx"
     told = _contrib(settings, pool, store.structure)
-    reply = _worked(pool, settings, "prepare_cast", {"model": str(store.structure), "out": str(typed), "contrib": told})
+    worked = partial(_worked, pool, settings)
+    reply = worked("prepare_cast", {"model": str(store.structure), "out": str(typed), "contrib": told})
     model = onnx.ModelProto.FromString(typed.read_bytes())
     model.ir_version = max(model.ir_version, 4)  # initializers need not be inputs from there on
     types = {**loaded.types, **recorded_types(loaded.recorded.values)}
     contrib = contrib_of(told)
     found = layers(model, types, pair, contrib)
-    restored = restore(lambda op, args: _worked(pool, settings, op, args), model, typed, loaded, pair)
+    restored = restore(worked, model, typed, loaded, pair)
     quantized = strategy.low is FloatType.quantized
     if quantized:
         found = quantized_layers(model, found)
     if not found:
         raise NotApplicable(_nothing(settings, strategy, quantized, model, types))
     warnings = [reply["warning"]] if reply["warning"] else []
-    weights, lost = _weights(settings, pool, store.folder, typed, pair, restored)
+    weights, lost = _weights(worked, typed, pair, restored)
     pairs = restored.weight if restored.has_pairs else None
     mixer = Mixer(model, types, found, pair, weights, strategy.keep_io, pairs, restored.ends, contrib)
     warnings += [*_overridden(model, pair)]
@@ -169,16 +171,14 @@ def _nothing(
     )
 
 
-def _weights(
-    settings: Settings, pool: Pool, folder: Path, typed: Path, pair: Pair, restored: Restored
-) -> tuple[Weights, dict[str, dict[str, int]]]:
+def _weights(worked: Worked, typed: Path, pair: Pair, restored: Restored) -> tuple[Weights, dict[str, dict[str, int]]]:
     """Convert the initializers of each type of the pair to the other one; return what gives them, and the counts."""
     tables: dict[tuple[str, int], TensorProto] = {}
     lost: dict[str, dict[str, int]] = {"clamped": {}, "flushed": {}, "lifted": {}}
     for source, target in ((pair.high, pair.low), (pair.low, pair.high)) if pair.low != pair.high else ():
-        out = folder / f"weights-{target}.onnx"
+        out = typed.with_name(f"weights-{target}.onnx")
         args = {"model": str(typed), "source": source, "target": target, "out": str(out)}
-        counted = _worked(pool, settings, "convert_weights", args)
+        counted = worked("convert_weights", args)
         made = onnx.ModelProto.FromString(out.read_bytes())
         tables |= {(tensor.name, target): tensor for tensor in made.graph.initializer}
         if target == pair.low:

@@ -12,12 +12,9 @@ from onnx import TensorProto
 from runner.jobs.precision.both_precisions import Casting
 from runner.jobs.precision.cast.layers import Layer
 from runner.jobs.precision.cast.quantized_copies import add_quantized
-from runner.loading.load import Loaded
+from runner.jobs.precision.held_out_samples import Samples, Values
 from runner.model.graph.scopes import graphs_below
-from runner.model.values.recorded import TensorFile
 from runner.model.values.value_types import largest_of
-from runner.schema.root import Settings
-from runner.workers.pool import Pool
 from strategies.precision import Prior
 
 log = logging.getLogger(__name__)
@@ -48,13 +45,12 @@ class Measurements:
         return self.ranges.get(f"{layer.key[0]}/{name}", 0.0)
 
 
-def measure(
-    settings: Settings, casting: Casting, loaded: Loaded, pool: Pool, samples: Sequence[Mapping[str, TensorFile]]
-) -> Measurements:
+def measure(samples: Samples, values: Sequence[Values]) -> Measurements:
     """Run the model once with a rounded copy of each layer beside it; nothing is known where that cannot be done.
 
-    ``samples``: values of the model's inputs, whatever else they hold.
+    ``samples``: of which model. ``values``: of its inputs, whatever else they hold.
     """
+    casting, loaded, limits = samples.casting, samples.loaded, samples.settings.workers
     # it is fed as the model was: inputs keep their types
     mixer = replace(casting.mixer, keep_io=True)
     everything = frozenset(range(len(casting.layers)))
@@ -74,10 +70,10 @@ def measure(
         "beside": pairs,
         "clamped": sorted(casting.clamped),
         "samples": [
-            {name: str(sample[name].path) for name in loaded.graph.inputs if name in sample} for sample in samples
+            {name: str(sample[name].path) for name in loaded.graph.inputs if name in sample} for sample in values
         ],
     }
-    reply = pool.call("introduced", args, timeout=settings.workers.timeout, memory_mb=settings.workers.memory_mb)
+    reply = samples.pool.call("introduced", args, timeout=limits.timeout, memory_mb=limits.memory_mb)
     path.unlink(missing_ok=True)
     if reply.value is None:
         why = reply.failure.message if reply.failure else reply.death

@@ -107,9 +107,8 @@ class Rounds:
                 break
             why = f"{counted(len(held), 'sample')} that {'was' if len(held) == 1 else 'were'} held out"
             log.warning("the answer fails on %s (%s): it grows until it passes those too", why, found.failed.reason)
-            subject = judge.subject
-            assert isinstance(subject, Precision)
-            judge = self._beside(replace(subject, samples=(*subject.samples, *held)), f"round {number + 1}")
+            searched = (*_subject(judge).samples, *held)
+            judge = self.judge.stage(f"round {number + 1}", replace(_subject(judge), samples=searched))
             values = self.samples.further((*values.searched, *values.held))
             held = self.samples.of(values.held)
         assert found
@@ -198,14 +197,13 @@ class Rounds:
 
     def _fails(self, mixing: Mixing, held: tuple[Sample, ...], trial: Trial) -> Verdict | None:
         """Return the verdict by which an answer fails on samples that were held out; None: it passes."""
-        reliability, subject = mixing.session.reliability, mixing.session.judge.subject
-        assert isinstance(subject, Precision)
+        reliability = mixing.session.reliability
         self._error("searched", mixing, mixing.session.judge, trial)
         self.confidence.passed = None
         if not held:
             self.confidence.error.pop("held_out", None)
             return None
-        judge = self._beside(replace(subject, samples=held), "held out")
+        judge = self.judge.stage("held out", replace(_subject(mixing.session.judge), samples=held))
         ruling = reliability.rule(judge, trial, "held out", f"{counted(len(held), 'sample')} not searched", "trust")
         if ruling is None:  # the budget is spent: whether it passes is not known
             return None
@@ -228,5 +226,7 @@ class Rounds:
             before = max(part for part in parts if part is not None) if parts and None not in parts else None
         error[samples] = {"before": before, "after": after}
 
-    def _beside(self, subject: Precision, name: str) -> Judge:
-        return self.judge.stage(name, subject)
+
+def _subject(judge: Judge) -> Precision:
+    assert isinstance(judge.subject, Precision)
+    return judge.subject

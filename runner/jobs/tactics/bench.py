@@ -239,14 +239,8 @@ def search_of(settings: Settings) -> Callable[[Space], Step]:
 
 def _isolated(subject: Tactics, number: int) -> dict[str, Any]:
     one = subject.elements[number]
-    return {
-        "layer": one.layer,
-        "key": one.bad.key,
-        "tactic": one.bad.tactic,
-        "kernel": one.bad.kernel or None,
-        "nodes": list(one.bad.nodes or one.good.nodes),
-        "good": {one.good.shown: 1},
-    }
+    named = replace(one.bad, layer=one.layer, nodes=one.bad.nodes or one.good.nodes)
+    return {**named.to_json(), "good": {one.good.shown: 1}}
 
 
 def pair_of(good: Sequence[Recording], bad: Sequence[Recording]) -> tuple[Recording, Recording]:

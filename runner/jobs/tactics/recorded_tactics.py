@@ -46,6 +46,11 @@ class Choice:
         """The tactic for a person."""
         return f"{self.kernel} ({self.tactic})" if self.kernel else self.tactic
 
+    def to_json(self) -> dict[str, Any]:
+        """Return it as result.json has it."""
+        named = {"layer": self.layer, "key": self.key or None, "tactic": self.tactic, "kernel": self.kernel or None}
+        return {**named, "nodes": list(self.nodes)}
+
 
 @dataclass(frozen=True)
 class Recording:

@@ -29,16 +29,7 @@ class Suspect:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as result.json has it."""
-        return {
-            "layer": self.choice.layer,
-            "key": self.choice.key or None,
-            "tactic": self.choice.tactic,
-            "kernel": self.choice.kernel or None,
-            "nodes": list(self.choice.nodes),
-            "bad_builds": self.bad,
-            "of": self.of,
-            "good": dict(self.good),
-        }
+        return {**self.choice.to_json(), "bad_builds": self.bad, "of": self.of, "good": dict(self.good)}
 
 
 def suspects(good: Sequence[Recording], bad: Sequence[Recording]) -> tuple[Suspect, ...]:

@@ -89,15 +89,10 @@ class GraphView:
             return None
         return float(numpy_helper.to_array(tensor).reshape(-1)[0])
 
-    def is_vector(self, name: str) -> bool:
-        """Whether a tensor is no matter of values that come in, and not known to be a single number."""
+    def may_be(self, name: str, *, one_number: bool) -> bool:
+        """Whether a tensor is no matter of values that come in, and is (not) one number, as far as that is known."""
         tensor = self._constant(name)
-        return self.is_static(name) and (tensor is None or tensor_bytes.elements(tensor.dims) != 1)
-
-    def is_scalar(self, name: str) -> bool:
-        """Whether a tensor is no matter of values that come in, and not known to be more than a single number."""
-        tensor = self._constant(name)
-        return self.is_static(name) and (tensor is None or tensor_bytes.elements(tensor.dims) == 1)
+        return self.is_static(name) and (tensor is None or (tensor_bytes.elements(tensor.dims) == 1) is one_number)
 
     def axes(self, node: NodeProto) -> tuple[int, ...] | None:
         """Return along which axes a node reduces, as it says it; None: it is not known. Empty: along all."""

@@ -92,7 +92,7 @@ def scale_and_bias(view: GraphView, name: str) -> tuple[frozenset[int], tuple[st
             break
         made = next(view.readers(name, *operators), None)
         weight = next((one for one in made.node.input if view.origin(one) != name), "") if made else ""
-        if made and view.is_vector(weight):
+        if made and view.may_be(weight, one_number=False):
             found |= made.places | passed
             passed, name = frozenset(), made.node.output[0]
     return found, behind

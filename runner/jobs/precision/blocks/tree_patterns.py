@@ -140,8 +140,8 @@ def number(value: float) -> Pattern:
 
 anything = where(lambda view, name: True)
 constant = where(lambda view, name: view.number(name) is not None)
-scalar = where(GraphView.is_scalar)
-vector = where(GraphView.is_vector)
+scalar = where(lambda view, name: view.may_be(name, one_number=True))
+vector = where(lambda view, name: view.may_be(name, one_number=False))
 _limit = where(GraphView.is_static)
 
 
