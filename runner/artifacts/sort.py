@@ -201,14 +201,11 @@ class Artifacts:
         path = self.folder / INDEX_NAME
         try:
             line = json.dumps(row).encode() + b"\n"
-            descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            try:
-                size = os.fstat(descriptor).st_size
+            with path.open("ab+", buffering=0) as file:
+                size = file.tell()
                 # a killed run may have left half a row; it must not swallow this one
-                whole = size == 0 or os.pread(descriptor, 1, size - 1) == b"\n"
-                os.write(descriptor, line if whole else b"\n" + line)
-            finally:
-                os.close(descriptor)
+                whole = size == 0 or os.pread(file.fileno(), 1, size - 1) == b"\n"
+                file.write(line if whole else b"\n" + line)
         except OSError as error:
             _LOG.error("artifacts: no row in %s: %s", path, error)
 

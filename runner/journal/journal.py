@@ -20,6 +20,7 @@ from typing import Any
 
 from runner.artifacts.disk_space import FULL, Room
 from runner.errors import UsageError
+from runner.files import sync_folder
 from runner.journal.journal_lines import (
     FORMAT,
     Entry,
@@ -228,7 +229,7 @@ class Journal:
         if os.fstat(descriptor).st_size == 0:
             _write_whole(descriptor, _line({"winnow": FORMAT, "context": self.context}))
             os.fsync(descriptor)
-            _sync_folder(self.path.parent)
+            sync_folder(self.path.parent)
 
 
 def _journals_in(path: Path) -> list[Path]:
@@ -278,11 +279,3 @@ def _write_whole(descriptor: int, line: bytes) -> None:
     if written != len(line):
         os.ftruncate(descriptor, size)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -212,26 +212,6 @@ def samples_of(
                 f"strategy.keep_io=false: {error}, whatever is raised. Set strategy.keep_io=true, or give other inputs"
             ) from None
     return tuple(found)
-
-
-def raised_outputs(
-    settings: Settings, casting: Casting, loaded: Loaded, pool: Pool, samples: tuple[Sample, ...], folder: Path
-) -> tuple[Sample, ...]:
-    """Return the samples with the outputs of the model with everything raised: the file itself is not as good.
-
-    They are written into ``folder``. Raises UsageError where the reference cannot run it.
-    """
-    if not samples or settings.checker.runs_own_code:
-        return samples
-    everything = casting.mixer.mixed(frozenset(range(len(casting.layers))))
-    path = loaded.store.write(everything, folder, "raised")
-    try:
-        outputs = outputs_of(settings, pool, path, [sample.feeds for sample in samples], folder)
-    except UsageError as error:
-        raise UsageError(f"model={settings.model}: with everything in high precision {error}") from None
-    finally:
-        path.unlink(missing_ok=True)
-    return tuple(replace(sample, expected=good) for sample, good in zip(samples, outputs, strict=True))
 
 
 def outputs_of(
