@@ -189,6 +189,7 @@ def row(model: ModelProto, feeds: Path, options: argparse.Namespace) -> Iterator
             samples_of(casting, loaded, loaded.recorded.values, folder / "cast"),
             tuple(range(len(casting.layers))),
             parents,
+            tuple((index,) for index in range(len(casting.layers))),
         )
         with np.load(feeds) as arrays:
             fed = {name: arrays[name] for name in arrays.files}

@@ -49,6 +49,7 @@ class Loading:
         self._loaded = material.loaded
         self._pool = material.pool
         self._subject = material.subject
+        self._units = material.searched
         self._left = MOST_VAIN
         self._own: Levels | None = None
         target = material.settings.target
@@ -70,7 +71,7 @@ class Loading:
         more = self._more(raised, found.blamed) if found.blamed else None
         if more:
             # a whole block is raised with what is needed of it
-            wider = Trial.of((*trial, *self._subject.units_of(more)))
+            wider = Trial.of((*trial, *self._units.of(more)))
             high = self._subject.raised(wider)
             loads = self._found(high)
             if more <= high and not loads.blamed:

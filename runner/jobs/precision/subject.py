@@ -6,8 +6,7 @@ The candidate is the whole model, strongly typed, with casts where raised and ot
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
@@ -34,8 +33,8 @@ class Precision:
     store: Store
     samples: tuple[Sample, ...]
     order: tuple[int, ...]
-    parents: tuple[tuple[int, ...], ...] = field(default=())
-    members: tuple[tuple[int, ...], ...] = field(default=())
+    parents: tuple[tuple[int, ...], ...]
+    members: tuple[tuple[int, ...], ...]
     high: frozenset[int] = frozenset()
 
     @property
@@ -53,7 +52,7 @@ class Precision:
         mixer = self.mixer
         low, high = (onnx.TensorProto.DataType.Name(dtype).lower() for dtype in (mixer.pair.low, mixer.pair.high))
         paths = "\n".join(layer.path for layer in self.layers)
-        searched = repr([self.members[unit] for unit in self.order] if self.members else self.order)
+        searched = [self.members[unit] for unit in self.order]
         return {
             "kind": "precision",
             "low": "quantized" if low == high else low,
@@ -67,18 +66,11 @@ class Precision:
 
     def own(self, trial: Trial) -> frozenset[int]:
         """Return the layers that a trial raises, without those that are raised in every one."""
-        if not self.members:
-            return trial.elements
         return frozenset(layer for unit in trial.elements for layer in self.members[unit])
 
     def raised(self, trial: Trial) -> frozenset[int]:
         """Return all layers that are high in a trial."""
         return self.own(trial) | self.high
-
-    def units_of(self, layers: Iterable[int]) -> tuple[int, ...]:
-        """Return the units that are searched and hold these layers."""
-        wanted = set(layers)
-        return tuple(unit for unit in self.order if wanted & (set(self.members[unit]) if self.members else {unit}))
 
     def names(self, trial: Trial) -> tuple[str, ...]:
         """Return the paths of the nodes that a trial raises, in the model's order."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +23,6 @@ from runner.jobs.tactics.tactics_subject import Tactics, nearest
 from runner.loading.load import Loaded
 from runner.report.summary import Summary
 from runner.schema.installed_choices import SEARCHES
-from runner.schema.root import Settings
 from runner.schema.strategy import TacticIsolateSettings, TacticRepeatSettings, chosen
 from runner.session.handover import HandOver
 from runner.session.inquiry import Means
@@ -37,8 +36,6 @@ from runner.status import Status
 from runner.text import counted
 from strategies.procedure import Options
 from strategies.repeat import both, repeat
-from strategies.search import Step
-from strategies.search_space import Space
 from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
@@ -134,11 +131,11 @@ class Bench:
         return (base,)
 
     def _isolate(self, judge: Judge, subject: Tactics, reliability: Reliability) -> Ending:
-        many = len(subject.elements)
+        many, strategy = len(subject.elements), chosen(self.job.settings.strategy, TacticIsolateSettings)
         handed = PinsHandOver(self.job.settings.result, self.job.folder, self.job.tools.at, self.loaded.store)
         session = Session(
             judge.stage("tactics", subject),
-            search_of(self.job.settings),
+            lambda space: SEARCHES[strategy.search].begin(space, Options(extra_checks=strategy.extra_checks)),
             question=question_about(many),
             means=self.means,
             reliability=reliability,
@@ -229,12 +226,6 @@ def question_about(many: int) -> Question:
             "the failure is not in the tactics that differ.",
         ),
     )
-
-
-def search_of(settings: Settings) -> Callable[[Space], Step]:
-    """Return the search over the differing tactics."""
-    strategy = chosen(settings.strategy, TacticIsolateSettings)
-    return lambda space: SEARCHES[strategy.search].begin(space, Options(extra_checks=strategy.extra_checks))
 
 
 def _isolated(subject: Tactics, number: int) -> dict[str, Any]:

@@ -32,18 +32,12 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     Raises NotApplicable where TensorRT times no tactics, before any work, and UsageError.
     """
     with Job.opened(settings, folder, command) as job:
-        return _run(job)
-
-
-def _run(job: Job) -> Summary:
-    library = _library(job)
-    settings = job.settings
-    strategy, pair = settings.strategy, None
-    if isinstance(strategy, TacticIsolateSettings) and (strategy.good or strategy.bad):
-        pair = _pair(settings)
-    loaded = load(settings, job.pool, job.folder, record=False)
-    bench = _bench(job, loaded, library)
-    return bench.repeat() if isinstance(strategy, TacticRepeatSettings) else bench.isolate(pair)
+        library = _library(job)
+        strategy, pair = settings.strategy, None
+        if isinstance(strategy, TacticIsolateSettings) and (strategy.good or strategy.bad):
+            pair = _pair(settings)
+        bench = _bench(job, load(job.settings, job.pool, job.folder, record=False), library)
+        return bench.repeat() if isinstance(strategy, TacticRepeatSettings) else bench.isolate(pair)
 
 
 def _library(job: Job) -> str:
