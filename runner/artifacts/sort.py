@@ -11,7 +11,7 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,8 @@ class Artifacts:
         except OSError as error:
             raise UsageError(f"artifacts.folder={self.folder} cannot be made ({error}); name another folder") from error
         listed = self.folder / INDEX_NAME
-        if settings.folder and listed.is_file() and listed.stat().st_size and not any(map(_is_ours, _rows(listed))):
+        used = settings.folder and listed.is_file() and listed.stat().st_size
+        if used and not any("iteration" in row and "outcome" in row for row in _rows(listed)):
             raise UsageError(f"artifacts.folder={self.folder} has an {INDEX_NAME} that is no run's; name another")
         self._store = run_folder / "store"
         self._user_files = UserFiles(settings.paths, self._kept, run_folder, cwd)
@@ -108,7 +109,8 @@ class Artifacts:
             }
 
     def _keep_model(self, candidate: Candidate, verdict: Verdict, name: str) -> str | None:
-        keep, outcome, class_ = self._settings.keep, verdict.outcome, _class_of(verdict.outcome, verdict.signature)
+        keep, outcome = self._settings.keep, verdict.outcome
+        class_ = outcome, failure_of(verdict.signature) if outcome is Outcome.DIFFERENT else ""
         if candidate.model is None or not candidate.ours:
             return None
         if keep is Keep.none or (keep is Keep.bad and outcome is not Outcome.FAIL):
@@ -211,10 +213,6 @@ def failure_of(signature: Signature | None) -> str:
     return signature.name if signature else ""
 
 
-def _class_of(outcome: Outcome, signature: Signature | None) -> _Class:
-    return outcome, failure_of(signature) if outcome is Outcome.DIFFERENT else ""
-
-
 def _name(candidate: Candidate, verdict: Verdict) -> str:
     parts = [
         f"{candidate.iteration:05d}",
@@ -225,10 +223,6 @@ def _name(candidate: Candidate, verdict: Verdict) -> str:
     if verdict.returncode is not None:
         parts.append(f"rc{verdict.returncode}")
     return "_".join(part for part in parts if part)
-
-
-def _is_ours(row: Mapping[str, Any]) -> bool:
-    return "iteration" in row and "outcome" in row
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:

@@ -105,7 +105,10 @@ class Controls:
                 said = f"the check gives no answer on {FORMS[subject.closure][0]} ({why.said})"
                 return Judged(judge, also, said)
             self._repeat(judge, 1)
-            raise CannotJudge(self._no_judge(judge, why))
+            raise CannotJudge(
+                f"the check cannot tell good from bad: it does not pass even a model of one Identity ({why.said}).\n"
+                f"{self.slip or NEEDS}\ncheck: {judge.checker.describe()}"
+            )
         self._repeat(judge, REPEATS)
         able = self._able(judge) if subject.closure is Closure.FREE else {}
         chosen = next((closure for closure in able if closure in self.fallbacks), None)
@@ -168,12 +171,6 @@ class Controls:
         for attempt in range(1, times + 1):
             if _verdict(judge, subject.control, attempt).outcome is Outcome.PASS:
                 raise ContradictionError(f"{subject.control}: pass where it did not before")
-
-    def _no_judge(self, judge: Judge, why: Verdict) -> str:
-        return (
-            f"the check cannot tell good from bad: it does not pass even a model of one Identity ({why.said}).\n"
-            f"{self.slip or NEEDS}\ncheck: {judge.checker.describe()}"
-        )
 
     def _no_cuts(self, judge: Judge, why: Verdict, able: tuple[Closure, ...]) -> str:
         subject = _subgraph(judge)
