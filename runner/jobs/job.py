@@ -31,7 +31,7 @@ from runner.schema.root import Settings
 from runner.schema.settings import PathUse, path_values
 from runner.session.handover import HandOver
 from runner.session.inquiry import Budget, Means
-from runner.session.judge import Judge
+from runner.session.judge import Judge, Studied
 from runner.session.reliability import Reliability
 from runner.session.result import Ending
 from runner.session.subject import Subject
@@ -141,11 +141,11 @@ class Job:
             reason = verdict.reason if verdict.outcome is Outcome.UNRESOLVED else ""
             watcher.checked(iteration, phase, label, verdict.outcome.value, verdict.seconds, size(trial), left, reason)
 
-        rule = settings.checker.same_failure
+        studied = Studied(settings.checker.same_failure)
         try:
             watcher.started(settings.strategy.name)
             place = self.folder / "checks"
-            yield Judge(subject, self.checker, journal, artifacts, place, report, rule, journals=journals)
+            yield Judge(subject, self.checker, journal, artifacts, place, report, studied, journals=journals)
         finally:
             watcher.finished()
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
-from dataclasses import InitVar, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -92,14 +92,13 @@ class Judge:
     artifacts: Artifacts
     folder: Path
     report: Report
-    same_failure: InitVar[SameFailure] = SameFailure.kind
+    studied: Studied = field(default_factory=Studied)
     tally: Tally = field(default_factory=Tally)
     estimate: Callable[[], int] | None = None
     journals: Journals | None = None
 
-    def __post_init__(self, same_failure: SameFailure) -> None:
+    def __post_init__(self) -> None:
         self.room = Room(self.folder.parent, (self.journal.path.parent,))
-        self.studied = Studied(same_failure)
         self._lock = threading.Lock()
         self._iterations = count(self._last_iteration() + 1)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from onnx import GraphProto, NodeProto, SparseTensorProto, TensorProto, numpy_helper
@@ -115,16 +115,14 @@ def without_unused(nodes: Iterable[NodeProto], wanted: Collection[str]) -> list[
     for node in reversed(list(nodes)):
         if is_quantization(node) and not read & set(node.output):
             continue
-        read.update(name for name in node.input if name)
-        read.update(_inner([node]))
+        read.update(scopes.reads(node))
         kept.append(node)
     return kept[::-1]
 
 
 def constants_dropped(original: GraphProto, nodes: Iterable[NodeProto]) -> set[str]:
     """Return the initializers of a graph that only quantization read, and that ``nodes`` read no more."""
-    nodes = list(nodes)
-    kept = {name for node in nodes for name in node.input} | {*_inner(nodes)}
+    kept = {name for node in nodes for name in scopes.reads(node)}
     by_quantization = {
         name
         for graph in scopes.graphs_below(original)
@@ -133,16 +131,6 @@ def constants_dropped(original: GraphProto, nodes: Iterable[NodeProto]) -> set[s
         for name in node.input
     }
     return {name for name in initializers_of(original) if name in by_quantization and name not in kept}
-
-
-def _inner(nodes: Iterable[NodeProto]) -> Iterator[str]:
-    """Yield whatever graphs nested in nodes read, whoever makes it."""
-    for node in nodes:
-        for graph in scopes.subgraphs(node):
-            yield from (value.name for value in graph.output)
-            for inside in graph.node:
-                yield from inside.input
-            yield from _inner(graph.node)
 
 
 def readers(graph: GraphProto, pairs: Mapping[str, QdqPair]) -> dict[str, tuple[NodeProto, int]]:
