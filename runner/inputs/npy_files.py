@@ -61,7 +61,7 @@ def _read(file: IO[bytes], size: int, judge: Judge) -> Array:
     if dtype.hasobject:
         raise ValueError("it holds pickled objects")
     judge(shape)
-    # text of no letters takes no room in a file, and some in memory
+    # empty strings have an item size of 0 in the file; numpy makes room for at least one byte each
     needed, there = math.prod(shape) * max(dtype.itemsize, 1), size - start
     if needed > there:
         raise ValueError(f"its header claims {list(shape)} of {dtype}, {needed} bytes, and there are {there}")

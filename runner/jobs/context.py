@@ -67,7 +67,7 @@ def _in_both(earlier: Mapping[str, Any], now: Mapping[str, str]) -> tuple[dict[s
     for name in (name for name in before if name in now):
         was, is_now = mapping_in(before[name]), mapping_in(now[name])
         if was is not None and is_now is not None:
-            # checker=finite had true and false
+            # earlier versions wrote nan and inf of checker=finite as true and false
             was = {key: ("ignore", "fail")[value] if key in ("nan", "inf") and isinstance(value, bool) else value
                    for key, value in was.items()}  # fmt: skip
             keys = [key for key in was if key in is_now]

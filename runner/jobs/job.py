@@ -115,7 +115,7 @@ class Job:
         stale_results.drop(self.folder, read)
 
     def reliability(self) -> Reliability:
-        """Return how the check is doubted; a person is asked each question once."""
+        """Return how the check's reliability is tested; a person is asked each question once."""
         settings = self.settings.checker
         return Reliability(Flaky.never if settings.asks_a_person else settings.flaky, settings.max_wrong)
 
@@ -154,7 +154,7 @@ class Job:
         try:
             return question()
         except UsageError as error:
-            # of what the search has found so far nothing is lost: it stands as where somebody stops it
+            # what the search has found so far is kept, as after an interruption
             best = session.interrupted(error.exit_code)
             said = f"{error}\n{best.message.removeprefix(BEST)}" if best.standing else str(error)
             return replace(best, status=error.status, message=said)

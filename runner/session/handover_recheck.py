@@ -96,7 +96,7 @@ class Recheck:
 
     def _check_file(self, judge: Judge, trial: Trial, name: str, path: Path, attempt: int) -> Verdict:
         label = f"{name}, as handed over"
-        # the first check is about the file that lies there now; what repeats it says whether the check is reliable
+        # the first check is of the file just written, so it is made in any case; its repeats may be recorded ones
         if attempt > HANDED_OVER and (known := judge.recall(trial, attempt, "re-check", label)):
             return known
         _, made = judge.make(trial, "re-check", label)

@@ -227,7 +227,7 @@ class Judge:
             self.tally.count(verdict, candidate.phase)
             self.tally.seconds += verdict.seconds
             self.tally.peak_rss_mb = max(self.tally.peak_rss_mb, verdict.peak_rss_mb)
-            # what a control fails with is the check's own business
+            # a control that fails shows a failure of the check, not of the model
             if verdict.outcome is Outcome.DIFFERENT and verdict.signature and candidate.phase != "control":
                 self.studied.others[failure_of(verdict.signature)] += 1
         if own:

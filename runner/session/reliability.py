@@ -231,7 +231,7 @@ class Reliability:
             failed = (verdict for verdict in judge.counted(end) if verdict.outcome is Outcome.FAIL)
             if verdict := next(failed, None):
                 study(judge, verdict, label)
-        # once the first failure has said what is studied, the others are seen in its light
+        # counted only now: which failures count depends on the first one
         return self.counted(judge.counted(end))
 
     @property

@@ -35,7 +35,7 @@ PROVEN_BY = 2
 
 @dataclass(eq=False)
 class Session:
-    """One question put to one checker, from the first doubt to the verified answer.
+    """One question put to one checker, from the pre-flight to the verified answer.
 
     ``step``: makes the first step of a search. ``hand_over``: None where nothing is (a repeat). ``refine``: what is
     tried on an answer, None: nothing. ``prove_cause``: shows an answer to be the cause, None: nobody asks.
@@ -161,7 +161,7 @@ class Session:
         return Refining(self).hand_over(Refined(done, Standing(self.judge, main), inquiry))
 
     def reduce(self) -> Ending:
-        """Search, then doubt: control, re-check of the answer, min_good; again where the check proves to be flaky."""
+        """Search, then control, re-check of the answer and min_good; again where the check proves to be flaky."""
         while True:
             try:
                 return self._reduce(self.search())

@@ -96,7 +96,7 @@ def prior(casting: Casting, known: Measurements, parents: Sequence[tuple[int, ..
     A tensor beyond the range has to be high where it is made and where it is read.
     """
     largest = largest_of(casting.pair.low)
-    # weights are clamped, and a mask that stands for minus infinity goes on doing so when it is
+    # weights beyond the range are clamped, and a clamped mask still stands for minus infinity
     weights = {tensor.name for graph in graphs_below(casting.mixer.model.graph) for tensor in graph.initializer}
     suspects = tuple(
         index

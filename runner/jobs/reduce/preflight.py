@@ -86,7 +86,7 @@ class Preflight:
             study(judge, verdict, THE_FILE)
             log.info("%s fails (%s); this is the failure under study", THE_FILE, judge.studied.signature)
         elif verdict.outcome is Outcome.UNRESOLVED:
-            # a check may ask more of a model than a runtime does; what is made of the file has its shapes, say
+            # a check may need more than a runtime does, such as shapes, which the rewritten model has
             self._say(f"{THE_FILE} cannot be judged ({_short(verdict)}); if what is made of it fails, that is studied")
         elif verdict.outcome is not Outcome.PASS:
             refuse(judge, verdict, THE_FILE)

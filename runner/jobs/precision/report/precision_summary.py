@@ -10,8 +10,8 @@ from runner.files import write_text
 from runner.jobs.job import Job
 from runner.jobs.precision.prepare_search import Material
 from runner.jobs.precision.report import overflow_report
-from runner.jobs.precision.report.gain import gain
 from runner.jobs.precision.report.layer_errors import Row, layer_errors
+from runner.jobs.precision.report.precision_section import precision_section
 from runner.jobs.precision.report.trade_off_curve import Curve, curve
 from runner.jobs.precision.sample_rounds import Rounds
 from runner.report.plot import plot_curve, plot_layers
@@ -31,7 +31,7 @@ def answered(job: Job, material: Material, rounds: Rounds, ending: Ending, summa
         return summary
     strategy, subject = material.strategy, material.subject
     raised = subject.raised(ending.trial)
-    told = {**gain(material, raised), **rounds.confidence.to_json(subject)}
+    told = {**precision_section(material, raised), **rounds.confidence.to_json(subject)}
     told, warnings = overflow_report.with_infinities(job, material, raised, told)
     summary = replace(summary, warnings=(*summary.warnings, *warnings))
     loads = rounds.mixing.loads if rounds.mixing else None

@@ -138,14 +138,14 @@ class Prover:
         if every in (alone.answer, self._base.space.whole):
             return alone
         if alone.heals:
-            # what is upstream matters: good values in place of the instances below would only hide it
+            # the cause may lie upstream, and good values in place of instances below it would hide it
             copies = tuple(copy for copy in copies if copy <= alone.elsewhere | alone.answer.elements)
             every = Trial(frozenset().union(alone.answer.elements, *copies))
             if every == alone.answer:
                 return alone
         outputs = self._experiments.without(every)
         if outputs.outcome is not Outcome.PASS:
-            # the cause needs none of them, or more than them
+            # the instances are not the cause, or not all of it
             return replace(alone, elsewhere=alone.elsewhere - every.elements)
         together = Tested(alone.answer, every, copies, outputs)
         if not alone.heals:

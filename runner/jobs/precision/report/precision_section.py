@@ -12,7 +12,7 @@ from runner.jobs.precision.report.low_share import low_share, nodes_of
 from runner.jobs.precision.report.why_raised import reason
 
 
-def gain(material: Material, raised: frozenset[int]) -> dict[str, Any]:
+def precision_section(material: Material, raised: frozenset[int]) -> dict[str, Any]:
     """Return what ``precision`` in result.json holds. ``raised``: all layers that are high, kept so or found."""
     strategy, casting, kept = material.strategy, material.casting, material.kept
     layers, every = casting.layers, nodes_of(casting)
