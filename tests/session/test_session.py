@@ -186,13 +186,16 @@ def test_nobody_waits_for_the_files_of_another_check(tmp_path, monkeypatch):
 
 def test_nobody_waits_for_checks_that_are_not_needed_any_more(tmp_path):
     """The passing checks last until their processes are killed; the answer needs only those of a chain of failures."""
-    killed = threading.Event()
+    begun, killed = threading.Event(), threading.Event()
 
     def rule(candidate):
         (candidate.folder / "said").touch()
         if candidate.phase == "one at a time" and 9 not in candidate.trial:
+            begun.set()
             killed.wait(30)
             return FAIL  # what a killed check says is worth nothing
+        if candidate.phase == "one at a time":
+            assert begun.wait(30)  # else there is nothing to kill when the answer is known
         return needs(9)(candidate)
 
     one = session(tmp_path, rule, count=10, search=one_question, workers=4, kill_checks=killed.set)
