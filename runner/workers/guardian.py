@@ -22,7 +22,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from types import TracebackType
 
 _LOOK_SECONDS = 1.0
 _LONG_SECONDS = 1.0
@@ -124,7 +123,7 @@ def kill_marked(matches: Callable[[bytes], bool], first: int = 0) -> None:
         killed.update(left)
 
 
-class Guardian:
+class Guardian(contextlib.AbstractContextManager["Guardian"]):
     """The job's side. Thread-safe; a context manager; starts its process before the first command.
 
     ``mark``: what the marks of all commands of this job begin with, see ``marked``. ``kills``: how often ``kill`` was
@@ -140,12 +139,7 @@ class Guardian:
         self.mark = f"{os.getpid()}-{secrets.token_hex(8)}"
         self._commands = itertools.count(1)
 
-    def __enter__(self) -> Guardian:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def marked(self, env: Mapping[str, str]) -> dict[str, str]:

@@ -51,7 +51,7 @@ def test_the_end_moves_by_what_was_missed(monkeypatch: pytest.MonkeyPatch) -> No
     poller = select.poll()
     patience = Patience(100.0, 10.0)
     for passed, end in [(0.001, 110.0), (0.2, 110.0), (3600.0, 3710.0), (0.01, 3710.0)]:
-        patience.sleep(poller, clock[0] + 0.001, True)
+        patience.sleep(poller, clock[0] + 0.001)
         clock[0] += passed
         assert patience.look() == clock[0]
         assert patience.end == pytest.approx(end, abs=0.01)
