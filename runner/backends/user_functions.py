@@ -16,7 +16,6 @@ from typing import Any, Callable, Dict, List
 from runner.backends.errors import StageError
 from runner.backends.values import containers
 from runner.backends.values.numpy_arrays import from_array, from_python, to_python
-from runner.backends.values.value_structure import freeze
 
 
 class _FreshLoader(importlib.machinery.SourceFileLoader):
@@ -134,7 +133,7 @@ def user_inputs(args: Dict[str, Any]) -> Dict[str, Any]:
 
     ``args["structures"]`` says of what is to be no tensor what it is to be.
     """
-    structures = {name: freeze(structure) for name, structure in (args.get("structures") or {}).items()}
+    structures = args.get("structures") or {}
     function = _function(args["file"], args["function"])
     made = function()
     if isinstance(made, dict):
