@@ -194,7 +194,9 @@ def _number(value: object) -> str:
 
 
 def _versions(summary: Summary) -> dict[str, str]:
-    return {**summary.versions, "platform": platform.platform()}
+    # as platform.platform() says it, which starts a process to ask for the processor's name
+    system = platform.system(), platform.release(), platform.machine(), "with", "".join(platform.libc_ver())
+    return {**summary.versions, "platform": "-".join(system)}
 
 
 def _how(summary: Summary) -> str:

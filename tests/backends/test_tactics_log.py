@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from runner.backends.trt import tactics_log
 from runner.backends.trt.editable_timing_cache import CacheEntry
 from runner.backends.trt.pin_tactics import account
-from runner.backends.trt.tactics_log import TacticsLog, parse, parse_file, plain_hash
+from runner.backends.trt.tactics_log import Record, TacticsLog, parse_file, plain_hash
 
 KEY_1 = "0x1814870c44ff0f8574df6e3dda04cbd7"
 KEY_2 = "0xb222b0832016f1115ff61116c094875a"
@@ -48,6 +48,13 @@ NODES = [
     "   4, 0.0126784, 1.00000, 0.84378, sm80_xmma_gemm_tilesize32x32x64_, 0x2c80ce2f5c4a6,",
     "The selected tactic is (tactic hash, cost(in ms)):0x2c80ce2f5c4a6, 0.0126784",
 ]
+
+
+def parse(lines: list[str]) -> list[Record]:
+    log = TacticsLog()
+    for line in lines:
+        log.hear(line)
+    return log.records
 
 
 def chosen(lines: list[str]) -> dict[str, str | None]:

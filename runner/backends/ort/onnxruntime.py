@@ -1,14 +1,14 @@
 """ONNX Runtime, with any installed provider."""
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
-# ruff: noqa: UP006, UP035, PLC0415, PTH100, PTH111, PTH113, PTH120
+# ruff: noqa: UP006, UP035, PLC0415, PTH100, PTH111, PTH113
 from __future__ import annotations
 
 import os
 import re
 from typing import Any, Dict, Iterator, List, Tuple
 
-from runner.backends.emulation.rounding import rounded
+from runner.backends.emulation.rounding import do_not_optimize, rounded
 from runner.backends.errors import StageError, choose
 from runner.backends.ort.ort_values import from_ort_value, from_python, to_ort_value
 from runner.backends.ort.plugin_providers import devices
@@ -146,17 +146,13 @@ def _rounded(path: str, options: Any, rounding: str) -> bytes:
     except ImportError as error:
         message = f"rounding={rounding} needs the package onnx under this interpreter: {error}"
         raise StageError("setup", "NotInstalled", message) from error
-    import onnxruntime
-
     model = onnx.load(path, load_external_data=False)
     try:
         rounded(model, strict=rounding == "strict")
     except ValueError as error:
         raise StageError("setup", "CannotRound", f"rounding={rounding}: {error}") from error
     # optimizations would drop the pairs of casts that round
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    folder = os.path.dirname(os.path.abspath(path))
-    options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+    do_not_optimize(options, path)
     return bytes(model.SerializeToString())
 
 

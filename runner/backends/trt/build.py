@@ -40,11 +40,6 @@ class Built:
     seconds: Dict[str, float]
     tactics: Any = None
 
-    @property
-    def bytes(self) -> int:
-        """The engine's size."""
-        return int(self.plan.nbytes)
-
 
 def prepare(args: Dict[str, Any]) -> None:
     """Load the library and start its builder, and with it CUDA, so that no build's time holds that."""
@@ -85,7 +80,7 @@ def build(args: Dict[str, Any]) -> Dict[str, Any]:
         "engine": paths.get("engine"),
         "log": paths.get("log"),
         "layers": built.layers,
-        "bytes": built.bytes,
+        "bytes": int(built.plan.nbytes),
         "sha256": hashlib.sha256(memoryview(built.plan)).hexdigest(),
         "outputs": built.outputs,
         "seconds": built.seconds,

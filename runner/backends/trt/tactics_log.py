@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Dict, Iterable, List, TextIO, Tuple
+from typing import Dict, List, Tuple
 
 MOST_RECORDS = 100_000
 MOST_ROWS = 4096
@@ -159,27 +159,11 @@ class TacticsLog:
             self._records[place] = record
 
 
-def parse(lines: Iterable[str]) -> List[Record]:
-    """Return the records of a log's lines."""
-    log = TacticsLog()
-    for line in lines:
-        log.hear(line)
-    return log.records
-
-
 def parse_file(path: str) -> List[Record]:
     """Return the records of a log file; bytes that are no text are replaced. Raises OSError."""
+    log = TacticsLog()
     with open(path, encoding="utf-8", errors="replace") as file:
-        return parse(_bounded(file))
-
-
-def _bounded(file: TextIO) -> Iterable[str]:
-    """Yield lines; of a longer one its beginning (a binary file may have no line ends at all)."""
-    whole = True
-    while True:
-        line = file.readline(LONGEST_LINE)
-        if not line:
-            return
-        if whole:
-            yield line
-        whole = line.endswith("\n")
+        # a binary file may have no line ends at all
+        while line := file.readline(LONGEST_LINE):
+            log.hear(line)
+    return log.records
