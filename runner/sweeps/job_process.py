@@ -96,7 +96,7 @@ class JobProcess:
         return any(heard)
 
     def end(self) -> End:
-        """Reap the process, and kill what it has left in its session."""
+        """Reap the process, and kill what it has left in its group."""
         kill_group(self.pid)
         self._guardian.remove(self.pid)
         code = self._process.wait()

@@ -33,38 +33,10 @@ _ROUNDS = 50
 _QUIET = {"ORT_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1"}
 
 
-def kill_group(pgid: int, whole_session: bool = True) -> None:
-    """Kill a process group whose leader leads a session, and where the system lists it the whole session."""
-    # a listing taken first: members that are killed late could start others meanwhile, so the group goes first and
-    # again last
-    for _ in range(2 if whole_session else 1):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(pgid, signal.SIGKILL)
-        if whole_session:
-            for pid in _session(pgid):
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
-
-
-def _session(leader: int) -> list[int]:
-    """Return the living processes of the session that ``leader`` leads (Linux; elsewhere none)."""
-    members = []
-    try:
-        names = os.listdir("/proc")  # noqa: PTH208 - a Path for each entry would cost more than the look itself
-    except OSError:
-        return []
-    for name in names:
-        if not name.isdigit():
-            continue
-        try:
-            with open(f"/proc/{name}/stat", "rb") as stat:  # noqa: PTH123
-                fields = stat.read().rpartition(b")")[2].split()
-        except OSError:
-            continue
-        # after the command's name: state, ppid, pgrp, session
-        if len(fields) > 3 and fields[0] not in (b"Z", b"X") and int(fields[3]) == leader:
-            members.append(int(name))
-    return members
+def kill_group(pgid: int) -> None:
+    """Kill a process group, if it is still there."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pgid, signal.SIGKILL)
 
 
 def bearing(name: str, matches: Callable[[bytes], bool], first: int = 0) -> list[int]:
@@ -76,7 +48,7 @@ def bearing(name: str, matches: Callable[[bytes], bool], first: int = 0) -> list
     wanted = f"{name}=".encode()
     found = []
     try:
-        pids = [int(pid) for pid in os.listdir("/proc") if pid.isdigit()]  # noqa: PTH208 - as above
+        pids = [int(pid) for pid in os.listdir("/proc") if pid.isdigit()]  # noqa: PTH208 - a Path costs too much
     except OSError:
         return []
     last = _last_number() if first else 0

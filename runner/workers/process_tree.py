@@ -113,13 +113,10 @@ class ProcessTree:
         return death
 
     def kill(self) -> None:
-        """Kill the tree: its group, its session, and descendants that left both. The root stays to be reaped."""
-        self.look()
+        """Kill the root's group, and its descendants wherever they have gone. The root stays to be reaped."""
+        if not has_ended(self.pid):
+            self.look()
         kill_group(self.pid)
-        self.kill_seen()
-
-    def kill_seen(self) -> None:
-        """Kill the descendants that were seen, wherever they have gone."""
         for process in self._seen.values():
             # psutil makes sure that the number still is this process
             with contextlib.suppress(psutil.Error):

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.workers.guardian import MARK, Guardian, kill_group
+from runner.workers.guardian import MARK, Guardian
 from runner.workers.leases.lease import Lease
 from runner.workers.process_death import Patience, death_of, now
 from runner.workers.process_log import BoundedLog
@@ -97,11 +97,7 @@ def _supervise(
         stopped = tree.look() or tree.wait(patience, log)
     finally:
         # also when this thread is interrupted: nothing may run on
-        if stopped:
-            tree.kill()
-        else:
-            kill_group(process.pid, whole_session=False)
-            tree.kill_seen()
+        tree.kill()
         guardian.sweep(mark, process.pid, now() - start)
         guardian.remove(process.pid)
         returncode = process.wait()

@@ -189,7 +189,7 @@ class Worker:
         """Kill its process group and all else that it has started, and reap it. Can be called again."""
         if self._returncode is not None:
             return
-        kill_group(self._process.pid, whole_session=False)
+        kill_group(self._process.pid)
         self._guardian.sweep(self._mark, self._process.pid, now() - self._started)
         self._guardian.remove(self._process.pid)
         self._returncode = self._process.wait()
