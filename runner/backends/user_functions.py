@@ -95,8 +95,6 @@ def _returns(path: str, name: str) -> bool:
 
 
 def _result(result: Any, name: str) -> Any:
-    if type(result).__name__ in ("bool_", "bool"):
-        return bool(result)
     if hasattr(result, "item") and getattr(result, "size", 0) == 1:
         result = result.item()
     if isinstance(result, (str, int, float)):

@@ -96,7 +96,7 @@ def _key(text: Any) -> str:
 def from_log(path: Path) -> tuple[Choice, ...]:
     """Return the choices that a verbose build log tells. Raises OSError."""
     return tuple(
-        Choice(record.op, record.key, record.selected, record.kernel, record.ms, record.nodes)
+        Choice(record.op, record.key, record.selected, record.kernel(record.selected), record.ms, record.nodes)
         for record in parse_file(str(path))
         if record.selected is not None
     )
