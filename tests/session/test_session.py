@@ -264,10 +264,11 @@ def test_a_budget_is_not_overdrawn(tmp_path, workers, checks):
     assert ending.done.claim.value == "budget reached"
 
 
-def test_a_wait_for_a_gpu_ends_with_the_budget(tmp_path):
-    """Somebody takes the GPU after two checks and keeps it."""
-    started, seconds = time.monotonic(), 3.0
-    taken = []
+def test_a_wait_for_a_gpu_ends_with_the_budget(tmp_path, monkeypatch):
+    """Somebody takes the GPU after one check and keeps it; nearly all of the budget has passed by then."""
+    real, passed, taken = time.monotonic, [0.0], []
+    monkeypatch.setattr(time, "monotonic", lambda: real() + passed[0])
+    started, seconds = time.monotonic(), 600.0
 
     def leases():
         return Leases(lambda: Gpus(("GPU-one",)), 1, tmp_path / "locks", LeaseMode.gpu, tmp_path)
@@ -279,6 +280,7 @@ def test_a_wait_for_a_gpu_ends_with_the_budget(tmp_path):
                 pass
             if len(one.judge.journal.entries()) == 1:
                 taken.append(leases().take("gpu"))
+                passed[0] = started + seconds - 0.2 - real()
             return PASS
 
         budget = Budget(seconds=seconds, started=started)
