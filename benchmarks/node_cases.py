@@ -193,7 +193,7 @@ class Bench:
         self, backend: dict[str, Any], model: Path, feeds: dict[str, TensorFile], out: Path
     ) -> tuple[dict[str, TensorFile], str]:
         samples = [{name: str(file.path) for name, file in feeds.items()}]
-        arguments = {"backend": backend, "model": str(model), "samples": samples, "out": str(out), "outputs": None}
+        arguments = {"backend": backend, "model": str(model), "samples": samples, "out": str(out)}
         reply = self.pool.call("run", arguments, timeout=60, confirm=False)
         if reply.value is None:
             return {}, reply.death or (f"{reply.failure.type}: {reply.failure.message}"[:200] if reply.failure else "")

@@ -22,8 +22,6 @@ class OnnxReference:
     default; ``outputs``: names in the model's order.
     """
 
-    providers = ("onnx_reference",)
-
     def __init__(self, evaluator: Any, model: Any) -> None:
         self._evaluator = evaluator
         self._model = model

@@ -111,7 +111,7 @@ class Side:
         }
         if self._settings.builds_engines:
             arguments["timing_cache"] = self._timing_cache()
-        more = {"keep": list(self._keep or ())} if self.builds else {"outputs": None, "inline": False}
+        more = {"keep": list(self._keep or ())} if self.builds else {}
         reply = self._tools.pool.call(
             "build" if self.builds else "run",
             {**arguments, **more},

@@ -38,7 +38,6 @@ class TensorRt:
     default (all); ``outputs``: names in the engine's order.
     """
 
-    providers = ("tensorrt",)
     structures: Mapping[str, Structure] = {}
 
     def __init__(self, context: Any, engine: Any, reader: Any, built: build.Built, runs: int) -> None:

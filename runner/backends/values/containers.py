@@ -26,13 +26,6 @@ def write(value: Any, structure: Structure | None, name: str, path: str) -> Dict
         return tensor_proto.write(value, name, path)
     head = tensor_proto.field(_NAME, name.encode(errors="surrogateescape"))
     tensor_proto.write_pieces([head, _message(value, structure).SerializeToString()], path)
-    return describe(value, structure, name, path)
-
-
-def describe(value: Any, structure: Structure | None, name: str, path: str) -> Dict[str, Any]:
-    """Return the JSON form of ``TensorFile`` for a value that lies at ``path``."""
-    if structure is None:
-        return tensor_proto.describe(value, name, path)
     parts = [tensor_proto.describe(tensor, "", "") for tensor in leaves(value)]
     return {
         "name": name,

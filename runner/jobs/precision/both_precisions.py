@@ -248,8 +248,6 @@ def outputs_of(
         "backend": backend.to_json(),
         "model": str(path),
         "samples": [{name: str(feed.path) for name, feed in one.items()} for one in feeds],
-        "outputs": None,
-        "inline": False,
         "out": str(folder),
     }
     lease = lease_of(args["backend"], pool, backend.python)

@@ -44,7 +44,7 @@ def asked(made: Installed, folder: Path, op: str = "run", **more: Any) -> Reply:
     model = PLAIN.save(folder / "model.onnx")
     backend = TensorRtBackend(flavor=Flavor(made.flavor)).to_json()
     with Pool(folder / "workers") as pool:
-        arguments = {"backend": backend, "model": str(model), "samples": [], "out": None}
+        arguments = {"backend": backend, "model": str(model), "samples": [], "out": str(folder / "out")}
         return pool.call(op, arguments, python=str(made.python), **more)
 
 
