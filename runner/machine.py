@@ -60,8 +60,8 @@ def oom_kills() -> int:
     return 0
 
 
-def expend(pid: int) -> None:
-    """Let the kernel kill ``pid``, and what it starts from now on, before this process where memory runs out."""
+def make_oom_victim(pid: int) -> None:
+    """Have the kernel kill ``pid``, and what it starts from now on, before this process when memory runs out."""
     with contextlib.suppress(OSError, ValueError):
         own = int((_PROC / "self" / "oom_score_adj").read_text())
         path, wanted = _PROC / str(pid) / "oom_score_adj", own + (1000 - own) // 2

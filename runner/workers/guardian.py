@@ -2,9 +2,9 @@
 
 The job tells a tiny process of its own which process groups it has started (``+pgid`` and ``-pgid`` lines on a pipe).
 When the pipe closes, or the job is gone, that process kills the groups that are left. A process can leave its group,
-and between the start of a command and the line that tells of it there is a moment; so each command also carries a mark
-of its own in its environment, which all that it starts inherits. Whatever bears it is killed when the command has ended
-(`kill_marked`), and the guardian does the same for all marks of the job when that is gone.
+and a job can be killed between the start of a command and the line about it; so each command also has a mark of its
+own in its environment, which all that it starts inherits. All processes with that mark are killed when the command has
+ended (`kill_marked`), and the guardian does the same for all marks of the job when that is gone.
 
 This file is both: the job's side (``Guardian``) and the script that is started by path, which needs the standard
 library only.
@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping
 _LOOK_SECONDS = 1.0
 _LONG_SECONDS = 1.0
 MARK = "WINNOW_JOB"
-# what is being started while it is looked for is found the next time; in rounds, so that nothing outruns them for ever
+# a process that is being started during one look is found by the next; a limit, so that a fork bomb does not block us
 _ROUNDS = 50
 # nothing that Winnow starts sends anything to anybody, unless the user's own environment says that it may: ONNX
 # Runtime, Hugging Face's libraries, and whoever heeds https://consoledonottrack.com
@@ -39,11 +39,11 @@ def kill_group(pgid: int) -> None:
         os.killpg(pgid, signal.SIGKILL)
 
 
-def bearing(name: str, matches: Callable[[bytes], bool], first: int = 0) -> list[int]:
-    """Return the living processes that were started with a variable ``name`` whose value ``matches``.
+def processes_with(name: str, matches: Callable[[bytes], bool], first: int = 0) -> list[int]:
+    """Return the processes in whose environment a variable ``name`` has a value that ``matches``.
 
-    ``first``: among those whose number was given after this one, which costs next to nothing. That is: Linux; elsewhere
-    none are found.
+    ``first``: look only at processes that were started since this one, which is much faster. Works on Linux only; no
+    process is found elsewhere.
     """
     wanted = f"{name}=".encode()
     found = []
@@ -51,9 +51,9 @@ def bearing(name: str, matches: Callable[[bytes], bool], first: int = 0) -> list
         pids = [int(pid) for pid in os.listdir("/proc") if pid.isdigit()]  # noqa: PTH208 - a Path costs too much
     except OSError:
         return []
-    last = _last_number() if first else 0
+    last = _latest_pid() if first else 0
     for pid in pids:
-        if pid == os.getpid() or not given_after(pid, first, last):
+        if pid == os.getpid() or not started_since(pid, first, last):
             continue
         with contextlib.suppress(OSError):
             with open(f"/proc/{pid}/environ", "rb") as environ:  # noqa: PTH123
@@ -63,18 +63,18 @@ def bearing(name: str, matches: Callable[[bytes], bool], first: int = 0) -> list
     return found
 
 
-def given_after(pid: int, first: int, last: int) -> bool:
-    """Whether a process's number was given from ``first`` on, if ``last`` was given last (0: not known). They go round.
+def started_since(pid: int, first: int, last: int) -> bool:
+    """Whether ``pid`` was assigned since ``first``, where ``last`` is the latest one (0: not known).
 
-    So among the numbers that are greater than the last one there are old processes only.
+    Process numbers wrap around: where ``last`` is less than ``first``, numbers between the two are older.
     """
     if not last:
         return True
     return first <= pid <= last if first <= last else pid >= first or pid <= last
 
 
-def _last_number() -> int:
-    """Return the number of the process that was started last; 0: not known."""
+def _latest_pid() -> int:
+    """Return the process number that was assigned last; 0: not known."""
     try:
         with open("/proc/loadavg", "rb") as loads:  # noqa: PTH123
             return int(loads.read().split()[-1])
@@ -83,10 +83,10 @@ def _last_number() -> int:
 
 
 def kill_marked(matches: Callable[[bytes], bool], first: int = 0) -> None:
-    """Kill all processes that bear a mark that ``matches``, wherever they have gone; ``first``: as in `bearing`."""
+    """Kill all processes whose mark ``matches``, also in other sessions; ``first``: as in `processes_with`."""
     killed: set[int] = set()
     for _ in range(_ROUNDS):
-        left = [pid for pid in bearing(MARK, matches, first) if pid not in killed]
+        left = [pid for pid in processes_with(MARK, matches, first) if pid not in killed]
         if not left:
             return
         for pid in left:
@@ -131,7 +131,7 @@ class Guardian(contextlib.AbstractContextManager["Guardian"]):
 
         ``pid``: the command's, not reaped yet; ``seconds``: how long it ran.
         """
-        # in a longer time the numbers may have gone round; a look at all processes costs little of it
+        # in a longer time the numbers may have wrapped around; then a look at all processes is cheap by comparison
         kill_marked(mark.encode().__eq__, 0 if seconds > _LONG_SECONDS else pid)
 
     def add(self, pgid: int) -> None:

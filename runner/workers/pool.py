@@ -29,16 +29,16 @@ _Key = tuple[str, "Kind | None"]
 class Pool(AbstractContextManager["Pool"]):
     """Runs operations in worker processes. Thread-safe; a context manager; ``folder`` takes logs of calls that failed.
 
-    A worker that served before is a suspect: if it dies, runs out of time or memory, the call is made again in a fresh
-    one, and only that answer counts. So it is with an error under a GPU lease, after which no worker is used again: an
-    error of CUDA's sticks to the process, and every later call would fail with it. A SIGKILL is a suspect whomever it
-    hits, since the kernel may have meant a neighbor: one is always made sure of.
+    A worker that served before may be damaged: if it dies, runs out of time or memory, the call is made again in a
+    fresh one, and only that answer counts. The same holds for an error under a GPU lease, after which no worker is used
+    again: an error of CUDA stays in the process, and every later call would fail with it. After a SIGKILL any call is
+    made once more, since the kernel's choice of a process to kill may have had another cause.
 
     ``leases``: hands out GPUs and CPU slots; None: calls that ask for a lease get none. A worker that has one keeps it
     to its end. Who waits for a lease keeps none: idle workers of this pool are ended for it, so that neither two
     interpreters on one GPU nor two jobs that need both a GPU and a CPU slot can block each other.
 
-    ``deadline``: when waits for a lease end at the latest, on the clock of `ending.now` (`time.monotonic`). What is
+    ``deadline``: when waits for a lease end at the latest, on the clock of `process_death.now`. What is
     free at once is taken after that, too: an answer may still be checked again. ``peak_rss_mb``: the most resident MiB
     that one call used so far.
     """
@@ -82,7 +82,7 @@ class Pool(AbstractContextManager["Pool"]):
         confirm: bool = True,
         lease: Kind | None = None,
     ) -> Reply:
-        """Run the operation ``op`` (a name in ``child.OPERATIONS``) with JSON-able ``args`` and wait for its end.
+        """Run the operation ``op`` (a name in `worker_main.OPERATIONS`) with JSON-able ``args`` and wait for its end.
 
         ``python``: the interpreter (a path, a program on PATH, a virtual environment's folder); None is this one.
         ``timeout``: seconds, not counting the interpreter's start and its imports. ``memory_mb``: resident MiB of the

@@ -50,7 +50,7 @@ def open_pidfd(pid: int) -> int:
         return -1
 
 
-class Patience:
+class TimeLimit:
     """How long a wait may last: ``seconds`` from ``start`` on (None: for ever).
 
     A process that is stopped (SIGSTOP, a frozen container) does not see what happened meanwhile, and what it waits for

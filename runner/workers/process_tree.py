@@ -14,7 +14,7 @@ import psutil
 
 from runner import machine
 from runner.workers.guardian import kill_group
-from runner.workers.process_death import Patience, has_ended, now, open_pidfd
+from runner.workers.process_death import TimeLimit, has_ended, now, open_pidfd
 from runner.workers.process_log import BoundedLog
 from runner.workers.reply import OUT_OF_MEMORY
 
@@ -48,7 +48,7 @@ class ProcessTree:
         self._looks = 0
 
     def wait(
-        self, patience: Patience, log: BoundedLog, reader: int = -1, answered: Callable[[], bool] = lambda: False
+        self, limit: TimeLimit, log: BoundedLog, reader: int = -1, answered: Callable[[], bool] = lambda: False
     ) -> str:
         """Wait until the root has ended, or has ``answered``; return "" or why it has to be stopped.
 
@@ -66,15 +66,15 @@ class ProcessTree:
                 ended = has_ended(self.pid)
                 if answered() or ended:
                     return ""
-                time = patience.look()
-                if time >= patience.end:
+                time = limit.look()
+                if time >= limit.end:
                     return "timeout"
                 if time >= look:
                     if death := self.look():
                         return death
                     log.check()
                     look = now() + self._interval
-                patience.sleep(poller, min(look, patience.end, now() + longest))
+                limit.sleep(poller, min(look, limit.end, now() + longest))
         finally:
             if pidfd >= 0:
                 os.close(pidfd)
@@ -104,7 +104,7 @@ class ProcessTree:
                 total += process.memory_info().rss / _MIB
                 if process.pid not in self._seen:
                     self._seen[process.pid] = process
-                    machine.expend(process.pid)
+                    machine.make_oom_victim(process.pid)
         self.peak_mb = max(self.peak_mb, total)
         death = "memory" if self.memory_mb is not None and total > self.memory_mb else ""
         if self.memory_mb is None and total > _SMALL_MB and total > (share := machine.share_mb()):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from runner.workers.guardian import MARK, Guardian
 from runner.workers.leases.lease import Lease
-from runner.workers.process_death import Patience, death_of, now
+from runner.workers.process_death import TimeLimit, death_of, now
 from runner.workers.process_log import BoundedLog
 from runner.workers.process_tree import ProcessTree
 
@@ -73,7 +73,7 @@ def run_command(
         if lease:
             lease.hand_over(process.pid)
         try:
-            return _supervise(process, Patience(start, timeout), memory_mb, BoundedLog(fd), guardian, marked[MARK])
+            return _supervise(process, TimeLimit(start, timeout), memory_mb, BoundedLog(fd), guardian, marked[MARK])
         finally:
             if lease:
                 lease.settle()
@@ -83,7 +83,7 @@ def run_command(
 
 def _supervise(
     process: subprocess.Popen[bytes],
-    patience: Patience,
+    limit: TimeLimit,
     memory_mb: int | None,
     log: BoundedLog,
     guardian: Guardian,
@@ -94,7 +94,7 @@ def _supervise(
     stopped = "interrupted"
     try:
         # the first look comes at once: a short command is to be measured as well
-        stopped = tree.look() or tree.wait(patience, log)
+        stopped = tree.look() or tree.wait(limit, log)
     finally:
         # also when this thread is interrupted: nothing may run on
         tree.kill()
@@ -102,7 +102,7 @@ def _supervise(
         guardian.remove(process.pid)
         returncode = process.wait()
         log.trim()
-    seconds = patience.spent()
+    seconds = limit.spent()
     if stopped:
         return CommandEnd(None, stopped, None, seconds, tree.peak_mb)
     return CommandEnd(returncode, death_of(returncode), None, seconds, tree.peak_mb)

@@ -16,7 +16,7 @@ from typing import Any
 from runner.workers.guardian import MARK, Guardian, kill_group
 from runner.workers.interpreter import environment_for
 from runner.workers.leases.lease import Kind, Lease
-from runner.workers.process_death import Patience, death_of, has_ended, now
+from runner.workers.process_death import TimeLimit, death_of, has_ended, now
 from runner.workers.process_log import BoundedLog
 from runner.workers.process_tree import ProcessTree
 from runner.workers.reply import (
@@ -151,7 +151,7 @@ class Worker:
 
     def _ask(self, op: str, args: Mapping[str, Any], timeout: float | None, memory_mb: int | None) -> Reply:
         """Send one request and wait for its answer."""
-        patience = Patience(now(), timeout)
+        limit = TimeLimit(now(), timeout)
         tree = ProcessTree(self._process.pid, memory_mb)
         body = json.dumps({"op": op, "args": dict(args)}, default=os.fspath).encode()
         answer: dict[str, Any] | None = None
@@ -161,7 +161,7 @@ class Worker:
             with contextlib.suppress(BrokenPipeError):
                 while view:
                     view = view[os.write(self._requests, view) :]
-            answer, stopped = self._await(tree, patience)
+            answer, stopped = self._await(tree, limit)
         finally:
             if answer is None:
                 tree.kill()
@@ -175,14 +175,14 @@ class Worker:
         answer = answer or {}
         self.reusable = death is None and answer.get("rss_mb", 0.0) < _KEPT_MB
         failure = Failure(**answer["error"]) if answer.get("error") else None
-        return Reply(answer.get("value"), failure, death, patience.spent(), peak)
+        return Reply(answer.get("value"), failure, death, limit.spent(), peak)
 
     def close(self) -> None:
         """Let it end, then kill what is left."""
         if self._returncode is None:
             os.close(self._requests)
             self._requests = -1
-            ProcessTree(self._process.pid, None).wait(Patience(now(), _CLOSE_SECONDS), self._log)
+            ProcessTree(self._process.pid, None).wait(TimeLimit(now(), _CLOSE_SECONDS), self._log)
         self.kill()
 
     def kill(self) -> None:
@@ -219,7 +219,7 @@ class Worker:
 
     def _greet(self) -> None:
         tree = ProcessTree(self._process.pid, None)
-        answer, stopped = self._await(tree, Patience(now(), _START_SECONDS))
+        answer, stopped = self._await(tree, TimeLimit(now(), _START_SECONDS))
         version = answer.get("hello") if answer else None
         # ``python`` may be a script that starts the interpreter and waits for it
         self._behind = (answer or {}).get("pid") != self._process.pid
@@ -239,9 +239,9 @@ class Worker:
         os.close(self._log.fd)
         raise WorkerStartError(f"the interpreter {self.python} {why}")
 
-    def _await(self, tree: ProcessTree, patience: Patience) -> tuple[dict[str, Any] | None, str]:
+    def _await(self, tree: ProcessTree, limit: TimeLimit) -> tuple[dict[str, Any] | None, str]:
         """Wait for an answer. Return it, or None and why the worker has to be stopped ("" if it ended by itself)."""
-        stopped = tree.wait(patience, self._log, self._answers, self._has_answered)
+        stopped = tree.wait(limit, self._log, self._answers, self._has_answered)
         if stopped:
             return None, stopped
         body = bytes(self._buffer[4:])

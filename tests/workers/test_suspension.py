@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from runner.workers import process_death
-from runner.workers.process_death import Patience
+from runner.workers.process_death import TimeLimit
 
 _JOB = """
 import os, sys
@@ -58,11 +58,11 @@ def test_the_end_moves_by_what_was_missed(monkeypatch: pytest.MonkeyPatch) -> No
     clock = [100.0]
     monkeypatch.setattr(process_death, "now", lambda: clock[0])
     poller = select.poll()
-    patience = Patience(100.0, 10.0)
+    limit = TimeLimit(100.0, 10.0)
     for passed, end in [(0.001, 110.0), (0.2, 110.0), (3600.0, 3710.0), (0.01, 3710.0)]:
-        patience.sleep(poller, clock[0] + 0.001)
+        limit.sleep(poller, clock[0] + 0.001)
         clock[0] += passed
-        assert patience.look() == clock[0]
-        assert patience.end == pytest.approx(end, abs=0.01)
-    assert patience.spent() == pytest.approx(0.21, abs=0.01)
-    assert Patience(0.0, None).end == float("inf")
+        assert limit.look() == clock[0]
+        assert limit.end == pytest.approx(end, abs=0.01)
+    assert limit.spent() == pytest.approx(0.21, abs=0.01)
+    assert TimeLimit(0.0, None).end == float("inf")

@@ -2,7 +2,7 @@
 
 The model is run as `rounding` rewrites it. The first run only asks whether all tensors are finite; where they are, that
 is all. The second has, beside each that is not, what it would be without that, and tells where values that are finite
-again are wrong: see `shadows`.
+again are wrong: see `overflow_shadows`.
 """
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used

@@ -64,7 +64,7 @@ def loads(args: Dict[str, Any]) -> Dict[str, Any]:
             found[name] = str(error).strip() or type(error).__name__
         else:
             found[name] = ""
-    return {"levels": found, "version": str(onnxruntime.__version__)}
+    return {"levels": found}
 
 
 def optimizers(args: Dict[str, Any]) -> Dict[str, Any]:
