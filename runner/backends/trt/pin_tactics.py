@@ -75,19 +75,19 @@ def account(cache: Mapping[str, CacheEntry], records: List[Record]) -> Dict[str,
     told = {record.key: record for record in records}
     keys = [*cache, *(key for key, record in told.items() if key not in cache and record.selected)]
     return {
-        "choices": [_choice(key, cache.get(key), told.get(key)) for key in keys],
+        "choices": [_choice(key, cache.get(key), told.get(key, Record("", key))) for key in keys],
         "timed": [record.key for record in records if record.rows],
     }
 
 
-def _choice(key: str, held: CacheEntry | None, record: Record | None) -> Dict[str, Any]:
-    tactic = held.tactic if held else record.selected if record else ""
+def _choice(key: str, held: CacheEntry | None, record: Record) -> Dict[str, Any]:
+    tactic = held.tactic if held else record.selected
     return {
-        "layer": record.op if record else "",
+        "layer": record.op,
         "key": key,
         "tactic": tactic,
-        "kernel": record.kernel(tactic) if record else "",
-        "ms": held.ms if held else record.ms if record else None,
-        "nodes": list(record.nodes) if record else [],
-        "timed": len(record.rows) if record else 0,
+        "kernel": record.kernel(tactic),
+        "ms": held.ms if held else record.ms,
+        "nodes": list(record.nodes),
+        "timed": len(record.rows),
     }
