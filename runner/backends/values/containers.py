@@ -69,10 +69,13 @@ def read(path: str, structure: Structure | None) -> Value:
     if structure is None or structure[0] == "tensor":
         return tensor_proto.read(path)
     from runner.model.values.sequences_and_maps import parse, plain
+    from runner.model.values.value_types import frozen
 
+    known = frozen(structure)
+    assert known is not None
     try:
         with open(path, "rb") as file:
-            return plain(parse(file.read(), structure), structure, _tensor)  # type: ignore[no-any-return]
+            return plain(parse(file.read(), known), known, _tensor)  # type: ignore[no-any-return]
     except (OSError, ValueError) as error:
         message = f"{path}: no {structure[0]} that can be read: {error}"
         raise StageError("setup", "BadTensorFile", message) from error
