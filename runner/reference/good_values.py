@@ -14,8 +14,8 @@ from runner.inputs.declared_inputs import type_name
 from runner.inputs.fit_to_declared import tensor
 from runner.model.values import recorded
 from runner.model.values.dtype_ranges import beyond, clipped
+from runner.model.values.dtypes import is_integer
 from runner.model.values.recorded import TensorFile
-from runner.model.values.value_types import is_integer
 
 _ONE_NUMBER = 1e-3
 """Relative distance up to which numbers that do not fit count as one and the same: a mask, added to scores."""

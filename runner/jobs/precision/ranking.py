@@ -7,15 +7,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from onnx import TensorProto
-
 from runner.jobs.precision.both_precisions import Casting
 from runner.jobs.precision.cast.layers import Layer
 from runner.jobs.precision.cast.quantized_copies import add_quantized
 from runner.loading.load import Loaded
 from runner.model.graph.scopes import graphs_below
+from runner.model.values.dtypes import FLOATS
 from runner.model.values.recorded import TensorFile
-from runner.model.values.value_types import largest_of
 from runner.schema.root import Settings
 from runner.workers.pool import Pool
 from strategies.precision import Prior
@@ -26,7 +24,6 @@ SPREAD = 16.0
 """A layer whose error is so many times that of one rounding has it from what it reads: its producers are likely too."""
 SENTINEL = 1e30
 """Values from here on stand for infinity; nobody computes with them."""
-_DIGITS = {TensorProto.FLOAT16: 11, TensorProto.BFLOAT16: 8, TensorProto.FLOAT: 24}
 
 
 @dataclass(frozen=True)
@@ -66,7 +63,7 @@ def measure(
     args = {
         "model": str(path),
         "low": casting.pair.low,
-        "largest": largest_of(casting.pair.low),
+        "largest": FLOATS[casting.pair.low].largest,
         "layers": [
             [index, layer.key[0], layer.writes[0]] for index, layer in enumerate(casting.layers) if layer.writes
         ],
@@ -99,7 +96,7 @@ def prior(casting: Casting, known: Measurements, parents: Sequence[tuple[int, ..
 
     A tensor beyond the range has to be high where it is made and where it is read.
     """
-    largest = largest_of(casting.pair.low)
+    largest = FLOATS[casting.pair.low].largest
     # weights are clamped, and a mask that stands for minus infinity goes on doing so when it is
     weights = {tensor.name for graph in graphs_below(casting.mixer.model.graph) for tensor in graph.initializer}
     suspects = tuple(
@@ -112,7 +109,7 @@ def prior(casting: Casting, known: Measurements, parents: Sequence[tuple[int, ..
         )
     )
     scores = {index: known.errors.get(index, 0.0) for index in range(len(casting.layers))}
-    one_rounding = 2.0 ** -_DIGITS[casting.pair.low]
+    one_rounding = 2.0 ** -FLOATS[casting.pair.low].digits
     # downstream first: a layer's error may come from far above; the error of its own Q/DQ pairs does not
     for index in () if casting.quantized else sorted(scores, reverse=True):
         if scores[index] > SPREAD * one_rounding:

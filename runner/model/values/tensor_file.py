@@ -13,15 +13,8 @@ import numpy as np
 from onnx import TensorProto, TypeProto, numpy_helper
 
 from runner.model.values import tensor_bytes
-from runner.model.values.dtypes import BY_NUMBER, BY_NUMPY, finiteness
-from runner.model.values.value_types import (
-    Shape,
-    Structure,
-    frozen,
-    is_integer,
-    tensor_type,
-    type_of,
-)
+from runner.model.values.dtypes import BY_NUMBER, BY_NUMPY, finiteness, is_integer
+from runner.model.values.value_types import Shape, Structure, frozen, tensor_type, type_of
 
 Array = Any  # numpy.ndarray of any dtype; numpy's own generic differs between the versions that this runs under
 

@@ -19,7 +19,7 @@ from runner.jobs.precision.ranking import Measurements
 from runner.model.graph.graph_index import initializers_of
 from runner.model.passes.lift_constants import constant_tensor
 from runner.model.values import tensor_bytes
-from runner.model.values.value_types import largest_of, least_of
+from runner.model.values.dtypes import FLOATS
 from runner.run_folder import MIXED
 from runner.text import counted, listed
 
@@ -99,7 +99,7 @@ def _vanishing(epsilons: Sequence[Mapping[str, Any]], zeroed: Sequence[str], low
 
 def _near(casting: Casting, known: Measurements, raised: frozenset[int]) -> Iterator[str]:
     """Say which low tensors come near the end of the range on the samples: others of their kind may leave it."""
-    largest = largest_of(casting.pair.low)
+    largest = FLOATS[casting.pair.low].largest
     names = {
         name: known.range_of(layer, name)
         for index, layer in enumerate(casting.layers)
@@ -133,7 +133,7 @@ def _epsilons(casting: Casting, raised: frozenset[int]) -> Iterator[dict[str, An
             small = next((name for name in node.input if _vanishes(constants.get(name), casting.pair.low)), None)
             if small and any(_guards(node.output[0], reader) for reader in readers.get(node.output[0], ())):
                 path = level.prefix + node_label(node, place)
-                becomes = {"value": constants[small], "becomes": least_of(casting.pair.low)}
+                becomes = {"value": constants[small], "becomes": FLOATS[casting.pair.low].least}
                 yield {"constant": small, **becomes, "node": path, "op": node.op_type}
 
 

@@ -12,7 +12,7 @@ from runner.loading.load import Loaded
 from runner.model.graph.graph_index import initializers_of
 from runner.model.graph.scopes import graphs_below
 from runner.model.values import recorded as values
-from runner.model.values.value_types import largest_of, least_of
+from runner.model.values.dtypes import FLOATS
 
 _LONGEST_NAME = 60
 
@@ -48,7 +48,7 @@ def unmeasured(casting: Casting, known: Measurements, index: int) -> str:
 
 def _causes(casting: Casting, known: Measurements, loaded: Loaded, layer: Layer, low: str) -> Iterator[str]:
     """Yield what the values of a layer have that the low type has not, what explains most first."""
-    largest = largest_of(casting.pair.low)
+    largest = FLOATS[casting.pair.low].largest
     weights = {name for graph in graphs_below(casting.mixer.model.graph) for name in initializers_of(graph)}
     sides = [(name, verb) for names, verb in ((layer.writes, "makes"), (layer.reads, "reads")) for name in names]
     for name, verb in sides:
@@ -66,7 +66,7 @@ def _causes(casting: Casting, known: Measurements, loaded: Loaded, layer: Layer,
         if name in casting.flushed:
             yield f"reads {_short(name)}, of which {_values(casting.flushed[name])} zero in {low}"
         elif name in casting.lifted:
-            yield f"reads {_short(name)}, which is too small for {low} and becomes {least_of(casting.pair.low):.2g}"
+            yield f"reads {_short(name)}, which is too small for {low} and becomes {FLOATS[casting.pair.low].least:.2g}"
         elif name in casting.clamped and largest < known.range_of(layer, name) < SENTINEL:
             yield f"reads {_short(name)}, which is cut off at {largest:.3g}"
 
