@@ -75,10 +75,7 @@ def _convert(
     if tensor_bytes.is_external(tensor):
         location, offset, _ = tensor_bytes.reference(tensor)
         region = (folder / location, offset, length)
-        known = writer.offset_of(region)
-        if known is None:
-            known = writer.add(pieces(), length, None, region)
-        tensor_bytes.set_reference(other, weights_name(target), known, length)
+        tensor_bytes.set_reference(other, weights_name(target), writer.add(pieces(), length, None, region), length)
     else:
         tensor_bytes.set_raw(other, b"".join(pieces()))
     return int(counts[0]), int(counts[1])
