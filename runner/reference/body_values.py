@@ -22,7 +22,7 @@ from runner.model.graph.protobuf_edits import set_messages
 from runner.model.graph.rename import names_of
 from runner.model.nested.bodies import Body, HoistError, Kind, axes, bodies, scan_inputs, states
 from runner.model.nested.hoist import Hoisted, Need, hoist
-from runner.model.nested.limited_loop_model import COUNT, limited_loop, shortened_scan
+from runner.model.nested.limited_loop_model import COUNT, limited_loop, scan_with_states
 from runner.model.values import recorded as values
 from runner.model.values import tensor_bytes
 from runner.model.values.recorded import TensorFile
@@ -255,45 +255,37 @@ def _supplied(
 
 
 def _carried(level: Level, body: Body, iteration: int, record: RecorderOf, folder: Path) -> list[dict[int, TensorFile]]:
-    """What a Loop or Scan carries into an iteration, by place, for each sample: what it gives after so many."""
-    if body.kind is Kind.LOOP:
-        model = limited_loop(level.graph, body, iteration)
-        ran = run_alone(level, model, record, folder / "carried")
-        most = [_declared_count(level, body, at) for at in range(len(ran))]
-        if any(limit is not None and limit <= iteration for limit in most):
-            raise HoistError(f"{body.path} makes {min(filter(None, most), default=0)} iterations")
-        done = [COUNT in sample and int(values.read(sample[COUNT]).ravel()[0]) + 1 == iteration for sample in ran]
-        if not all(done):
-            raise HoistError(f"{body.path} does not get to iteration {iteration}")
-    else:
-        owner = level.graph.protos[body.owner]
-        model, sources = shortened_scan(level.graph, body)
-        along = axes(owner, "scan_input_axes", len(sources))
-        reverse = axes(owner, "scan_input_directions", len(sources))
-        parts = []
-        for sample in range(len(level.recorded.values)):
-            part = {}
-            for place, (name, source) in enumerate(sources.items()):
-                array = level.value(sample, source)
-                length = array.shape[along[place]]
-                chosen = range(length - iteration, length) if reverse[place] else range(iteration)
-                path = folder / f"part{sample}_{place}.pb"
-                part[name] = values.write(np.take(array, list(chosen), along[place]), name, path)
-            parts.append(part)
-        ran = run_alone(level, model, record, folder / "carried", parts)
-    carried = model.graph.node[-1].output[: states(level.graph, body)]
+    """What a Loop or Scan carries into an iteration, by place, for each sample."""
+    count, folder = states(level.graph, body), folder / "carried"
+    if body.kind is Kind.SCAN:
+        model = scan_with_states(level.graph, body)
+        ran = run_alone(level, model, record, folder)
+        carried = model.graph.node[-1].output[-count:]
+        return [
+            {
+                place: values.write(np.take(values.read(sample[name]), iteration, 0), name, folder / f"{at}_{place}.pb")
+                for place, name in enumerate(carried)
+                if name in sample
+            }
+            for at, sample in enumerate(ran)
+        ]
+    model = limited_loop(level.graph, body, iteration)
+    ran = run_alone(level, model, record, folder)
+    most = [_declared_count(level, body, at) for at in range(len(ran))]
+    if any(limit is not None and limit <= iteration for limit in most):
+        raise HoistError(f"{body.path} makes {min(filter(None, most), default=0)} iterations")
+    done = [COUNT in sample and int(values.read(sample[COUNT]).ravel()[0]) + 1 == iteration for sample in ran]
+    if not all(done):
+        raise HoistError(f"{body.path} does not get to iteration {iteration}")
+    carried = model.graph.node[-1].output[:count]
     return [{place: sample[name] for place, name in enumerate(carried) if name in sample} for sample in ran]
 
 
 def run_alone(
-    level: Level,
-    model: onnx.ModelProto,
-    record: RecorderOf,
-    folder: Path,
-    more: Sequence[Mapping[str, TensorFile]] = (),
+    level: Level, model: onnx.ModelProto, record: RecorderOf, folder: Path
 ) -> tuple[Mapping[str, TensorFile], ...]:
     """Run a model of one owner on what the level holds."""
     graph = Graph.of(model)
     wanted = {name for node in graph.nodes for name in node.inputs}
     feeds = [{name: value for name, value in sample.items() if name in wanted} for sample in level.recorded.values]
-    return record(graph, folder).record([{**a, **b} for a, b in zip(feeds, more or feeds, strict=True)]).values
+    return record(graph, folder).record(feeds).values

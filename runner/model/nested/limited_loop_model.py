@@ -5,14 +5,13 @@ from __future__ import annotations
 from onnx import ModelProto, NodeProto, SparseTensorProto, TensorProto, ValueInfoProto, helper
 
 from runner.model.graph.graph_index import Graph
-from runner.model.graph.protobuf_edits import set_messages, set_values
+from runner.model.graph.protobuf_edits import set_ints, set_messages, set_values
 from runner.model.graph.rename import NameSupply, names_of
 from runner.model.nested.bodies import (
     Body,
-    HoistError,
+    axes,
     check_supported,
     formal_inputs,
-    scan_inputs,
     states,
 )
 from runner.model.values.value_types import tensor_type
@@ -31,8 +30,6 @@ def limited_loop(graph: Graph, body: Body, limit: int) -> ModelProto:
     carried = states(graph, body)
     inner = next(attribute.g for attribute in owner.attribute if attribute.name == body.attribute)
     inputs = formal_inputs(inner)
-    if len(inputs) != 2 + carried or len(inner.output) < 1 + carried:
-        raise HoistError(f"{body.path} has {len(inputs)} inputs, its owner wants {2 + carried}")
     limit_name, start, last, before, after = (
         supply.fresh(f"winnow.{what}") for what in ("limit", "start", "none", "before", "now")
     )
@@ -54,22 +51,24 @@ def limited_loop(graph: Graph, body: Body, limit: int) -> ModelProto:
     return _finished(model, owner, [*outputs, COUNT])
 
 
-def shortened_scan(graph: Graph, body: Body) -> tuple[ModelProto, dict[str, str]]:
-    """Return a model of a Scan alone that scans other tensors, and what these stand for: new name, old name."""
-    check_supported(graph, body)
+def scan_with_states(graph: Graph, body: Body) -> ModelProto:
+    """Return a model of a Scan alone whose last outputs are what it carries into each iteration, stacked."""
     model, owner, supply = _alone(graph, body)
-    count, carried = scan_inputs(owner), states(graph, body)
-    found = {}
-    for place in range(carried, carried + count):
-        name = supply.fresh(f"winnow.part{place}")
-        found[name] = owner.input[place]
-        owner.input[place] = name
+    inner = next(attribute.g for attribute in owner.attribute if attribute.name == body.attribute)
+    carried = states(graph, body)
     outputs = [name or supply.fresh("winnow.given") for name in owner.output]
-    return _finished(model, owner, outputs), found
+    for value in formal_inputs(inner)[:carried]:
+        outputs.append(supply.fresh("winnow.state"))
+        inner.node.append(helper.make_node("Identity", [value.name], [outputs[-1]]))
+        inner.output.append(ValueInfoProto(name=outputs[-1], type=value.type))
+    for name in ("scan_output_axes", "scan_output_directions"):
+        set_ints(owner, name, axes(owner, name, len(inner.output) - carried))
+    return _finished(model, owner, outputs)
 
 
 def _alone(graph: Graph, body: Body) -> tuple[ModelProto, NodeProto, NameSupply]:
     """Return a model of the owner alone, with the constants that it reads, and its node in it, which stands last."""
+    check_supported(graph, body)
     source = graph.model
     model = ModelProto(ir_version=max(source.ir_version, 4))  # from then on, initializers are no inputs
     model.opset_import.extend(source.opset_import)
