@@ -17,7 +17,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from runner.model.graph.graph_index import Node
-from runner.reference.lineage.fingerprints import agree, distance
+from runner.reference.lineage.fingerprints import Fingerprint, agree, distance
 from runner.reference.lineage.pairs import (
     PRODUCTS,
     FingerprintedGraph,
@@ -55,6 +55,7 @@ class Matching:
     named: bool = True
     _taken: set[str] = field(default_factory=set)
     _anchored: dict[int, Node | None] = field(default_factory=dict)
+    _alike: dict[str, list[tuple[float, str]]] = field(default_factory=dict)
 
     def find(self) -> dict[str, Partner]:
         """Return the partners of the child's tensors: those there were, revised, and what can be concluded."""
@@ -209,7 +210,7 @@ class Matching:
         prints = self.parent.prints
         near = [
             (far, name)
-            for far, name in self.parent.by_value.near(held)
+            for far, name in self._near(tensor, held)
             if known is None or self.parent.depends(name, known)
         ]
         rivals = [name for far, name in near if far <= max(CLEARLY * near[0][0], TWINS)]
@@ -223,6 +224,11 @@ class Matching:
             return not same, name in self._taken, other.index if other else -1
 
         return min(rivals, key=preference)
+
+    def _near(self, tensor: str, held: Fingerprint) -> list[tuple[float, str]]:
+        if tensor not in self._alike:
+            self._alike[tensor] = self.parent.by_value.near(held)
+        return self._alike[tensor]
 
     def _anchor(self, node: Node) -> Node | None:
         if node.index not in self._anchored:
