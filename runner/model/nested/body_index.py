@@ -45,6 +45,7 @@ class Inner:
         check_supported(graph, body)
         content = body_graph(graph, body, bound=False)
         shell = ModelProto()
+        shell.graph.output.extend(content.output)
         places = []
         constants: dict[str, tuple[int, NodeProto]] = {}
         for place, node in enumerate(content.node):

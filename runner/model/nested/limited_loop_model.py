@@ -5,7 +5,7 @@ from __future__ import annotations
 from onnx import ModelProto, NodeProto, SparseTensorProto, TensorProto, ValueInfoProto, helper
 
 from runner.model.graph.graph_index import Graph
-from runner.model.graph.protobuf_edits import set_ints, set_messages, set_values
+from runner.model.graph.protobuf_edits import set_ints, set_messages
 from runner.model.graph.rename import NameSupply, names_of
 from runner.model.nested.bodies import (
     Body,
@@ -46,7 +46,7 @@ def limited_loop(graph: Graph, body: Body, limit: int) -> ModelProto:
     inner.node.append(helper.make_node("Identity", [inputs[0].name], [after]))
     inner.input.append(helper.make_value_info(before, number))
     set_messages(inner.output, [*inner.output[: 1 + carried], helper.make_value_info(after, number)])
-    set_values(owner.input, [limit_name, go_on, *owner.input[2:], last])
+    owner.input[:] = [limit_name, go_on, *owner.input[2:], last]
     outputs = [name or supply.fresh("winnow.carried") for name in [*owner.output, *[""] * carried][:carried]]
     return _finished(model, owner, [*outputs, COUNT])
 
@@ -87,6 +87,6 @@ def _alone(graph: Graph, body: Body) -> tuple[ModelProto, NodeProto, NameSupply]
 
 
 def _finished(model: ModelProto, owner: NodeProto, outputs: list[str]) -> ModelProto:
-    set_values(owner.output, outputs)
+    owner.output[:] = outputs
     set_messages(model.graph.output, [ValueInfoProto(name=name) for name in outputs])
     return model

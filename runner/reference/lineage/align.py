@@ -17,7 +17,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from runner.model.graph.graph_index import Node
-from runner.reference.lineage.fingerprints import Fingerprint, agree, distance
+from runner.reference.lineage.fingerprints import agree, distance
 from runner.reference.lineage.pairs import (
     PRODUCTS,
     FingerprintedGraph,
@@ -207,11 +207,11 @@ class Matching:
             return None
         if known is not None and ((theirs := self.parent.prints.get(known)) is None or agree(held, theirs)):
             return None
+        if tensor not in self._alike:
+            self._alike[tensor] = self.parent.by_value.near(held)
         prints = self.parent.prints
         near = [
-            (far, name)
-            for far, name in self._near(tensor, held)
-            if known is None or self.parent.depends(name, known)
+            (far, name) for far, name in self._alike[tensor] if known is None or self.parent.depends(name, known)
         ]
         rivals = [name for far, name in near if far <= max(CLEARLY * near[0][0], TWINS)]
         if not near or any(distance(prints[name], prints[rivals[0]]) > TWINS for name in rivals):
@@ -224,11 +224,6 @@ class Matching:
             return not same, name in self._taken, other.index if other else -1
 
         return min(rivals, key=preference)
-
-    def _near(self, tensor: str, held: Fingerprint) -> list[tuple[float, str]]:
-        if tensor not in self._alike:
-            self._alike[tensor] = self.parent.by_value.near(held)
-        return self._alike[tensor]
 
     def _anchor(self, node: Node) -> Node | None:
         if node.index not in self._anchored:

@@ -26,7 +26,7 @@ CLOSE = 0.02
 MOST_ODD = 0.02
 """Share of elements that may differ more: those that a quantization clips, or that are on the edge of a step."""
 PROBES, FIRST = 16, 3
-"""Elements by which fingerprints are told apart at first; of the first few, one at least must agree."""
+"""Elements by which fingerprints are told apart at first; of the first few, all but one must agree."""
 REACH = 2.0
 """How much further off these may be: by the other's scale two fingerprints are closer than by one's own."""
 TELLING = 8
@@ -136,8 +136,8 @@ class FingerprintIndex:
             return []
         wanted, reach = held.numbers[_probes(held)], REACH * CLOSE * held.scale
         with np.errstate(invalid="ignore"):
-            first = np.abs(probes[:FIRST] - wanted[:FIRST, None]) <= reach
-            some = np.flatnonzero(first.any(axis=0) | ~np.isfinite(wanted[:FIRST]).any())
+            first = (np.abs(probes[:FIRST] - wanted[:FIRST, None]) <= reach) | ~np.isfinite(wanted[:FIRST, None])
+            some = np.flatnonzero(first.sum(axis=0) >= FIRST - 1)
             off = np.abs(probes[:, some] - wanted[:, None]) > reach
         like = (names[at] for at in some[off.sum(axis=0) <= PROBES // 4])
         every = ((distance(held, self._prints[name]), name) for name in like)
