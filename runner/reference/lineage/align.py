@@ -210,9 +210,7 @@ class Matching:
         if tensor not in self._alike:
             self._alike[tensor] = self.parent.by_value.near(held)
         prints = self.parent.prints
-        near = [
-            (far, name) for far, name in self._alike[tensor] if known is None or self.parent.depends(name, known)
-        ]
+        near = [(far, name) for far, name in self._alike[tensor] if known is None or self.parent.depends(name, known)]
         rivals = [name for far, name in near if far <= max(CLEARLY * near[0][0], TWINS)]
         if not near or any(distance(prints[name], prints[rivals[0]]) > TWINS for name in rivals):
             return None
