@@ -14,6 +14,7 @@ from runner.checkers.failure_text import normalize
 from runner.errors import NotTried, UsageError
 from runner.model.values.recorded import TensorFile
 from runner.schema.backend import BackendSettings
+from runner.schema.installed_choices import added
 from runner.schema.settings import PathUse, context_of, path_values
 from runner.verdict import Signature
 from runner.workers.leases.required_lease import lease_of
@@ -150,7 +151,10 @@ class Side:
                 raise NotTried(f"{self}: {failure.message}")
             # an error of the worker's own code says nothing about the model either
             if failure.type == "MissingFeed" or failure.stage in ("untried", "internal"):
-                return Ran(invalid=failure.message, peak_rss_mb=reply.peak_rss_mb, log=reply.log)
+                package = added().packages.get((self._key, self._settings.name))
+                whose = f"{self._key}={self._settings.name} of the installed package {package}: {failure.type}: "
+                message = (whose if package and failure.stage == "internal" else "") + failure.message
+                return Ran(invalid=message, peak_rss_mb=reply.peak_rss_mb, log=reply.log)
             if failure.stage == "setup":
                 raise UsageError(f"{self}: {failure.message}")
             stage = failure.stage if failure.stage in ("load", "build") else "infer"

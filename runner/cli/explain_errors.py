@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from enum import Enum
 from pathlib import PurePosixPath
+from traceback import walk_tb
 from typing import Any, get_args, get_origin, get_type_hints
 
 from hydra.errors import MissingConfigException, OverrideParseException
@@ -21,6 +22,7 @@ from runner.status import Status
 
 #: how much of a path a message shows
 _SHOWN = 200
+_OUR_MODULES = ("runner", "strategies")
 _NEXT = "To see what there is: python -m runner --cfg job"
 
 
@@ -87,6 +89,29 @@ def chain_of(error: BaseException) -> Iterator[BaseException]:
         seen.append(link)
         yield link
         link = link.__cause__ or link.__context__
+
+
+def whose_bug(error: BaseException, config: Mapping[str, Any]) -> str:
+    """Say whose mistake an unexpected error is: Winnow's, or that of a choice which an installed package adds.
+
+    The innermost line that belongs to either decides; where it is ours, what theirs returned may have led to it.
+    """
+    packages = added().packages
+    chosen = [(group, config.get(group, {}).get("name")) for group in SCHEMAS]
+    chosen.append(("strategy.search", config.get("strategy", {}).get("search")))
+    used = {
+        f"{group}={name} of the installed package {packages[group, name]}": packages[group, name]
+        for group, name in chosen
+        if (group, name) in packages
+    }
+    modules = [frame.f_globals.get("__name__", "").partition(".")[0] for frame, _ in walk_tb(error.__traceback__)]
+    inner = next((one for one in reversed(modules) if one in _OUR_MODULES or ("", one) in packages), "")
+    package = packages.get(("", inner))
+    if package:
+        return " or ".join(
+            [text for text, other in used.items() if other == package] or [f"the installed package {package}"]
+        )
+    return " or ".join(["Winnow", *used])
 
 
 def close(word: str, options: Iterable[str]) -> str:

@@ -19,6 +19,7 @@ from runner.cli import finished_jobs, logs
 from runner.cli.claim_folder import FolderTakenError, holding, standing_in
 from runner.cli.config.compose import to_settings
 from runner.cli.config.paths import rooted
+from runner.cli.explain_errors import whose_bug
 from runner.cli.input_digests import digests
 from runner.cli.signals import Arrived, Terminated, held, terminable
 from runner.cli.terminal import printable, say
@@ -132,12 +133,12 @@ def _failed(error: BaseException, config: DictConfig, folder: Path) -> Summary:
     elif type(error).__module__.partition(".")[0] == "submitit":  # raised by its signal handler: the time is over
         status, code, told = Status.interrupted, TERMINATED, f"SLURM ended this job before it was done ({error})"
     else:
-        status, told = Status.internal_error, _limit_or_bug(error, folder)
+        status, told = Status.internal_error, _limit_or_bug(error, folder, config)
     strategy = str(config.get("strategy", {}).get("name", "?"))
     return Summary(status, status.exit_code if code is None else code, strategy, told)
 
 
-def _limit_or_bug(error: BaseException, folder: Path) -> str:
+def _limit_or_bug(error: BaseException, folder: Path, config: DictConfig) -> str:
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _SPENT):
         told = f"{getattr(error, 'strerror', None) or 'out of memory'}: this process is allowed no more"
         return f"{told} (ulimit -a shows what it is). Raise the limit, then go on: resume={folder}"
@@ -145,8 +146,9 @@ def _limit_or_bug(error: BaseException, folder: Path) -> str:
         return f"{error.strerror}: {error.filename}. Let it be written, or name another, then go on: resume={folder}"
     if isinstance(error, OSError) and not folder.is_dir():
         return f"{folder} is gone: something, perhaps the check, removed the run's folder while the run was at work"
-    where = _write_traceback(error, folder)
-    return f"{type(error).__name__}: {error}. This is a bug; its traceback lies in {where}. Please report it."
+    where, whose = _write_traceback(error, folder), whose_bug(error, config)
+    bug = "This is a bug" if whose == "Winnow" else f"This is a bug of {whose}"
+    return f"{type(error).__name__}: {error}. {bug}; its traceback lies in {where}. Please report it."
 
 
 def _write_traceback(error: BaseException, folder: Path) -> Path:

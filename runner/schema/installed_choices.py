@@ -61,13 +61,15 @@ class Added:
     """What installed packages add.
 
     ``schemas``: settings classes by group and name. ``conf``: packages that hold the YAML. ``broken``: why something
-    cannot be loaded, by group and name.
+    cannot be loaded, by group and name. ``packages``: who adds it, with the version, by group (``strategy.search`` for
+    searches) and name, and by ``("", MODULE)`` for the top-level modules of its code.
     """
 
     schemas: dict[str, dict[str, type]] = field(default_factory=dict)
     searches: dict[str, Procedure] = field(default_factory=dict)
     conf: list[str] = field(default_factory=list)
     broken: dict[tuple[str, str], str] = field(default_factory=dict)
+    packages: dict[tuple[str, str], str] = field(default_factory=dict)
 
 
 @cache
@@ -101,6 +103,9 @@ def _add(found: Added, entry: EntryPoint, groups: tuple[str, ...], made: Any) ->
     conf = f"{package}.conf"
     if conf not in found.conf and find_spec(conf):
         found.conf.append(conf)
+    keys = [("strategy.search" if isinstance(made, Procedure) else group, entry.name) for group in groups]
+    keys += [("", package), ("", getattr(made, "implementation", package).partition(".")[0])]
+    found.packages.update(dict.fromkeys(keys, f"{_package(entry)} {entry.dist.version if entry.dist else ''}".strip()))
     if isinstance(made, Procedure):
         found.searches[entry.name] = made
         return
