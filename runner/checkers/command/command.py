@@ -15,11 +15,11 @@ from pathlib import Path
 from runner.candidate import Candidate, Sample
 from runner.checkers.checker import Checker, Tools
 from runner.checkers.command.exit_rules import SHELL_KILLED, Ending, ExitRules
-from runner.checkers.command.failure_measure import Measure
 from runner.checkers.command.fixed_path import IterationInfo, placing
 from runner.checkers.command.template import VALUES, Template, variable
 from runner.checkers.command.tracebacks import BY_LINE
 from runner.checkers.command.watched_files import Watched
+from runner.checkers.failure_measure import Measure
 from runner.files import read_plain
 from runner.model.values import recorded
 from runner.schema.checker import CommandChecker, ShowOutput

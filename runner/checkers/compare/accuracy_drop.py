@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from runner.checkers.command.failure_measure import as_number
+from runner.checkers.failure_measure import as_number
 from runner.errors import UsageError
 from runner.schema.checker import PythonChecker
 from strategies.outcome import Outcome

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from runner.checkers.candidate_runs import Case
-from runner.checkers.command.failure_measure import as_number
 from runner.checkers.compare import auto_tolerance, metrics
 from runner.checkers.compare.compare_values import compare, has_inf
 from runner.checkers.compare.constant_outputs import CONSTANT, blank, said
 from runner.checkers.compare.tolerances import Rules
+from runner.checkers.failure_measure import as_number
 from runner.errors import UsageError
 from runner.model.values.recorded import TensorFile
 from runner.schema.checker import CompareChecker, Golden, Metric, NonFinite, Tolerance
@@ -43,11 +43,7 @@ class _Compared:
     @property
     def rank(self) -> tuple[int, float]:
         """The worst output has the largest."""
-        kind = self.difference.kind
-        return (
-            -metrics.KINDS.index(kind) if kind else -len(metrics.KINDS),
-            self.difference.error / (self.limit or 1e-300),
-        )
+        return self.difference.rank(self.limit)
 
 
 class Comparison:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from runner.checkers.failure_measure import finite
 from runner.schema.checker import CompareChecker, Metric, NonFinite, Statistic
 
 Array = np.ndarray[Any, Any]
 
-# the largest number that is reported: JSON has no infinity
-LARGEST = 1e300
 # units in the last place that rounding alone may cost
 FLOOR_ULPS = 4.0
 # from the worst on: what a failing output is called when several fail
@@ -53,10 +51,15 @@ class Difference:
         """Whether the output differs; ``limit`` replaces the fixed tolerance (not for exact types)."""
         return bool(self.kind) or self.error > (self.limit if limit is None or self.exact else limit)
 
+    def rank(self, limit: float | None = None) -> tuple[int, float]:
+        """Return what is largest for the worst of several outputs; ``limit``: as above."""
+        how_far = self.error / ((self.limit if limit is None else limit) or 1e-300)
+        return (-KINDS.index(self.kind) if self.kind else -len(KINDS)), how_far
+
     def numbers(self) -> dict[str, Any]:
         """The numbers, fit for JSON. ``fraction``: the share of elements beyond ``atol + rtol * max(|reference|)``."""
         names = ("error", "limit", "max_abs", "max_rel", "cosine", "fraction")
-        return {name: _finite(getattr(self, name)) for name in names}
+        return {name: finite(getattr(self, name)) for name in names}
 
 
 def compare(target: Array, reference: Array, rule: CompareChecker, epsilon: float = 0.0) -> Difference:
@@ -99,11 +102,11 @@ def compare(target: Array, reference: Array, rule: CompareChecker, epsilon: floa
     return Difference(
         kind,
         detail,
-        _finite(error),
-        _finite(limit),
-        _finite(floor),
-        max_abs=_finite(float(distance.max())),
-        max_rel=_finite(relative),
+        finite(error),
+        finite(limit),
+        finite(floor),
+        max_abs=finite(float(distance.max())),
+        max_rel=finite(relative),
         cosine=cosine,
         fraction=float(np.count_nonzero(distance > tolerance)) / target.size,
     )
@@ -220,7 +223,3 @@ def _is_text(array: Array) -> bool:
 
 def _text(value: object) -> str:
     return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
-
-
-def _finite(number: float) -> float:
-    return LARGEST if math.isnan(number) else max(-LARGEST, min(LARGEST, number))

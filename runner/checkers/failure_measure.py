@@ -8,7 +8,7 @@ import re
 from runner.errors import UsageError
 
 LARGEST = 1e300
-"""What stands for an infinity or a NaN: JSON has neither, and nothing is worse."""
+"""The largest number that is reported, in place of an infinity or a NaN: JSON has neither, and nothing is worse."""
 
 
 class Measure:
@@ -40,7 +40,11 @@ def as_number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
-        number = float(value)
+        return finite(float(value))
     except ValueError:
         return None
+
+
+def finite(number: float) -> float:
+    """Return a number that JSON can hold."""
     return LARGEST if math.isnan(number) else max(-LARGEST, min(LARGEST, number))
