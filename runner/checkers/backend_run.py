@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from runner.schema.installed_choices import added
 from runner.schema.settings import PathUse, context_of, path_values
 from runner.verdict import Signature
 from runner.workers.leases.required_lease import lease_of
-from runner.workers.reply import OUT_OF_MEMORY, Reply, shortage
+from runner.workers.reply import OUT_OF_MEMORY, Failure, Reply, shortage
 
 #: whose content counts; of an interpreter the versions of its packages do
 _DIGESTED = (PathUse.READ, PathUse.READ | PathUse.MODEL, PathUse.READ | PathUse.LIBRARY)
@@ -122,7 +122,7 @@ class Side:
             fresh=fresh and not self.builds,
             lease=lease_of(settings, self._tools.pool, self._settings.python, builds=self.builds),
         )
-        return self._ran(reply)
+        return replace(self._ran(reply), peak_rss_mb=reply.peak_rss_mb, log=reply.log)
 
     def _timing_cache(self) -> dict[str, str | None]:
         """Where timings come from: the user's file; else what the first build of this run measured."""
@@ -145,43 +145,32 @@ class Side:
         return f"{self._key}={self._settings.name}{level}{python}{model}"
 
     def _ran(self, reply: Reply) -> Ran:
-        if reply.failure is not None:
-            failure = reply.failure
-            if failure.type == NOT_READY:
-                raise NotTried(f"{self}: {failure.message}")
-            # an error of the worker's own code says nothing about the model either
-            if failure.type == "MissingFeed" or failure.stage in ("untried", "internal"):
-                package = added().packages.get((self._key, self._settings.name))
-                whose = f"{self._key}={self._settings.name} of the installed package {package}: {failure.type}: "
-                message = (whose if package and failure.stage == "internal" else "") + failure.message
-                return Ran(invalid=message, peak_rss_mb=reply.peak_rss_mb, log=reply.log)
-            if failure.stage == "setup":
-                raise UsageError(f"{self}: {failure.message}")
-            stage = failure.stage if failure.stage in ("load", "build") else "infer"
-            signature = Signature(stage, f"error {failure.type}", normalize(failure.message))
-            return Ran((), signature, failure.message, peak_rss_mb=reply.peak_rss_mb, log=reply.log)
+        if reply.failure:
+            return self._failed(reply.failure)
         if reply.death == OUT_OF_MEMORY:
             raise NotTried(f"{self}: {shortage()}")
-        if reply.death is not None or reply.value is None:
+        value = reply.value
+        if reply.death is not None or value is None:
             kind = reply.death or "exit"
-            message = f"the process ended: {kind}"
-            stage = "build" if self.builds else "infer"
-            return Ran((), Signature(stage, kind), message, peak_rss_mb=reply.peak_rss_mb, log=reply.log)
+            return Ran(
+                signature=Signature("build" if self.builds else "infer", kind), message=f"the process ended: {kind}"
+            )
         if self.builds:
-            return _built(reply.value, reply)
-        outputs = tuple(
-            {name: TensorFile.from_json(tensor) for name, tensor in sample.items()} for sample in reply.value["samples"]
-        )
-        skipped = reply.value.get("skipped") or {}
-        return Ran(outputs, skipped=skipped, peak_rss_mb=reply.peak_rss_mb, log=reply.log)
+            shapes = {name: output["shape"] for name, output in value["outputs"].items()}
+            return Ran(shapes=shapes, layers=value["layers"], seconds=value["seconds"], tactics=value.get("tactics"))
+        samples = [{name: TensorFile.from_json(one) for name, one in sample.items()} for sample in value["samples"]]
+        return Ran(tuple(samples), skipped=value.get("skipped") or {})
 
-
-def _built(value: Mapping[str, Any], reply: Reply) -> Ran:
-    return Ran(
-        shapes={name: output["shape"] for name, output in value["outputs"].items()},
-        layers=value["layers"],
-        seconds=value["seconds"],
-        tactics=value.get("tactics"),
-        peak_rss_mb=reply.peak_rss_mb,
-        log=reply.log,
-    )
+    def _failed(self, failure: Failure) -> Ran:
+        if failure.type == NOT_READY:
+            raise NotTried(f"{self}: {failure.message}")
+        # an error of the worker's own code says nothing about the model either
+        if failure.type == "MissingFeed" or failure.stage in ("untried", "internal"):
+            package = added().packages.get((self._key, self._settings.name))
+            whose = f"{self._key}={self._settings.name} of the installed package {package}: {failure.type}: "
+            return Ran(invalid=(whose if package and failure.stage == "internal" else "") + failure.message)
+        if failure.stage == "setup":
+            raise UsageError(f"{self}: {failure.message}")
+        stage = failure.stage if failure.stage in ("load", "build") else "infer"
+        signature = Signature(stage, f"error {failure.type}", normalize(failure.message))
+        return Ran(signature=signature, message=failure.message)

@@ -38,7 +38,6 @@ from runner.verdict import Verdict
 from runner.workers.guardian import Guardian
 from runner.workers.leases.lease import Leases
 from runner.workers.pool import Pool
-from strategies.outcome import Outcome
 from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
@@ -124,15 +123,13 @@ class Job:
         journal = self.journals.main(context)
         artifacts = Artifacts(settings.artifacts, self.folder, self.tools.cwd)
         # a live view would swallow the question that is put to a person
-        watcher = LogObserver(noun) if settings.checker.asks_a_person else observer(noun=noun)
+        watcher = (LogObserver if settings.checker.asks_a_person else observer)(settings.strategy.name, noun)
 
-        def report(iteration: int, phase: str, label: str, trial: Trial, verdict: Verdict, left: int | None) -> None:
-            reason = verdict.reason if verdict.outcome is Outcome.UNRESOLVED else ""
-            watcher.checked(iteration, phase, label, verdict.outcome.value, verdict.seconds, size(trial), left, reason)
+        def report(iteration: int, _: str, label: str, trial: Trial, verdict: Verdict, left: int | None) -> None:
+            watcher.checked(iteration, label, verdict, size(trial), left)
 
         rule = settings.checker.same_failure
         try:
-            watcher.started(settings.strategy.name)
             yield Judge(subject, self.checker, journal, artifacts, self.folder / "checks", report, rule)
         finally:
             watcher.finished()
