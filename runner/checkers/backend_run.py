@@ -55,6 +55,7 @@ def digests_of(backend: BackendSettings, at: Callable[[str], Path]) -> dict[str,
     return {path: digest(at(path)) for _, use, path in path_values(backend) if use in _DIGESTED}
 
 
+@dataclass(frozen=True)
 class Side:
     """``key``: `target` or `reference`, as in the configuration.
 
@@ -62,26 +63,17 @@ class Side:
     run: what of each build is kept.
     """
 
-    def __init__(
-        self,
-        key: str,
-        settings: BackendSettings,
-        tools: Tools,
-        timeout: float | None,
-        memory_mb: int | None,
-        keep: Sequence[str] | None = None,
-    ) -> None:
-        self._key = key
-        self._settings = settings
-        self._tools = tools
-        self._timeout = timeout
-        self._memory_mb = memory_mb
-        self._keep = keep
+    key: str
+    settings: BackendSettings
+    tools: Tools
+    timeout: float | None
+    memory_mb: int | None
+    keep: Sequence[str] | None = None
 
     @property
     def builds(self) -> bool:
         """Whether models are only built, not run."""
-        return self._keep is not None
+        return self.keep is not None
 
     def run(
         self,
@@ -102,7 +94,7 @@ class Side:
         never for what the model does.
         """
         out.mkdir(parents=True, exist_ok=True)
-        settings = self._settings.to_json()
+        settings = self.settings.to_json()
         arguments = {
             "backend": settings | ({"engine": str(engine)} if engine else {}),
             "model": str(model),
@@ -110,39 +102,39 @@ class Side:
             "samples": [{name: str(feed.path) for name, feed in sample.items()} for sample in samples],
             "out": str(out),
         }
-        if self._settings.builds_engines:
+        if self.settings.builds_engines:
             arguments["timing_cache"] = self._timing_cache()
-        more = {"keep": list(self._keep or ())} if self.builds else {"outputs": None, "inline": False}
-        reply = self._tools.pool.call(
+        more = {"keep": list(self.keep or ())} if self.builds else {"outputs": None, "inline": False}
+        reply = self.tools.pool.call(
             "build" if self.builds else "run",
             {**arguments, **more},
-            python=self._settings.python,
-            timeout=self._timeout,
-            memory_mb=self._memory_mb,
+            python=self.settings.python,
+            timeout=self.timeout,
+            memory_mb=self.memory_mb,
             fresh=fresh and not self.builds,
-            lease=lease_of(settings, self._tools.pool, self._settings.python, builds=self.builds),
+            lease=lease_of(settings, self.tools.pool, self.settings.python, builds=self.builds),
         )
         return replace(self._ran(reply), peak_rss_mb=reply.peak_rss_mb, log=reply.log)
 
     def _timing_cache(self) -> dict[str, str | None]:
         """Where timings come from: the user's file; else what the first build of this run measured."""
-        own = getattr(self._settings, "timing_cache", None)
+        own = getattr(self.settings, "timing_cache", None)
         if own:
-            return {"load": str(self._tools.at(own)), "save": None}
-        first = self._tools.run_folder / f"{self._key}.timing_cache"
+            return {"load": str(self.tools.at(own)), "save": None}
+        first = self.tools.run_folder / f"{self.key}.timing_cache"
         return {"load": str(first), "save": None if first.exists() else str(first)}
 
     def identity(self) -> dict[str, str]:
         """The settings, and digests of the files they name: custom-op libraries, a model of its own."""
-        files = {f"{self._key} {path}": sha for path, sha in digests_of(self._settings, self._tools.at).items()}
-        return {self._key: json.dumps(context_of(self._settings), sort_keys=True), **files}
+        files = {f"{self.key} {path}": sha for path, sha in digests_of(self.settings, self.tools.at).items()}
+        return {self.key: json.dumps(context_of(self.settings), sort_keys=True), **files}
 
     def __str__(self) -> str:
-        settings = self._settings.to_json()
+        settings = self.settings.to_json()
         level = f" optimization={settings['optimization']}" if "optimization" in settings else ""
-        python = f" python={self._settings.python}" if self._settings.python else ""
-        model = f" model={self._settings.model}" if self._settings.model else ""
-        return f"{self._key}={self._settings.name}{level}{python}{model}"
+        python = f" python={self.settings.python}" if self.settings.python else ""
+        model = f" model={self.settings.model}" if self.settings.model else ""
+        return f"{self.key}={self.settings.name}{level}{python}{model}"
 
     def _ran(self, reply: Reply) -> Ran:
         if reply.failure:
@@ -166,8 +158,8 @@ class Side:
             raise NotTried(f"{self}: {failure.message}")
         # an error of the worker's own code says nothing about the model either
         if failure.type == "MissingFeed" or failure.stage in ("untried", "internal"):
-            package = added().packages.get((self._key, self._settings.name))
-            whose = f"{self._key}={self._settings.name} of the installed package {package}: {failure.type}: "
+            package = added().packages.get((self.key, self.settings.name))
+            whose = f"{self.key}={self.settings.name} of the installed package {package}: {failure.type}: "
             return Ran(invalid=(whose if package and failure.stage == "internal" else "") + failure.message)
         if failure.stage == "setup":
             raise UsageError(f"{self}: {failure.message}")
