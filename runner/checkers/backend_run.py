@@ -27,7 +27,7 @@ NOT_READY = "GpuNotReady"
 
 
 @dataclass(frozen=True)
-class Ran:
+class BackendRun:
     """What came of running one model on all samples.
 
     ``outputs``: for each sample, its outputs by name (none if it failed). ``signature``: of the failure, None if it
@@ -84,7 +84,7 @@ class Side:
         tactics: Mapping[str, Any] | None = None,
         engine: Path | None = None,
         fresh: bool = False,
-    ) -> Ran:
+    ) -> BackendRun:
         """Run ``model`` on each sample, or build it for them; outputs are written into the folder ``out``.
 
         ``tactics``: what a build is asked about them. ``engine``: one that was built of ``model`` before, to be run.
@@ -136,7 +136,7 @@ class Side:
         model = f" model={self.settings.model}" if self.settings.model else ""
         return f"{self.key}={self.settings.name}{level}{python}{model}"
 
-    def _ran(self, reply: Reply) -> Ran:
+    def _ran(self, reply: Reply) -> BackendRun:
         if reply.failure:
             return self._failed(reply.failure)
         if reply.death == OUT_OF_MEMORY:
@@ -144,25 +144,27 @@ class Side:
         value = reply.value
         if reply.death is not None or value is None:
             kind = reply.death or "exit"
-            return Ran(
+            return BackendRun(
                 signature=Signature("build" if self.builds else "infer", kind), message=f"the process ended: {kind}"
             )
         if self.builds:
             shapes = {name: output["shape"] for name, output in value["outputs"].items()}
-            return Ran(shapes=shapes, layers=value["layers"], seconds=value["seconds"], tactics=value.get("tactics"))
+            return BackendRun(
+                shapes=shapes, layers=value["layers"], seconds=value["seconds"], tactics=value.get("tactics")
+            )
         samples = [{name: TensorFile.from_json(one) for name, one in sample.items()} for sample in value["samples"]]
-        return Ran(tuple(samples), skipped=value.get("skipped") or {})
+        return BackendRun(tuple(samples), skipped=value.get("skipped") or {})
 
-    def _failed(self, failure: Failure) -> Ran:
+    def _failed(self, failure: Failure) -> BackendRun:
         if failure.type == NOT_READY:
             raise NotTried(f"{self}: {failure.message}")
         # an error of the worker's own code says nothing about the model either
         if failure.type == "MissingFeed" or failure.stage in ("untried", "internal"):
             package = added().packages.get((self.key, self.settings.name))
             whose = f"{self.key}={self.settings.name} of the installed package {package}: {failure.type}: "
-            return Ran(invalid=(whose if package and failure.stage == "internal" else "") + failure.message)
+            return BackendRun(invalid=(whose if package and failure.stage == "internal" else "") + failure.message)
         if failure.stage == "setup":
             raise UsageError(f"{self}: {failure.message}")
         stage = failure.stage if failure.stage in ("load", "build") else "infer"
         signature = Signature(stage, f"error {failure.type}", normalize(failure.message))
-        return Ran(signature=signature, message=failure.message)
+        return BackendRun(signature=signature, message=failure.message)

@@ -19,13 +19,7 @@ class Measure:
     """
 
     def __init__(self, regex: str | None) -> None:
-        try:
-            self._regex = re.compile(regex, re.MULTILINE) if regex else None
-        except re.error as error:
-            raise UsageError(
-                f"checker.measure: {regex!r} is no regular expression: {error}; write it as checker.measure="
-                "'error ([0-9.e+-]+)'"
-            ) from error
+        self._regex = compiled("measure", regex) if regex else None
 
     def of(self, text: str) -> float | None:
         """Return the largest number that is found; None where there is none."""
@@ -48,3 +42,12 @@ def as_number(value: object) -> float | None:
 def finite(number: float) -> float:
     """Return a number that JSON can hold."""
     return LARGEST if math.isnan(number) else max(-LARGEST, min(LARGEST, number))
+
+
+def compiled(key: str, regex: str) -> re.Pattern[str]:
+    """Return a regular expression of the settings. Raises UsageError for what is none."""
+    try:
+        return re.compile(regex, re.MULTILINE)
+    except re.error as error:
+        example = f"checker.{key}='error ([0-9.e+-]+)'"
+        raise UsageError(f"checker.{key}: {regex!r} is no regular expression: {error}; write it as {example}") from error

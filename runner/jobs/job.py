@@ -22,7 +22,7 @@ from runner.jobs.summary import summary_of
 from runner.journal.open_journals import Journals
 from runner.loading.load import Loaded, clean_up
 from runner.loading.parent import check_map
-from runner.report.bundle import Answer, write_bundle
+from runner.report.bundle import HandedOver, write_bundle
 from runner.report.progress import LogObserver, observer
 from runner.report.summary import Summary
 from runner.schema.checker import Flaky
@@ -157,6 +157,6 @@ class Job:
         """Return what is reported of an ending."""
         return summary_of(self, judge, ending, loaded, doubt)
 
-    def bundle(self, summary: Summary, answer: Answer | None = None, folder: Path | None = None) -> None:
+    def bundle(self, summary: Summary, answer: HandedOver | None = None, folder: Path | None = None) -> None:
         """Write result.json, and around it what the answer allows, into the run's folder or another one."""
         write_bundle(self.settings, folder or self.folder, summary, self.tools.cwd, self.command, answer, self.pool)

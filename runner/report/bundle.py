@@ -34,7 +34,7 @@ _STRATEGIES = Path(__file__).resolve().parents[2] / "conf" / "strategy"
 
 
 @dataclass(frozen=True)
-class Answer:
+class HandedOver:
     """The reduced model as it was handed over, what it is fed and what its outputs should be."""
 
     model: ModelProto
@@ -47,7 +47,7 @@ def write_bundle(
     summary: Summary,
     cwd: Path,
     command: Sequence[str],
-    answer: Answer | None,
+    answer: HandedOver | None,
     pool: Pool | None = None,
 ) -> None:
     """Write result.json, and around it whatever the answer allows: data sets, repro.py, REPORT.md, replay.yaml.
@@ -78,13 +78,13 @@ def write_bundle(
         write_result(dataclasses.replace(summary, warnings=(*summary.warnings, *lost)), folder)
 
 
-def _meant(answer: Answer) -> bool:
+def _meant(answer: HandedOver) -> bool:
     """Whether a good output is not finite."""
     return any(not value.finite for sample in answer.samples for value in sample.expected.values())
 
 
 def _write_repro(
-    settings: Settings, folder: Path, summary: Summary, cwd: Path, answer: Answer, pool: Pool | None
+    settings: Settings, folder: Path, summary: Summary, cwd: Path, answer: HandedOver, pool: Pool | None
 ) -> None:
     data = tuple(f"test_data_set_{number}" for number in range(len(answer.samples)))
     model = summary.model or ""
@@ -102,7 +102,7 @@ def _write_rounded(pool: Pool, folder: Path, model: str, target: BackendSettings
         raise OSError(reply.failure.message if reply.failure else reply.death)
 
 
-def _write_data(folder: Path, answer: Answer) -> None:
+def _write_data(folder: Path, answer: HandedOver) -> None:
     for number, sample in enumerate(answer.samples):
         name = f"test_data_set_{number}"
         shutil.rmtree(folder / name, ignore_errors=True)

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from runner import machine
-from runner.checkers.backend_run import NOT_READY, Ran, Side
+from runner.checkers.backend_run import NOT_READY, BackendRun, Side
 from runner.checkers.checker import Checker, Tools
 from runner.checkers.registry import build
 from runner.checkers.runtime import RuntimeCheck
@@ -439,7 +439,7 @@ def test_a_reference_that_was_not_tried_is_no_witness(
         may_run_reference = True
 
         @property
-        def reference(self) -> Ran:
+        def reference(self) -> BackendRun:
             return check._reference._ran(reply)
 
     if error:

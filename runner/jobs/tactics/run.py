@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.candidate import Candidate
-from runner.checkers.backend_run import Ran, Side
+from runner.checkers.backend_run import BackendRun, Side
 from runner.errors import NotApplicable, UsageError
 from runner.jobs.job import Job
 from runner.jobs.tactics.bench import Bench, pair_of
@@ -101,7 +101,7 @@ def _bench(job: Job, loaded: Loaded, library: str) -> Bench:
     limits = chosen(settings.strategy, TacticSettings).timeout, settings.workers.memory_mb
     side = Side("target", settings.target, job.tools, *limits, keep=("engine", "log"))
 
-    def build(candidate: Candidate, request: Mapping[str, Any]) -> Ran:
+    def build(candidate: Candidate, request: Mapping[str, Any]) -> BackendRun:
         assert candidate.model, "what is built is a model"
         feeds = [sample.feeds for sample in candidate.samples]
         return side.run(candidate.model, feeds, candidate.folder, tactics=request)

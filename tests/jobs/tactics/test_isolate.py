@@ -20,7 +20,7 @@ from hydra import compose, initialize_config_dir
 from onnx import TensorProto, helper
 
 from runner.candidate import Candidate
-from runner.checkers.backend_run import Ran
+from runner.checkers.backend_run import BackendRun
 from runner.checkers.checker import Tools
 from runner.checkers.registry import build as build_checker
 from runner.cli.app import CONF
@@ -55,7 +55,7 @@ class Builder:
     free: int = 0
     pinned: list[Mapping[str, str]] = field(default_factory=list)
 
-    def __call__(self, candidate: Candidate, request: Mapping[str, Any]) -> Ran:
+    def __call__(self, candidate: Candidate, request: Mapping[str, Any]) -> BackendRun:
         pins = request["pins"]
         if pins:
             assert request["error_on_miss"] and [Path(path).read_bytes() for path in request["load"]]
@@ -68,13 +68,15 @@ class Builder:
             Path(request["save"]).write_bytes(b"a timing cache")
         why = self.fails(taken)
         if why:
-            return Ran(signature=Signature("build", f"error {self.error}"), message=why)
+            return BackendRun(signature=Signature("build", f"error {self.error}"), message=why)
         (candidate.folder / "model.engine").write_text(json.dumps(taken))
         choices = [
             {"layer": f"layer{place}", "key": key(place), "tactic": hex(tactic), "kernel": f"kernel{tactic}"}
             for place, tactic in enumerate(taken)
         ]
-        return Ran(tactics={"choices": choices, "timed": [] if pins else [key(place) for place in range(LAYERS)]})
+        return BackendRun(
+            tactics={"choices": choices, "timed": [] if pins else [key(place) for place in range(LAYERS)]}
+        )
 
 
 @pytest.fixture(autouse=True, scope="module")
