@@ -49,5 +49,5 @@ def compiled(key: str, regex: str) -> re.Pattern[str]:
     try:
         return re.compile(regex, re.MULTILINE)
     except re.error as error:
-        example = f"checker.{key}='error ([0-9.e+-]+)'"
-        raise UsageError(f"checker.{key}: {regex!r} is no regular expression: {error}; write it as {example}") from error
+        example = f"write it as checker.{key}='error ([0-9.e+-]+)'"
+        raise UsageError(f"checker.{key}: {regex!r} is no regular expression: {error}; {example}") from error
