@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import stat
@@ -52,6 +53,24 @@ def json_of(path: Path) -> Any:
         return json.loads(read_plain(path, _LARGEST_JSON).decode("utf-8"))
     except (OSError, ValueError, RecursionError):
         return None
+
+
+def stamp(path: Path) -> tuple[int, ...] | None:
+    """Return what changes when a file does; None where there is none."""
+    try:
+        status = path.stat()
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file's content, as hex. Raises OSError for one that cannot be read."""
+    sha = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            sha.update(block)
+    return sha.hexdigest()
 
 
 def inside(path: Path, folder: Path) -> bool:

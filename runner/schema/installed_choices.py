@@ -134,6 +134,18 @@ def _loaded(entry: EntryPoint, group: str, base: type) -> Any:
     return made
 
 
+def implementation(group: str, settings: Any) -> Any:
+    """Return what implements a choice. Raises UsageError for a name that is not that of the settings."""
+    name, known = settings.name, ", ".join(sorted(SCHEMAS[group]))
+    if name not in SCHEMAS[group]:
+        raise UsageError(f"{group}.name={name}: there is no such choice; there are {known}")
+    if name != type(settings).name:
+        raise UsageError(
+            f"{group}.name={name} beside the settings of {type(settings).__name__}: choose it with {group}={name}"
+        )
+    return imported(f"{group}={name}", settings.implementation)
+
+
 def imported(key: str, place: str) -> Any:
     """Return what "module:attribute" names. Raises UsageError, about the choice ``key``, where that is impossible."""
     module, _, attribute = place.partition(":")

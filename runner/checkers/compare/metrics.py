@@ -97,8 +97,7 @@ def compare(target: Array, reference: Array, rule: CompareChecker, epsilon: floa
         # an error of r in every direction turns a vector by an angle of r: 1 - cos is half its square
         ulps = FLOOR_ULPS * epsilon
         floor = max(ulps * ulps / 2, 1e-12) if rule.metric is Metric.cosine else measure(ulps * size)[0]
-        nonzero = size > 0
-        relative = float((distance[nonzero] / size[nonzero]).max()) if nonzero.any() else 0.0
+        relative = _largest_relative(distance, size)
     return Difference(
         kind,
         detail,
@@ -126,24 +125,25 @@ def _exactly(target: Array, reference: Array, rule: CompareChecker) -> Differenc
         ]
         distance = np.where(a > b, wide[0] - wide[1], wide[1] - wide[0]).astype(np.float64)
         size = np.abs(b.astype(np.float64))
-    count = int(np.count_nonzero(unlike))
+    count, largest = int(np.count_nonzero(unlike)), float(distance.max())
     share = count / a.size
     limit = rule.fraction if rule.metric is Metric.fraction else 0.0
-    largest = float(distance.max())
-    nonzero = size > 0
+    how_far = "" if _is_text(target) else f", by up to {largest:g}"
     return Difference(
         "mismatch" if share > limit else "",
-        f"{count} of {a.size} elements differ" + ("" if _is_text(target) else f", by up to {largest:g}")
-        if count
-        else "",
+        f"{count} of {a.size} elements differ{how_far}" if count else "",
         share,
         limit,
         exact=True,
         max_abs=largest,
-        max_rel=float((distance[nonzero] / size[nonzero]).max()) if nonzero.any() else 0.0,
+        max_rel=_largest_relative(distance, size),
         cosine=1.0 if _is_text(target) else _cosine(_numbers(target), _numbers(reference)),
         fraction=share,
     )
+
+
+def _largest_relative(distance: Array, size: Array) -> float:
+    return float(np.divide(distance, size, out=np.zeros_like(distance), where=size > 0).max())
 
 
 def _measure(rule: CompareChecker, size: Array, scale: float) -> Callable[[Array], tuple[float, float]]:
@@ -163,13 +163,9 @@ def _measure(rule: CompareChecker, size: Array, scale: float) -> Callable[[Array
 
 
 def _statistic(values: Array, rule: CompareChecker) -> float:
-    if rule.statistic is Statistic.mean:
-        return float(values.mean())
-    if rule.statistic is Statistic.median:
-        return float(np.median(values))
     if rule.statistic is Statistic.quantile:
         return float(np.quantile(values, rule.quantile))
-    return float(values.max())
+    return float(getattr(np, rule.statistic.value)(values))
 
 
 def _beyond(distance: Array, fraction: float) -> float:
