@@ -7,6 +7,7 @@ user chooses from; the option's YAML names it in its defaults. A user's own opti
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
@@ -22,8 +23,9 @@ from runner.schema.root import Settings
 _SHOWN = 200
 
 
+@cache
 def register() -> None:
-    """Store the schema and the resolvers that ``conf/`` uses. It may be called again at no harm."""
+    """Store the schema and the resolvers that ``conf/`` uses, once in a process."""
     OmegaConf.register_new_resolver("run_folder", run_folder, replace=True)
     OmegaConf.register_new_resolver("cpus", machine.cpus, replace=True)
     _thaw(Settings)

@@ -22,6 +22,7 @@ from hydra._internal.config_repository import ConfigRepository, IConfigRepositor
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.default_element import ResultDefault
 from hydra.core.object_type import ObjectType
+from hydra.errors import HydraException
 from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
@@ -50,6 +51,8 @@ ALLOWED = (
 )
 #: those of which a value may be a list, of plain texts
 _LISTS = frozenset({"hydra.verbose", "hydra.job.config.override_dirname.exclude_keys"})
+#: what Hydra adds where neither the command line nor a file sets the mode
+_RUN = "hydra.mode=RUN"
 #: a parameter of a sweep, as the override that it will be, that sets something of Hydra's own
 _OF_HYDRA = re.compile(r"[+~]*(hydra([./@:=]|$)|[^=]*[@:]_?(hydra|global_)?([.=]|$)|[^=]*@[^=]*hydra)")
 
@@ -65,6 +68,8 @@ class Loader(ConfigLoaderImpl):
         super().__init__(config_search_path)
         # a file is read more than once; of an old name in it a line is said once
         self._told: set[str] = set()
+        # what was composed to learn the mode: the name, the overrides, the configuration
+        self._for_mode: tuple[str | None, list[str], DictConfig] | None = None
         self.repository = _Repository(config_search_path, self._told)
 
     def load_configuration(
@@ -75,7 +80,26 @@ class Loader(ConfigLoaderImpl):
         from_shell: bool = True,
         validate_sweep_overrides: bool = True,
     ) -> DictConfig:
-        """Return the composed configuration."""
+        """Return the composed configuration.
+
+        Hydra composes twice: first without validation, to learn the mode; then, unless the mode was set, with one
+        override more. A run's is the same both times, and composed once.
+        """
+        if self._for_mode is not None and run_mode == RunMode.RUN:
+            name, before, config = self._for_mode
+            self._for_mode = None
+            if name == config_name and overrides in (before, [*before, _RUN]):
+                for override in overrides[len(before) :]:
+                    config.hydra.overrides.hydra.append(override)
+                    config.hydra.mode = RunMode.RUN
+                return config
+        if not validate_sweep_overrides:
+            try:
+                config = self.load_configuration(config_name, overrides, RunMode.RUN, from_shell)
+                self._for_mode = config_name, list(overrides), config
+                return config
+            except HydraException:  # a sweep's, which only then may have several values and open choices
+                pass
         config = super().load_configuration(config_name, overrides, run_mode, from_shell, validate_sweep_overrides)
         for section in ("launcher", "sweeper"):
             _refuse_borrowed(OmegaConf.select(config, f"hydra.{section}"), f"hydra.{section}")
