@@ -13,6 +13,7 @@ import gc
 import importlib
 import json
 import os
+import pkgutil
 import runpy
 import select
 import signal
@@ -27,8 +28,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 _MOST_BYTES = 1 << 18
-# what a run imports on its way; workers are processes of their own, and import by themselves
-_MODULES = ("runner.cli.app", "runner.jobs.job", "runner.report.result")
+# what a run imports on its way, beside our own; workers are processes of their own, and import by themselves
+_MODULES = ("numpy.random",)
 # grammars are read, and tables of parsers filled, when they are first used
 _OVERRIDES = ("model=/a/net-1.onnx", "inputs.ranges={x: [0.5, 3]}", 'checker.command=[python, "/a b/c.py", "{model}"]')
 _AT_START = ("PYTHON", "LD_", "LC_", "LANG")
@@ -149,8 +150,11 @@ def _serve(control: socket.socket) -> dict[str, object] | None:
 
 def _main() -> None:
     sys.path[0] = str(ROOT)
-    for name in _MODULES:
-        importlib.import_module(name)
+    ours = pkgutil.walk_packages([str(ROOT / "runner")], "runner.")
+    for name in (*(one.name for one in ours if not one.name.endswith("__main__")), *_MODULES):
+        with suppress(ImportError):  # of what need not be installed
+            importlib.import_module(name)
+    assert not {"onnxruntime", "tensorrt", "tensorrt_rtx"} & sys.modules.keys()  # which a run may not import
     importlib.import_module("runner.schema.register").register()
     hydra = importlib.import_module("hydra")
     conf = importlib.import_module("runner.cli.config.loader").CONF
