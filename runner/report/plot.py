@@ -72,7 +72,7 @@ def _plot(path: Path, draw: Callable[[Any], None], across: str, up: str) -> bool
     axes.set_xlabel(across)
     axes.set_ylabel(up)
     axes.yaxis.set_major_formatter("{x:g}")
-    axes.yaxis.set_minor_formatter("")
+    axes.yaxis.minorticks_off()
     axes.legend()
     temporary = path.with_name(f".{path.name}.part")
     figure.savefig(temporary, format="svg", metadata={"Date": None})
