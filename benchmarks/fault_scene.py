@@ -21,7 +21,7 @@ import psutil
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, helper, numpy_helper
 
-from runner.workers.guardian import bearing
+from runner.workers.guardian import processes_with
 
 ROOT = Path(__file__).parents[1]
 MARK = "WINNOW_FAULT"
@@ -155,7 +155,7 @@ class Scene:
 
     def processes(self) -> list[int]:
         """Return all living processes of the run."""
-        return bearing(MARK, self.mark.encode().__eq__)
+        return processes_with(MARK, self.mark.encode().__eq__)
 
     def process_of(self, job: int, script: str) -> psutil.Process | None:
         """Return a process below the job that runs a script."""

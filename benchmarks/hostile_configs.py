@@ -38,7 +38,7 @@ from runner.errors import UsageError
 from runner.journal.journal import Journal
 from runner.report.replay import escaped
 from runner.schema.run import ArtifactSettings
-from runner.sweeps.callback import Sweep
+from runner.sweeps.sweep import Sweep
 from runner.sweeps.table import markdown, rows
 from runner.verdict import Raised, Signature, Verdict
 from strategies.outcome import Outcome

@@ -154,7 +154,7 @@ class Bench:
         checks = 0
         while not search.done:
             (ask,) = search.ask()
-            made = subject.make(ask.trial, work / f"trial{checks}", checks, ask.phase, ask.label)
+            made = subject.make(ask.trial, work / f"trial{checks}")
             checks += 1
             search.tell(ask.trial, _answer(made, planted))
         trial = search.done.trial
@@ -162,7 +162,7 @@ class Bench:
         exact = trial is not None and set(trial.elements) == wanted
         problems = [] if exact else [f"found {subject.names(trial) if trial else 'nothing'} for {planted.nodes}"]
         if trial is not None:
-            final = subject.make(trial, work / "answer", checks, "answer", "")
+            final = subject.make(trial, work / "answer")
             problems += [final.reason] if not isinstance(final, Candidate) else self._doubts(final, subject, backend)
         return Row(name, backend["name"], route.value, checks, exact, tuple(problems))
 
@@ -193,7 +193,7 @@ class Bench:
         self, backend: dict[str, Any], model: Path, feeds: dict[str, TensorFile], out: Path
     ) -> tuple[dict[str, TensorFile], str]:
         samples = [{name: str(file.path) for name, file in feeds.items()}]
-        arguments = {"backend": backend, "model": str(model), "samples": samples, "out": str(out), "outputs": None}
+        arguments = {"backend": backend, "model": str(model), "samples": samples, "out": str(out)}
         reply = self.pool.call("run", arguments, timeout=60, confirm=False)
         if reply.value is None:
             return {}, reply.death or (f"{reply.failure.type}: {reply.failure.message}"[:200] if reply.failure else "")

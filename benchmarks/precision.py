@@ -32,7 +32,7 @@ from runner.backends.nested_graphs import bodies
 from runner.jobs.precision.both_precisions import cast, samples_of
 from runner.jobs.precision.subject import Precision, parents_of
 from runner.loading.load import load
-from runner.schema.backend import OnnxRuntimeBackend, OnnxRuntimeReference
+from runner.schema.backend import OnnxRuntimeBackend, as_reference
 from runner.schema.checker import CompareChecker
 from runner.schema.inputs import FilesInputs
 from runner.schema.root import Settings
@@ -140,10 +140,10 @@ class Bench:
 
     def made(self, raised: frozenset[int]) -> ModelProto:
         """Return the mixed model, whole."""
-        candidate = self.subject.make(Trial(raised), self.folder, 0, "benchmark", "")
+        candidate = self.subject.make(Trial(raised), self.folder)
         assert candidate.model
         model = onnx.load(str(candidate.model))
-        self.subject.discard(candidate)
+        candidate.discard()
         return model
 
     def passes(self, raised: frozenset[int]) -> bool:
@@ -176,7 +176,7 @@ def row(model: ModelProto, feeds: Path, options: argparse.Namespace) -> Iterator
             model=str(path),
             strategy=PrecisionSettings(),
             inputs=FilesInputs(path=str(feeds)),
-            reference=OnnxRuntimeReference(),
+            reference=as_reference(OnnxRuntimeBackend)(),
             target=OnnxRuntimeBackend(),
             checker=CompareChecker(),
         )
@@ -189,6 +189,7 @@ def row(model: ModelProto, feeds: Path, options: argparse.Namespace) -> Iterator
             samples_of(casting, loaded, loaded.recorded.values, folder / "cast"),
             tuple(range(len(casting.layers))),
             parents,
+            tuple((index,) for index in range(len(casting.layers))),
         )
         with np.load(feeds) as arrays:
             fed = {name: arrays[name] for name in arrays.files}

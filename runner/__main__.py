@@ -22,7 +22,7 @@ def main() -> None:
 
     open_streams()
     from runner.cli.app import run  # noqa: PLC0415
-    from runner.sweeps.callback import Sweep  # noqa: PLC0415
+    from runner.sweeps.sweep import Sweep  # noqa: PLC0415
 
     code = run(sys.argv[0], sys.argv[1:], Sweep())
     ignore()

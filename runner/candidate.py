@@ -27,22 +27,29 @@ class Candidate:
     """What a checker gets.
 
     ``model`` is None for a subject that has none (repeat without a model). ``folder`` is the trial's own folder, made
-    anew: logs and whatever a check asks for (npz, test_data_set) go there. ``iteration`` is one running number over a
-    whole run. ``draws``: it draws random numbers, of which a runtime may give the same in one process again and again.
-    ``ours``: its model was written for this trial, and may be moved and removed.
+    anew: logs and whatever a check asks for (npz, test_data_set) go there. ``draws``: it draws random numbers, of which
+    a runtime may give the same in one process again and again. ``ours``: its model may be kept as an artifact.
+    ``temporary``: its model was written for this check alone, and is removed after it. The judge says the rest:
+    ``iteration``: one running number over a whole run; ``phase`` and ``label``: what it is checked for.
     """
 
     model: Path | None
     folder: Path
-    iteration: int
-    phase: str
-    label: str
     trial: Trial
     samples: tuple[Sample, ...] = ()
     engine: Path | None = None
     nodes: tuple[str, ...] = ()
     draws: bool = False
     ours: bool = True
+    temporary: bool = False
+    iteration: int = 0
+    phase: str = ""
+    label: str = ""
+
+    def discard(self) -> None:
+        """Remove the model's file, if it was made for this check alone."""
+        if self.temporary and self.model:
+            self.model.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import stat
@@ -54,6 +55,24 @@ def json_of(path: Path) -> Any:
         return None
 
 
+def stamp(path: Path) -> tuple[int, ...] | None:
+    """Return what changes when a file does; None where there is none."""
+    try:
+        status = path.stat()
+    except (OSError, ValueError):
+        return None
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file's content, as hex. Raises OSError for one that cannot be read."""
+    sha = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            sha.update(block)
+    return sha.hexdigest()
+
+
 def inside(path: Path, folder: Path) -> bool:
     """Whether ``path`` lies in ``folder``, links and ``..`` followed (of ``path`` itself the link is meant)."""
     try:
@@ -78,8 +97,13 @@ def write_text(path: Path, text: str) -> None:
         with contextlib.suppress(OSError):
             part.unlink()
         raise
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder last: a file that was made or replaced there is found after a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        os.fsync(folder)
+        os.fsync(descriptor)
     finally:
-        os.close(folder)
+        os.close(descriptor)

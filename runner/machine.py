@@ -50,22 +50,18 @@ def share_mb() -> int:
 
 def oom_kills() -> int:
     """Return how often the kernel has killed for want of memory in our group; on a machine without groups, at all."""
-    for group in _groups("memory"):
-        # the group's own count comes first: it holds what was killed for the limits above it, too
-        for name in ("memory.events", "memory.oom_control"):
-            with contextlib.suppress(OSError, ValueError):
-                for line in (group / name).read_text().splitlines():
-                    if line.startswith("oom_kill "):
-                        return int(line.split()[1])
-    with contextlib.suppress(OSError, ValueError):
-        for line in (_PROC / "vmstat").read_text().splitlines():
-            if line.startswith("oom_kill "):
-                return int(line.split()[1])
+    # the group's own count comes first: it holds what was killed for the limits above it, too
+    places = [group / name for group in _groups("memory") for name in ("memory.events", "memory.oom_control")]
+    for path in (*places, _PROC / "vmstat"):
+        with contextlib.suppress(OSError, ValueError):
+            for line in path.read_text().splitlines():
+                if line.startswith("oom_kill "):
+                    return int(line.split()[1])
     return 0
 
 
-def expend(pid: int) -> None:
-    """Let the kernel kill ``pid``, and what it starts from now on, before this process where memory runs out."""
+def make_oom_victim(pid: int) -> None:
+    """Have the kernel kill ``pid``, and what it starts from now on, before this process when memory runs out."""
     with contextlib.suppress(OSError, ValueError):
         own = int((_PROC / "self" / "oom_score_adj").read_text())
         path, wanted = _PROC / str(pid) / "oom_score_adj", own + (1000 - own) // 2

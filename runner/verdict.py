@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from runner.schema.checker import SameFailure
@@ -201,30 +201,20 @@ class Verdict:
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types; ``from_json`` reads them back."""
         return {
+            **vars(self),
+            "metrics": dict(self.metrics),
             "outcome": self.outcome.value,
             "signature": self.signature.to_json() if self.signature else None,
-            "reason": self.reason,
-            "metrics": dict(self.metrics),
             "seconds": round(self.seconds, 6),
-            "log": self.log,
-            "returncode": self.returncode,
             "peak_rss_mb": round(self.peak_rss_mb, 1),
         }
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Verdict:
         """Read what ``to_json`` wrote. Raises KeyError, TypeError or ValueError on anything else."""
-        signature = data["signature"]
-        return Verdict(
-            outcome=Outcome(data["outcome"]),
-            signature=Signature.from_json(signature) if signature else None,
-            reason=data["reason"],
-            metrics=data["metrics"],
-            seconds=data["seconds"],
-            log=data["log"],
-            returncode=data["returncode"],
-            peak_rss_mb=data["peak_rss_mb"],
-        )
+        given = {one.name: data[one.name] for one in fields(Verdict)}
+        signature = Signature.from_json(data["signature"]) if data["signature"] else None
+        return Verdict(**given | {"outcome": Outcome(data["outcome"]), "signature": signature})
 
 
 def message_drift(before: str, after: Verdict, studied: Signature, names: Collection[str] = ()) -> str:

@@ -22,7 +22,13 @@ _ROOM = 4 << 30
 
 
 def pytest_configure() -> None:
-    """Put the tests' folders into memory where that has room: a journal waits for the disk after each verdict."""
+    """Put the tests' folders into memory where that has room: a journal waits for the disk after each verdict.
+
+    A process that imports numpy starts as many threads as there are CPUs, which small products of matrices do not need.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # hundreds of processes would compile the same modules
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if "PYTEST_DEBUG_TEMPROOT" not in os.environ and _MEMORY.is_dir():
         there = os.statvfs(_MEMORY)
         runs_scripts = not there.f_flag & getattr(os, "ST_NOEXEC", 8)

@@ -135,7 +135,7 @@ def test_the_job_process_never_imports_a_runtime(tmp_path: Path) -> None:
     script = (
         "import sys\n"
         "from runner.cli.app import run\n"
-        "from runner.sweeps.callback import Sweep\n"
+        "from runner.sweeps.sweep import Sweep\n"
         "code = run('runner', sys.argv[1:], Sweep())\n"
         "loaded = {'onnxruntime', 'tensorrt', 'onnx.reference'} & sys.modules.keys()\n"
         "sys.exit(f'exit code {code}, loaded: {loaded}' if code or loaded else 0)\n"

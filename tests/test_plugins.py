@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -106,8 +107,29 @@ def test_a_broken_package_is_one_line_for_whoever_asks_for_it(winnow, tmp_path: 
     # our own choice stays what it is, and whoever asks for none of these hears nothing
     run = winnow("strategy=repeat", "strategy.until=1", "checker=auto")
     assert run.code == 0 and "broken-example" not in run.output and run.result["checker"] == "auto"
+    argv = [sys.executable, "-m", "runner", "--help"]
+    shown = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False).stdout
+    assert re.search(r"checker: auto, .*\bhas_operator\b", shown), shown
+    assert re.search(r"target, reference: digits, onnx_reference", shown), shown
     unknown = winnow("checker=has_operater")
     assert unknown.code == 2 and "did you mean has_operator?" in unknown.output
+
+
+def said_of_each(tmp_path: Path, choices: Iterable[str]) -> list[str]:
+    """Return what runs print, in one process: the lines of each, the last of which is its exit code."""
+    script = """
+import sys
+from runner.cli.app import run
+from runner.sweeps.sweep import Sweep
+for number, override in enumerate(sys.argv[2:]):
+    given = [sys.argv[1], "verbosity=warning", *override.split(), f"hydra.run.dir=run{number}"]
+    print("exit", run("runner", given, Sweep()), flush=True)
+"""
+    argv = [sys.executable, "-c", script, f"model={tmp_path / 'm.onnx'}", *choices]
+    done = subprocess.run(
+        argv, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False
+    )
+    return re.findall(r"(?s)(.*?exit \d+)\n", done.stdout)
 
 
 CHOICES = """
@@ -156,21 +178,68 @@ def test_each_mistake_of_a_package_is_told_to_whoever_asks_for_it(winnow, tmp_pa
         "strategy.search=misnamed": 'Procedure("misnamed", ...)',
         "strategy.subject=nosuch": "no such subject",
     }
-    script = """
-import sys
-from runner.cli.app import run
-from runner.sweeps.callback import Sweep
-for number, override in enumerate(sys.argv[2:]):
-    print(run("runner", [sys.argv[1], override, f"hydra.run.dir=run{number}"], Sweep()), flush=True)
+    every = said_of_each(tmp_path, asked)
+    assert len(every) == len(asked)
+    for told, (override, said) in zip(every, asked.items(), strict=True):
+        line, code = told.splitlines()
+        assert override.rpartition("=")[2] in line and said in line and code == "exit 2", every
+
+
+BUGS = """
+from dataclasses import dataclass
+from runner.backends.onnx_reference import OnnxReference
+from runner.schema.backend import BackendSettings
+from runner.schema.checker import CheckerSettings
+from runner.schema.settings import settings
+
+@settings
+class Checks(CheckerSettings):
+    implementation = "bugs.choices:Check"
+    name: str = "bugs"
+    gives_none: bool = False
+
+@settings
+class Runs(BackendSettings):
+    implementation = "bugs.choices:Backend"
+    name: str = "bugs"
+
+class Check:
+    name, wants_feeds = "bugs", False
+    def __init__(self, checker, tools, run):
+        self.gives_none = checker.gives_none
+    def check(self, candidate):
+        return None if self.gives_none else 1 / 0
+    def identity(self):
+        return {}
+    def describe(self):
+        return "bugs"
+
+class Backend(OnnxReference):
+    def run(self, outputs, feeds):
+        raise ZeroDivisionError("of its own")
 """
-    argv = [sys.executable, "-c", script, f"model={tmp_path / 'm.onnx'}", *asked]
-    done = subprocess.run(
-        argv, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60, check=False
-    )
-    told = done.stdout.splitlines()
-    assert told[1::2] == ["2"] * len(asked), done.stdout
-    for line, (override, said) in zip(told[::2], asked.items(), strict=True):
-        assert override.rpartition("=")[2] in line and said in line, done.stdout
+
+
+def test_a_bug_of_a_package_is_not_called_ours(winnow, tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    (site / "bugs" / "conf").mkdir(parents=True)
+    for file in ("__init__.py", "conf/__init__.py"):
+        (site / "bugs" / file).touch()
+    (site / "bugs" / "choices.py").write_text(BUGS)
+    for group in ("checker", "target"):
+        (site / "bugs" / "conf" / group).mkdir()
+        (site / f"bugs/conf/{group}/bugs.yaml").write_text(f"defaults: [/schema/{group}/bugs@_here_, _self_]\n")
+    entry = {"winnow.checkers": {"bugs": "bugs.choices:Checks"}, "winnow.backends": {"bugs": "bugs.choices:Runs"}}
+    installed(site, "bugs-example", entry)
+    asked = ("checker=bugs", "checker=bugs checker.gives_none=true", "target=bugs checker=runs")
+    raised, misled, judged = said_of_each(tmp_path, asked)
+    package = "of the installed package bugs-example 0.1.0"
+    assert f"ZeroDivisionError: division by zero. This is a bug of checker=bugs {package}; its traceback" in raised
+    assert f"This is a bug of Winnow or checker=bugs {package}; its traceback lies in " in misled
+    assert f"target=bugs {package}: ZeroDivisionError: of its own" in judged
+    assert [one.splitlines()[-1] for one in (raised, misled, judged)] == ["exit 1", "exit 1", "exit 3"]
+    for log in ("run0/winnow.log", "run2/checks/00001/check.log"):
+        assert re.search(r'choices.py", line \d+', (tmp_path / log).read_text())
 
 
 def test_the_page_shows_the_package_as_it_is() -> None:

@@ -28,7 +28,7 @@ FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 """What the system says where nothing more can be written."""
 _WORDS = ("No space left on device", "Disk quota exceeded")
 _PROBE_BYTES = 1 << 16
-# the user's own rule says what a failure is
+# kinds of failure that a rule of the user's defines: a full disk in the output does not override it
 _CLAIMED = frozenset({"regex", "listed exit"})
 
 

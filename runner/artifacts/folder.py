@@ -18,7 +18,7 @@ _FOLDERS = {
 }
 
 
-class Shelf:
+class ArtifactFolder:
     """The folder of a run's artifacts. What it holds already counts towards ``budget_mb``.
 
     Raises OSError where the folder cannot be made.

@@ -11,7 +11,7 @@ import logging
 import os
 import shutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,8 @@ from typing import Any
 import onnx
 
 from runner.artifacts import engine_files
-from runner.artifacts.folder import Shelf, reserve, safe
-from runner.artifacts.user_files import Leftovers
+from runner.artifacts.folder import ArtifactFolder, reserve, safe
+from runner.artifacts.user_files import UserFiles
 from runner.candidate import Candidate
 from runner.errors import UsageError
 from runner.files import inside
@@ -61,15 +61,18 @@ class Artifacts:
         self.folder = cwd / Path(settings.folder).expanduser() if settings.folder else run_folder / "artifacts"
         self._lock = threading.Lock()
         try:
-            self._shelf = Shelf(self.folder, settings.disk_budget_mb)
+            self._kept = ArtifactFolder(self.folder, settings.disk_budget_mb)
         except OSError as error:
             raise UsageError(f"artifacts.folder={self.folder} cannot be made ({error}); name another folder") from error
         listed = self.folder / INDEX_NAME
-        if settings.folder and listed.is_file() and listed.stat().st_size and not any(map(_is_ours, _rows(listed))):
+        used = settings.folder and listed.is_file() and listed.stat().st_size
+        if used and not any("iteration" in row and "outcome" in row for row in _rows(listed)):
             raise UsageError(f"artifacts.folder={self.folder} has an {INDEX_NAME} that is no run's; name another")
         self._store = run_folder / "store"
-        self._leftovers = Leftovers(settings.paths, self._shelf, run_folder, cwd)
-        self._best = self._known_best()
+        self._user_files = UserFiles(settings.paths, self._kept, run_folder, cwd)
+        self._best: dict[_Class, _Best] = {}
+        if settings.keep is Keep.best:
+            self._recall_best()
 
     def sort(self, candidate: Candidate, verdict: Verdict) -> None:
         """Keep of this iteration what the settings say, and add its row to ``index.jsonl``."""
@@ -91,7 +94,7 @@ class Artifacts:
             }
             row["model"] = self._keep_model(candidate, verdict, name)
             engine_files.drop(candidate.folder)
-            row["files"], row["missing"] = self._leftovers.move(candidate, verdict.outcome, name)
+            row["files"], row["missing"] = self._user_files.move(candidate, verdict.outcome, name)
             self._append(row)
 
     # -- candidates ---------------------------------------------------------------------------------------------------
@@ -100,13 +103,14 @@ class Artifacts:
         """Where the smallest candidate of each failure that is not under study was put, by stage and kind."""
         with self._lock:
             return {
-                failure: self._shelf.relative(best.place)
+                failure: self._kept.relative(best.place)
                 for (outcome, failure), best in self._best.items()
                 if outcome is Outcome.DIFFERENT
             }
 
     def _keep_model(self, candidate: Candidate, verdict: Verdict, name: str) -> str | None:
-        keep, outcome, class_ = self._settings.keep, verdict.outcome, _class_of(verdict.outcome, verdict.signature)
+        keep, outcome = self._settings.keep, verdict.outcome
+        class_ = outcome, failure_of(verdict.signature) if outcome is Outcome.DIFFERENT else ""
         if candidate.model is None or not candidate.ours:
             return None
         if keep is Keep.none or (keep is Keep.bad and outcome is not Outcome.FAIL):
@@ -114,9 +118,9 @@ class Artifacts:
         if keep is Keep.best and (candidate.phase == "control" or not self._is_better(class_, len(candidate.trial))):
             return None
         try:
-            place = self._place_model(candidate.model, self._shelf.of(outcome), name)
+            place = self._place_model(candidate.model, self._kept.of(outcome), name)
             if place:
-                engine_files.keep(candidate.folder, place, name, self._shelf)
+                engine_files.keep(candidate.folder, place, name, self._kept)
         except (OSError, ValueError) as error:
             _LOG.error("artifacts: the candidate of iteration %d was not kept: %s", candidate.iteration, error)
             return None
@@ -128,7 +132,7 @@ class Artifacts:
                 self._best[class_] = _Best(len(candidate.trial), place)
             if previous and keep is Keep.best:
                 self._remove(previous.place)
-        return self._shelf.relative(place)
+        return self._kept.relative(place)
 
     def _is_better(self, class_: _Class, elements: int) -> bool:
         """Whether this is the smallest failing (in its way) or the largest passing candidate so far."""
@@ -140,13 +144,13 @@ class Artifacts:
     def _place_model(self, model: Path, folder: Path, name: str) -> Path | None:
         """Copy a model that carries its weights; of a large one write down where it lies, or give it weights."""
         if not (model.parent / _WEIGHTS).exists():
-            if not self._shelf.afford(model.stat().st_size, model.name):
+            if not self._kept.afford(model.stat().st_size, model.name):
                 return None
             place = reserve(folder, f"{name}.onnx")
             shutil.copyfile(model, place)
             return place
         if not self._settings.materialize:
-            if not self._shelf.afford(model.stat().st_size, model.name):
+            if not self._kept.afford(model.stat().st_size, model.name):
                 return None
             # a name of its own beside the weights: the candidate's may be gone when its check is over
             held = reserve(model.parent, f"kept.{name}.onnx")
@@ -158,31 +162,25 @@ class Artifacts:
             )
             place = reserve(folder, f"{name}{_POINTER}")
             place.write_text(text, encoding="utf-8", errors="backslashreplace")
-            self._shelf.give_back(-len(text))
+            self._kept.give_back(-len(text))
             return place
         store, structure = Store(model.parent), onnx.load(str(model), load_external_data=False)
-        if not self._shelf.afford(store.kept_bytes(structure) + model.stat().st_size, model.name):
+        if not self._kept.afford(store.kept_bytes(structure) + model.stat().st_size, model.name):
             return None
         place = reserve(folder, name, folder_wanted=True)
         store.standalone(structure, place / "model.onnx")
         return place
 
-    def _known_best(self) -> dict[_Class, _Best]:
-        """The best candidates that an interrupted run left here."""
-        best: dict[_Class, _Best] = {}
-        if self._settings.keep is not Keep.best:
-            return best
+    def _recall_best(self) -> None:
+        """Find the best candidates that an interrupted run left here."""
         for row in _rows(self.folder / INDEX_NAME):
             try:
                 outcome, elements, place = Outcome(row["outcome"]), int(row["elements"]), self.folder / row["model"]
                 class_ = (outcome, str(row.get("failure") or "") if outcome is Outcome.DIFFERENT else "")
             except (KeyError, TypeError, ValueError, OverflowError):
                 continue
-            known = best.get(class_)
-            better = known is None or (elements < known.elements) == (outcome is not Outcome.PASS)
-            if inside(place, self._shelf.of(outcome)) and place.exists() and better:
-                best[class_] = _Best(elements, place)
-        return best
+            if inside(place, self._kept.of(outcome)) and place.exists() and self._is_better(class_, elements):
+                self._best[class_] = _Best(elements, place)
 
     # -- bookkeeping --------------------------------------------------------------------------------------------------
 
@@ -192,8 +190,8 @@ class Artifacts:
                 first = Path(place.read_text(encoding="utf-8").partition("\n")[0].removeprefix("model: "))
                 if inside(first, self._store) and first.name.startswith("kept."):  # the pointer may be anybody's
                     self._remove(first)
-            self._shelf.remove(place)
-            engine_files.remove(place, self._shelf)
+            self._kept.remove(place)
+            engine_files.remove(place, self._kept)
         except OSError as error:
             _LOG.error("artifacts: %s was not removed: %s", place, error)
 
@@ -201,14 +199,11 @@ class Artifacts:
         path = self.folder / INDEX_NAME
         try:
             line = json.dumps(row).encode() + b"\n"
-            descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
-            try:
-                size = os.fstat(descriptor).st_size
+            with path.open("ab+", buffering=0) as file:
+                size = file.tell()
                 # a killed run may have left half a row; it must not swallow this one
-                whole = size == 0 or os.pread(descriptor, 1, size - 1) == b"\n"
-                os.write(descriptor, line if whole else b"\n" + line)
-            finally:
-                os.close(descriptor)
+                whole = size == 0 or os.pread(file.fileno(), 1, size - 1) == b"\n"
+                file.write(line if whole else b"\n" + line)
         except OSError as error:
             _LOG.error("artifacts: no row in %s: %s", path, error)
 
@@ -216,10 +211,6 @@ class Artifacts:
 def failure_of(signature: Signature | None) -> str:
     """Return what the class of a failure is named: its stage and kind, and the exceptions of a check."""
     return signature.name if signature else ""
-
-
-def _class_of(outcome: Outcome, signature: Signature | None) -> _Class:
-    return outcome, failure_of(signature) if outcome is Outcome.DIFFERENT else ""
 
 
 def _name(candidate: Candidate, verdict: Verdict) -> str:
@@ -232,10 +223,6 @@ def _name(candidate: Candidate, verdict: Verdict) -> str:
     if verdict.returncode is not None:
         parts.append(f"rc{verdict.returncode}")
     return "_".join(part for part in parts if part)
-
-
-def _is_ours(row: Mapping[str, Any]) -> bool:
-    return "iteration" in row and "outcome" in row
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:

@@ -9,23 +9,23 @@ from collections.abc import Sequence
 from glob import glob
 from pathlib import Path
 
-from runner.artifacts.folder import Shelf, reserve, safe, size_of
+from runner.artifacts.folder import ArtifactFolder, reserve, safe, size_of
 from runner.candidate import Candidate
 from strategies.outcome import Outcome
 
 _LOG = logging.getLogger(__name__)
 
 
-class Leftovers:
+class UserFiles:
     """Files, folders or globs. They start at ``cwd``; ``{dir}`` is the iteration's own folder.
 
-    What holds ``run_folder`` or the shelf is never moved, nor what is or holds a device, nor a pipe, nor what was
+    What holds ``run_folder`` or the artifacts is never moved, nor what is or holds a device, nor a pipe, nor what was
     there before the run and has not changed since: no check has left it.
     """
 
-    def __init__(self, patterns: Sequence[str], shelf: Shelf, run_folder: Path, cwd: Path) -> None:
+    def __init__(self, patterns: Sequence[str], kept: ArtifactFolder, run_folder: Path, cwd: Path) -> None:
         self._patterns = patterns
-        self._shelf = shelf
+        self._kept = kept
         self._run_folder = run_folder
         self._cwd = cwd
         found = [path for pattern in patterns if "{dir}" not in pattern for path in self._find(pattern)]
@@ -43,12 +43,12 @@ class Leftovers:
                 missing.append(pattern)
             for source in sources:
                 try:
-                    place = self._move_one(source, self._shelf.of(outcome), name)
+                    place = self._move_one(source, self._kept.of(outcome), name)
                 except (OSError, shutil.Error) as error:
                     _LOG.error("artifacts: %s was not moved: %s", source, error)
                     place = None
                 if place:
-                    moved.append(self._shelf.relative(place))
+                    moved.append(self._kept.relative(place))
         return moved, missing
 
     def _find(self, pattern: str) -> list[Path]:
@@ -60,7 +60,7 @@ class Leftovers:
 
     def _holds_run(self, path: Path) -> bool:
         real = path.resolve()
-        places = (self._shelf.folder.resolve(), self._run_folder.resolve())
+        places = (self._kept.folder.resolve(), self._run_folder.resolve())
         return any(place == real or real in place.parents for place in places)
 
     def _move_one(self, source: Path, folder: Path, name: str) -> Path | None:
@@ -75,7 +75,7 @@ class Leftovers:
         if device is not None:  # where it cannot be renamed it would be copied, without end, and then removed
             _LOG.error("artifacts: %s holds a device (%s) and is not moved", source, device)
             return None
-        if not self._shelf.afford(size_of(real), str(source)):
+        if not self._kept.afford(size_of(real), str(source)):
             return None
         place = reserve(folder, f"{name}__{safe(source.name, 120)}", folder_wanted=real.is_dir())
         if not source.is_symlink():

@@ -12,7 +12,7 @@ import numpy as np
 from runner.backends.errors import StageError
 from runner.backends.nested_graphs import all_graphs
 from runner.backends.values.numpy_arrays import declared_as, from_array, from_python, to_python
-from runner.backends.values.value_structure import Structure, Value, of_proto, of_value
+from runner.backends.values.value_structure import Structure, Value, of_value
 
 
 class OnnxReference:
@@ -22,8 +22,6 @@ class OnnxReference:
     default; ``outputs``: names in the model's order.
     """
 
-    providers = ("onnx_reference",)
-
     def __init__(self, evaluator: Any, model: Any) -> None:
         self._evaluator = evaluator
         self._model = model
@@ -32,7 +30,7 @@ class OnnxReference:
         self._declare(model)
         self._optionals = _has_optionals(model)
         self.inputs = frozenset(evaluator.input_names)
-        self.structures = {value.name: of_proto(value.type) for value in model.graph.input}
+        self.structures = {value.name: _structure_of(value.type) for value in model.graph.input}
         defaults = {tensor.name for tensor in model.graph.initializer}
         defaults.update(tensor.values.name for tensor in model.graph.sparse_initializer)
         self.required = [
@@ -120,7 +118,13 @@ class OnnxReference:
     def _declare(self, model: Any) -> None:
         for value in [*model.graph.value_info, *model.graph.output]:
             if self._declared.get(value.name) is None:
-                self._declared[value.name] = of_proto(value.type)
+                self._declared[value.name] = _structure_of(value.type)
+
+
+def _structure_of(proto: Any) -> Structure | None:
+    from runner.model.values.value_types import structure_of
+
+    return structure_of(proto)
 
 
 def _has_optionals(model: Any) -> bool:

@@ -2,27 +2,22 @@
 
 Arguments: ``backend``: {"name": .., "implementation": "module:attribute", settings}; ``model``: path; ``samples``:
 [{input name: path}], each the path of a TensorProto file, or of a SequenceProto, OptionalProto or MapProto where the
-model declares one; ``out``: a folder for the outputs, or null to look at them only (``path`` is then ""); ``outputs``:
-names, or null for all of the model's; ``inline``: also return small tensors as base64 under "data". A backend is a
-class with ``load``, ``run`` and ``prepare``; its errors are StageError.
+model declares one; ``out``: a folder for the outputs. A backend is a class with ``load``, ``run`` and ``prepare``; its
+errors are StageError.
 """
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
 # ruff: noqa: UP006, UP035, PTH103, PTH118
 from __future__ import annotations
 
-import base64
 import importlib
 import os
-import time
 from typing import Any, Dict, Iterator, Tuple
 
-from runner.backends.errors import StageError, choose
+from runner.backends.errors import StageError
 from runner.backends.values import containers
 from runner.backends.values.tensor_proto import Tensor
 from runner.backends.values.value_structure import Value
-
-_INLINE_BYTES = 1 << 16
 
 
 def _backend(settings: Dict[str, Any]) -> Any:
@@ -40,38 +35,18 @@ def prepare(args: Dict[str, Any]) -> None:
 
 def run(args: Dict[str, Any]) -> Dict[str, Any]:
     """Run a model on each sample; see the module's text. Raises StageError: setup, load or infer."""
-    start = time.perf_counter()
     backend = _backend(args["backend"])
     backend.prepare(args["backend"])
     # what an engine is built for: shapes of the samples, timings of an earlier build
     asked = {"samples": args["samples"], "caching": args.get("timing_cache")}
     model = backend.load(args["model"], {**args["backend"], **asked})
-    loaded = time.perf_counter()
-    wanted = args.get("outputs")
-    if wanted is not None:
-        unknown = [name for name in wanted if name not in model.outputs]
-        if unknown:
-            raise choose("outputs", unknown[0], model.outputs)
-    else:
-        wanted = list(model.outputs)
+    os.makedirs(args["out"], exist_ok=True)
     skipped: Dict[str, str] = {}
-    samples, seconds = [], []
-    out = args.get("out")
-    if out is not None:
-        os.makedirs(out, exist_ok=True)
+    samples = []
     for number, paths in enumerate(args["samples"]):
-        feeds = _feeds(model, paths)
-        begin = time.perf_counter()
-        results = model.run(wanted, feeds)
-        seconds.append(time.perf_counter() - begin)
-        samples.append(_save(results, number, out, bool(args.get("inline")), skipped))
-    return {
-        "samples": samples,
-        "skipped": skipped,
-        "load_seconds": loaded - start,
-        "run_seconds": seconds,
-        "providers": list(model.providers),
-    }
+        results = model.run(list(model.outputs), _feeds(model, paths))
+        samples.append(_save(results, os.path.join(args["out"], str(number)), skipped))
+    return {"samples": samples, "skipped": skipped}
 
 
 def _feeds(model: Any, paths: Dict[str, str]) -> Dict[str, Value]:
@@ -84,13 +59,8 @@ def _feeds(model: Any, paths: Dict[str, str]) -> Dict[str, Value]:
     return {name: containers.read(path, kinds.get(name)) for name, path in paths.items() if name in model.inputs}
 
 
-def _save(
-    results: Iterator[Tuple[str, Any]],
-    number: int,
-    out: str | None,
-    inline: bool,
-    skipped: Dict[str, str],
-) -> Dict[str, Any]:
+def _save(results: Iterator[Tuple[str, Any]], start: str, skipped: Dict[str, str]) -> Dict[str, Any]:
+    """Write what comes out to files whose paths begin with ``start``; note what cannot be written."""
     saved = {}
     for index, (name, result) in enumerate(results):
         if isinstance(result, str):
@@ -98,11 +68,5 @@ def _save(
             continue
         # never the tensor's name: it may hold any character
         value, structure = (result, None) if isinstance(result, Tensor) else result
-        if out is None:
-            entry = containers.describe(value, structure, name, "")
-        else:
-            entry = containers.write(value, structure, name, os.path.join(out, f"{number}_{index}.pb"))
-        if inline and isinstance(result, Tensor) and result.raw is not None and result.raw.size <= _INLINE_BYTES:
-            entry["data"] = base64.b64encode(result.raw.tobytes()).decode()
-        saved[name] = entry
+        saved[name] = containers.write(value, structure, name, f"{start}_{index}.pb")
     return saved

@@ -6,26 +6,15 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import importlib.machinery
-import importlib.util
 import os
 import sys
 import traceback
+import types
 from typing import Any, Callable, Dict, List
 
 from runner.backends.errors import StageError
 from runner.backends.values import containers
 from runner.backends.values.numpy_arrays import from_array, from_python, to_python
-from runner.backends.values.value_structure import freeze
-
-
-class _FreshLoader(importlib.machinery.SourceFileLoader):
-    """Compiles what the file says now: cached bytecode is told apart by seconds and size only."""
-
-    def get_code(self, fullname: str) -> Any:
-        """Return the code of the file, without a look at the cache and without writing one beside the user's file."""
-        return self.source_to_code(self.get_data(self.path), self.path)
-
 
 _JSON = (bool, int, float, str, type(None))
 
@@ -47,12 +36,12 @@ def _function(path: str, name: str) -> Callable[..., Any]:
             sys.path.insert(0, folder)
         if not path.endswith(".py"):
             raise StageError("setup", "NotPython", f"file={path} is not a Python file (its name must end in .py)")
-        spec = importlib.util.spec_from_file_location(module_name, path, loader=_FreshLoader(module_name, path))
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
+        module = types.ModuleType(module_name)
+        module.__file__ = path
         sys.modules[module_name] = module
         try:
-            spec.loader.exec_module(module)
+            # not through importlib, which may take cached bytecode of another state of the file, and writes some
+            exec(compile(source, path, "exec", dont_inherit=True), module.__dict__)  # noqa: S102
         except BaseException as error:
             del sys.modules[module_name]
             if isinstance(error, (Exception, SystemExit)):
@@ -106,8 +95,6 @@ def _returns(path: str, name: str) -> bool:
 
 
 def _result(result: Any, name: str) -> Any:
-    if type(result).__name__ in ("bool_", "bool"):
-        return bool(result)
     if hasattr(result, "item") and getattr(result, "size", 0) == 1:
         result = result.item()
     if isinstance(result, (str, int, float)):
@@ -134,7 +121,7 @@ def user_inputs(args: Dict[str, Any]) -> Dict[str, Any]:
 
     ``args["structures"]`` says of what is to be no tensor what it is to be.
     """
-    structures = {name: freeze(structure) for name, structure in (args.get("structures") or {}).items()}
+    structures = args.get("structures") or {}
     function = _function(args["file"], args["function"])
     made = function()
     if isinstance(made, dict):

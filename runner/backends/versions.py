@@ -1,7 +1,7 @@
 """The operation ``versions``: what is installed here, from package metadata (nothing heavy is imported)."""
 
-# runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
-# ruff: noqa: UP006, UP035, PLC0415
+# runs under Python 3.8 (and so without subscripted builtins)
+# ruff: noqa: UP006, UP035
 from __future__ import annotations
 
 import platform
@@ -37,7 +37,10 @@ _PACKAGES = {
 
 
 def versions(args: Dict[str, Any]) -> Dict[str, str]:
-    """Return {name: version}, "python" first. ``args["providers"]``: also ONNX Runtime's, comma-separated."""
+    """Return {name: version}, "python" first.
+
+    ``args["packages"]``: also packages by the names that Python imports them by.
+    """
     found = {"python": platform.python_version()}
     for name, distributions in _PACKAGES.items():
         for distribution in distributions:
@@ -47,8 +50,9 @@ def versions(args: Dict[str, Any]) -> Dict[str, str]:
                 continue
             found[name] = version if distribution == distributions[0] else f"{version} ({distribution})"
             break
-    if args.get("providers") and "onnxruntime" in found:
-        import onnxruntime
-
-        found["onnxruntime_providers"] = ",".join(onnxruntime.get_available_providers())
+    if args.get("packages") and hasattr(metadata, "packages_distributions"):  # not before Python 3.10
+        providing = metadata.packages_distributions()
+        for package in args["packages"]:
+            for distribution in providing.get(package.partition(".")[0], ()):
+                found[package] = f"{metadata.version(distribution)} ({distribution})"
     return found

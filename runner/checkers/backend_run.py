@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,11 @@ from runner.checkers.failure_text import normalize
 from runner.errors import NotTried, UsageError
 from runner.model.values.recorded import TensorFile
 from runner.schema.backend import BackendSettings
+from runner.schema.installed_choices import added
 from runner.schema.settings import PathUse, context_of, path_values
 from runner.verdict import Signature
 from runner.workers.leases.required_lease import lease_of
-from runner.workers.reply import OUT_OF_MEMORY, Reply, shortage
+from runner.workers.reply import OUT_OF_MEMORY, Failure, Reply, shortage
 
 #: whose content counts; of an interpreter the versions of its packages do
 _DIGESTED = (PathUse.READ, PathUse.READ | PathUse.MODEL, PathUse.READ | PathUse.LIBRARY)
@@ -26,7 +27,7 @@ NOT_READY = "GpuNotReady"
 
 
 @dataclass(frozen=True)
-class Ran:
+class BackendRun:
     """What came of running one model on all samples.
 
     ``outputs``: for each sample, its outputs by name (none if it failed). ``signature``: of the failure, None if it
@@ -54,6 +55,7 @@ def digests_of(backend: BackendSettings, at: Callable[[str], Path]) -> dict[str,
     return {path: digest(at(path)) for _, use, path in path_values(backend) if use in _DIGESTED}
 
 
+@dataclass(frozen=True)
 class Side:
     """``key``: `target` or `reference`, as in the configuration.
 
@@ -61,26 +63,17 @@ class Side:
     run: what of each build is kept.
     """
 
-    def __init__(
-        self,
-        key: str,
-        settings: BackendSettings,
-        tools: Tools,
-        timeout: float | None,
-        memory_mb: int | None,
-        keep: Sequence[str] | None = None,
-    ) -> None:
-        self._key = key
-        self._settings = settings
-        self._tools = tools
-        self._timeout = timeout
-        self._memory_mb = memory_mb
-        self._keep = keep
+    key: str
+    settings: BackendSettings
+    tools: Tools
+    timeout: float | None
+    memory_mb: int | None
+    keep: Sequence[str] | None = None
 
     @property
     def builds(self) -> bool:
         """Whether models are only built, not run."""
-        return self._keep is not None
+        return self.keep is not None
 
     def run(
         self,
@@ -91,7 +84,7 @@ class Side:
         tactics: Mapping[str, Any] | None = None,
         engine: Path | None = None,
         fresh: bool = False,
-    ) -> Ran:
+    ) -> BackendRun:
         """Run ``model`` on each sample, or build it for them; outputs are written into the folder ``out``.
 
         ``tactics``: what a build is asked about them. ``engine``: one that was built of ``model`` before, to be run.
@@ -101,7 +94,7 @@ class Side:
         never for what the model does.
         """
         out.mkdir(parents=True, exist_ok=True)
-        settings = self._settings.to_json()
+        settings = self.settings.to_json()
         arguments = {
             "backend": settings | ({"engine": str(engine)} if engine else {}),
             "model": str(model),
@@ -109,75 +102,69 @@ class Side:
             "samples": [{name: str(feed.path) for name, feed in sample.items()} for sample in samples],
             "out": str(out),
         }
-        if self._settings.builds_engines:
+        if self.settings.builds_engines:
             arguments["timing_cache"] = self._timing_cache()
-        more = {"keep": list(self._keep or ())} if self.builds else {"outputs": None, "inline": False}
-        reply = self._tools.pool.call(
+        more = {"keep": list(self.keep or ())} if self.builds else {}
+        reply = self.tools.pool.call(
             "build" if self.builds else "run",
             {**arguments, **more},
-            python=self._settings.python,
-            timeout=self._timeout,
-            memory_mb=self._memory_mb,
+            python=self.settings.python,
+            timeout=self.timeout,
+            memory_mb=self.memory_mb,
             fresh=fresh and not self.builds,
-            lease=lease_of(settings, self._tools.pool, self._settings.python, builds=self.builds),
+            lease=lease_of(settings, self.tools.pool, self.settings.python, builds=self.builds),
         )
-        return self._ran(reply)
+        return replace(self._ran(reply), peak_rss_mb=reply.peak_rss_mb, log=reply.log)
 
     def _timing_cache(self) -> dict[str, str | None]:
         """Where timings come from: the user's file; else what the first build of this run measured."""
-        own = getattr(self._settings, "timing_cache", None)
+        own = getattr(self.settings, "timing_cache", None)
         if own:
-            return {"load": str(self._tools.at(own)), "save": None}
-        first = self._tools.run_folder / f"{self._key}.timing_cache"
+            return {"load": str(self.tools.at(own)), "save": None}
+        first = self.tools.run_folder / f"{self.key}.timing_cache"
         return {"load": str(first), "save": None if first.exists() else str(first)}
 
     def identity(self) -> dict[str, str]:
         """The settings, and digests of the files they name: custom-op libraries, a model of its own."""
-        files = {f"{self._key} {path}": sha for path, sha in digests_of(self._settings, self._tools.at).items()}
-        return {self._key: json.dumps(context_of(self._settings), sort_keys=True), **files}
+        files = {f"{self.key} {path}": sha for path, sha in digests_of(self.settings, self.tools.at).items()}
+        return {self.key: json.dumps(context_of(self.settings), sort_keys=True), **files}
 
     def __str__(self) -> str:
-        settings = self._settings.to_json()
+        settings = self.settings.to_json()
         level = f" optimization={settings['optimization']}" if "optimization" in settings else ""
-        python = f" python={self._settings.python}" if self._settings.python else ""
-        model = f" model={self._settings.model}" if self._settings.model else ""
-        return f"{self._key}={self._settings.name}{level}{python}{model}"
+        python = f" python={self.settings.python}" if self.settings.python else ""
+        model = f" model={self.settings.model}" if self.settings.model else ""
+        return f"{self.key}={self.settings.name}{level}{python}{model}"
 
-    def _ran(self, reply: Reply) -> Ran:
-        if reply.failure is not None:
-            failure = reply.failure
-            if failure.type == NOT_READY:
-                raise NotTried(f"{self}: {failure.message}")
-            # an error of the worker's own code says nothing about the model either
-            if failure.type == "MissingFeed" or failure.stage in ("untried", "internal"):
-                return Ran(invalid=failure.message, peak_rss_mb=reply.peak_rss_mb, log=reply.log)
-            if failure.stage == "setup":
-                raise UsageError(f"{self}: {failure.message}")
-            stage = failure.stage if failure.stage in ("load", "build") else "infer"
-            signature = Signature(stage, f"error {failure.type}", normalize(failure.message))
-            return Ran((), signature, failure.message, peak_rss_mb=reply.peak_rss_mb, log=reply.log)
+    def _ran(self, reply: Reply) -> BackendRun:
+        if reply.failure:
+            return self._failed(reply.failure)
         if reply.death == OUT_OF_MEMORY:
             raise NotTried(f"{self}: {shortage()}")
-        if reply.death is not None or reply.value is None:
+        value = reply.value
+        if reply.death is not None or value is None:
             kind = reply.death or "exit"
-            message = f"the process ended: {kind}"
-            stage = "build" if self.builds else "infer"
-            return Ran((), Signature(stage, kind), message, peak_rss_mb=reply.peak_rss_mb, log=reply.log)
+            return BackendRun(
+                signature=Signature("build" if self.builds else "infer", kind), message=f"the process ended: {kind}"
+            )
         if self.builds:
-            return _built(reply.value, reply)
-        outputs = tuple(
-            {name: TensorFile.from_json(tensor) for name, tensor in sample.items()} for sample in reply.value["samples"]
-        )
-        skipped = reply.value.get("skipped") or {}
-        return Ran(outputs, skipped=skipped, peak_rss_mb=reply.peak_rss_mb, log=reply.log)
+            shapes = {name: output["shape"] for name, output in value["outputs"].items()}
+            return BackendRun(
+                shapes=shapes, layers=value["layers"], seconds=value["seconds"], tactics=value.get("tactics")
+            )
+        samples = [{name: TensorFile.from_json(one) for name, one in sample.items()} for sample in value["samples"]]
+        return BackendRun(tuple(samples), skipped=value.get("skipped") or {})
 
-
-def _built(value: Mapping[str, Any], reply: Reply) -> Ran:
-    return Ran(
-        shapes={name: output["shape"] for name, output in value["outputs"].items()},
-        layers=value["layers"],
-        seconds=value["seconds"],
-        tactics=value.get("tactics"),
-        peak_rss_mb=reply.peak_rss_mb,
-        log=reply.log,
-    )
+    def _failed(self, failure: Failure) -> BackendRun:
+        if failure.type == NOT_READY:
+            raise NotTried(f"{self}: {failure.message}")
+        # an error of the worker's own code says nothing about the model either
+        if failure.type == "MissingFeed" or failure.stage in ("untried", "internal"):
+            package = added().packages.get((self.key, self.settings.name))
+            whose = f"{self.key}={self.settings.name} of the installed package {package}: {failure.type}: "
+            return BackendRun(invalid=(whose if package and failure.stage == "internal" else "") + failure.message)
+        if failure.stage == "setup":
+            raise UsageError(f"{self}: {failure.message}")
+        stage = failure.stage if failure.stage in ("load", "build") else "infer"
+        signature = Signature(stage, f"error {failure.type}", normalize(failure.message))
+        return BackendRun(signature=signature, message=failure.message)

@@ -11,19 +11,15 @@ import shutil
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from runner.candidate import Candidate
 from runner.checkers.backend_run import Side
 from runner.checkers.checker import Checker, Tools
-from runner.checkers.compare.metrics import EXACT_BYTES
+from runner.checkers.compare.compare_values import compare
 from runner.checkers.wrapping_checker import Around
-from runner.model.values import recorded as values
 from runner.model.values.recorded import TensorFile
+from runner.schema.checker import CompareChecker
 from runner.schema.root import Settings
 from runner.verdict import Verdict
 
@@ -102,37 +98,9 @@ class Audited(Around):
         finally:
             shutil.rmtree(work, ignore_errors=True)
 
-    def _differs(self, mine: TensorFile, theirs: TensorFile) -> str | None:
-        if (mine.dtype, mine.shape) != (theirs.dtype, theirs.shape):
-            return f"{mine.dtype}{list(mine.shape)} where {theirs.dtype}{list(theirs.shape)} was recorded"
-        return (
-            None
-            if self._drawing
-            else _difference(values.contents(mine), values.contents(theirs), TOLERANCES.get(mine.dtype, TOLERANCE))
-        )
-
-
-def _difference(mine: Any, theirs: Any, tolerance: float) -> str | None:
-    """Say how two values differ; sequences and maps are gone through."""
-    if isinstance(theirs, Mapping):
-        mine, theirs = list(mine.values()), list(theirs.values())
-    if isinstance(theirs, list | tuple):
-        if len(mine) != len(theirs):
-            return f"{len(mine)} items where {len(theirs)} were recorded"
-        pairs = zip(mine, theirs, strict=True)
-        return next((why for one, other in pairs if (why := _difference(one, other, tolerance))), None)
-    if theirs is None or mine is None:
-        return None if mine is theirs else "one of both is empty"
-    one, other = np.asarray(mine), np.asarray(theirs)
-    if one.dtype.kind in "OSUb" or (one.dtype.kind in "iu" and one.dtype.itemsize >= EXACT_BYTES):
-        return None if np.array_equal(one, other) else "other values"
-    wide = np.complex128 if one.dtype.kind == "c" else np.float64
-    one, other = one.astype(wide), other.astype(wide)
-    same = (one == other) | (np.isnan(one) & np.isnan(other))
-    if same.all():
-        return None
-    if not (np.isfinite(one[~same]).all() and np.isfinite(other[~same]).all()):
-        return "NaN or Inf at other places"
-    error = float(np.abs(one - other)[~same].max())
-    scale = float(np.abs(other[np.isfinite(other)]).max(initial=0.0))
-    return f"error {error:.3g} at scale {scale:.3g}" if error > tolerance * scale + 1e-6 else None
+    def _differs(self, mine: TensorFile, theirs: TensorFile) -> str:
+        if self._drawing:
+            alike = (mine.dtype, mine.shape, mine.structure) == (theirs.dtype, theirs.shape, theirs.structure)
+            return "" if alike else "another type or shape"
+        found = compare(mine, theirs, CompareChecker(rtol=TOLERANCES.get(theirs.dtype, TOLERANCE), atol=1e-6))
+        return (found.detail or f"error {found.error:.3g} of the largest value") if found.fails() else ""

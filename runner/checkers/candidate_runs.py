@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from runner.candidate import Candidate, Sample
-from runner.checkers.backend_run import Ran, Side
+from runner.checkers.backend_run import BackendRun, Side
 from runner.checkers.compare.auto_tolerance import nudged
 from runner.model.values.recorded import TensorFile
 
@@ -29,7 +29,7 @@ class Case:
     work: Path
     may_run_reference: bool = True
     reference_model: Path | None = None
-    runs: list[Ran] = field(default_factory=list)
+    runs: list[BackendRun] = field(default_factory=list)
 
     @cached_property
     def samples(self) -> tuple[Sample, ...]:
@@ -37,17 +37,17 @@ class Case:
         return self.candidate.samples or (Sample({}),)
 
     @cached_property
-    def target(self) -> Ran:
+    def target(self) -> BackendRun:
         """The run of the target."""
         return self._run(self.target_side, "target", self._feeds)
 
     @cached_property
-    def reference(self) -> Ran:
+    def reference(self) -> BackendRun:
         """The run of the reference on the same feeds."""
         return self._run(self.reference_side, "reference", self._feeds)
 
     @cached_property
-    def noisy(self) -> Ran:
+    def noisy(self) -> BackendRun:
         """The run of the reference on feeds that are one unit in the last place off."""
         folder = self.work / "nudged"
         moved = []
@@ -70,7 +70,7 @@ class Case:
     def _feeds(self) -> list[Mapping[str, TensorFile]]:
         return [sample.feeds for sample in self.samples]
 
-    def _run(self, side: Side, name: str, feeds: Sequence[Mapping[str, TensorFile]]) -> Ran:
+    def _run(self, side: Side, name: str, feeds: Sequence[Mapping[str, TensorFile]]) -> BackendRun:
         own = self.reference_model if side is self.reference_side else None
         # what a build of the target leaves may be kept
         out = self.candidate.folder if side.builds and side is self.target_side else self.work / name

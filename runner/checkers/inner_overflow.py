@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ PATIENCE = 600.0
 """Seconds for a look inside where checks may take as long as they want: a model for a GPU may be too slow here."""
 
 
+@dataclass(eq=False)
 class OverflowCheck(Around):
     """Judges as ``checker`` does, and fails what passes with an overflow that does harm.
 
@@ -35,25 +36,22 @@ class OverflowCheck(Around):
     the low type is called.
     """
 
-    def __init__(
-        self, checker: Checker, settings: Settings, tools: Tools, everything: int, high: Path, low: str
-    ) -> None:
-        self.checker = checker
-        self._settings = settings
-        self._tools = tools
-        self._everything = everything
-        self._low = low
-        self._high = high
-        self._lock = threading.Lock()
-        self.warnings: tuple[str, ...] = ()
+    checker: Checker
+    settings: Settings
+    tools: Tools
+    everything: int
+    high: Path
+    low: str
+    warnings: tuple[str, ...] = ()
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def check(self, candidate: Candidate) -> Verdict:
         """Judge one candidate, and look inside it if it passes."""
         verdict = self.checker.check(candidate)
-        is_low = len(candidate.trial) < self._everything
+        is_low = len(candidate.trial) < self.everything
         if verdict.outcome is not Outcome.PASS or not is_low or candidate.model is None or self.warnings:
             return verdict
-        found, seconds, why = overflows(self._settings, self._tools, candidate.model, candidate.samples, self._high)
+        found, seconds, why = overflows(self.settings, self.tools, candidate.model, candidate.samples, self.high)
         if found is None:
             self._give_up(why)
             return verdict
@@ -62,12 +60,12 @@ class OverflowCheck(Around):
         if not harmful:
             return verdict
         more = f", and {len(harmful) - 1} more do harm" if len(harmful) > 1 else ""
-        reason = f"{said(harmful[0], self._low)}{more}"
+        reason = f"{said(harmful[0], self.low)}{more}"
         return replace(verdict, outcome=Outcome.FAIL, signature=Signature("overflow", "inf"), reason=reason)
 
     def identity(self) -> dict[str, str]:
         """What the checker says, and that harmful overflows fail."""
-        return {**self.checker.identity(), "overflow": f"harmful ones fail, rounding {rounding(self._settings)}"}
+        return {**self.checker.identity(), "overflow": f"harmful ones fail, rounding {rounding(self.settings)}"}
 
     def _give_up(self, why: str) -> None:
         with self._lock:

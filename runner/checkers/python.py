@@ -8,12 +8,13 @@ from typing import Any
 
 from runner.candidate import Candidate, Sample
 from runner.checkers.checker import Checker, Tools
-from runner.checkers.command.failure_measure import Measure, as_number
 from runner.checkers.command.tracebacks import BY_LINE, uncaught
 from runner.checkers.command.watched_files import Watched
 from runner.checkers.compare.accuracy_drop import VALUE, Threshold
+from runner.checkers.failure_measure import Measure, as_number
 from runner.checkers.failure_text import last_line, normalize
 from runner.errors import NotTried, UsageError
+from runner.files import read_plain
 from runner.schema.checker import PythonChecker
 from runner.schema.root import Settings
 from runner.schema.settings import context_of
@@ -73,18 +74,14 @@ class PythonCheck(Checker):
         """
         self._watched.confirm()
         samples = candidate.samples or (Sample({}),)
+        every = [held for sample in samples for held in (sample.feeds, sample.expected)]
         arguments = {
             "file": str(self._file),
             "function": self._settings.function,
             "model": str(candidate.model) if candidate.model else None,
-            "samples": [{name: str(feed.path) for name, feed in sample.feeds.items()} for sample in samples],
-            "expected": [{name: str(value.path) for name, value in sample.expected.items()} for sample in samples],
-            "structures": {
-                name: value.structure
-                for sample in samples
-                for name, value in [*sample.feeds.items(), *sample.expected.items()]
-                if value.structure is not None
-            },
+            "samples": [{name: str(feed.path) for name, feed in held.items()} for held in every[::2]],
+            "expected": [{name: str(value.path) for name, value in held.items()} for held in every[1::2]],
+            "structures": {name: one.structure for held in every for name, one in held.items() if one.structure},
         }
         settings = self._settings
         reply = self._tools.pool.call(
@@ -99,13 +96,12 @@ class PythonCheck(Checker):
         )
         outcome, signature, reason, numbers = self._read(reply)
         self._watched.confirm(outcome)
-        printed = reply.log.read_text(encoding="utf-8", errors="replace") if reply.log and reply.log.is_file() else ""
+        printed = read_plain(reply.log).decode("utf-8", "replace") if reply.log else ""
         measure = as_number(numbers.get(MEASURE, self._measure.of(printed)))
         numbers = {**numbers, **({} if measure is None else {MEASURE: measure})}
         self._loaded = True
-        return Verdict(
-            outcome, signature, reason, numbers, reply.seconds, self._log(candidate, reply), None, reply.peak_rss_mb
-        )
+        log = self._write_log(candidate, reply, printed)
+        return Verdict(outcome, signature, reason, numbers, reply.seconds, log, None, reply.peak_rss_mb)
 
     def settle(self, verdict: Verdict) -> None:
         """Learn the baseline."""
@@ -178,10 +174,8 @@ class PythonCheck(Checker):
         signature = Signature("check", "returned fail", normalize(detail)) if failed else None
         return outcome, signature, detail or (f"{self.describe()} returned {said!r}" if failed else ""), numbers
 
-    def _log(self, candidate: Candidate, reply: Reply) -> str | None:
-        text = reply.log.read_text(encoding="utf-8", errors="replace") if reply.log and reply.log.is_file() else ""
-        if reply.failure:
-            text += f"{reply.failure.type}: {reply.failure.message}\n"
+    def _write_log(self, candidate: Candidate, reply: Reply, printed: str) -> str | None:
+        text = printed + (f"{reply.failure.type}: {reply.failure.message}\n" if reply.failure else "")
         if not text:
             return None
         candidate.folder.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.candidate import Candidate
-from runner.checkers.backend_run import Side
+from runner.checkers.backend_run import BackendRun, Side
 from runner.checkers.candidate_runs import Case
 from runner.checkers.checker import Tools
 from runner.checkers.compare.compare_outputs import Comparison, non_finite
@@ -40,6 +40,7 @@ RuntimeSettings = AutoChecker | BuildsChecker | CompareChecker | FiniteChecker |
 # phases whose builds a report may tell of
 TOLD_PHASES = ("pre-flight", "re-check")
 KEPT = ("engine", "log", "layers")
+_WORDS = {"nan": "a NaN", "inf": "an Inf"}
 _STAGES = {
     "runs": ("run",),
     "builds": ("run", "shapes"),
@@ -109,13 +110,9 @@ class RuntimeCheck:
         self._known = known if known in {"ran", "failed", "non-finite"} else None
         self._comparison.settle(verdict)
         if self.name == "auto" and verdict.outcome is Outcome.FAIL and verdict.signature:
-            if verdict.signature.stage == "compare":
-                # the comparison has its own eye for NaN and Inf
-                self._stages = ("run", "compare")
-            elif verdict.signature.kind in {"nan", "inf"}:
-                self._stages = ("run", "finite")
-            else:
-                self._stages = ("run",)
+            # the comparison looks for NaN and Inf itself
+            stage = "compare" if verdict.signature.stage == "compare" else "finite"
+            self._stages = ("run", stage) if stage == "compare" or verdict.signature.kind in _WORDS else ("run",)
 
     def reset(self) -> bool:
         """Look at all stages again; which of them were looked at, and within what tolerance, decided verdicts."""
@@ -178,30 +175,22 @@ class RuntimeCheck:
         What another version of the same builder cannot build either is no difference between the two.
         """
         if not case.may_run_reference:
-            return dataclasses.replace(failed, metrics={**failed.metrics, "reference": self._known or "not asked"})
+            return _noted(failed, self._known or "not asked")
         reference = case.reference
-        why = reference.invalid or reference.message
+        why = one_line(reference.invalid or reference.message)[:300]
         if not reference.invalid and reference.signature is None:
-            return dataclasses.replace(failed, metrics={"reference": "ran", **failed.metrics})
+            return _noted(failed, "ran")
         if reference.invalid and self._reference.builds:
-            return Verdict(Outcome.UNRESOLVED, reason=f"the reference was not tried: {one_line(why)[:300]}")
+            return Verdict(Outcome.UNRESOLVED, reason=f"the reference was not tried: {why}")
         if self._known is None and self._reference.builds:
-            return Verdict(Outcome.PASS, reason=f"the reference cannot build it either: {one_line(why)[:300]}")
+            return Verdict(Outcome.PASS, reason=f"the reference cannot build it either: {why}")
         if self._known is None:
-            return dataclasses.replace(failed, metrics={**failed.metrics, "reference": "failed"})
-        reason = f"the reference cannot run it either: {one_line(why)[:300]}"
-        return Verdict(Outcome.UNRESOLVED, reason=reason, metrics={"reference": "failed"})
+            return _noted(failed, "failed")
+        return _noted(Verdict(Outcome.UNRESOLVED, reason=f"the reference cannot run it either: {why}"), "failed")
 
     def _finite(self, case: Case) -> Verdict | None:
         """FAIL for a NaN or Inf that the reference has not; None if there is none."""
-        bad = [
-            (number, name, kind)
-            for number, outputs in enumerate(case.target.outputs)
-            for name, kind in non_finite(outputs, nan=self._nan, inf=self._inf)
-            if name not in (self._harmless or ())
-        ]
-        if not bad:
-            return None
+        bad = [one for one in self._non_finite(case.target) if one[1] not in (self._harmless or ())]
         # what a reference with a model of its own has recorded
         bad = [one for one in bad if not _expected_too(case, *one)]
         if not bad:
@@ -212,20 +201,19 @@ class RuntimeCheck:
         if verdict.outcome is not Outcome.FAIL or verdict.metrics.get("reference") != "ran":
             return verdict
         # a mask of -inf is right where the reference has it too
-        theirs = {
-            (number, name, kind)
-            for number, outputs in enumerate(case.reference.outputs)
-            for name, kind in non_finite(outputs, nan=self._nan, inf=self._inf)
-        }
-        own = [one for one in bad if one not in theirs]
-        if own:
-            return dataclasses.replace(_not_finite(own), metrics={**_not_finite(own).metrics, "reference": "ran"})
+        theirs = self._non_finite(case.reference)
+        if own := [one for one in bad if one not in theirs]:
+            return _noted(_not_finite(own), "ran")
         if self._known == "non-finite" or (self._known is None and self._counts_anyway(bad)):
-            return dataclasses.replace(verdict, metrics={**verdict.metrics, "reference": "non-finite"})
+            return _noted(verdict, "non-finite")
         if "compare" in self._stages:
             return None
-        reason = "not finite, but neither is the reference there"
-        return Verdict(Outcome.PASS, reason=reason, metrics={"reference": "ran"})
+        return _noted(Verdict(Outcome.PASS, reason="not finite, but neither is the reference there"), "ran")
+
+    def _non_finite(self, ran: BackendRun) -> list[tuple[int, str, str]]:
+        """Return sample, output and kind of what is looked for."""
+        each = ((number, non_finite(held, nan=self._nan, inf=self._inf)) for number, held in enumerate(ran.outputs))
+        return [(number, name, kind) for number, found in each for name, kind in found]
 
     def _counts_anyway(self, bad: list[tuple[int, str, str]]) -> bool:
         """Whether the whole model fails though the reference is not finite either: auto lets Inf on both sides pass."""
@@ -253,13 +241,15 @@ def _expected_too(case: Case, number: int, name: str, kind: str) -> bool:
     return expected is not None and not expected.finite and expected.nan == (kind == "nan")
 
 
+def _noted(verdict: Verdict, reference: str) -> Verdict:
+    """Note what the reference did."""
+    return dataclasses.replace(verdict, metrics={**verdict.metrics, "reference": reference})
+
+
 def _not_finite(bad: list[tuple[int, str, str]]) -> Verdict:
     number, name, kind = min(bad, key=lambda one: one[2] != "nan")
-    numbers: dict[str, Any] = {"output": name, "sample": number, "failing": len(bad)}
-    word = "NaN" if kind == "nan" else "Inf"
-    return Verdict(
-        Outcome.FAIL, Signature("infer", kind), f"{name} has {'an' if word.startswith('I') else 'a'} {word}", numbers
-    )
+    numbers = {"output": name, "sample": number, "failing": len(bad)}
+    return Verdict(Outcome.FAIL, Signature("infer", kind), f"{name} has {_WORDS[kind]}", numbers)
 
 
 def _same_shape(shape: Sequence[int], wanted: Sequence[int]) -> bool:

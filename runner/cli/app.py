@@ -7,10 +7,10 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import hydra
 from hydra.errors import HydraException
@@ -20,39 +20,25 @@ from runner.cli.config import argv as arguments
 from runner.cli.config.loader import CONF, loading
 from runner.cli.config.user_file import NAME, store_user_file
 from runner.cli.explain_errors import exit_code_of, explain
-from runner.cli.launcher_memory import Memory
+from runner.cli.launcher_memory import LauncherMemory
 from runner.cli.signals import Arrived, Phase, terminable
 from runner.cli.streams import failure
-from runner.cli.task import Task
+from runner.cli.task import HydraTask
 from runner.cli.terminal import say
 from runner.errors import WinnowError
 from runner.report.summary import Summary
 from runner.schema.register import register
 from runner.status import FAILED_JOBS, Status
 
-
-class Sweep(Protocol):
-    """What a command line asks of whoever runs sweeps.
-
-    ``asked``: whether a sweep was asked for. ``folder``: where, once it has begun. ``phase``: what signals do then.
-    """
-
-    asked: bool
-    folder: Path | None
-    phase: Phase
-
-    def watching(self, memory: Memory | None) -> AbstractContextManager[None]:
-        """Have the sweep that Hydra starts inside; ``memory``: it is a job of one. Raises what it is refused for."""
-
-    def finish(self) -> int:
-        """Say how all jobs ended; return the exit code."""
-
-    def release(self) -> None:
-        """Let another sweep have the folder."""
+if TYPE_CHECKING:
+    from runner.sweeps.sweep import Sweep
 
 
 def run(program: str, typed: Sequence[str], sweep: Sweep) -> int:
-    """Run what was ``typed`` after the ``program``'s name; return the exit code (docs: exit codes)."""
+    """Run what was ``typed`` after the ``program``'s name; return the exit code (docs: exit codes).
+
+    ``sweep``: whoever runs sweeps, if this turns out to be one.
+    """
     ended = list[Summary]()
 
     def phase() -> Phase:
@@ -77,7 +63,7 @@ def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary],
     if list(typed) == ["--version"]:
         return _version()
     full_error = os.environ.get("HYDRA_FULL_ERROR") == "1"
-    memory, file = Memory.received(), ""
+    memory, file = LauncherMemory.received(), ""
     mark = f"#{memory.number} " if memory else ""
     try:
         if memory:  # what a launcher writes is Hydra's own grammar
@@ -85,9 +71,12 @@ def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary],
             argv, file, command = list(typed), memory.file, memory.command
         else:
             argv, file = _for_hydra(typed)
-            command = (*_program(program), *typed)
-        with sweep.watching(memory), _hydra_argv([program, *argv]):
-            _run_hydra(Task(command, ended, arrived))
+            name = Path(program).name
+            command = (*(("python", "-m", "runner") if name == "__main__.py" else (name,)), *typed)
+        sweep.prepare(memory)
+        hydra_main = hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
+        with _hydra_argv([program, *argv]), loading(sweep.begins):
+            hydra_main(HydraTask(command, ended, arrived))()
     except WinnowError as error:
         return _complain(str(error), error.exit_code, mark)
     except KeyboardInterrupt as error:
@@ -116,8 +105,9 @@ def _for_hydra(typed: Sequence[str]) -> tuple[list[str], str]:
     given = arguments.rewrite(typed)
     if given.file is None:
         return list(given.argv), ""
-    name = store_user_file(given.file)
-    return ["--config-name", name, *_config_dir(given), *given.argv], str(given.file)
+    named = any(argument.split("=")[0] in {"--config-dir", "-cd"} for argument in given.argv)
+    beside = [] if named else ["--config-dir", str(given.file.absolute().parent)]  # groups there are found as well
+    return ["--config-name", store_user_file(given.file), *beside, *given.argv], str(given.file)
 
 
 def _version() -> int:
@@ -127,22 +117,6 @@ def _version() -> int:
         own = "(not installed)"
     say(f"winnow {own}, Hydra {hydra.__version__}")
     return 0
-
-
-def _program(name: str) -> tuple[str, ...]:
-    return ("python", "-m", "runner") if Path(name).name == "__main__.py" else (Path(name).name,)
-
-
-def _run_hydra(task: Task) -> None:
-    with loading():
-        hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")(task)()
-
-
-def _config_dir(given: arguments.Arguments) -> list[str]:
-    """Let groups beside the user's file be found, unless another folder was named."""
-    if given.file is None or any(a.split("=")[0] in {"--config-dir", "-cd"} for a in given.argv):
-        return []
-    return ["--config-dir", str(given.file.absolute().parent)]
 
 
 @contextmanager

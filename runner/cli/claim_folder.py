@@ -14,8 +14,6 @@ from runner.run_folder import Marker
 
 #: what names the folder: of a run, of a sweep's job
 KEYS = ("hydra.run.dir", "hydra.sweep.dir")
-
-
 #: what Hydra has written before a job begins
 _OF_HYDRA = frozenset({".hydra", "winnow.log", run_folder.NAME})
 _SHOWN = 8

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
 from enum import Enum
 from pathlib import PurePosixPath
+from traceback import walk_tb
 from typing import Any, get_args, get_origin, get_type_hints
 
 from hydra.errors import MissingConfigException, OverrideParseException
@@ -21,6 +22,7 @@ from runner.status import Status
 
 #: how much of a path a message shows
 _SHOWN = 200
+_OUR_MODULES = ("runner", "strategies")
 _NEXT = "To see what there is: python -m runner --cfg job"
 
 
@@ -36,7 +38,7 @@ def explain(error: BaseException, *, sweep: bool = False) -> str:
         advice = (
             f"Keys go without quotes: '{key}={{name: value}}'; any others into a YAML file"
             if mapping
-            else f"Quote the value: {_quoted_for_shell(error.override)}"
+            else f"Quote the value: \"{key}='{value}'\""
         )
         said = error.message.strip().partition("\n")[0]
         return f"{error.override}: not a valid override ({said}). {advice}"
@@ -87,6 +89,29 @@ def chain_of(error: BaseException) -> Iterator[BaseException]:
         seen.append(link)
         yield link
         link = link.__cause__ or link.__context__
+
+
+def whose_bug(error: BaseException, config: Mapping[str, Any]) -> str:
+    """Say whose mistake an unexpected error is: Winnow's, or that of a choice which an installed package adds.
+
+    The innermost line that belongs to either decides; where it is ours, what theirs returned may have led to it.
+    """
+    packages = added().packages
+    chosen = [(group, config.get(group, {}).get("name")) for group in SCHEMAS]
+    chosen.append(("strategy.search", config.get("strategy", {}).get("search")))
+    used = {
+        f"{group}={name} of the installed package {packages[group, name]}": packages[group, name]
+        for group, name in chosen
+        if (group, name) in packages
+    }
+    modules = [frame.f_globals.get("__name__", "").partition(".")[0] for frame, _ in walk_tb(error.__traceback__)]
+    inner = next((one for one in reversed(modules) if one in _OUR_MODULES or ("", one) in packages), "")
+    package = packages.get(("", inner))
+    if package:
+        return " or ".join(
+            [text for text, other in used.items() if other == package] or [f"the installed package {package}"]
+        )
+    return " or ".join(["Winnow", *used])
 
 
 def close(word: str, options: Iterable[str]) -> str:
@@ -144,7 +169,8 @@ def _wrong_value(error: BaseException, cause: OmegaConfBaseException) -> str:
     first = str(cause).strip().partition("\n")[0]
     if "not in" in first or "Could not override" in str(error):
         return f"{unknown_key(key, where, given)} {_NEXT}"
-    expected = _expected(key, where)
+    hint = get_type_hints(where).get(key.rpartition(".")[2]) if is_dataclass(where) else None
+    expected = _describe(hint) if hint is not None else ""
     text = f"{given or key}: {first.rstrip('.')}."
     if expected:
         text += f" {key} takes {expected}."
@@ -158,15 +184,6 @@ def _wrong_value(error: BaseException, cause: OmegaConfBaseException) -> str:
     if "False" in first and expected and "off" in expected:
         text += ' In YAML, off means false: write "off" in quotes.'
     return f"{text} {_NEXT}"
-
-
-def _expected(key: str, where: type | None) -> str:
-    """Describe the type of the setting ``key``."""
-    if where is None or not is_dataclass(where):
-        where, hint = None, None
-    else:
-        hint = get_type_hints(where).get(key.rpartition(".")[2])
-    return _describe(hint) if hint is not None else ""
 
 
 def _describe(hint: Any) -> str:
@@ -210,8 +227,3 @@ def _missing_option(error: MissingConfigException) -> str:
         return f"{what}{where}: an installed package adds it, but its conf/{group}/{name}.yaml is missing"
     said = f"{what}{where}: no such option{close(name, options)}.{extra}{listed}"
     return f"{said} To see all groups: python -m runner --help"
-
-
-def _quoted_for_shell(override: str) -> str:
-    key, _, value = override.partition("=")
-    return f"\"{key}='{value}'\""

@@ -12,7 +12,7 @@ from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 
-from runner.cli.config.bounded_yaml import BoundedLoader, read_yaml
+from runner.cli.config.bounded_yaml import read_yaml
 from runner.cli.config.compose import to_settings
 from runner.cli.config.paths import rooted, use_of
 from runner.cli.input_digests import digests, unchanged
@@ -75,7 +75,7 @@ def earlier(folder: Path, config: DictConfig) -> Mapping[str, Any] | None:
 def number_of(folder: Path) -> int | None:
     """Return the number that the job in ``folder`` had, as Hydra wrote it down."""
     try:
-        return int(read_yaml(folder / ".hydra" / "hydra.yaml", BoundedLoader)["hydra"]["job"]["num"])
+        return int(read_yaml(folder / ".hydra" / "hydra.yaml")["hydra"]["job"]["num"])
     except (UsageError, ValueError, KeyError, TypeError, IndexError, OverflowError):
         return None
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
 from runner.cli.overwrite_guard import files_read
+from runner.files import sha256_of, stamp
 from runner.model.files.list_weights_files import weights_beside
 from runner.schema.root import Settings
 from runner.schema.settings import PathUse
@@ -56,19 +56,12 @@ def _files(key: str, use: PathUse, path: Path) -> Iterator[Path]:
 
 def _digest(path: Path) -> str | None:
     try:
-        if not path.is_file():  # a pipe would be waited for
-            return None
-        state = path.stat()
-        return _read(str(path), (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns))
+        return _read(path, stamp(path)) if path.is_file() else None  # a pipe would be waited for
     except (OSError, ValueError):
         return None
 
 
 @lru_cache(maxsize=1024)
-def _read(path: str, _state: tuple[int, ...]) -> str:
-    """Read a file once for all jobs of a sweep, as long as its state is the same."""
-    sha = hashlib.sha256()
-    with Path(path).open("rb") as file:
-        while block := file.read(1 << 20):
-            sha.update(block)
-    return sha.hexdigest()
+def _read(path: Path, _stamp: tuple[int, ...] | None) -> str:
+    """Read a file once for all jobs of a sweep, as long as its stamp is the same."""
+    return sha256_of(path)

@@ -20,7 +20,7 @@ VARIABLE = "WINNOW_LAUNCHER"
 
 
 @dataclass(frozen=True)
-class Memory:
+class LauncherMemory:
     """What the launcher remembers for job ``number``.
 
     ``command``: what the user typed for the sweep. ``file``: a YAML file that was given; ``sections``: what it held
@@ -35,13 +35,13 @@ class Memory:
     resolved: Mapping[str, Sequence[tuple[Any, Any]]]
 
     @staticmethod
-    def of(number: int, command: Sequence[str], sweep: DictConfig) -> Memory:
+    def of(number: int, command: Sequence[str], sweep: DictConfig) -> LauncherMemory:
         """Return what there is to remember for job ``number`` of the ``sweep`` with this configuration."""
         store = ConfigStore.instance().repo
         nodes = {group: (store.get(group, {}) if group else store).get(f"{NAME}.yaml") for group in ("", *SCHEMAS)}
         stored = {group: node for group, node in nodes.items() if node is not None}
         cache = OmegaConf.get_cache(sweep)
-        return Memory(
+        return LauncherMemory(
             number,
             tuple(command),
             next((str(node.provider) for node in stored.values()), ""),
@@ -57,14 +57,14 @@ class Memory:
         return json.dumps(asdict(self))
 
     @staticmethod
-    def received() -> Memory | None:
+    def received() -> LauncherMemory | None:
         """Return what the launcher left for this process; None where no launcher has started it."""
         descriptor = os.environ.pop(VARIABLE, None)
         if descriptor is None:
             return None
         with os.fdopen(int(descriptor), encoding="utf-8") as file:
             data = json.load(file)
-        return Memory(data["number"], tuple(data["command"]), data["file"], data["sections"], data["resolved"])
+        return LauncherMemory(data["number"], tuple(data["command"]), data["file"], data["sections"], data["resolved"])
 
     def restore_file(self) -> None:
         """Let Hydra find the user's file as it was."""

@@ -60,7 +60,7 @@ def levels(verbosity: Any) -> Levels:
     items = verbosity if isinstance(verbosity, list) else [verbosity]
     overall, modules = logging.INFO, {}
     for item in items:
-        pairs = list(item.items()) if isinstance(item, Mapping) else [_pair(item)]
+        pairs = item.items() if isinstance(item, Mapping) else [str(item).replace("=", ":").rpartition(":")[::2]]
         for module, level in pairs:
             if module:
                 modules[str(module)] = _level(level)
@@ -73,11 +73,6 @@ def levels_of(config: DictConfig) -> Levels:
     """Read `verbosity` of a whole configuration."""
     value = OmegaConf.select(config, "verbosity")
     return levels(OmegaConf.to_container(value) if OmegaConf.is_config(value) else value)
-
-
-def _pair(item: Any) -> tuple[str, str]:
-    module, _, level = str(item).replace("=", ":").rpartition(":")
-    return module, level
 
 
 def _level(name: Any) -> int:

@@ -41,24 +41,19 @@ def _possible(key: str, use: PathUse, path: str) -> None:
         raise UsageError(
             f"{key}={shown}: a path has at most {_LONGEST_PATH} bytes and a name in it {_LONGEST_NAME}. Name another."
         )
-    if PathUse.READ in use and use & (PathUse.MODEL | PathUse.LIBRARY) and not _utf8(path):
-        raise UsageError(
-            f"{key}={path!a}: runtimes take only paths in UTF-8, and Python must read them so (not with LC_ALL=C and "
-            "PYTHONUTF8=0). Copy it elsewhere, or name another."
-        )
+    if PathUse.READ in use and use & (PathUse.MODEL | PathUse.LIBRARY):
+        try:
+            os.path.abspath(path).encode()  # noqa: PTH100 - a path that is none is refused elsewhere
+        except UnicodeEncodeError:
+            raise UsageError(
+                f"{key}={path!a}: runtimes take only paths in UTF-8, and Python must read them so (not with LC_ALL=C "
+                "and PYTHONUTF8=0). Copy it elsewhere, or name another."
+            ) from None
     if path.startswith("~") and not Path(path).exists():
         try:
             Path(path).expanduser()
         except RuntimeError:
             raise UsageError(f"{key}={shown}: there is no such user, nor such a file. Write the whole path.") from None
-
-
-def _utf8(path: str) -> bool:
-    try:
-        os.path.abspath(path).encode()  # noqa: PTH100 - a path that is none is refused elsewhere
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def check_weights_name(name: str | None, foreign: Collection[str] = ()) -> None:

@@ -9,7 +9,6 @@ import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
@@ -19,6 +18,7 @@ from runner.cli import finished_jobs, logs
 from runner.cli.claim_folder import FolderTakenError, holding, standing_in
 from runner.cli.config.compose import to_settings
 from runner.cli.config.paths import rooted
+from runner.cli.explain_errors import whose_bug
 from runner.cli.input_digests import digests
 from runner.cli.signals import Arrived, Terminated, held, terminable
 from runner.cli.terminal import printable, say
@@ -37,7 +37,7 @@ _SPENT = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
 
 
 @dataclass(frozen=True)
-class Task:
+class HydraTask:
     """The task of one `hydra.main`.
 
     ``command``: what the user typed; ``ended``: summaries of this process's jobs; ``arrived``: signals so far.
@@ -67,7 +67,8 @@ class Task:
                 before = finished_jobs.earlier(folder, config) if job is not None and settings.resume else None
                 if before is not None:
                     finished_jobs.confirm(folder, overrides)
-                    self.ended.append(_again(before))
+                    status, code, strategy = (before.get(key, "?") for key in ("status", "exit_code", "strategy"))
+                    self.ended.append(Summary(status=str(status), exit_code=int(code), strategy=str(strategy)))
                     if not silent:
                         say(f"#{job} has ended before: {self.ended[-1].status} [{folder}]")
                     return
@@ -115,12 +116,6 @@ def _run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     return run(settings, folder, command)
 
 
-def _again(result: Mapping[str, Any]) -> Summary:
-    """Return what is left to say of a job that is not run again."""
-    strategy = str(result.get("strategy", "?"))
-    return Summary(status=str(result.get("status", "?")), exit_code=int(result["exit_code"]), strategy=strategy)
-
-
 def _failed(error: BaseException, config: DictConfig, folder: Path) -> Summary:
     if isinstance(error, OSError) and error.errno in FULL:
         error = Room(folder).none(f"{error.strerror}: {error.filename or folder}")
@@ -132,12 +127,12 @@ def _failed(error: BaseException, config: DictConfig, folder: Path) -> Summary:
     elif type(error).__module__.partition(".")[0] == "submitit":  # raised by its signal handler: the time is over
         status, code, told = Status.interrupted, TERMINATED, f"SLURM ended this job before it was done ({error})"
     else:
-        status, told = Status.internal_error, _limit_or_bug(error, folder)
+        status, told = Status.internal_error, _limit_or_bug(error, folder, config)
     strategy = str(config.get("strategy", {}).get("name", "?"))
     return Summary(status, status.exit_code if code is None else code, strategy, told)
 
 
-def _limit_or_bug(error: BaseException, folder: Path) -> str:
+def _limit_or_bug(error: BaseException, folder: Path, config: DictConfig) -> str:
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _SPENT):
         told = f"{getattr(error, 'strerror', None) or 'out of memory'}: this process is allowed no more"
         return f"{told} (ulimit -a shows what it is). Raise the limit, then go on: resume={folder}"
@@ -145,8 +140,9 @@ def _limit_or_bug(error: BaseException, folder: Path) -> str:
         return f"{error.strerror}: {error.filename}. Let it be written, or name another, then go on: resume={folder}"
     if isinstance(error, OSError) and not folder.is_dir():
         return f"{folder} is gone: something, perhaps the check, removed the run's folder while the run was at work"
-    where = _write_traceback(error, folder)
-    return f"{type(error).__name__}: {error}. This is a bug; its traceback lies in {where}. Please report it."
+    where, whose = _write_traceback(error, folder), whose_bug(error, config)
+    bug = "This is a bug" if whose == "Winnow" else f"This is a bug of {whose}"
+    return f"{type(error).__name__}: {error}. {bug}; its traceback lies in {where}. Please report it."
 
 
 def _write_traceback(error: BaseException, folder: Path) -> Path:

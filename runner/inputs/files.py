@@ -25,7 +25,7 @@ from runner.inputs.fit_to_declared import fitted
 from runner.model.values import recorded, sequences_and_maps, tensor_bytes
 from runner.model.values.recorded import TensorFile
 from runner.schema.inputs import FilesInputs
-from runner.text import listed
+from runner.text import listed, one_line
 from runner.workers.pool import Pool
 
 log = logging.getLogger(__name__)
@@ -101,12 +101,13 @@ def _read(source: Path, inputs: Mapping[str, Declared], target: Path) -> Iterato
     except _BROKEN as error:
         raise _unreadable(source, error) from error
     if missing := [name for name in inputs if name not in held]:
-        has = listed([_shown(name) for name in held]) or "nothing"
+        has = listed([one_line(name, _LONGEST_NAME) for name in held]) or "nothing"
         raise UsageError(
             f"{source}: no value for input {', '.join(map(repr, missing))}; it holds {has}; {listing(inputs)}"
         )
     if extra := [name for name in held if name not in inputs]:
-        log.warning("%s: %s not used, the model has no such input", source, listed([_shown(name) for name in extra]))
+        names = listed([one_line(name, _LONGEST_NAME) for name in extra])
+        log.warning("%s: %s not used, the model has no such input", source, names)
     for position, (name, one) in enumerate(inputs.items()):
         path = target / f"input_{position}.pb"
         try:
@@ -224,17 +225,11 @@ def _only(source: Path, inputs: Mapping[str, Declared]) -> str:
 
 
 def _unreadable(source: Path, error: Exception, name: str | None = None) -> UsageError:
-    why = _shown(" ".join(str(error).split()), _LONGEST_REASON) or type(error).__name__
+    why = one_line(error, _LONGEST_REASON) or type(error).__name__
     if "allow_pickle" in why or "pickled" in why.lower():
         why = "it holds Python objects (pickle), which are never loaded; save plain arrays"
     where = f" (array {name!r})" if name else ""
     return UsageError(f"inputs.path: {source}{where} cannot be read: {why}")
-
-
-def _shown(text: str, longest: int = _LONGEST_NAME) -> str:
-    """What a file says, for messages: in one line, and cut."""
-    plain = text if text.isprintable() else repr(text)[1:-1]
-    return plain if len(plain) <= longest else f"{plain[:longest]}..."
 
 
 _READERS: Mapping[str, Callable[[Path, Mapping[str, Declared]], _Held]] = {".npz": _npz, ".npy": _npy, ".pb": _pb}

@@ -10,9 +10,9 @@ from onnx import TensorProto, helper
 
 from runner.errors import UsageError
 from runner.inputs.declared_inputs import Declared, type_name
+from runner.model.values.dtypes import is_integer, limits_of
 from runner.model.values.tensor_bytes import BITS
 from runner.model.values.tensor_file import NUMPY
-from runner.model.values.value_types import is_integer, limits_of
 
 # the element types that numpy has itself: everything else (bfloat16, float8, int4) travels through files as something
 # else

@@ -57,21 +57,22 @@ def read_member(path: Path, name: str, judge: Judge) -> Array:
 
 def _read(file: IO[bytes], size: int, judge: Judge) -> Array:
     """Read an array from the start of a file of ``size`` bytes."""
-    head, dtype, shape = _header(file)
+    start, dtype, shape = _header(file)
     if dtype.hasobject:
         raise ValueError("it holds pickled objects")
     judge(shape)
-    # text of no letters takes no room in a file, and some in memory
-    needed, there = math.prod(shape) * max(dtype.itemsize, 1), size - len(head)
+    # empty strings have an item size of 0 in the file; numpy makes room for at least one byte each
+    needed, there = math.prod(shape) * max(dtype.itemsize, 1), size - start
     if needed > there:
         raise ValueError(f"its header claims {list(shape)} of {dtype}, {needed} bytes, and there are {there}")
     if needed > (free := psutil.virtual_memory().available):
         raise ValueError(f"{list(shape)} of {dtype} takes {needed / 2**30:.3g} GiB, {free / 2**30:.3g} GiB are free")
-    return np.asarray(npy.read_array(_Again(head, file), allow_pickle=False, max_header_size=_LONGEST_HEADER))
+    file.seek(0)
+    return np.asarray(npy.read_array(file, allow_pickle=False, max_header_size=_LONGEST_HEADER))
 
 
-def _header(file: IO[bytes]) -> tuple[bytes, np.dtype[Any], tuple[int, ...]]:
-    """Read the header; return its bytes, and the type and the shape that it claims."""
+def _header(file: IO[bytes]) -> tuple[int, np.dtype[Any], tuple[int, ...]]:
+    """Read the header; return how long it is, and the type and the shape that it claims."""
     start = file.read(_BEFORE_LENGTH)
     major, minor = npy.read_magic(io.BytesIO(start))
     prefix = file.read(2 if major == 1 else 4)
@@ -86,15 +87,4 @@ def _header(file: IO[bytes]) -> tuple[bytes, np.dtype[Any], tuple[int, ...]]:
         raise ValueError(f"its header (version {major}.{minor}) cannot be read: {error}") from error
     if any(size < 0 for size in shape):
         raise ValueError(f"its header claims a negative size: {list(shape)}")
-    return start + text, dtype, tuple(int(size) for size in shape)
-
-
-class _Again(io.RawIOBase):
-    """A file whose first bytes, read already, come once more."""
-
-    def __init__(self, head: bytes, rest: IO[bytes]) -> None:
-        self._head = io.BytesIO(head)
-        self._rest = rest
-
-    def read(self, size: int = -1) -> bytes:
-        return self._head.read(size) or self._rest.read(size)
+    return len(start + text), dtype, tuple(int(size) for size in shape)

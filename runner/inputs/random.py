@@ -19,8 +19,9 @@ from runner.errors import UsageError
 from runner.inputs.declared_inputs import Declared, refuse_unknown, type_name
 from runner.inputs.fit_to_declared import Value, tensor
 from runner.model.values import recorded
+from runner.model.values.dtypes import is_integer, limits_of
 from runner.model.values.recorded import TensorFile
-from runner.model.values.value_types import Structure, is_integer, limits_of
+from runner.model.values.value_types import Structure
 from runner.schema.inputs import RandomInputs
 from runner.workers.pool import Pool
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from runner.errors import UsageError
 from runner.inputs.declared_inputs import concrete, declared
 from runner.model.graph.graph_index import Graph
 from runner.model.values.recorded import TensorFile
 from runner.schema.inputs import InputsSettings
-from runner.schema.installed_choices import SCHEMAS, imported
+from runner.schema.installed_choices import implementation
 from runner.workers.pool import Pool
 
 
@@ -22,9 +21,6 @@ def samples(settings: InputsSettings, graph: Graph, pool: Pool, folder: Path) ->
     """
     inputs = concrete(declared(graph), settings.shapes)
     folder.mkdir(parents=True, exist_ok=True)
-    if settings.name != type(settings).name:
-        known = ", ".join(sorted(SCHEMAS["inputs"]))
-        raise UsageError(f"inputs.name={settings.name} beside inputs={type(settings).name}: choose one of {known}")
-    choice = imported(f"inputs={settings.name}", settings.implementation)
+    choice = implementation("inputs", settings)
     found: tuple[dict[str, TensorFile], ...] = choice(settings, inputs, pool, folder)
     return found

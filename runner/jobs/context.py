@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,11 +13,9 @@ from runner.loading.load import Loaded
 from runner.report.replay import drift, mapping_in
 from runner.schema.backend import BackendSettings
 from runner.schema.root import Settings
-from runner.schema.settings import context_of
-from runner.session.subject import Subject
+from runner.schema.settings import PathUse, context_of, path_values
+from runner.session.subject import Subject, values_digest
 from runner.workers.pool import Pool
-
-log = logging.getLogger(__name__)
 
 
 def context(
@@ -34,7 +30,10 @@ def context(
     }
     if loaded:
         parts["model"] = loaded.sha256
-        parts["inputs"] = _digest_of_inputs(loaded)
+        names = loaded.graph.inputs
+        parts["inputs"] = values_digest(
+            {name: sample[name] for name in names if name in sample} for sample in loaded.recorded.values
+        )
         if loaded.inherited:
             parts["reference.model"] = loaded.inherited.digest
     if loaded or not settings.checker.runs_own_code:
@@ -68,7 +67,7 @@ def _in_both(earlier: Mapping[str, Any], now: Mapping[str, str]) -> tuple[dict[s
     for name in (name for name in before if name in now):
         was, is_now = mapping_in(before[name]), mapping_in(now[name])
         if was is not None and is_now is not None:
-            # checker=finite had true and false
+            # earlier versions wrote nan and inf of checker=finite as true and false
             was = {key: ("ignore", "fail")[value] if key in ("nan", "inf") and isinstance(value, bool) else value
                    for key, value in was.items()}  # fmt: skip
             keys = [key for key in was if key in is_now]
@@ -79,15 +78,8 @@ def _in_both(earlier: Mapping[str, Any], now: Mapping[str, str]) -> tuple[dict[s
 
 
 def _backend(backend: BackendSettings, pool: Pool) -> str:
-    held = {**context_of(backend), "files": digests_of(backend, Path), "versions": pool.versions(backend.python)}
-    return json.dumps(held, sort_keys=True)
-
-
-def _digest_of_inputs(loaded: Loaded) -> str:
-    digest = hashlib.sha256()
-    for sample in loaded.recorded.values:
-        for name in loaded.graph.inputs:
-            if name in sample:
-                digest.update(name.encode() + b"\0" + sample[name].path.read_bytes())
-        digest.update(b"\1")
-    return digest.hexdigest()
+    # a library that is no path is a package that tells its place
+    libraries = [path for _, use, path in path_values(backend) if PathUse.LIBRARY in use]
+    packages = [library for library in libraries if not Path(library).is_absolute()]
+    versions = pool.versions(backend.python, packages)
+    return json.dumps({**context_of(backend), "files": digests_of(backend, Path), "versions": versions}, sort_keys=True)

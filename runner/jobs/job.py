@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-from runner.artifacts.disk_space import FULL
+from runner.artifacts import stale_results
+from runner.artifacts.disk_space import FULL, Room
 from runner.artifacts.sort import Artifacts
 from runner.checkers.checker import Checker, Tools
 from runner.checkers.registry import build as build_checker
@@ -22,23 +23,23 @@ from runner.jobs.summary import summary_of
 from runner.journal.open_journals import Journals
 from runner.loading.load import Loaded, clean_up
 from runner.loading.parent import check_map
-from runner.report.bundle import Answer, write_bundle
+from runner.report.bundle import ReducedModel, write_bundle
 from runner.report.progress import LogObserver, observer
 from runner.report.summary import Summary
 from runner.schema.checker import Flaky
 from runner.schema.root import Settings
+from runner.schema.settings import PathUse, path_values
+from runner.session.handover import HandOver
 from runner.session.inquiry import Budget, Means
-from runner.session.judge import Judge
+from runner.session.judge import Judge, Studied
 from runner.session.reliability import Reliability
 from runner.session.result import Ending
-from runner.session.session import Session
 from runner.session.subject import Subject
 from runner.status import Status
 from runner.verdict import Verdict
 from runner.workers.guardian import Guardian
 from runner.workers.leases.lease import Leases
 from runner.workers.pool import Pool
-from strategies.outcome import Outcome
 from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,14 @@ BEST = "interrupted; "
 """How the message of a session begins that somebody stopped."""
 
 E = TypeVar("E", bound="Ending | None")
+
+
+class Interruptible(Protocol):
+    """A session, or several."""
+
+    def interrupted(self, exit_code: int) -> Ending:
+        """Return how it stands where somebody stops it."""
+        ...
 
 
 def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
@@ -92,11 +101,6 @@ class Job:
         return self.tools.pool
 
     @property
-    def journals(self) -> Journals:
-        """Where its verdicts go."""
-        return Journals(self.settings, self.folder, self.tools.at)
-
-    @property
     def means(self) -> Means:
         """What checks may cost, and how many run at once; a person answers one question at a time."""
         settings = self.settings
@@ -104,8 +108,13 @@ class Job:
         workers = 1 if settings.checker.asks_a_person else settings.workers.count
         return Means(workers, budget, self.tools.guardian.kill)
 
+    def drop_stale_results(self) -> None:
+        """Remove what an earlier run left in the folder, but for what this one reads."""
+        read = [self.tools.at(path) for _, use, path in path_values(self.settings) if PathUse.READ in use]
+        stale_results.drop(self.folder, read)
+
     def reliability(self) -> Reliability:
-        """Return how the check is doubted; a person is asked each question once."""
+        """Return how the check's reliability is tested; a person is asked each question once."""
         settings = self.settings.checker
         return Reliability(Flaky.never if settings.asks_a_person else settings.flaky, settings.max_wrong)
 
@@ -121,28 +130,28 @@ class Job:
         context = contexts.context(settings, self.checker, self.pool, loaded, subject)
         for change in contexts.drifted(settings, context):
             log.warning("not as recorded: %s", change)
-        journal = self.journals.main(context)
+        journals = Journals(settings, self.folder, self.tools.at)
+        journal = journals.main(context)
         artifacts = Artifacts(settings.artifacts, self.folder, self.tools.cwd)
         # a live view would swallow the question that is put to a person
-        watcher = LogObserver(noun) if settings.checker.asks_a_person else observer(noun=noun)
+        watcher = (LogObserver if settings.checker.asks_a_person else observer)(settings.strategy.name, noun)
 
-        def report(iteration: int, phase: str, label: str, trial: Trial, verdict: Verdict, left: int | None) -> None:
-            reason = verdict.reason if verdict.outcome is Outcome.UNRESOLVED else ""
-            watcher.checked(iteration, phase, label, verdict.outcome.value, verdict.seconds, size(trial), left, reason)
+        def report(iteration: int, _: str, label: str, trial: Trial, verdict: Verdict, left: int | None) -> None:
+            watcher.checked(iteration, label, verdict, size(trial), left)
 
-        rule = settings.checker.same_failure
+        studied = Studied(settings.checker.same_failure)
         try:
-            watcher.started(settings.strategy.name)
-            yield Judge(subject, self.checker, journal, artifacts, self.folder / "checks", report, rule)
+            place = self.folder / "checks"
+            yield Judge(subject, self.checker, journal, artifacts, place, report, studied, journals=journals)
         finally:
             watcher.finished()
 
-    def ended(self, session: Session, question: Callable[[], E]) -> E | Ending:
+    def ended(self, session: Interruptible, question: Callable[[], E]) -> E | Ending:
         """Turn what stops a session into an ending of it, so that what was found is still reported."""
         try:
             return question()
         except UsageError as error:
-            # of what the search has found so far nothing is lost: it stands as where somebody stops it
+            # what the search has found so far is kept, as after an interruption
             best = session.interrupted(error.exit_code)
             said = f"{error}\n{best.message.removeprefix(BEST)}" if best.standing else str(error)
             return replace(best, status=error.status, message=said)
@@ -151,15 +160,25 @@ class Job:
         except OSError as error:
             if error.errno not in FULL:
                 raise
-            full = session.judge.room.none(f"{error.strerror}: {error.filename or session.judge.folder.parent}")
+            full = Room(self.folder).none(f"{error.strerror}: {error.filename or self.folder}")
             return Ending(full.status, str(full))
         except KeyboardInterrupt as error:  # a termination says its own exit code
             return session.interrupted(getattr(error, "exit_code", Status.interrupted.exit_code))
 
-    def summary(self, judge: Judge, ending: Ending, loaded: Loaded | None, doubt: Reliability | None = None) -> Summary:
-        """Return what is reported of an ending."""
-        return summary_of(self, judge, ending, loaded, doubt)
+    def stopped(self, ending: Ending, hand_over: HandOver, name: str) -> Ending:
+        """Say how to go on from an ending that somebody, or a mistake, brought about; hand over the best so far."""
+        if ending.status is not Status.interrupted and not (ending.status is Status.usage and ending.standing):
+            return ending
+        if ending.standing:
+            hand_over.write(ending.standing.judge.subject, ending.standing.trial, name)
+        return replace(ending, message=f"{ending.message}; go on with resume={self.folder}")
 
-    def bundle(self, summary: Summary, answer: Answer | None = None, folder: Path | None = None) -> None:
+    def summary(
+        self, judge: Judge, ending: Ending, loaded: Loaded | None, reliability: Reliability | None = None
+    ) -> Summary:
+        """Return what is reported of an ending."""
+        return summary_of(self, judge, ending, loaded, reliability)
+
+    def bundle(self, summary: Summary, answer: ReducedModel | None = None, folder: Path | None = None) -> None:
         """Write result.json, and around it what the answer allows, into the run's folder or another one."""
         write_bundle(self.settings, folder or self.folder, summary, self.tools.cwd, self.command, answer, self.pool)

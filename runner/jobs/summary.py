@@ -29,12 +29,19 @@ if TYPE_CHECKING:
 
 
 def summary_of(
-    job: Job, judge: Judge, ending: Ending, loaded: Loaded | None, doubt: Reliability | None = None
+    job: Job, judge: Judge, ending: Ending, loaded: Loaded | None, reliability: Reliability | None = None
 ) -> Summary:
     """Return the summary of a run."""
     settings, checker, pool = job.settings, job.checker, job.pool
     tally = judge.tally
-    signature = ending.signature or judge.baseline
+    signature = ending.signature or judge.studied.signature
+    warnings = [
+        *(loaded.warnings if loaded else ()),
+        *(f"not as recorded: {change}" for change in drifted(settings, judge.journal.context)),
+        *shown_nothing(judge),
+        *judge.second_failures(),
+        *drift_of_message(ending, judge),
+    ]
     return Summary(
         status=ending.status,
         exit_code=ending.exit_code,
@@ -54,20 +61,14 @@ def summary_of(
         signature=described(signature),
         seconds=Seconds(time.monotonic() - job.started, tally.seconds, loaded.recorded.seconds if loaded else 0.0),
         peak_rss_mb={"job": _own_peak_mb(), "workers": max(pool.peak_rss_mb, tally.peak_rss_mb)},
-        warnings=_once(
-            *(loaded.warnings if loaded else ()),
-            *(f"not as recorded: {change}" for change in drifted(settings, judge.journal.context)),
-            *shown_nothing(judge),
-            *judge.second_failures(),
-            *drift_of_message(ending, judge),
-        ),
+        warnings=tuple(dict.fromkeys(warnings)),
         checker=checker.name,
         check=checker.describe(),
         input_model=settings.model,
         context=judge.journal.context,
         versions=versions(settings, pool),
         plan=plan(ending, judge) if ending.status is Status.planned else None,
-        reliability=reliability(doubt) if doubt and doubt.rates else None,
+        reliability=measured(reliability) if reliability and reliability.rates else None,
         tried=ending.done.note if ending.done else "",
         fused=fused(ending, judge),
         cause=cause_of(ending, judge),
@@ -145,10 +146,6 @@ def fused(ending: Ending, judge: Judge) -> dict[str, Any] | None:
     return None
 
 
-def _once(*warnings: str) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(warnings))
-
-
 def shown_nothing(judge: Judge) -> tuple[str, ...]:
     """Say which outputs the check compared in the pre-flight though they show nothing."""
     verdict = judge.journal.get(judge.subject.space.whole, 0)
@@ -158,19 +155,19 @@ def shown_nothing(judge: Judge) -> tuple[str, ...]:
 
 def drift_of_message(ending: Ending, judge: Judge) -> tuple[str, ...]:
     """Say where the answer fails with another message than the whole model did, or with Inf where that had NaN."""
-    before, after = judge.baseline, ending.signature
+    before, after = judge.studied.signature, ending.signature
     if not ending.drift and before and after and before.kind != after.kind:
         return (f"the original's failure was {before.kind}, and the reduced model's is {after.kind}",)
     return (ending.drift,) if ending.drift else ()
 
 
-def reliability(doubt: Reliability) -> dict[str, Any]:
+def measured(reliability: Reliability) -> dict[str, Any]:
     """Return what was measured of a flaky check, and what was asked of it."""
-    counts = {"whole_model": doubt.whole, "control": doubt.control}
+    counts = {"whole_model": reliability.whole, "control": reliability.control}
     return {
-        "max_wrong": doubt.max_wrong,
+        "max_wrong": reliability.max_wrong,
         **{name: {"failed": count.failed, "of": count.total} for name, count in counts.items()},
-        "repeats": {"most": doubt.most, "all": doubt.repeats},
+        "repeats": {"most": reliability.most, "all": reliability.repeats},
     }
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from runner.artifacts.disk_space import FULL, Room
 from runner.errors import UsageError
+from runner.files import sync_folder
 from runner.journal.journal_lines import (
     FORMAT,
     Entry,
@@ -47,7 +48,7 @@ def _drop_without_verdicts(descriptor: int, context: Mapping[str, str], path: Pa
 
 
 def context_digest(context: Mapping[str, str]) -> str:
-    """Return 16 hex digits that name a context: equal contexts give the same, in any order of their components."""
+    """Return 16 hex digits that name a context or an identity: equal ones give the same, in any order."""
     return hashlib.sha256(json.dumps(dict(context), sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -100,32 +101,23 @@ class Journal:
 
         That is another one where another process recorded the same trial and attempt first.
         """
-        record = {
-            "key": trial.key,
-            "attempt": attempt,
-            "verdict": verdict.to_json(),
-            "phase": phase,
-            "label": label,
-            "iteration": iteration,
-            "writer": self._writer,
-            "ranges": trial.ranges,
-        }
+        told = {"phase": phase, "label": label, "iteration": iteration, "writer": self._writer}
         with self._lock:
-            self._append(record)
+            self._append(trial, attempt, {"verdict": verdict.to_json(), **told})
             standing = self._own.standing.get((trial.key, attempt))
             return standing.verdict if standing else verdict
 
     def note(self, trial: Trial, attempt: int, reason: str, phase: str, label: str, iteration: int) -> None:
         """Write down why no candidate could be made of a trial. That is no verdict: it is tried anew in another run."""
-        record = {"key": trial.key, "attempt": attempt, "invalid": reason, "phase": phase, "label": label}
+        told = {"phase": phase, "label": label, "iteration": iteration, "writer": self._writer}
         with self._lock:
             if (trial.key, attempt) not in self._own.invalid:
-                self._append({**record, "iteration": iteration, "writer": self._writer, "ranges": trial.ranges})
+                self._append(trial, attempt, {"invalid": reason, **told})
 
     def forget(self, trial: Trial, attempt: int = 0) -> None:
         """Void what is known of this trial and attempt (a person took an answer back); a later ``put`` counts again."""
         with self._lock:
-            self._append({"void": True, "key": trial.key, "attempt": attempt, "ranges": trial.ranges})
+            self._append(trial, attempt, {"void": True})
 
     @contextmanager
     def claimed(self, trial: Trial, attempt: int = 0) -> Iterator[None]:
@@ -184,8 +176,8 @@ class Journal:
                     self._reused.append(records)
         return added
 
-    def _append(self, record: Mapping[str, Any]) -> None:
-        line = _line(record)
+    def _append(self, trial: Trial, attempt: int, record: Mapping[str, Any]) -> None:
+        line = _line({"key": trial.key, "attempt": attempt, **record, "ranges": trial.ranges})
         try:
             with self._locked() as descriptor:
                 self._repair(descriptor)
@@ -237,7 +229,7 @@ class Journal:
         if os.fstat(descriptor).st_size == 0:
             _write_whole(descriptor, _line({"winnow": FORMAT, "context": self.context}))
             os.fsync(descriptor)
-            _sync_folder(self.path.parent)
+            sync_folder(self.path.parent)
 
 
 def _journals_in(path: Path) -> list[Path]:
@@ -287,11 +279,3 @@ def _write_whole(descriptor: int, line: bytes) -> None:
     if written != len(line):
         os.ftruncate(descriptor, size)
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

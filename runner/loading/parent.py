@@ -19,7 +19,7 @@ from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
 from runner.model.values.recorded import TensorFile
 from runner.reference.good_values import UnfitError, cast
-from runner.reference.lineage.lineage import Descent, Lineage, Ran
+from runner.reference.lineage.lineage import Lineage, ParentValues, RecordedModel
 from runner.reference.lineage.user_map import matched_inputs, read_map
 from runner.reference.recording import Recorded
 from runner.schema.backend import BackendSettings, map_of
@@ -91,8 +91,8 @@ def inherit(
     child = _run(settings, graph, store, pool, folder / "child", samples)
     rules = rules_of(settings.checker)
     lineage = Lineage(
-        Ran(graph, store, child.values),
-        Ran(other, theirs, parent.values),
+        RecordedModel(graph, store, child.values),
+        RecordedModel(other, theirs, parent.values),
         told,
         inputs,
         lambda one, place, values: _run(settings, one, store, pool, place, values),
@@ -138,12 +138,12 @@ def _run(
     return dataclasses.replace(second, seconds=first.seconds + second.seconds)
 
 
-def _digest(sha256: str, found: Descent) -> str:
+def _digest(sha256: str, found: ParentValues) -> str:
     pairs = sorted((name, one.tensor) for name, one in found.partners.items())
     return hashlib.sha256(json.dumps([sha256, pairs]).encode()).hexdigest()
 
 
-def _origins(graph: Graph, other: Graph, found: Descent) -> dict[str, str]:
+def _origins(graph: Graph, other: Graph, found: ParentValues) -> dict[str, str]:
     """Return the parent's node by the child's that makes the same."""
     makers = {
         node.name: other.producers.get(found.partners[name].tensor)
@@ -154,7 +154,7 @@ def _origins(graph: Graph, other: Graph, found: Descent) -> dict[str, str]:
     return {name: other.nodes[index].name for name, index in makers.items() if index is not None}
 
 
-def _said(graph: Graph, found: Descent) -> tuple[str, ...]:
+def _said(graph: Graph, found: ParentValues) -> tuple[str, ...]:
     """Say how the tensors were matched: in the log, and as a warning where it is not simply by name."""
     counts = found.counted()
     total = sum(counts.values())

@@ -18,7 +18,7 @@ from runner.candidate import Sample
 from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import Cut
 from runner.model.graph.graph_index import Graph
-from runner.model.graph.protobuf_edits import set_messages
+from runner.model.graph.protobuf_edits import copy_of, set_messages
 from runner.model.graph.rename import names_of
 from runner.model.nested.bodies import Body, HoistError, Kind, axes, bodies, scan_inputs, states
 from runner.model.nested.hoist import Hoisted, Need, hoist
@@ -93,8 +93,7 @@ def level_of(
     ``record``: what makes a recorder, and the folder for its values: with it, tensors of the candidate that are not
     ``known`` are recorded. ``unfit``: why values of the model must not be fed, by tensor.
     """
-    model = onnx.ModelProto()
-    model.CopyFrom(made.model)
+    model = copy_of(made.model)
     graph = Graph.of(model)
     present = names_of(model)
     held = [
@@ -190,8 +189,7 @@ def _typed(model: onnx.ModelProto, types: Mapping[str, onnx.TypeProto], kept: Se
 
     An output that is none of ``kept`` goes where its type is not known: the node that gives it cannot be run.
     """
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
+    copy = copy_of(model)
     for value in [*copy.graph.input, *copy.graph.output]:
         if not value.type.WhichOneof("value") and value.name in types:
             value.type.CopyFrom(types[value.name])

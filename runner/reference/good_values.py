@@ -1,4 +1,4 @@
-"""Golden values: what a tensor of the parent holds, in the type of the child's tensor whose partner it is."""
+"""Good values: what a tensor of the parent holds, in the type of the child's tensor whose partner it is."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from runner.inputs.declared_inputs import type_name
 from runner.inputs.fit_to_declared import tensor
 from runner.model.values import recorded
 from runner.model.values.dtype_ranges import beyond, clipped
+from runner.model.values.dtypes import is_integer
 from runner.model.values.recorded import TensorFile
-from runner.model.values.value_types import is_integer
 
 _ONE_NUMBER = 1e-3
 """Relative distance up to which numbers that do not fit count as one and the same: a mask, added to scores."""
 
 
 @dataclass(frozen=True)
-class Golden:
+class GoodValue:
     """``file``: the value in the child's type. ``unfit``: why it must not be fed, "" if it may."""
 
     file: TensorFile
@@ -54,9 +54,9 @@ def cast(sample: Mapping[str, TensorFile], dtypes: Mapping[str, int], folder: Pa
     return result
 
 
-def golden(
+def good_value(
     theirs: TensorFile, name: str, dtype: int, own: TensorFile | None, path: Path, *, reshaped: bool = False
-) -> Golden:
+) -> GoodValue:
     """Return the parent's value as that of the child's tensor ``name`` of this type; it is written to ``path``.
 
     ``own``: what the child itself made of it. ``reshaped``: the value takes the shape of that. Numbers beyond the
@@ -65,7 +65,7 @@ def golden(
     """
     reshaped = reshaped and own is not None and own.shape != theirs.shape
     if theirs.structure is not None or (dtype in (theirs.dtype, TensorProto.STRING) and not reshaped):
-        return Golden(recorded.renamed(theirs, name, path))
+        return GoodValue(recorded.renamed(theirs, name, path))
     array = recorded.read(theirs)
     if reshaped and own is not None:
         array = array.reshape(own.shape)
@@ -76,8 +76,8 @@ def golden(
             array = clipped(array, dtype)
         file = recorded.write(tensor(array, name, dtype), name, path)
     if mask or not over.any():
-        return Golden(file)
-    return Golden(file, f"the good value of {name!r} does not fit into {type_name(dtype)}")
+        return GoodValue(file)
+    return GoodValue(file, f"the good value of {name!r} does not fit into {type_name(dtype)}")
 
 
 def _is_mask(found: np.ndarray[Any, Any]) -> bool:

@@ -22,23 +22,20 @@ class Taint:
     harmless: frozenset[str]
 
 
-def taint(graph: Graph, sample: Mapping[str, TensorFile]) -> Taint:
-    """Sort the non-finite tensors of one recorded run with all tensors."""
-    bad = {name for name, tensor in sample.items() if not tensor.finite}
-    tainted: set[str] = set()
-    waiting = [name for name in graph.outputs if name in bad]
-    while waiting:
-        name = waiting.pop()
-        if name in tainted:
-            continue
-        tainted.add(name)
-        if name in graph.producers:
-            waiting += [source for source in graph.nodes[graph.producers[name]].inputs if source in bad]
-    return Taint(frozenset(tainted), frozenset(bad - tainted))
-
-
 def taint_of_all(graph: Graph, samples: tuple[Mapping[str, TensorFile], ...]) -> Taint:
-    """Sort over all samples: tainted in one is tainted."""
-    found = [taint(graph, sample) for sample in samples]
-    tainted = frozenset().union(*(one.tainted for one in found))
-    return Taint(tainted, frozenset().union(*(one.harmless for one in found)) - tainted)
+    """Sort the non-finite tensors of recorded runs with all tensors: tainted in one is tainted."""
+    bad: set[str] = set()
+    tainted: set[str] = set()
+    for sample in samples:
+        found = {name for name, tensor in sample.items() if not tensor.finite}
+        seen: set[str] = set()
+        waiting = [name for name in graph.outputs if name in found]
+        while waiting:
+            name = waiting.pop()
+            if name not in seen:
+                seen.add(name)
+                made = graph.nodes[graph.producers[name]].inputs if name in graph.producers else ()
+                waiting += [source for source in made if source in found]
+        bad |= found
+        tainted |= seen
+    return Taint(frozenset(tainted), frozenset(bad - tainted))

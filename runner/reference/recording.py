@@ -160,7 +160,7 @@ class Recorder:
         memory = self.memory_mb or int(left * SHARE_OF_MEMORY)
         reply = self.pool.call(
             "run",
-            {"backend": dict(self.backend), "model": str(path), "samples": feeds, "out": str(out), "outputs": None},
+            {"backend": dict(self.backend), "model": str(path), "samples": feeds, "out": str(out)},
             python=self.python,
             timeout=timeout,
             memory_mb=memory,

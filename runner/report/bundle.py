@@ -34,7 +34,7 @@ _STRATEGIES = Path(__file__).resolve().parents[2] / "conf" / "strategy"
 
 
 @dataclass(frozen=True)
-class Answer:
+class ReducedModel:
     """The reduced model as it was handed over, what it is fed and what its outputs should be."""
 
     model: ModelProto
@@ -47,7 +47,7 @@ def write_bundle(
     summary: Summary,
     cwd: Path,
     command: Sequence[str],
-    answer: Answer | None,
+    answer: ReducedModel | None,
     pool: Pool | None = None,
 ) -> None:
     """Write result.json, and around it whatever the answer allows: data sets, repro.py, REPORT.md, replay.yaml.
@@ -72,25 +72,22 @@ def write_bundle(
     if answer and summary.model:
         attempt("test_data_set_0", lambda: _write_data(folder, answer))
         attempt(REPRO_NAME, lambda: _write_repro(settings, folder, summary, cwd, answer, pool))
-    attempt(REPLAY_NAME, lambda: write_replay(folder / REPLAY_NAME, *_configuration(settings, cwd), _recorded(summary)))
+    recorded = {"context": dict(summary.context), "versions": dict(summary.versions)}
+    attempt(REPLAY_NAME, lambda: write_replay(folder / REPLAY_NAME, *_configuration(settings, cwd), recorded))
     attempt(REPORT_NAME, lambda: write_report(folder, summary, command, answer.model if answer else None))
     if lost:
         write_result(dataclasses.replace(summary, warnings=(*summary.warnings, *lost)), folder)
 
 
-def _meant(answer: Answer) -> bool:
-    """Whether a good output is not finite."""
-    return any(not value.finite for sample in answer.samples for value in sample.expected.values())
-
-
 def _write_repro(
-    settings: Settings, folder: Path, summary: Summary, cwd: Path, answer: Answer, pool: Pool | None
+    settings: Settings, folder: Path, summary: Summary, cwd: Path, answer: ReducedModel, pool: Pool | None
 ) -> None:
     data = tuple(f"test_data_set_{number}" for number in range(len(answer.samples)))
     model = summary.model or ""
     if rounds(settings.target) and pool:
         _write_rounded(pool, folder, model, settings.target)
-    write_repro(folder, summary, settings, cwd, model=model, data=data, meant=_meant(answer))
+    meant = any(not value.finite for sample in answer.samples for value in sample.expected.values())
+    write_repro(folder, summary, settings, cwd, model=model, data=data, meant=meant)
 
 
 def _write_rounded(pool: Pool, folder: Path, model: str, target: BackendSettings) -> None:
@@ -102,19 +99,14 @@ def _write_rounded(pool: Pool, folder: Path, model: str, target: BackendSettings
         raise OSError(reply.failure.message if reply.failure else reply.death)
 
 
-def _write_data(folder: Path, answer: Answer) -> None:
+def _write_data(folder: Path, answer: ReducedModel) -> None:
     for number, sample in enumerate(answer.samples):
         name = f"test_data_set_{number}"
         shutil.rmtree(folder / name, ignore_errors=True)
-        feeds = {
-            value.name: sample.feeds[value.name] for value in answer.model.graph.input if value.name in sample.feeds
-        }
-        outputs = {v.name: sample.expected[v.name] for v in answer.model.graph.output if v.name in sample.expected}
+        graph = answer.model.graph
+        feeds = {one.name: sample.feeds[one.name] for one in graph.input if one.name in sample.feeds}
+        outputs = {one.name: sample.expected[one.name] for one in graph.output if one.name in sample.expected}
         write_test_data_set(feeds, outputs, folder / name)
-
-
-def _recorded(summary: Summary) -> dict[str, Any]:
-    return {"context": dict(summary.context), "versions": dict(summary.versions)}
 
 
 def _configuration(settings: Settings, cwd: Path) -> tuple[dict[str, Any], dict[str, str]]:

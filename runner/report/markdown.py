@@ -1,8 +1,4 @@
-"""REPORT.md: what was found, ready to paste into a bug report.
-
-Names of nodes and tensors, messages and commands come from outside and may hold anything: names of plain characters
-are code spans, everything else is escaped in running text; in blocks the fence is longer than any in the text.
-"""
+"""REPORT.md: what was found, ready to paste into a bug report."""
 
 from __future__ import annotations
 
@@ -17,7 +13,7 @@ from onnx import AttributeProto, ModelProto, NodeProto, TensorProto
 
 from runner.files import write_text
 from runner.report.cause_section import experiments, sentence
-from runner.report.markup import block, bullets, code, cut, section, table, text
+from runner.report.markup import block, bullets, code, cut, section, some, table, text
 from runner.report.precision_section import raised, title
 from runner.report.summary import Summary
 from runner.status import Status
@@ -37,22 +33,9 @@ _TITLES: Mapping[str, str] = {
 }
 
 
-def write_report(
-    folder: Path,
-    summary: Summary,
-    command: Sequence[str] = (),
-    model: ModelProto | None = None,
-    files: Mapping[str, str] | None = None,
-) -> Path:
-    """Write ``REPORT.md`` into ``folder`` and return its path.
-
-    ``command``: the argv that started the run. ``model``: the reduced model, whose nodes are listed (weights are not
-    looked at). ``files``: what each file of the bundle is, by name; None: those of the bundle that are there. Raises
-    OSError where it cannot be written.
-    """
-    path = folder / REPORT_NAME
-    write_text(path, report(summary, command, model, _present(folder, summary) if files is None else files))
-    return path
+def write_report(folder: Path, summary: Summary, command: Sequence[str], model: ModelProto | None) -> None:
+    """Write ``REPORT.md`` into ``folder``: see `report`. Raises OSError where it cannot be written."""
+    write_text(folder / REPORT_NAME, report(summary, command, model, _present(folder, summary)))
 
 
 def report(
@@ -61,7 +44,14 @@ def report(
     model: ModelProto | None = None,
     files: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the text of the report, Markdown as GitHub reads it."""
+    """Return the text of the report, Markdown as GitHub reads it.
+
+    ``command``: the argv that started the run. ``model``: the reduced model, whose nodes are listed (weights are not
+    looked at). ``files``: what each file of the bundle is, by name.
+    """
+    # as platform.platform() says it, which starts a process to ask for the processor's name
+    system = platform.system(), platform.release(), platform.machine(), "with", "".join(platform.libc_ver())
+    versions = {**summary.versions, "platform": "-".join(system)}
     sections = [
         f"# {_title(summary)}",
         text(summary.message),
@@ -70,9 +60,9 @@ def report(
         _nodes(summary, model),
         experiments(summary.cause) if summary.cause else "",
         _suspects(summary),
-        _statistics(summary),
+        section("Statistics", table(("", ""), list((summary.statistics or {}).items()))),
         _fused(summary),
-        section("Versions", table(("package", "version"), sorted(_versions(summary).items()))),
+        section("Versions", table(("package", "version"), sorted(versions.items()))),
         section("How it was run", block(shlex.join(command), "sh") if command else ""),
         section("How it was found", _how(summary)),
         section("What is not known", table(("reason", "verdicts"), list(summary.unresolved.items()))),
@@ -86,11 +76,8 @@ def _title(summary: Summary) -> str:
     if own := title(summary):
         return own
     if summary.status == Status.found and summary.culprits:
-        shown = ", ".join(code(cut(name, 60)) for name in summary.culprits[:3])
-        more = f" and {len(summary.culprits) - 3} more" if len(summary.culprits) > 3 else ""
         signature = summary.signature or {}
-        what = text(signature.get("raised") or signature.get("kind", "failure"))
-        return f"{what}: {shown}{more}"
+        return f"{text(signature.get('raised') or signature.get('kind', 'failure'))}: {some(summary.culprits)}"
     if summary.status == Status.found and summary.suspects:
         return "tactics that only bad builds chose"
     if summary.status == Status.found and summary.statistics:
@@ -114,18 +101,19 @@ def _nodes(summary: Summary, proto: ModelProto | None) -> str:
     if summary.precision:
         return raised(summary, summary.precision)
     size = f"{summary.nodes_after} of {summary.nodes_before} nodes are left."
-    nested = "" if not summary.nested else "\n\nNested nodes kept:\n\n" + _bulleted(summary.nested)
-    if proto is None:
-        names = _bulleted(summary.culprits)
-        return section("The reduced model", f"{size}\n\n{names}".strip() + nested)
-    rows = [_row(node) for node in proto.graph.node[:_MOST_ROWS]]
-    more = len(proto.graph.node) - len(rows)
-    rest = f"\n\n{more} more nodes are not listed." if more else ""
-    opsets = ", ".join(f"{entry.domain or 'ai.onnx'} {entry.version}" for entry in proto.opset_import)
-    shown = table(("node", "op", "inputs", "outputs", "attributes"), rows, names=5)
-    return section(
-        "The reduced model", f"{size} Opsets: {text(opsets)}; IR version {proto.ir_version}.\n\n{shown}{rest}{nested}"
-    )
+    nested = f"Nested nodes kept:\n\n{_bulleted(summary.nested)}" if summary.nested else ""
+    parts = [size, _bulleted(summary.culprits), nested]
+    if proto is not None:
+        rows = [_row(node) for node in proto.graph.node[:_MOST_ROWS]]
+        more = len(proto.graph.node) - len(rows)
+        opsets = ", ".join(f"{entry.domain or 'ai.onnx'} {entry.version}" for entry in proto.opset_import)
+        parts = [
+            f"{size} Opsets: {text(opsets)}; IR version {proto.ir_version}.",
+            table(("node", "op", "inputs", "outputs", "attributes"), rows, names=5),
+            f"{more} more nodes are not listed." if more else "",
+            nested,
+        ]
+    return section("The reduced model", "\n\n".join(part for part in parts if part))
 
 
 def _bulleted(names: Sequence[str]) -> str:
@@ -193,10 +181,6 @@ def _number(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _versions(summary: Summary) -> dict[str, str]:
-    return {**summary.versions, "platform": platform.platform()}
-
-
 def _how(summary: Summary) -> str:
     checks = summary.checks
     rows = [
@@ -216,10 +200,6 @@ def _how(summary: Summary) -> str:
         *((f"digest of {name}", digest) for name, digest in summary.context.items()),
     ]
     return table(("", ""), [row for row in rows if row[1]])
-
-
-def _statistics(summary: Summary) -> str:
-    return section("Statistics", table(("", ""), list((summary.statistics or {}).items())))
 
 
 def _suspects(summary: Summary) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from runner.text import one_line
+from runner.text import listed, one_line
 
 _LONGEST_CELL = 160
 _LONGEST_TEXT = 4000
@@ -32,6 +32,11 @@ def text(value: object) -> str:
 def code(value: str) -> str:
     """Return a name as a code span, which reads well raw too; as `text` if it has anything but plain characters."""
     return f"`{value}`" if _PLAIN.fullmatch(value) else text(value)
+
+
+def some(names: Sequence[str], most: int = 3) -> str:
+    """Return the first of many names, and how many more there are."""
+    return listed([code(cut(name, 60)) for name in names], most)
 
 
 def block(value: str, language: str = "") -> str:

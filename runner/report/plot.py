@@ -53,6 +53,7 @@ def plot_curve(points: Sequence[Sequence[float]], path: Path, high: str) -> bool
         axes.axhline(1.0, color="tab:red", linewidth=0.8, linestyle="--", label="tolerance")
         axes.set_xscale("symlog", linthresh=1)
         axes.set_xlim(left=0)
+        axes.xaxis.set_major_formatter("{x:g}")
 
     return _plot(path, draw, f"nodes in {high}", "error / tolerance")
 
@@ -64,12 +65,14 @@ def _plot(path: Path, draw: Callable[[Any], None], across: str, up: str) -> bool
     except Exception as error:  # noqa: BLE001 - an installation may be broken in any way
         log.info("%s is not drawn (%s): pip install 'winnow-onnx[plot]'", path.name, error)
         return False
-    figure = Figure(figsize=(11, 4.5), layout="constrained")
+    figure = Figure(figsize=(11, 4.5))
     axes = figure.add_subplot()
     axes.set_yscale("log")  # first: limits of a linear axis are none of its
     draw(axes)
     axes.set_xlabel(across)
     axes.set_ylabel(up)
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.minorticks_off()
     axes.legend()
     temporary = path.with_name(f".{path.name}.part")
     figure.savefig(temporary, format="svg", metadata={"Date": None})

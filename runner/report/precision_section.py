@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from runner.report.markup import block, code, cut, section, table, text
+from runner.report.markup import block, code, cut, section, some, table, text
 from runner.report.summary import Summary
 from runner.status import Status
+from runner.text import listed
 
 _SHARES = {"nodes": "nodes", "flops": "arithmetic", "weights": "weights"}
 _MOST_ROWS = 200
@@ -39,11 +40,9 @@ def title(summary: Summary) -> str:
         return f"all{but or ' of it'} can be in {low}"
     if summary.status != Status.found or not summary.culprits:
         return ""
-    shown = ", ".join(code(cut(name, 60)) for name in summary.culprits[:3])
-    more = f" and {len(summary.culprits) - 3} more" if len(summary.culprits) > 3 else ""
     count = f"{summary.nodes_after} of {summary.nodes_before} nodes"
     proven = (summary.minimality or "").startswith("1-minimal")
-    return f"{count} {'have to be' if proven else 'are'} in {high}: {shown}{more}"
+    return f"{count} {'have to be' if proven else 'are'} in {high}: {some(summary.culprits)}"
 
 
 def raised(summary: Summary, told: Mapping[str, Any]) -> str:
@@ -83,10 +82,9 @@ def _worth(told: Mapping[str, Any]) -> str:
         said.append("The answer fails on samples that were held out: it does not hold for others of their kind.")
     alone = told.get("fails_alone") or {}
     if alone.get("nodes"):
-        names = ", ".join(code(name) for name in alone["nodes"][:_MOST_NAMES])
-        more = ", ..." if len(alone["nodes"]) > _MOST_NAMES else ""
         kept = "raised all the same" if alone["raised"] else "left out"
-        said.append(f"The search did without {names}{more}, but each fails when it alone is low: {kept}.")
+        names = some(alone["nodes"], _MOST_NAMES)
+        said.append(f"The search did without {names}, but each fails when it alone is low: {kept}.")
     return "\n\n".join(said)
 
 
@@ -138,10 +136,9 @@ def _weakly_typed(summary: Summary, told: Mapping[str, Any]) -> list[str]:
     parts = [f"{start}, with these layers held where they are ({where}):"]
     parts += [block(shown, "sh")] if len(nameless) < len(precisions) else []
     if nameless:
-        names = ", ".join([*(code(cut(name, 60)) for name in nameless[:3]), *(["..."] if len(nameless) > 3 else [])])
         parts.append(
             f"{len(nameless)} of them cannot be named so, as they lie in functions or bodies, or their names have a "
-            f"comma, a colon, a star or worse ({names}): build {code(summary.model or '')} instead."
+            f"comma, a colon, a star or worse ({some(nameless)}): build {code(summary.model or '')} instead."
         )
     return parts
 
@@ -179,7 +176,6 @@ def _staying(told: Mapping[str, Any]) -> str:
     counts = Counter(one["op"] for one in told.get("stays_high", ()))
     if not counts:
         return ""
-    shown = ", ".join(f"{count} {code(op)}" for op, count in counts.most_common(_MOST_OPS))
-    more = ", and others" if len(counts) > _MOST_OPS else ""
+    shown = listed([f"{count} {code(op)}" for op, count in counts.most_common()], _MOST_OPS)
     nodes = f"float {'node stays' if counts.total() == 1 else 'nodes stay'}"
-    return f"\n\n{counts.total()} more {nodes} in {text(told['high'])}: {shown}{more}. result.json says why."
+    return f"\n\n{counts.total()} more {nodes} in {text(told['high'])}: {shown}. result.json says why."

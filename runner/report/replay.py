@@ -66,18 +66,9 @@ def drift(recorded: Mapping[str, Any], now: Mapping[str, Any]) -> tuple[str, ...
 
     Both are of the form that ``write_replay`` takes. What was not recorded (an empty ``recorded``) has not changed.
     """
-    lines: list[str] = []
-    names = [*recorded, *(name for name in now if name not in recorded)] if recorded else []
-    for name in names:
-        before, after = recorded.get(name), now.get(name)
-        if isinstance(before, Mapping):
-            parts = after if isinstance(after, Mapping) else {}
-            for part in [*before, *(extra for extra in parts if extra not in before)]:
-                title = str(part) if name == "versions" else f"{name} {part}"
-                lines += _change(title, before.get(part), parts.get(part), plainly=name == "versions")
-        else:
-            lines += _change(str(name), before, after)
-    return tuple(lines)
+    if not recorded:
+        return ()
+    return tuple(line for name in _keys(recorded, now) for line in _change(name, recorded.get(name), now.get(name)))
 
 
 def escaped(value: Any) -> Any:
@@ -107,17 +98,19 @@ def _key(name: Any) -> Any:
     return name if isinstance(name, (bool, int, float)) else str(name)
 
 
-def _change(title: str, before: Any, after: Any, *, plainly: bool = False) -> list[str]:
-    if before == after:
-        return []
+def _change(title: str, before: Any, after: Any) -> list[str]:
+    """Name what changed; of a whole configuration (also one as JSON text) what is different in it."""
     inside, inside_now = mapping_in(before), mapping_in(after)
-    if inside is not None and inside_now is not None:
-        # a component of a context may be a whole configuration: name what is different in it
-        keys = [*inside, *(key for key in inside_now if key not in inside)]
-        changes = [_change(f"{title} {key}", inside.get(key), inside_now.get(key)) for key in keys]
-        return [line for lines in changes for line in lines]
-    verb = "" if plainly else " changed:"
-    return [f"{title}{verb} {_short(before)} -> {_short(after)}"]
+    if inside is not None and (inside_now is not None or not isinstance(before, str)):
+        pairs = {key: (inside.get(key), (inside_now or {}).get(key)) for key in _keys(inside, inside_now or {})}
+        if title == "versions":
+            return [f"{key} {_short(one)} -> {_short(other)}" for key, (one, other) in pairs.items() if one != other]
+        return [line for key, pair in pairs.items() for line in _change(f"{title} {key}", *pair)]
+    return [] if before == after else [f"{title} changed: {_short(before)} -> {_short(after)}"]
+
+
+def _keys(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    return list(dict.fromkeys([*before, *after]))
 
 
 def mapping_in(value: Any) -> Mapping[str, Any] | None:

@@ -14,7 +14,7 @@ from runner.files import json_of, write_text
 from runner.report.summary import Summary
 
 RESULT_NAME = "result.json"
-_ELSEWHERE = frozenset({"nodes_before", "nodes_after", "memory", "evidence"})
+_ELSEWHERE = frozenset({"nodes_after", "memory", "evidence"})
 """Fields of the summary that are no keys of their own."""
 
 
@@ -41,12 +41,8 @@ def result_json(summary: Summary) -> dict[str, Any]:
         "peak_rss_mb": {name: round(value, 1) for name, value in peak.items()},
         "answers": answers,
     }
-    fields = [one.name for one in dataclasses.fields(summary)]
-    fields[fields.index("nodes_before")] = "nodes"
-    keys = [name for name in fields if name not in _ELSEWHERE]
-    plain = _plain({name: made[name] if name in made else getattr(summary, name) for name in keys})
-    assert isinstance(plain, dict)
-    return plain
+    names = ["nodes" if one.name == "nodes_before" else one.name for one in dataclasses.fields(summary)]
+    return {n: _plain(made[n] if n in made else getattr(summary, n)) for n in names if n not in _ELSEWHERE}
 
 
 def write_result(summary: Summary, run_folder: Path) -> None:

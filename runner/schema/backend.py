@@ -54,10 +54,8 @@ class BackendSettings:
 class Rounding(str, Enum):
     """Whether low precision is rounded after every operator, as on a GPU; the CPU provider computes in fp32."""
 
-    # where precision is what is searched, and only the CPU provider runs
     auto = "auto"
     on = "on"
-    # inside reductions, norms and poolings too, and composites as importers lower them
     strict = "strict"
     off = "off"
 
@@ -95,10 +93,8 @@ class OnnxReferenceBackend(BackendSettings):
 class Flavor(str, Enum):
     """Which TensorRT."""
 
-    # the first that is installed
     auto = "auto"
     tensorrt = "tensorrt"
-    # TensorRT for RTX
     tensorrt_rtx = "tensorrt_rtx"
 
 
@@ -137,11 +133,6 @@ def as_reference(backend: type[BackendSettings]) -> type[BackendSettings]:
     field = setting(None, path=PathUse.READ, in_context=False)
     more = {"__annotations__": {"map": Any}, "map": field, "__module__": __name__, "__doc__": backend.__doc__}
     return settings(type(backend.__name__.replace("Backend", "Reference"), (backend,), more))
-
-
-OnnxRuntimeReference = as_reference(OnnxRuntimeBackend)
-OnnxReferenceReference = as_reference(OnnxReferenceBackend)
-TensorRtReference = as_reference(TensorRtBackend)
 
 
 def map_of(reference: BackendSettings) -> Any:

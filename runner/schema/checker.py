@@ -5,21 +5,18 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any, ClassVar
 
+from runner.errors import UsageError
 from runner.schema.settings import PathUse, setting, settings
 
 _RUNTIME = "runner.checkers.runtime:RuntimeCheck"
 
 
 class Metric(str, Enum):
-    """How the difference of two tensors is measured (a: target, b: reference)."""
+    """How the difference of two tensors is measured."""
 
-    # share of elements with |a - b| > atol + rtol * |b| must be 0
     elementwise = "elementwise"
-    # statistic(|a - b|) <= atol + rtol * max(|b|): robust against elements near zero
     scale = "scale"
-    # share of elements with |a - b| > atol + rtol * max(|b|) must be <= fraction
     fraction = "fraction"
-    # 1 - cos(a, b) <= cosine
     cosine = "cosine"
 
 
@@ -35,20 +32,15 @@ class Statistic(str, Enum):
 class Tolerance(str, Enum):
     """Where the tolerance comes from."""
 
-    # rtol and atol as given
     fixed = "fixed"
-    # between the noise floor of each tensor (two good runs) and the error of the failing model
     auto = "auto"
 
 
 class NonFinite(str, Enum):
     """What a NaN (or Inf) in an output means when two runs are compared."""
 
-    # a mismatch, unless the reference has the same one at the same place
     compare = "compare"
-    # always a failure
     fail = "fail"
-    # such elements are left out
     ignore = "ignore"
 
 
@@ -58,13 +50,22 @@ class NonFiniteOutput(str, Enum):
     fail = "fail"
     ignore = "ignore"
 
+    @classmethod
+    def of(cls, key: str, value: Any) -> NonFiniteOutput:
+        """Return what ``value`` means; earlier versions had true and false. Raises UsageError for any other."""
+        word = str(getattr(value, "value", value)).lower()
+        if word in ("fail", "true", "yes", "y", "on", "1"):
+            return cls.fail
+        if word in ("ignore", "false", "no", "n", "off", "0"):
+            return cls.ignore
+        said = "null" if value is None else value
+        raise UsageError(f"{key}={said}: {key} takes fail | ignore. To see what there is: python -m runner --cfg job")
+
 
 class Golden(str, Enum):
     """Where the expected outputs of a candidate come from."""
 
-    # recorded once from the reference run of the original model
     ahead = "ahead"
-    # the reference runs each candidate on the same feeds
     candidate = "candidate"
 
 
@@ -195,8 +196,12 @@ class FiniteChecker(CheckerSettings):
     runs_samples = looks_at_values = True
 
     name: str = "finite"
-    nan: NonFiniteOutput = NonFiniteOutput.fail
-    inf: NonFiniteOutput = NonFiniteOutput.fail
+    nan: Any = NonFiniteOutput.fail
+    inf: Any = NonFiniteOutput.fail
+
+    def __post_init__(self) -> None:
+        for key in ("nan", "inf"):
+            object.__setattr__(self, key, NonFiniteOutput.of(f"checker.{key}", getattr(self, key)))
 
 
 @settings

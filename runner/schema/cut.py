@@ -10,22 +10,16 @@ from runner.schema.settings import settings
 class CutPolicy(str, Enum):
     """How a value from outside the kept nodes enters a candidate."""
 
-    # recorded: data-independent values as constants, activations as graph inputs
     auto = "auto"
-    # recorded, all of them as graph inputs
     input = "input"
-    # recorded, all of them as constants
     constant = "constant"
-    # graph inputs with seeded random values instead of the recorded ones
     seeded = "seeded"
 
 
 class OutputPolicy(str, Enum):
     """Which values of the kept nodes become outputs."""
 
-    # all that the rest of the model (or the caller) reads
     frontier = "frontier"
-    # only those that no kept node reads
     sinks = "sinks"
 
 
@@ -40,9 +34,7 @@ class ShapeInference(str, Enum):
 class RecordMode(str, Enum):
     """When the values of cut tensors are recorded."""
 
-    # all of them once, before the search
     ahead = "ahead"
-    # never: shapes by inference, values seeded
     off = "off"
 
 

@@ -26,10 +26,9 @@ from strategies import registry
 from strategies.procedure import Procedure
 
 
-def _of(module: ModuleType, *, reference: bool = False) -> dict[str, type]:
+def _of(module: ModuleType) -> dict[str, Any]:
     """Return the choices that ``module`` declares: its settings classes that name an implementation."""
-    kinds = [kind for kind in vars(module).values() if isinstance(kind, type) and getattr(kind, "implementation", None)]
-    return {kind.name: kind for kind in kinds if hasattr(kind, "map") is reference}  # type: ignore[attr-defined]
+    return {kind.name: kind for kind in vars(module).values() if getattr(kind, "implementation", None)}
 
 
 #: our own choices by group
@@ -38,7 +37,7 @@ _OURS: Mapping[str, Mapping[str, type]] = MappingProxyType(
         "strategy": _of(strategy),
         "checker": _of(checker),
         "target": _of(backend),
-        "reference": _of(backend, reference=True),
+        "reference": {name: backend.as_reference(kind) for name, kind in _of(backend).items()},
         "inputs": _of(inputs),
         "artifacts": {"artifacts": ArtifactSettings},
         "workers": {"workers": WorkerSettings},
@@ -61,13 +60,15 @@ class Added:
     """What installed packages add.
 
     ``schemas``: settings classes by group and name. ``conf``: packages that hold the YAML. ``broken``: why something
-    cannot be loaded, by group and name.
+    cannot be loaded, by group and name. ``packages``: who adds it, with the version, by group (``strategy.search`` for
+    searches) and name, and by ``("", MODULE)`` for the top-level modules of its code.
     """
 
     schemas: dict[str, dict[str, type]] = field(default_factory=dict)
     searches: dict[str, Procedure] = field(default_factory=dict)
     conf: list[str] = field(default_factory=list)
     broken: dict[tuple[str, str], str] = field(default_factory=dict)
+    packages: dict[tuple[str, str], str] = field(default_factory=dict)
 
 
 @cache
@@ -101,6 +102,9 @@ def _add(found: Added, entry: EntryPoint, groups: tuple[str, ...], made: Any) ->
     conf = f"{package}.conf"
     if conf not in found.conf and find_spec(conf):
         found.conf.append(conf)
+    keys = [("strategy.search" if isinstance(made, Procedure) else group, entry.name) for group in groups]
+    keys += [("", package), ("", getattr(made, "implementation", package).partition(".")[0])]
+    found.packages.update(dict.fromkeys(keys, f"{_package(entry)} {entry.dist.version if entry.dist else ''}".strip()))
     if isinstance(made, Procedure):
         found.searches[entry.name] = made
         return
@@ -127,6 +131,18 @@ def _loaded(entry: EntryPoint, group: str, base: type) -> Any:
     get_type_hints(made)
     OmegaConf.structured(made)
     return made
+
+
+def implementation(group: str, settings: Any) -> Any:
+    """Return what implements a choice. Raises UsageError for a name that is not that of the settings."""
+    name, known = settings.name, ", ".join(sorted(SCHEMAS[group]))
+    if name not in SCHEMAS[group]:
+        raise UsageError(f"{group}.name={name}: there is no such choice; there are {known}")
+    if name != type(settings).name:
+        raise UsageError(
+            f"{group}.name={name} beside the settings of {type(settings).__name__}: choose it with {group}={name}"
+        )
+    return imported(f"{group}={name}", settings.implementation)
 
 
 def imported(key: str, place: str) -> Any:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
 from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
 from runner import machine
@@ -23,18 +24,23 @@ _SHOWN = 200
 
 
 def register() -> None:
-    """Store the schema and the resolvers that ``conf/`` uses. It may be called again at no harm."""
+    """Store the schema and the resolvers that ``conf/`` uses, unless that was done: it takes a while."""
     OmegaConf.register_new_resolver("run_folder", run_folder, replace=True)
     OmegaConf.register_new_resolver("cpus", machine.cpus, replace=True)
-    _thaw(Settings)
-    for schemas in SCHEMAS.values():
-        for schema in schemas.values():
-            _thaw(schema)
-    store = ConfigStore.instance()
-    store.store(group="schema", name="settings", node=_open(Settings), provider="winnow")
-    for group, schemas in SCHEMAS.items():
-        for name, schema in schemas.items():
-            store.store(group=f"schema/{group}", name=name, node=_open(schema), provider="winnow")
+    OmegaConf.register_new_resolver("options", options, replace=True)
+    if "schema" in ConfigStore.instance().repo:
+        return
+    schemas: dict[tuple[str, str], type] = {("schema", "settings"): Settings}
+    schemas |= {(f"schema/{group}", name): schema for group, named in SCHEMAS.items() for name, schema in named.items()}
+    for schema in schemas.values():
+        _thaw(schema)
+    for (group, name), schema in schemas.items():
+        _store(group, name, schema)
+
+
+def options(group: str) -> str:
+    """Return the options of a group for ``--help``, with those that installed packages and the user's folder add."""
+    return ", ".join(GlobalHydra.instance().config_loader().get_group_options(group))
 
 
 def run_folder(resume: str | None, fresh: str) -> str:
@@ -52,18 +58,19 @@ def run_folder(resume: str | None, fresh: str) -> str:
     return str(folder)
 
 
-def _open(schema: type) -> DictConfig:
-    """Return the config of a schema in which mappings take any key (``inputs.shapes={x: [1, 3]}``).
+def _store(group: str, name: str, schema: type) -> None:
+    """Store the config of a schema; mappings in it take any key (``inputs.shapes={x: [1, 3]}``).
 
     Hydra locks the whole configuration against unknown keys; what is a mapping in the schema has none that are known.
     """
-    node: DictConfig = OmegaConf.structured(schema)
+    store = ConfigStore.instance()
+    store.store(group=group, name=name, node=schema, provider="winnow")
+    node = store._open(f"{group}/{name}.yaml").node
     hints = get_type_hints(schema)
-    for name in map(str, node):
-        held = node._get_node(name)
-        if get_origin(hints[name]) is dict and isinstance(held, DictConfig):  # not a group, whose keys are known
+    for key in map(str, node):
+        held = node._get_node(key)
+        if get_origin(hints[key]) is dict and isinstance(held, DictConfig):  # not a group, whose keys are known
             OmegaConf.set_struct(held, False)
-    return node
 
 
 def _thaw(schema: type) -> None:

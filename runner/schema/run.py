@@ -30,11 +30,8 @@ class ArtifactSettings:
 class LeaseMode(str, Enum):
     """Which processes get a GPU of their own."""
 
-    # those of Winnow that use one
     auto = "auto"
-    # the user's commands and functions, too
     gpu = "gpu"
-    # none; other jobs must not use the GPUs meanwhile
     none = "none"
 
 

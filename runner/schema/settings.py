@@ -22,12 +22,22 @@ else:
 
 
 _T = TypeVar("_T")
+_PARAMETERS = "__dataclass_params__"
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def settings(cls: type[_T]) -> type[_T]:
     """Make ``cls`` a frozen, keyword-only dataclass."""
-    return dataclass(frozen=True, kw_only=True)(cls)
+    # a base that was registered says that it is not frozen (`register`), and only of a frozen one a frozen one is made
+    bases: list[Any] = [vars(one)[_PARAMETERS] for one in cls.__mro__[1:] if _PARAMETERS in vars(one)]
+    registered = [base for base in bases if not base.frozen]
+    for base in registered:
+        base.frozen = True
+    try:
+        return dataclass(frozen=True, kw_only=True)(cls)
+    finally:
+        for base in registered:
+            base.frozen = False
 
 
 class PathUse(Flag):

@@ -12,12 +12,8 @@ from strategies.procedure import Task
 class Find(str, Enum):
     """What is wanted of an answer, and how many."""
 
-    # one, and two experiments on the whole model that show whether the failure arises inside it; where it does not, the
-    # search goes on
     cause = "cause"
-    # the first that fails alone
     one = "one"
-    # after each answer its nodes are fed with good values, until the rest of the model passes
     all = "all"
 
 
@@ -97,7 +93,6 @@ class FloatType(str, Enum):
     float32 = "float32"
     float16 = "float16"
     bfloat16 = "bfloat16"
-    # low only: a model with Q/DQ pairs as it is; a raised node is without its pairs
     quantized = "quantized"
 
 
@@ -111,9 +106,7 @@ class Direction(str, Enum):
 class Goal(str, Enum):
     """What is wanted of a raised set."""
 
-    # few nodes
     smallest = "smallest"
-    # cheap nodes: what costs most is left in low precision first
     cheapest = "cheapest"
 
 
@@ -121,7 +114,6 @@ class Unit(str, Enum):
     """What is raised at once."""
 
     node = "node"
-    # nodes whose names have one scope ("/layers.3/attn/..."), else a norm or a softmax that is written out
     block = "block"
 
 

@@ -16,7 +16,7 @@ SHARE = 0.25
 """Part of the whole model's measure from which on a failure counts as as bad."""
 
 
-class Status(str, Enum):
+class CauseStatus(str, Enum):
     """What was shown of an answer."""
 
     PROVEN = "proven"
@@ -98,7 +98,7 @@ class Cause:
     ``main``: the one with the strongest effect.
     """
 
-    status: Status
+    status: CauseStatus
     whole: Experiment
     answers: tuple[Tested, ...]
     causes: tuple[int, ...] = ()

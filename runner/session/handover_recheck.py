@@ -96,19 +96,18 @@ class Recheck:
 
     def _check_file(self, judge: Judge, trial: Trial, name: str, path: Path, attempt: int) -> Verdict:
         label = f"{name}, as handed over"
-        # the first check is about the file that lies there now; what repeats it says whether the check is reliable
+        # the first check is of the file just written, so it is made in any case; its repeats may be recorded ones
         if attempt > HANDED_OVER and (known := judge.recall(trial, attempt, "re-check", label)):
             return known
-        iteration, folder = judge.folder_for()
-        made = judge.subject.make(trial, folder, iteration, "re-check", label)
+        _, made = judge.make(trial, "re-check", label)
         if isinstance(made, Invalid):  # a verdict from a journal, and values recorded otherwise this time
             return Verdict(Outcome.UNRESOLVED, reason=made.reason)
-        judge.subject.discard(made)
+        made.discard()
         with judge.journal.claimed(trial, attempt):  # else another job's verdict could be taken for this one
             judge.journal.refresh()
             if judge.journal.get(trial, attempt):
                 judge.journal.forget(trial, attempt)
             purpose = REPEATED if self.reliability.rates and attempt > HANDED_OVER else "trust"
-            verdict = judge.check(replace(made, model=path), purpose, attempt, own=False)
+            verdict = judge.check(replace(made, model=path, temporary=False), purpose, attempt, own=False)
         assert verdict is not None, "only the search is given up"
         return verdict

@@ -191,7 +191,7 @@ class Inquiry:
         for trial, wanted in [(found, Answer.YES), *((trial, Answer.NO) for trial in refused)]:
             label = f"{question.shown(judge.subject, trial)} again"
             ruling = reliability.rule(judge, trial, "doubt", label, "trust", error=error)
-            # the search hears of it when it begins again, from all verdicts there are by then
+            # the search begins again from all recorded verdicts, this one included
             if ruling is None or ruling.answer is not wanted:
                 return False
         return True

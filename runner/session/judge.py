@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
-from dataclasses import InitVar, dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -21,6 +21,7 @@ from runner.checkers.checker import Checker
 from runner.checkers.interactive import insisting
 from runner.errors import NotTried
 from runner.journal.journal import Journal
+from runner.journal.open_journals import Journals
 from runner.report.unresolved import Unknown
 from runner.schema.checker import SameFailure
 from runner.session.file_integrity import Seal
@@ -80,7 +81,10 @@ class Studied:
 
 @dataclass(eq=False)
 class Judge:
-    """Makes a candidate, has it checked, sorts its files and records the verdict. Safe for threads."""
+    """Makes a candidate, has it checked, sorts its files and records the verdict. Safe for threads.
+
+    ``journals``: opens those of stages; None in a run that has none.
+    """
 
     subject: Subject
     checker: Checker
@@ -88,13 +92,13 @@ class Judge:
     artifacts: Artifacts
     folder: Path
     report: Report
-    same_failure: InitVar[SameFailure] = SameFailure.kind
+    studied: Studied = field(default_factory=Studied)
     tally: Tally = field(default_factory=Tally)
     estimate: Callable[[], int] | None = None
+    journals: Journals | None = None
 
-    def __post_init__(self, same_failure: SameFailure) -> None:
+    def __post_init__(self) -> None:
         self.room = Room(self.folder.parent, (self.journal.path.parent,))
-        self.studied = Studied(same_failure)
         self._lock = threading.Lock()
         self._iterations = count(self._last_iteration() + 1)
 
@@ -104,14 +108,15 @@ class Judge:
         other.subject, other.journal, other.estimate = subject, journal, None
         return other
 
-    @property
-    def baseline(self) -> Signature | None:
-        """The signature of the failure under study."""
-        return self.studied.signature
+    def stage(self, name: str, subject: Subject) -> Judge:
+        """Return a judge of another subject in the same run, whose verdicts have the journal of that stage."""
+        assert self.journals
+        return self.beside(subject, self.journals.stage(self.journal, name, subject))
 
-    @baseline.setter
-    def baseline(self, signature: Signature | None) -> None:
-        self.studied.signature = signature
+    def further(self, excluded: Trial) -> Judge:
+        """Return a judge for another failure than before, which shows without these elements."""
+        assert self.journals
+        return self.beside(self.subject, self.journals.further(self.journal, excluded))
 
     def verdict(
         self,
@@ -128,10 +133,8 @@ class Judge:
             known = None if self._unsettled(trial, attempt, phase) else self.recall(trial, attempt, phase, label)
             if known:
                 return known
-            iteration, folder = self.folder_for()
-            made = self.subject.make(trial, folder, iteration, phase, label)
+            iteration, made = self.make(trial, phase, label)
             if isinstance(made, Invalid):
-                shutil.rmtree(folder)
                 verdict = Verdict(Outcome.UNRESOLVED, reason=made.reason)
                 self.journal.note(trial, attempt, made.reason, phase, label, iteration)
                 with self._lock:
@@ -206,7 +209,7 @@ class Judge:
             untried = str(error)
             raw = Verdict(Outcome.UNRESOLVED, reason=untried)
         if given_up and given_up.is_set():
-            self.subject.discard(candidate)
+            candidate.discard()
             shutil.rmtree(candidate.folder, ignore_errors=True)
             return None
         seal.confirm()
@@ -224,13 +227,13 @@ class Judge:
             self.tally.count(verdict, candidate.phase)
             self.tally.seconds += verdict.seconds
             self.tally.peak_rss_mb = max(self.tally.peak_rss_mb, verdict.peak_rss_mb)
-            # what a control fails with is the check's own business
+            # a control that fails shows a failure of the check, not of the model
             if verdict.outcome is Outcome.DIFFERENT and verdict.signature and candidate.phase != "control":
                 self.studied.others[failure_of(verdict.signature)] += 1
         if own:
             # it copies models, and has a lock of its own: whoever begins a check must not wait for that
             self.artifacts.sort(candidate, verdict)
-            self.subject.discard(candidate)
+            candidate.discard()
         with suppress(OSError):
             candidate.folder.rmdir()  # where nothing was left in it
         self._tell(candidate.iteration, candidate.phase, candidate.label, candidate.trial, verdict)
@@ -274,13 +277,17 @@ class Judge:
             return verdict
         return relative(verdict, studied.signature, studied.rule, studied.names, studied.caught)
 
-    def folder_for(self) -> tuple[int, Path]:
-        """Return the next iteration's number and its new, empty folder."""
+    def make(self, trial: Trial, phase: str, label: str) -> tuple[int, Candidate | Invalid]:
+        """Return the next iteration's number, and its candidate, which has a new folder of its own."""
         with self._lock:
             iteration = next(self._iterations)
             folder = self.folder / f"{iteration:05d}"
             folder.mkdir(parents=True)
-            return iteration, folder
+        made = self.subject.make(trial, folder)
+        if isinstance(made, Invalid):
+            shutil.rmtree(folder)
+            return iteration, made
+        return iteration, replace(made, iteration=iteration, phase=phase, label=label)
 
     def _last_iteration(self) -> int:
         """The last number of an interrupted run in the same folder; its unfinished files are left alone."""

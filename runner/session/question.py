@@ -78,7 +78,7 @@ class Question:
 
     def examined(self, judge: Judge, verdict: Verdict, label: str) -> None:
         """Take in the first verdict of an end: a failure is studied. Raises CannotJudge where it says nothing."""
-        if not judge.baseline:
+        if not judge.studied.signature:
             if verdict.outcome is Outcome.FAIL:
                 study(judge, verdict, label)
             elif verdict.outcome is not Outcome.PASS:
@@ -86,7 +86,7 @@ class Question:
 
     def begin(self, judge: Judge, whole: Verdict) -> None:
         """Say what is searched for, once the whole has the wanted outcome."""
-        log.info("%s fails (%s); this is the failure under study", self.whole, judge.baseline)
+        log.info("%s fails (%s); this is the failure under study", self.whole, judge.studied.signature)
 
     def no_answer(self, verdict: Verdict) -> Ending:
         """Return how it ends where the whole has not the wanted outcome."""
@@ -103,7 +103,7 @@ def study(judge: Judge, verdict: Verdict, label: str) -> None:
     """Take a failure for the one under study. Raises CannotJudge for one that cannot be told from others."""
     if not verdict.signature:
         refuse(judge, verdict, label)
-    judge.baseline = verdict.signature
+    judge.studied.signature = verdict.signature
     judge.studied.message = verdict.reason
     judge.checker.settle(verdict)
 

@@ -227,11 +227,11 @@ class Reliability:
                 break
             phase = "pre-flight" if end else "control"
             judge.sure(end, phase, f"{label}, {attempt + 1} of {repeats}", REPEATED, attempt)
-        if end and self.question.wants_failure and not judge.baseline:
+        if end and self.question.wants_failure and not judge.studied.signature:
             failed = (verdict for verdict in judge.counted(end) if verdict.outcome is Outcome.FAIL)
             if verdict := next(failed, None):
                 study(judge, verdict, label)
-        # once the first failure has said what is studied, the others are seen in its light
+        # counted only now: which failures count depends on the first one
         return self.counted(judge.counted(end))
 
     @property

@@ -16,13 +16,7 @@ from runner.report.unresolved import kept_for_the_check
 from runner.session.inquiry import Inquiry
 from runner.session.judge import Judge
 from runner.session.question import NOTHING
-from runner.session.reliability import (
-    ANSWER,
-    HEALTHY,
-    MEASURED,
-    ContradictionError,
-    Ruling,
-)
+from runner.session.reliability import ANSWER, HEALTHY, MEASURED, ContradictionError, Ruling
 from runner.session.stage import Stage, Standing
 from runner.text import counted
 from strategies.outcome import Answer, Outcome
@@ -104,8 +98,8 @@ class Refining:
     def run(self, first: Refined) -> list[Refined]:
         """Return the answers, each made from the one before it; the last one is the smallest."""
         answers = [first]
-        refiner, spent = self.session.refiner, self.session.spent
-        while refiner and not spent() and (stage := refiner.next(answers[-1].standing)):
+        refine, spent = self.session.refine, self.session.spent
+        while refine and not spent() and (stage := refine(answers[-1].standing)):
             try:
                 smaller = self._tried(stage, answers[-1])
             except ContradictionError as surprise:
@@ -127,11 +121,14 @@ class Refining:
         log.warning("%s: its failure is not reliable, so the answer before it stands", surprise)
 
     def _tried(self, stage: Stage, before: Refined) -> Refined | None:
-        without = self._without(stage)
+        without = None
+        if stage.without:
+            emptied = stage.without.subject.space.whole
+            without = self._answer(stage, stage.without, emptied, f"{stage.label}, emptied")
         if without is Answer.YES:
             log.info("it fails with nothing left of %s just as well: the failure is elsewhere", stage.origin[-1])
             return None
-        if not self._fails(stage):
+        if not stage.known and self._answer(stage, stage.judge, stage.whole, stage.label) is not Answer.YES:
             return None
         reliability = self.session.reliability
         inquiry = Inquiry(stage.judge, reliability, stage.start, self.session.means, stage.purpose)
@@ -147,15 +144,6 @@ class Refining:
         standing = Standing(stage.judge, smallest, stage.origin)
         searched = stage.purpose == "search"
         return Refined(found if searched else before.done, standing, inquiry if searched else None)
-
-    def _without(self, stage: Stage) -> Answer | None:
-        """Whether an answer fails with nothing left of what a stage searches; None: no question."""
-        if stage.without is None:
-            return None
-        return self._answer(stage, stage.without, stage.without.subject.space.whole, f"{stage.label}, emptied")
-
-    def _fails(self, stage: Stage) -> bool:
-        return stage.known or self._answer(stage, stage.judge, stage.whole, stage.label) is Answer.YES
 
     def _answer(self, stage: Stage, judge: Judge, trial: Trial, label: str) -> Answer:
         ruling = self.session.ruled(judge, trial, stage.name, label, stage.purpose)

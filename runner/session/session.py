@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 
 from runner.errors import CannotJudge
-from runner.journal.journal import Journal
 from runner.schema.checker import Flaky
 from runner.session.handover import HandOver
 from runner.session.handover_recheck import Recheck
@@ -18,7 +17,7 @@ from runner.session.question import NOTHING, Question
 from runner.session.reliability import HEALTHY, UNSURE, WHOLE, ContradictionError, IndistinctError, Reliability, Ruling
 from runner.session.result import Ending
 from runner.session.run_stages import HandedOver, Refined, Refining
-from runner.session.stage import Causes, Opening, Refiner, Standing
+from runner.session.stage import Opening, ProveCause, Refine, Standing
 from runner.status import Status
 from runner.text import counted
 from runner.verdict import MEASURE, Verdict, message_drift
@@ -36,10 +35,10 @@ PROVEN_BY = 2
 
 @dataclass(eq=False)
 class Session:
-    """One question put to one checker, from the first doubt to the verified answer.
+    """One question put to one checker, from the pre-flight to the verified answer.
 
-    ``step``: makes the first step of a search. ``hand_over``: None where nothing is (a repeat). ``refiner``: what is
-    tried on an answer, None: nothing. ``causes``: how an answer is shown to be the cause, None: not at all.
+    ``step``: makes the first step of a search. ``hand_over``: None where nothing is (a repeat). ``refine``: what is
+    tried on an answer, None: nothing. ``prove_cause``: shows an answer to be the cause, None: nobody asks.
     ``opening``: what comes before the whole, None: nothing. ``steady``: the check computes the same each time, unless
     the first verdicts prove otherwise. ``nothing``: the verdict of the empty trial, where PASS is wanted.
     """
@@ -52,8 +51,8 @@ class Session:
     reliability: Reliability = field(default_factory=lambda: Reliability(Flaky.never, 0.01))
     find_min_good: bool = True
     hand_over: InitVar[HandOver | None] = None
-    refiner: Refiner | None = None
-    causes: Causes | None = None
+    refine: Refine | None = None
+    prove_cause: ProveCause | None = None
     opening: Opening | None = None
     steady: bool = False
     nothing: Verdict | None = None
@@ -162,7 +161,7 @@ class Session:
         return Refining(self).hand_over(Refined(done, Standing(self.judge, main), inquiry))
 
     def reduce(self) -> Ending:
-        """Search, then doubt: control, re-check of the answer, min_good; again where the check proves to be flaky."""
+        """Search, then control, re-check of the answer and min_good; again where the check proves to be flaky."""
         while True:
             try:
                 return self._reduce(self.search())
@@ -176,10 +175,11 @@ class Session:
             self.confirm_nothing(unjudged=self.reliability.rates is not None)
         answer = self.finish(self.inquiry, done)
         cause, doubtful = None, answer.doubtful
-        if self.causes and not self.inquiry.stopped and not doubtful:
-            answer, cause = self.causes.prove(self, answer)
+        if self.prove_cause and not self.inquiry.stopped and not doubtful:
+            answer, cause = self.prove_cause(self, answer)
             doubtful = answer.doubtful
-        signature, studied = self.judge.baseline, self.judge.studied
+        studied = self.judge.studied
+        signature = studied.signature
         ending = Ending(Status.found, "", answer.done, answer.standing, signature=signature, main=answer.main)
         if doubtful:
             return replace(ending, status=Status.could_not_judge, message=doubtful + self._cut_short())
@@ -194,22 +194,20 @@ class Session:
         signature = verdict.signature or signature
         return replace(ending, message=message, min_good=min_good, signature=signature, drift=drift, cause=cause)
 
-    def beyond(
-        self, excluded: frozenset[int], hand_over: HandOver | None, journal: Callable[[], Journal] | None = None
-    ) -> Ending | None:
+    def beyond(self, excluded: frozenset[int], hand_over: HandOver | None) -> Ending | None:
         """Find another answer without these elements, which good values replace; None if the rest passes.
 
-        A flaky check is measured again: another failure has another rate. ``journal``: opens one for verdicts about
-        another failure, if those of the checker depend on which one is studied. Raises CannotJudge.
+        A flaky check is measured again: another failure has another rate. A check whose verdicts depend on which
+        failure is studied gets another journal. Raises CannotJudge.
         """
         order = tuple(element for element in self.judge.subject.space.order if element not in excluded)
         if not order:
             return None
         self._space = replace(self.judge.subject.space, order=order)
         self.question = replace(self.question, whole=f"the model without {len(excluded)} of its nodes")
-        self.judge.baseline = None
-        if self.judge.checker.reset() and journal:
-            self.judge = self.judge.beside(self.judge.subject, journal())
+        self.judge.studied.signature = None
+        if self.judge.checker.reset():
+            self.judge = self.judge.further(Trial(excluded))
         self.reliability = self.reliability.renewed(self.question)
         self.recheck = Recheck(hand_over, self.reliability)
         try:
@@ -217,7 +215,7 @@ class Session:
         except IndistinctError as error:
             log.info("%s", error)  # it fails as often as what nothing sane fails
             return None
-        if not self.judge.baseline:
+        if not self.judge.studied.signature:
             return None
         self.inquiry = self.inquire()
         self.inquiry.note(self.whole, Answer.YES)
@@ -262,8 +260,10 @@ class Session:
         best = done.trial if done.trial != self.whole else None
         standing = Standing(self.judge, best) if best is not None else None
         shown = f"; the best so far ({counted(standing.size, 'node')}) was not checked again" if standing else ""
-        said, baseline = f"interrupted{shown}", self.judge.baseline
-        return Ending(Status.interrupted, said, done, standing, signature=baseline, main=best, code=exit_code)
+        failure = self.judge.studied.signature
+        return Ending(
+            Status.interrupted, f"interrupted{shown}", done, standing, signature=failure, main=best, code=exit_code
+        )
 
     # ---- parts
 

@@ -68,12 +68,8 @@ class Stage:
     without: Judge | None = None
 
 
-class Refiner(Protocol):
-    """Says what to try next."""
-
-    def next(self, standing: Standing) -> Stage | None:
-        """Return the next stage to try on an answer; None: it is as small as it gets."""
-        ...
+Refine = Callable[[Standing], "Stage | None"]
+"""Returns the next stage to try on an answer; None: it is as small as it gets."""
 
 
 class Opening(Protocol):
@@ -88,9 +84,5 @@ class Opening(Protocol):
         ...
 
 
-class Causes(Protocol):
-    """Finds out whether the failure arises inside an answer; see `runner.jobs.reduce.cause.prove_cause`."""
-
-    def prove(self, session: Session, first: HandedOver) -> tuple[HandedOver, Cause]:
-        """Return the answer that stands then, and what is known of its cause."""
-        ...
+ProveCause = Callable[["Session", "HandedOver"], "tuple[HandedOver, Cause]"]
+"""Finds out whether the failure arises inside an answer; returns the one that stands then, and what is known of it."""

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, cast
 
 from runner.candidate import Candidate, Invalid, Sample
-from runner.model.graph.cut import Cut
+from runner.model.files.candidate_store import Store
+from runner.model.graph.cut import Cut, CutError
 from runner.model.graph.graph_index import Graph
+from runner.model.values.recorded import TensorFile
 from strategies.search_space import Closure, Space
 from strategies.trial import Trial
 
@@ -36,15 +37,11 @@ class Subject(Protocol):
         """What a person calls the elements of ``trial``."""
         ...
 
-    def make(self, trial: Trial, folder: Path, iteration: int, phase: str, label: str) -> Candidate | Invalid:
+    def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
         """Write the candidate of ``trial`` into ``folder``, which exists and is empty.
 
         The empty trial is the control: the most harmless candidate there is.
         """
-        ...
-
-    def discard(self, candidate: Candidate) -> None:
-        """Remove the files of a candidate that nobody needs any more."""
         ...
 
 
@@ -58,13 +55,10 @@ class Kept:
 
 
 class Cutting(Subject, Protocol):
-    """A subject that cuts models. ``closure``: which of its inputs and outputs stay."""
+    """A subject that cuts models. ``closure``: which of its inputs and outputs stay. ``store``: of its weights."""
 
     closure: Closure
-
-    def write(self, made: Cut, folder: Path) -> Path:
-        """Write a candidate's model."""
-        ...
+    store: Store
 
     def cut(self, trial: Trial) -> Cut:
         """Cut a trial out. Raises CutError."""
@@ -85,16 +79,40 @@ def cutting(subject: Subject) -> Cutting:
     return cast(Cutting, subject)
 
 
+def cut_candidate(
+    subject: Cutting,
+    store: Store,
+    trial: Trial,
+    folder: Path,
+    why_not: Callable[[Cut], str | None],
+    *,
+    draws: bool | None = None,
+) -> Candidate | Invalid:
+    """Write the candidate of a trial that is cut out; ``why_not``: why a cut is no question, None or "": it is one.
+
+    ``draws``: whether it draws random numbers; None: that is looked up in it.
+    """
+    try:
+        made = subject.cut(trial)
+        if why := why_not(made):
+            return Invalid(why)
+        samples, path = subject.samples(made), store.write(made.model, folder)
+    except CutError as error:
+        return Invalid(str(error))
+    draws = bool(Graph.of(made.model).drawing) if draws is None else draws
+    return Candidate(path, folder, trial, samples, nodes=subject.names(trial), draws=draws, temporary=True)
+
+
 def kept(subject: Subject, trial: Trial) -> Kept | None:
     """Return the top-level nodes that a trial keeps; None for a subject that cuts no models."""
     return cast(Cutting, subject).kept(trial) if hasattr(subject, "kept") else None
 
 
-def identity_digest(subject: Subject) -> str:
-    """Return 16 hex digits that stand for a subject in the identity of one that is made of it."""
-    return digest(subject.identity())
-
-
-def digest(content: Mapping[str, str]) -> str:
-    """Return 16 hex digits: equal mappings give the same, in any order."""
-    return hashlib.sha256(json.dumps(dict(content), sort_keys=True).encode()).hexdigest()[:16]
+def values_digest(samples: Iterable[Mapping[str, TensorFile]]) -> str:
+    """Return what stands for the values of samples in the identity of a subject or a run; their order counts."""
+    digest = hashlib.sha256()
+    for sample in samples:
+        for name, value in sample.items():
+            digest.update(name.encode() + b"\0" + value.path.read_bytes())
+        digest.update(b"\1")
+    return digest.hexdigest()

@@ -13,7 +13,7 @@ from runner.cli.terminal import say
 _PREFIX = 60
 
 
-class Voice:
+class Console:
     """Whole lines, one at a time, of the sweep and of its jobs. The sweep's follow `verbosity`."""
 
     def __init__(self, config: DictConfig) -> None:

@@ -1,4 +1,4 @@
-"""The process of one job: started, listened to, interrupted, reaped."""
+"""The process of one job: its command line; started, listened to, interrupted, reaped."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
+from hydra.core.config_loader import ConfigLoader
+from omegaconf import DictConfig, OmegaConf
+
+from runner.cli.config.quoting import quote
 from runner.cli.launcher_memory import VARIABLE
 from runner.cli.signals import ENDING
 from runner.sweeps.interruption import Interruption
@@ -30,6 +34,21 @@ _NOT_FOR_JOBS = ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
 Listener = Callable[[str, bool], None]
 
 
+def command_line(
+    number: int, overrides: Sequence[str], folder: Path, sweep: DictConfig, loader: ConfigLoader
+) -> list[str]:
+    """Return the arguments of a run that is job ``number``, in ``folder``, of the ``sweep`` with this configuration."""
+    places = {item.provider: item.path.removeprefix("file://") for item in loader.get_search_path().get_path()}
+    beside = ["--config-dir", places["command-line"]] if "command-line" in places else []
+    typed = cast("list[str]", OmegaConf.to_container(sweep.hydra.overrides.hydra))  # interpolations as they are
+    ours = {"mode": "RUN", "run.dir": quote(str(folder)), "job.id": number, "job.num": number}
+    return [
+        *("--config-name", str(sweep.hydra.job.config_name), "--config-path", places["main"], *beside),
+        *(*typed, *overrides),
+        *(f"hydra.{key}={value}" for key, value in ours.items()),
+    ]
+
+
 class JobProcess:
     """A fresh interpreter in a session of its own, so that signals reach it through the launcher only and once.
 
@@ -46,7 +65,9 @@ class JobProcess:
         left_out = ("HYDRA_FULL_ERROR", *(_NOT_FOR_JOBS if listener is not None else ()))
         environment = {name: value for name, value in os.environ.items() if name not in left_out}
         streams = subprocess.PIPE if listener is not None else None
-        with _without_name() as file:
+        # without a name, and in memory where that is possible: not every container has another place
+        linux = sys.platform == "linux"
+        with os.fdopen(os.memfd_create("memory"), "w+b") if linux else tempfile.TemporaryFile() as file:
             file.write(memory.encode())
             file.seek(0)
             # a signal waits until the job can answer it
@@ -96,7 +117,7 @@ class JobProcess:
         return any(heard)
 
     def end(self) -> End:
-        """Reap the process, and kill what it has left in its session."""
+        """Reap the process, and kill what it has left in its group."""
         kill_group(self.pid)
         self._guardian.remove(self.pid)
         code = self._process.wait()
@@ -149,8 +170,3 @@ class _Stream:
         """Return the lines that are whole by now, each once."""
         whole, self._whole = self._whole, []
         return [line.rstrip(b"\r").decode("utf-8", "backslashreplace") for line in whole]
-
-
-def _without_name() -> IO[bytes]:
-    """Return a file without a name: in memory where that is possible, since not every container has another place."""
-    return os.fdopen(os.memfd_create("memory"), "w+b") if sys.platform == "linux" else tempfile.TemporaryFile()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hydra.core.utils import filter_overrides
 
-from runner.sweeps.console import Voice
+from runner.sweeps.console import Console
 from runner.sweeps.interruption import Interruption
 from runner.sweeps.job_process import JobProcess
 from runner.sweeps.log import End, Ledger
@@ -22,7 +22,7 @@ _LOOK_MS = 50
 
 
 @dataclass(frozen=True)
-class Job:
+class SweepJob:
     """A job that is about to run: its command line, what it finds of the launcher's memory, and its folder.
 
     ``slots``: how many it takes; None: all. ``kept``: it has this exit code already.
@@ -40,17 +40,17 @@ class Scheduler:
 
     def __init__(
         self,
-        prepare: Callable[[int, Sequence[str]], Job],
+        prepare: Callable[[int, Sequence[str]], SweepJob],
         slots: int,
         ledger: Ledger,
         guardian: Guardian,
         interruption: Interruption,
-        voice: Voice,
+        console: Console,
     ) -> None:
         self._prepare, self._slots, self._free = prepare, slots, slots
-        self._ledger, self._guardian, self._interruption, self._voice = ledger, guardian, interruption, voice
+        self._ledger, self._guardian, self._interruption, self._console = ledger, guardian, interruption, console
         self._waiting: deque[tuple[int, Sequence[str]]] = deque()
-        self._next: Job | None = None
+        self._next: SweepJob | None = None
         # by process: the job's number, and the slots that it holds
         self._running: dict[JobProcess, tuple[int, int]] = {}
         self._total = self._ended = 0
@@ -85,13 +85,13 @@ class Scheduler:
             self._report(number, end)
         return True
 
-    def _start(self, number: int, overrides: Sequence[str], job: Job, slots: int) -> End | None:
+    def _start(self, number: int, overrides: Sequence[str], job: SweepJob, slots: int) -> End | None:
         """Start a job; return its end where it needs no start."""
         if job.kept is not None:
             return End(job.kept, kept=True)
-        self._voice.tell(f"#{number} {' '.join(filter_overrides(overrides))}")
+        self._console.tell(f"#{number} {' '.join(filter_overrides(overrides))}")
         # a job that runs alone has the terminal: its progress moves, and it may ask questions
-        listener = partial(self._voice.repeat, number) if slots < self._slots else None
+        listener = partial(self._console.repeat, number) if slots < self._slots else None
         process = JobProcess(job.arguments, job.memory, self._guardian, listener)
         self._running[process] = number, slots
         self._free -= slots
@@ -119,7 +119,7 @@ class Scheduler:
         self._ledger.ended(number, end)
         self._ended += end.code is not None
         failed = not self._interruption.asked and (end.code is None or end.died_by is not None)
-        self._voice.tell(
+        self._console.tell(
             f"#{number} {end.describe()}; {self._ended} of {self._total} jobs have ended",
             logging.ERROR if failed else logging.INFO,
         )

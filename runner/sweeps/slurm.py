@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,9 @@ from hydra_plugins.hydra_submitit_launcher.config import BaseQueueConf, SlurmQue
 from hydra_plugins.hydra_submitit_launcher.submitit_launcher import SlurmLauncher as Stock
 
 from runner.errors import UsageError
-from runner.sweeps.console import Voice
+from runner.sweeps.console import Console
 from runner.sweeps.interruption import Interruption
-from runner.sweeps.job_command import returned
+from runner.sweeps.launcher import publish, returned
 from runner.sweeps.log import Ledger
 
 _NAME = "submitit_slurm"
@@ -42,17 +42,17 @@ class SlurmLauncher(Stock):  # type: ignore[misc]  # the plugin is optional
         """Submit the jobs and wait for them. Raises KeyboardInterrupt when interrupted, after cancelling them."""
         folder = Path(str(self.config.hydra.sweep.dir)).absolute()
         folder.mkdir(parents=True, exist_ok=True)
-        voice = Voice(self.config)
+        console = Console(self.config)
         interruption = Interruption(self.task_function.arrived)
         with Ledger(folder) as ledger:
-            voice.tell(f"{len(job_overrides)} jobs for SLURM, in {folder}")
+            console.tell(f"{len(job_overrides)} jobs for SLURM, in {folder}")
             numbers = range(initial_job_idx, initial_job_idx + len(job_overrides))
             for number, overrides in zip(numbers, job_overrides, strict=True):
                 words = filter_overrides(overrides)
                 ledger.queued(number, words)
-                voice.tell(f"#{number} {' '.join(words)}")
+                console.tell(f"#{number} {' '.join(words)}")
             jobs = dict(zip(numbers, self._submit(numbers, job_overrides), strict=True))
-            _Wait(jobs, ledger, voice, interruption).until_all_ended()
+            _Wait(jobs, ledger, console, interruption).until_all_ended()
         interruption.pass_on()
         return [returned(overrides) for overrides in job_overrides]
 
@@ -90,10 +90,10 @@ class SlurmLauncher(Stock):  # type: ignore[misc]  # the plugin is optional
 class _Wait:
     """Waits for submitted jobs: a job has ended when its result lies there, or when SLURM knows it no more."""
 
-    def __init__(self, jobs: Mapping[int, Any], ledger: Ledger, voice: Voice, interruption: Interruption) -> None:
+    def __init__(self, jobs: Mapping[int, Any], ledger: Ledger, console: Console, interruption: Interruption) -> None:
         self._left = dict(jobs)
         self._total = len(jobs)
-        self._ledger, self._voice, self._interruption = ledger, voice, interruption
+        self._ledger, self._console, self._interruption = ledger, console, interruption
         self._gone: dict[int, float] = {}
         self._ask, self._next = _ASK_SECONDS, 0.0
 
@@ -135,11 +135,11 @@ class _Wait:
             self._say(number, f"ended without a result; see {job.paths.stderr}")
 
     def _say(self, number: int, what: str) -> None:
-        self._voice.tell(f"#{number} {what}; {self._total - len(self._left)} of {self._total} jobs have ended")
+        self._console.tell(f"#{number} {what}; {self._total - len(self._left)} of {self._total} jobs have ended")
 
     def _cancel(self) -> None:
         wholes = sorted({str(job.job_id).split("_", maxsplit=1)[0] for job in self._left.values()})
-        self._voice.tell(f"cancelling SLURM's {' '.join(wholes)}")
+        self._console.tell(f"cancelling SLURM's {' '.join(wholes)}")
         subprocess.run(["scancel", *wholes], check=False, stdin=subprocess.DEVNULL)  # noqa: S607 - it is where SLURM is
 
 
@@ -153,8 +153,7 @@ def _queued() -> set[str] | None:
     return set(done.stdout.split())
 
 
-def publish(register: Callable[[type, str], str]) -> None:
+def take_its_place() -> None:
     """Take the stock launcher's place under its name, with the same settings."""
-    target = register(SlurmLauncher, "SlurmLauncher")
-    node = SlurmQueueConf(_target_=target)
+    node = SlurmQueueConf(_target_=publish(SlurmLauncher))
     ConfigStore.instance().store(group="hydra/launcher", name=_NAME, node=node, provider="winnow")

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import rich
@@ -20,7 +19,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from runner.cli import finished_jobs
-from runner.cli.config.bounded_yaml import BoundedLoader, read_yaml
+from runner.cli.config.bounded_yaml import read_yaml
 from runner.cli.terminal import say
 from runner.errors import UsageError
 from runner.report.markup import code, cut, text
@@ -33,8 +32,6 @@ from runner.text import listed
 _MOST_NAMES = 20
 _LONGEST_CELL = 1000
 _LONGEST_MESSAGE = 4000
-
-NOTHING: Mapping[Path, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -64,13 +61,13 @@ def traces(folder: Path) -> list[Path]:
     return [path for name in ("hydra.yaml", RESULT_NAME, finished_jobs.NAME, LEDGER) for path in folder.rglob(name)]
 
 
-def rows(folder: Path, planned: Sequence[tuple[str, ...]], before: Mapping[Path, int] = NOTHING) -> list[Row]:
+def rows(folder: Path, planned: Sequence[tuple[str, ...]], before: Mapping[Path, int] | None = None) -> list[Row]:
     """Return a row for each job: for those that were ``planned``, or if none is known for those that left a folder.
 
     Files that did not change since ``before`` are of an earlier sweep in the same folder; a result that is not noted as
     the job's own is none of it.
     """
-    fresh = {path for path in traces(folder) if before.get(path) != path.stat().st_mtime_ns}
+    fresh = {path for path in traces(folder) if not before or before.get(path) != path.stat().st_mtime_ns}
     found = _folders(fresh)
     numbers = range(len(planned)) if planned else sorted(found)
     told = read_ledger(folder) if folder / LEDGER in fresh else {}
@@ -128,7 +125,7 @@ def _section(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _overrides(job: Path) -> tuple[str, ...]:
     try:
-        return _texts(read_yaml(job / ".hydra" / "overrides.yaml", BoundedLoader))
+        return _texts(read_yaml(job / ".hydra" / "overrides.yaml"))
     except UsageError:
         return ()
 

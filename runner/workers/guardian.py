@@ -2,9 +2,9 @@
 
 The job tells a tiny process of its own which process groups it has started (``+pgid`` and ``-pgid`` lines on a pipe).
 When the pipe closes, or the job is gone, that process kills the groups that are left. A process can leave its group,
-and between the start of a command and the line that tells of it there is a moment; so each command also carries a mark
-of its own in its environment, which all that it starts inherits. Whatever bears it is killed when the command has ended
-(`kill_marked`), and the guardian does the same for all marks of the job when that is gone.
+and a job can be killed between the start of a command and the line about it; so each command also has a mark of its
+own in its environment, which all that it starts inherits. All processes with that mark are killed when the command has
+ended (`kill_marked`), and the guardian does the same for all marks of the job when that is gone.
 
 This file is both: the job's side (``Guardian``) and the script that is started by path, which needs the standard
 library only.
@@ -22,67 +22,38 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from types import TracebackType
 
 _LOOK_SECONDS = 1.0
 _LONG_SECONDS = 1.0
 MARK = "WINNOW_JOB"
-# what is being started while it is looked for is found the next time; in rounds, so that nothing outruns them for ever
+# a process that is being started during one look is found by the next; a limit, so that a fork bomb does not block us
 _ROUNDS = 50
 # nothing that Winnow starts sends anything to anybody, unless the user's own environment says that it may: ONNX
 # Runtime, Hugging Face's libraries, and whoever heeds https://consoledonottrack.com
 _QUIET = {"ORT_DISABLE_TELEMETRY": "1", "HF_HUB_DISABLE_TELEMETRY": "1", "DO_NOT_TRACK": "1"}
 
 
-def kill_group(pgid: int, whole_session: bool = True) -> None:
-    """Kill a process group whose leader leads a session, and where the system lists it the whole session."""
-    # a listing taken first: members that are killed late could start others meanwhile, so the group goes first and
-    # again last
-    for _ in range(2 if whole_session else 1):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(pgid, signal.SIGKILL)
-        if whole_session:
-            for pid in _session(pgid):
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
+def kill_group(pgid: int) -> None:
+    """Kill a process group, if it is still there."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pgid, signal.SIGKILL)
 
 
-def _session(leader: int) -> list[int]:
-    """Return the living processes of the session that ``leader`` leads (Linux; elsewhere none)."""
-    members = []
-    try:
-        names = os.listdir("/proc")  # noqa: PTH208 - a Path for each entry would cost more than the look itself
-    except OSError:
-        return []
-    for name in names:
-        if not name.isdigit():
-            continue
-        try:
-            with open(f"/proc/{name}/stat", "rb") as stat:  # noqa: PTH123
-                fields = stat.read().rpartition(b")")[2].split()
-        except OSError:
-            continue
-        # after the command's name: state, ppid, pgrp, session
-        if len(fields) > 3 and fields[0] not in (b"Z", b"X") and int(fields[3]) == leader:
-            members.append(int(name))
-    return members
+def processes_with(name: str, matches: Callable[[bytes], bool], first: int = 0) -> list[int]:
+    """Return the processes in whose environment a variable ``name`` has a value that ``matches``.
 
-
-def bearing(name: str, matches: Callable[[bytes], bool], first: int = 0) -> list[int]:
-    """Return the living processes that were started with a variable ``name`` whose value ``matches``.
-
-    ``first``: among those whose number was given after this one, which costs next to nothing. That is: Linux; elsewhere
-    none are found.
+    ``first``: look only at processes that were started since this one, which is much faster. Works on Linux only; no
+    process is found elsewhere.
     """
     wanted = f"{name}=".encode()
     found = []
     try:
-        pids = [int(pid) for pid in os.listdir("/proc") if pid.isdigit()]  # noqa: PTH208 - as above
+        pids = [int(pid) for pid in os.listdir("/proc") if pid.isdigit()]  # noqa: PTH208 - a Path costs too much
     except OSError:
         return []
-    last = _last_number() if first else 0
+    last = _latest_pid() if first else 0
     for pid in pids:
-        if pid == os.getpid() or not given_after(pid, first, last):
+        if pid == os.getpid() or not started_since(pid, first, last):
             continue
         with contextlib.suppress(OSError):
             with open(f"/proc/{pid}/environ", "rb") as environ:  # noqa: PTH123
@@ -92,18 +63,18 @@ def bearing(name: str, matches: Callable[[bytes], bool], first: int = 0) -> list
     return found
 
 
-def given_after(pid: int, first: int, last: int) -> bool:
-    """Whether a process's number was given from ``first`` on, if ``last`` was given last (0: not known). They go round.
+def started_since(pid: int, first: int, last: int) -> bool:
+    """Whether ``pid`` was assigned since ``first``, where ``last`` is the latest one (0: not known).
 
-    So among the numbers that are greater than the last one there are old processes only.
+    Process numbers wrap around: where ``last`` is less than ``first``, numbers between the two are older.
     """
     if not last:
         return True
     return first <= pid <= last if first <= last else pid >= first or pid <= last
 
 
-def _last_number() -> int:
-    """Return the number of the process that was started last; 0: not known."""
+def _latest_pid() -> int:
+    """Return the process number that was assigned last; 0: not known."""
     try:
         with open("/proc/loadavg", "rb") as loads:  # noqa: PTH123
             return int(loads.read().split()[-1])
@@ -112,10 +83,10 @@ def _last_number() -> int:
 
 
 def kill_marked(matches: Callable[[bytes], bool], first: int = 0) -> None:
-    """Kill all processes that bear a mark that ``matches``, wherever they have gone; ``first``: as in `bearing`."""
+    """Kill all processes whose mark ``matches``, also in other sessions; ``first``: as in `processes_with`."""
     killed: set[int] = set()
     for _ in range(_ROUNDS):
-        left = [pid for pid in bearing(MARK, matches, first) if pid not in killed]
+        left = [pid for pid in processes_with(MARK, matches, first) if pid not in killed]
         if not left:
             return
         for pid in left:
@@ -124,7 +95,7 @@ def kill_marked(matches: Callable[[bytes], bool], first: int = 0) -> None:
         killed.update(left)
 
 
-class Guardian:
+class Guardian(contextlib.AbstractContextManager["Guardian"]):
     """The job's side. Thread-safe; a context manager; starts its process before the first command.
 
     ``mark``: what the marks of all commands of this job begin with, see ``marked``. ``kills``: how often ``kill`` was
@@ -140,12 +111,7 @@ class Guardian:
         self.mark = f"{os.getpid()}-{secrets.token_hex(8)}"
         self._commands = itertools.count(1)
 
-    def __enter__(self) -> Guardian:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def marked(self, env: Mapping[str, str]) -> dict[str, str]:
@@ -165,7 +131,7 @@ class Guardian:
 
         ``pid``: the command's, not reaped yet; ``seconds``: how long it ran.
         """
-        # in a longer time the numbers may have gone round; a look at all processes costs little of it
+        # in a longer time the numbers may have wrapped around; then a look at all processes is cheap by comparison
         kill_marked(mark.encode().__eq__, 0 if seconds > _LONG_SECONDS else pid)
 
     def add(self, pgid: int) -> None:

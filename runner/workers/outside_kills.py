@@ -1,4 +1,4 @@
-"""SIGKILLs that nobody here has sent: the kernel may have meant a neighbor, so one is made sure of by another try."""
+"""SIGKILLs that this job has not sent: memory may have run out because of others, so what was killed is tried again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from runner.workers.guardian import Guardian
 
 
 class Kills:
-    """The kills of one call or one command, however often it is tried."""
+    """Counts the kills of one call or one command, over all its tries."""
 
     def __init__(self, guardian: Guardian) -> None:
         self._guardian, self._ours = guardian, guardian.kills

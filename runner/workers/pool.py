@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from runner.schema.run import LeaseMode
@@ -19,7 +19,6 @@ from runner.workers.outside_kills import Kills
 from runner.workers.process_death import now
 from runner.workers.reply import KILLED, OUT_OF_MEMORY, Reply, WorkerKilledError
 from runner.workers.worker import PREPARE_SECONDS, Worker
-from runner.workers.worker_calls import Calls
 
 # an idle worker gives its lease up after so long, if some other job waits for one
 _LENT_SECONDS = 2.0
@@ -27,20 +26,21 @@ _LENT_SECONDS = 2.0
 _Key = tuple[str, "Kind | None"]
 
 
-class Pool:
+class Pool(AbstractContextManager["Pool"]):
     """Runs operations in worker processes. Thread-safe; a context manager; ``folder`` takes logs of calls that failed.
 
-    A worker that served before is a suspect: if it dies, runs out of time or memory, the call is made again in a fresh
-    one, and only that answer counts. So it is with an error under a GPU lease, after which no worker is used again: an
-    error of CUDA's sticks to the process, and every later call would fail with it. A SIGKILL is a suspect whomever it
-    hits, since the kernel may have meant a neighbor: one is always made sure of.
+    A worker that served before may be damaged: if it dies, runs out of time or memory, the call is made again in a
+    fresh one, and only that answer counts. The same holds for an error under a GPU lease, after which no worker is used
+    again: an error of CUDA stays in the process, and every later call would fail with it. After a SIGKILL any call is
+    made once more, since the kernel's choice of a process to kill may have had another cause.
 
     ``leases``: hands out GPUs and CPU slots; None: calls that ask for a lease get none. A worker that has one keeps it
     to its end. Who waits for a lease keeps none: idle workers of this pool are ended for it, so that neither two
     interpreters on one GPU nor two jobs that need both a GPU and a CPU slot can block each other.
 
-    ``deadline``: when waits for a lease end at the latest, on the clock of `ending.now` (`time.monotonic`). What is
-    free at once is taken after that, too: an answer may still be checked again.
+    ``deadline``: when waits for a lease end at the latest, on the clock of `process_death.now`. What is
+    free at once is taken after that, too: an answer may still be checked again. ``peak_rss_mb``: the most resident MiB
+    that one call used so far.
     """
 
     def __init__(
@@ -61,22 +61,13 @@ class Pool:
         self._lender: threading.Thread | None = None
         self._idle: dict[_Key, list[Worker]] = {}
         self._busy: set[Worker] = set()
-        self._versions: dict[str, dict[str, str]] = {}
-        self._made = Calls(self._folder)
+        self._versions: dict[tuple[str, ...], dict[str, str]] = {}
+        self._logs = itertools.count(1)
+        self.peak_rss_mb = 0.0
         self._closed = False
 
-    def __enter__(self) -> Pool:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
-
-    @property
-    def peak_rss_mb(self) -> float:
-        """The most resident MiB that one call used so far."""
-        return self._made.peak_mb
 
     def call(  # noqa: PLR0913 - one call's own limits
         self,
@@ -91,7 +82,7 @@ class Pool:
         confirm: bool = True,
         lease: Kind | None = None,
     ) -> Reply:
-        """Run the operation ``op`` (a name in ``child.OPERATIONS``) with JSON-able ``args`` and wait for its end.
+        """Run the operation ``op`` (a name in `worker_main.OPERATIONS`) with JSON-able ``args`` and wait for its end.
 
         ``python``: the interpreter (a path, a program on PATH, a virtual environment's folder); None is this one.
         ``timeout``: seconds, not counting the interpreter's start and its imports. ``memory_mb``: resident MiB of the
@@ -108,11 +99,13 @@ class Pool:
         kills = Kills(self._guardian)
         while True:
             worker = self._take(interpreter, fresh, kind)
-            warm, keep = worker.served > 0, False
+            warm, worker.reusable = worker.served > 0, False
             try:
-                reply, keep = self._made.make(worker, op, args, timeout, memory_mb, keep_log=keep_log)
+                reply = worker.call(op, args, timeout, memory_mb, keep_log=keep_log)
             finally:
-                self._give_back(worker, keep)
+                self._give_back(worker)
+            with self._lock:
+                self.peak_rss_mb = max(self.peak_rss_mb, reply.peak_rss_mb)
             suspect = reply.death is not None or reply.unready or (kind == "gpu" and reply.erred)
             killed = reply.death == KILLED and kills.foreign and not self._closed
             if killed and not kills.again():
@@ -121,27 +114,25 @@ class Pool:
                 return reply
             fresh = True
 
-    def versions(self, python: str | None = None) -> dict[str, str]:
-        """Return what is installed under an interpreter, with its own version as "python". Raises WorkerStartError."""
-        interpreter = find_python(python)
+    def versions(self, python: str | None = None, packages: Sequence[str] = ()) -> dict[str, str]:
+        """Return what is installed under an interpreter, with its own version as "python". Raises WorkerStartError.
+
+        ``packages``: others that are asked for, by the names that Python imports them by.
+        """
+        key = (find_python(python), *packages)
         with self._lock:
-            known = self._versions.get(interpreter)
+            known = self._versions.get(key)
         if known is None:
-            reply = self.call("versions", {}, python=python, timeout=PREPARE_SECONDS)
+            reply = self.call("versions", {"packages": list(packages)}, python=python, timeout=PREPARE_SECONDS)
             known = {} if reply.value is None else {str(name): str(text) for name, text in reply.value.items()}
             with self._lock:
-                self._versions[interpreter] = known
+                self._versions[key] = known
         return dict(known)
 
     @property
     def gpus(self) -> tuple[str, ...]:
-        """The names of the GPUs that may be leased; ``no_gpu`` says why there are none. Raises UsageError."""
+        """The names of the GPUs that may be leased. Raises UsageError."""
         return self._leases.gpus.names if self._leases else ()
-
-    @property
-    def no_gpu(self) -> str:
-        """Why there is no GPU, in one line."""
-        return self._leases.gpus.why if self._leases else "this pool has no leases"
 
     @property
     def user_kind(self) -> Kind | None:
@@ -184,7 +175,7 @@ class Pool:
             found = self._await(python, fresh, kind)
             if not isinstance(found, Worker):
                 try:
-                    worker = Worker(python, self._folder, self._guardian, found)
+                    worker = Worker(python, self._folder, self._logs, self._guardian, found)
                 except WorkerKilledError:
                     if self._guardian.kills != kills:
                         raise Stopped("all checks were killed while this one's worker started") from None
@@ -256,12 +247,12 @@ class Pool:
         with self._changed:
             self._changed.notify_all()
 
-    def _give_back(self, worker: Worker, keep: bool) -> None:
+    def _give_back(self, worker: Worker) -> None:
         with self._lock:
             self._busy.discard(worker)
             idle = self._idle.setdefault((worker.python, worker.kind), [])
             # fresh workers that nobody asked to be warm must not pile up
-            keep = keep and not self._closed and len(idle) <= len(self._busy)
+            keep = worker.reusable and not self._closed and len(idle) <= len(self._busy)
             if keep:
                 worker.idle_since = now()
                 idle.append(worker)

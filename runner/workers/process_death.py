@@ -12,7 +12,6 @@ import psutil
 
 # one bug (a bad write) shows as any of these, depending on what lies where: they are one failure
 MEMORY_SIGNALS = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT})
-_SLICE_SECONDS = 0.01
 # a look that comes so much later than it should: this process did not run
 _MISSED_SECONDS = 0.25
 
@@ -51,13 +50,7 @@ def open_pidfd(pid: int) -> int:
         return -1
 
 
-def pause(seconds: float, has_pidfd: bool) -> float:
-    """Return how many milliseconds to poll: short slices where the end of a process wakes nobody."""
-    bound = seconds if has_pidfd else min(seconds, _SLICE_SECONDS)
-    return max(0.0, min(bound, 3600.0)) * 1000.0
-
-
-class Patience:
+class TimeLimit:
     """How long a wait may last: ``seconds`` from ``start`` on (None: for ever).
 
     A process that is stopped (SIGSTOP, a frozen container) does not see what happened meanwhile, and what it waits for
@@ -84,11 +77,10 @@ class Patience:
         """Return the seconds since the start, without what was missed."""
         return now() - self._start - self._missed
 
-    def sleep(self, poller: select.poll, until: float, has_pidfd: bool) -> None:
+    def sleep(self, poller: select.poll, until: float) -> None:
         """Wait until then, or until the poller has something."""
-        milliseconds = pause(until - now(), has_pidfd)
-        self._slept = milliseconds / 1000.0
-        poller.poll(milliseconds)
+        self._slept = max(0.0, min(until - now(), 3600.0))
+        poller.poll(self._slept * 1000.0)
 
 
 def start_of(pid: int) -> int | None:

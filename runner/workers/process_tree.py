@@ -1,20 +1,28 @@
-"""A process and its descendants: how much memory they use, and killing them all."""
+"""A process and its descendants: waiting for the end within limits of time and memory, and killing them all."""
 
 from __future__ import annotations
 
 import contextlib
+import math
+import os
+import select
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 
 from runner import machine
 from runner.workers.guardian import kill_group
+from runner.workers.process_death import TimeLimit, has_ended, now, open_pidfd
+from runner.workers.process_log import BoundedLog
 from runner.workers.reply import OUT_OF_MEMORY
 
 _MIB = 1024.0 * 1024.0
 _LIMITED_SECONDS = 0.02
 _UNLIMITED_SECONDS = 0.25
+# how often a process is asked for its end where the system has no descriptor that tells it
+_SLICE_SECONDS = 0.01
 # a look lists all processes of the machine: on a crowded one looks become rarer, so that they never cost more than this
 # share
 _SHARE = 0.1
@@ -39,8 +47,40 @@ class ProcessTree:
         self._cost = 0.0
         self._looks = 0
 
+    def wait(
+        self, limit: TimeLimit, log: BoundedLog, reader: int = -1, answered: Callable[[], bool] = lambda: False
+    ) -> str:
+        """Wait until the root has ended, or has ``answered``; return "" or why it has to be stopped.
+
+        ``reader``: a descriptor that can be read when it may have answered. The root is not reaped.
+        """
+        pidfd, poller = open_pidfd(self.pid), select.poll()
+        for fd in (pidfd, reader):
+            if fd >= 0:
+                poller.register(fd, select.POLLIN)
+        longest = math.inf if pidfd >= 0 else _SLICE_SECONDS
+        look = now() + self._interval
+        try:
+            while True:
+                # asked before the answer is read: what an ended process wrote can be read by then
+                ended = has_ended(self.pid)
+                if answered() or ended:
+                    return ""
+                time = limit.look()
+                if time >= limit.end:
+                    return "timeout"
+                if time >= look:
+                    if death := self.look():
+                        return death
+                    log.check()
+                    look = now() + self._interval
+                limit.sleep(poller, min(look, limit.end, now() + longest))
+        finally:
+            if pidfd >= 0:
+                os.close(pidfd)
+
     @property
-    def interval(self) -> float:
+    def _interval(self) -> float:
         """Seconds to wait until the next look: short ones first, also where there is no limit to watch."""
         longest = _LIMITED_SECONDS if self.memory_mb is not None else _UNLIMITED_SECONDS
         return max(min(_LIMITED_SECONDS * (1 + self._looks), longest), self._cost / _SHARE)
@@ -64,7 +104,7 @@ class ProcessTree:
                 total += process.memory_info().rss / _MIB
                 if process.pid not in self._seen:
                     self._seen[process.pid] = process
-                    machine.expend(process.pid)
+                    machine.make_oom_victim(process.pid)
         self.peak_mb = max(self.peak_mb, total)
         death = "memory" if self.memory_mb is not None and total > self.memory_mb else ""
         if self.memory_mb is None and total > _SMALL_MB and total > (share := machine.share_mb()):
@@ -73,13 +113,10 @@ class ProcessTree:
         return death
 
     def kill(self) -> None:
-        """Kill the tree: its group, its session, and descendants that left both. The root stays to be reaped."""
-        self.look()
+        """Kill the root's group, and its descendants wherever they have gone. The root stays to be reaped."""
+        if not has_ended(self.pid):
+            self.look()
         kill_group(self.pid)
-        self.kill_seen()
-
-    def kill_seen(self) -> None:
-        """Kill the descendants that were seen, wherever they have gone."""
         for process in self._seen.values():
             # psutil makes sure that the number still is this process
             with contextlib.suppress(psutil.Error):

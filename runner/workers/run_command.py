@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-import select
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.workers.guardian import MARK, Guardian, kill_group
+from runner.workers.guardian import MARK, Guardian
 from runner.workers.leases.lease import Lease
-from runner.workers.process_death import Patience, death_of, has_ended, now, open_pidfd
+from runner.workers.process_death import TimeLimit, death_of, now
 from runner.workers.process_log import BoundedLog
 from runner.workers.process_tree import ProcessTree
 
@@ -74,7 +73,7 @@ def run_command(
         if lease:
             lease.hand_over(process.pid)
         try:
-            return _supervise(process, Patience(start, timeout), memory_mb, BoundedLog(fd), guardian, marked[MARK])
+            return _supervise(process, TimeLimit(start, timeout), memory_mb, BoundedLog(fd), guardian, marked[MARK])
         finally:
             if lease:
                 lease.settle()
@@ -84,7 +83,7 @@ def run_command(
 
 def _supervise(
     process: subprocess.Popen[bytes],
-    patience: Patience,
+    limit: TimeLimit,
     memory_mb: int | None,
     log: BoundedLog,
     guardian: Guardian,
@@ -94,47 +93,19 @@ def _supervise(
     tree = ProcessTree(process.pid, memory_mb)
     stopped = "interrupted"
     try:
-        stopped = _wait(tree, patience, log)
+        # the first look comes at once: a short command is to be measured as well
+        stopped = tree.look() or tree.wait(limit, log)
     finally:
         # also when this thread is interrupted: nothing may run on
-        if stopped:
-            tree.kill()
-        else:
-            kill_group(process.pid, whole_session=False)
-            tree.kill_seen()
+        tree.kill()
         guardian.sweep(mark, process.pid, now() - start)
         guardian.remove(process.pid)
         returncode = process.wait()
         log.trim()
-    seconds = patience.spent()
+    seconds = limit.spent()
     if stopped:
         return CommandEnd(None, stopped, None, seconds, tree.peak_mb)
     return CommandEnd(returncode, death_of(returncode), None, seconds, tree.peak_mb)
-
-
-def _wait(tree: ProcessTree, patience: Patience, log: BoundedLog) -> str:
-    """Wait for the end; return "" or why the command has to be stopped. The process is not reaped."""
-    pidfd = open_pidfd(tree.pid)
-    poller = select.poll()
-    if pidfd >= 0:
-        poller.register(pidfd, select.POLLIN)
-    try:
-        # the first look comes at once: a short command is to be measured as well
-        look = now()
-        while not has_ended(tree.pid):
-            time = patience.look()
-            if time >= patience.end:
-                return "timeout"
-            if time >= look:
-                if death := tree.look():
-                    return death
-                log.check()
-                look = now() + tree.interval
-            patience.sleep(poller, min(patience.end, look), pidfd >= 0)
-        return ""
-    finally:
-        if pidfd >= 0:
-            os.close(pidfd)
 
 
 def _why(argv: Sequence[str], cwd: Path, error: Exception) -> str:

@@ -5,21 +5,29 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import struct
 import subprocess
 import tempfile
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from runner.workers.guardian import MARK, Guardian, kill_group
 from runner.workers.interpreter import environment_for
 from runner.workers.leases.lease import Kind, Lease
-from runner.workers.process_death import Patience, death_of, has_ended, now, open_pidfd, pause
+from runner.workers.process_death import TimeLimit, death_of, has_ended, now
 from runner.workers.process_log import BoundedLog
 from runner.workers.process_tree import ProcessTree
-from runner.workers.reply import KILLED, WorkerKilledError, WorkerStartError
+from runner.workers.reply import (
+    KILLED,
+    OUT_OF_MEMORY,
+    UNREADY,
+    Failure,
+    Reply,
+    WorkerKilledError,
+    WorkerStartError,
+)
 
 _CHILD = Path(__file__).with_name("worker_main.py")
 _START_SECONDS = 120.0
@@ -29,30 +37,27 @@ _CLOSE_SECONDS = 2.0
 # a shell that waits for a process which died by signal N ends with 128 + N
 _SHELL_DEATH = 128
 _MOST_BYTES = 1 << 29
+# a worker that has grown beyond this is not kept for the next call
+_KEPT_MB = 2048.0
 OLDEST_PYTHON = (3, 8)
-
-
-@dataclass(frozen=True)
-class Exchange:
-    """One request's end: an answer frame, or how the worker died; wall time, and resident MiB."""
-
-    answer: dict[str, Any] | None
-    death: str | None
-    seconds: float
-    peak_mb: float
 
 
 class Worker:
     """A child process in a session of its own. Not thread-safe: the pool lends it to one thread at a time.
 
-    ``lease``: goes over to the process at its start and ends with it.
+    ``folder``: takes logs of calls, under the next of ``numbers``. ``lease``: goes over to the process at its start and
+    ends with it. ``reusable``: whether it may serve again.
     """
 
-    def __init__(self, python: str, folder: Path, guardian: Guardian, lease: Lease | None = None) -> None:
+    def __init__(
+        self, python: str, folder: Path, numbers: Iterator[int], guardian: Guardian, lease: Lease | None = None
+    ) -> None:
         self.python = python
         self.kind: Kind | None = lease.kind if lease else None
         self.served = 0
+        self.reusable = False
         self.idle_since = 0.0
+        self._folder, self._numbers = folder, numbers
         self._lease = lease
         self._prepared: set[str] = set()
         self._guardian = guardian
@@ -65,7 +70,7 @@ class Worker:
         os.close(handle)
         fd = os.open(name, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
         Path(name).unlink()
-        self.log = BoundedLog(fd)
+        self._log = BoundedLog(fd)
         # pipes of their own and not 0 and 1: whatever prints at its start must not be taken for a frame
         reader, self._requests = os.pipe()
         self._answers, writer = os.pipe()
@@ -94,7 +99,6 @@ class Worker:
         if lease:
             lease.hand_over(self._process.pid)
         os.set_blocking(self._answers, False)
-        self._pidfd = open_pidfd(self._process.pid)
         guardian.add(self._process.pid)
         try:
             self._greet()
@@ -107,27 +111,49 @@ class Worker:
         """Whether it can be asked."""
         return self._returncode is None and not has_ended(self._process.pid)
 
-    def prepare(self, op: str, args: dict[str, Any], memory_mb: int | None) -> Exchange | None:
-        """Import what the operation needs, once; return an exchange only if that failed."""
+    def call(
+        self, op: str, args: Mapping[str, Any], timeout: float | None, memory_mb: int | None, *, keep_log: bool
+    ) -> Reply:
+        """Make one call; the parameters are those of `Pool.call`.
+
+        A worker that dies or is stopped is gone with all that it has started when this returns.
+        """
+        self._log.reset()
+        ready = self._prepare(op, args, memory_mb)
+        reply = ready if ready and ready.value is None else self._ask(op, args, timeout, memory_mb)
+        self.served += 1
+        self.reusable = self.reusable and not (self.kind == "gpu" and reply.erred)
+        log = self._keep_log() if keep_log or reply.failure or reply.death else None
+        if reply is ready and reply.death not in (None, KILLED, "memory", OUT_OF_MEMORY):
+            told = f"; what it printed lies in {log}" if log else ""
+            failure = Failure("setup", UNREADY, f"importing what runs it ended with {reply.death}{told}")
+            reply = replace(reply, failure=failure, death=None)
+        return replace(reply, log=log)
+
+    def _prepare(self, op: str, args: Mapping[str, Any], memory_mb: int | None) -> Reply | None:
+        """Import what the operation needs; None: that was done before."""
         backend = args.get("backend") or {}
         need = f"{op} {backend.get('name', '')} {backend.get('flavor', '')}"
         if need in self._prepared:
             return None
-        exchange = self.ask("prepare", {"op": op, "args": args}, PREPARE_SECONDS, memory_mb)
-        if exchange.answer is None or "error" in exchange.answer:
-            return exchange
-        self._prepared.add(need)
-        return None
+        reply = self._ask("prepare", {"op": op, "args": args}, PREPARE_SECONDS, memory_mb)
+        if reply.value is not None:
+            self._prepared.add(need)
+        return reply
 
-    def ask(self, op: str, args: dict[str, Any], timeout: float | None, memory_mb: int | None) -> Exchange:
-        """Send one request and wait for its answer, at most ``timeout`` seconds and within ``memory_mb`` resident MiB.
+    def _keep_log(self) -> Path | None:
+        text = self._log.text()
+        if not text:
+            return None
+        path = self._folder / f"call-{next(self._numbers):05d}.log"
+        path.write_bytes(text)
+        return path
 
-        None is a share of what the machine has, see `run_command`. A worker that dies or is stopped is gone with all
-        that it has started when this returns.
-        """
-        patience = Patience(now(), timeout)
+    def _ask(self, op: str, args: Mapping[str, Any], timeout: float | None, memory_mb: int | None) -> Reply:
+        """Send one request and wait for its answer."""
+        limit = TimeLimit(now(), timeout)
         tree = ProcessTree(self._process.pid, memory_mb)
-        body = json.dumps({"op": op, "args": args}, default=os.fspath).encode()
+        body = json.dumps({"op": op, "args": dict(args)}, default=os.fspath).encode()
         answer: dict[str, Any] | None = None
         stopped = "interrupted"
         try:
@@ -135,7 +161,7 @@ class Worker:
             with contextlib.suppress(BrokenPipeError):
                 while view:
                     view = view[os.write(self._requests, view) :]
-            answer, stopped = self._await(tree, patience)
+            answer, stopped = self._await(tree, limit)
         finally:
             if answer is None:
                 tree.kill()
@@ -146,25 +172,28 @@ class Worker:
             self.kill()
             answer, stopped = None, "memory"
         death = None if answer is not None else stopped or self._death()
-        return Exchange(answer, death, patience.spent(), peak)
+        answer = answer or {}
+        self.reusable = death is None and answer.get("rss_mb", 0.0) < _KEPT_MB
+        failure = Failure(**answer["error"]) if answer.get("error") else None
+        return Reply(answer.get("value"), failure, death, limit.spent(), peak)
 
     def close(self) -> None:
         """Let it end, then kill what is left."""
         if self._returncode is None:
             os.close(self._requests)
             self._requests = -1
-            self._wait(_CLOSE_SECONDS)
+            ProcessTree(self._process.pid, None).wait(TimeLimit(now(), _CLOSE_SECONDS), self._log)
         self.kill()
 
     def kill(self) -> None:
         """Kill its process group and all else that it has started, and reap it. Can be called again."""
         if self._returncode is not None:
             return
-        kill_group(self._process.pid, whole_session=False)
+        kill_group(self._process.pid)
         self._guardian.sweep(self._mark, self._process.pid, now() - self._started)
         self._guardian.remove(self._process.pid)
         self._returncode = self._process.wait()
-        for fd in (self._requests, self._answers, self._pidfd):
+        for fd in (self._requests, self._answers):
             if fd >= 0:
                 os.close(fd)
         if self._lease:
@@ -178,9 +207,9 @@ class Worker:
     def discard(self) -> None:
         """Kill it and close its log: nothing of it is left."""
         self.kill()
-        if self.log.fd >= 0:
-            os.close(self.log.fd)
-            self.log.fd = -1
+        if self._log.fd >= 0:
+            os.close(self._log.fd)
+            self._log.fd = -1
 
     def _death(self) -> str:
         code = self._returncode or 0
@@ -190,7 +219,7 @@ class Worker:
 
     def _greet(self) -> None:
         tree = ProcessTree(self._process.pid, None)
-        answer, stopped = self._await(tree, Patience(now(), _START_SECONDS))
+        answer, stopped = self._await(tree, TimeLimit(now(), _START_SECONDS))
         version = answer.get("hello") if answer else None
         # ``python`` may be a script that starts the interpreter and waits for it
         self._behind = (answer or {}).get("pid") != self._process.pid
@@ -198,75 +227,37 @@ class Worker:
             return
         self.kill()
         if not version and not stopped and self._death() == KILLED:
-            os.close(self.log.fd)
+            os.close(self._log.fd)
             raise WorkerKilledError(f"{self.python} was killed (SIGKILL) at its start, and so was another one")
         if version:
             why = f"is Python {'.'.join(map(str, version))}, workers need {'.'.join(map(str, OLDEST_PYTHON))} or newer"
         elif stopped:
             why = f"did not answer within {_START_SECONDS:g} s; is it a Python interpreter?"
         else:
-            lines = self.log.text().decode(errors="replace").strip().splitlines()
+            lines = self._log.text().decode(errors="replace").strip().splitlines()
             why = f"ended at its start ({self._death()}): {lines[-1] if lines else 'it printed nothing; is it Python?'}"
-        os.close(self.log.fd)
+        os.close(self._log.fd)
         raise WorkerStartError(f"the interpreter {self.python} {why}")
 
-    def _wait(self, seconds: float) -> None:
-        deadline = now() + seconds
-        poller = select.poll()
-        if self._pidfd >= 0:
-            poller.register(self._pidfd, select.POLLIN)
-        while not has_ended(self._process.pid) and now() < deadline:
-            poller.poll(pause(deadline - now(), self._pidfd >= 0))
+    def _await(self, tree: ProcessTree, limit: TimeLimit) -> tuple[dict[str, Any] | None, str]:
+        """Wait for an answer. Return it, or None and why the worker has to be stopped ("" if it ended by itself)."""
+        stopped = tree.wait(limit, self._log, self._answers, self._has_answered)
+        if stopped:
+            return None, stopped
+        body = bytes(self._buffer[4:])
+        self._buffer.clear()
+        with contextlib.suppress(ValueError):
+            answer = json.loads(body)
+            if isinstance(answer, dict):
+                return answer, ""
+        return None, "" if has_ended(tree.pid) else "broken frame"
 
-    def _await(self, tree: ProcessTree, patience: Patience) -> tuple[dict[str, Any] | None, str]:
-        """Wait for a frame. Return it, or None and why the worker has to be stopped ("" if it ended by itself)."""
-        poller = select.poll()
-        poller.register(self._answers, select.POLLIN)
-        if self._pidfd >= 0:
-            poller.register(self._pidfd, select.POLLIN)
-        look = now() + tree.interval
-        while True:
-            # asked before the pipe is read: what an ended process wrote is in the pipe by then
-            ended = has_ended(tree.pid)
-            while self._fill():
-                pass
-            frame, valid = self._frame()
-            if frame is not None:
-                return frame, ""
-            if ended or not valid:
-                return None, "" if ended else "broken frame"
-            time = patience.look()
-            if time >= patience.end:
-                return None, "timeout"
-            if time >= look:
-                if death := tree.look():
-                    return None, death
-                self.log.check()
-                look = now() + tree.interval
-            patience.sleep(poller, min(look, patience.end), self._pidfd >= 0)
-
-    def _fill(self) -> bool:
-        """Read what is there; return whether there may be more."""
-        try:
-            chunk = os.read(self._answers, 1 << 20)
-        except BlockingIOError:
-            return False
-        self._buffer += chunk
-        return bool(chunk)
-
-    def _frame(self) -> tuple[dict[str, Any] | None, bool]:
-        """Return the frame that is complete, if one is, and whether the bytes can be a frame at all."""
+    def _has_answered(self) -> bool:
+        """Read what is there; return whether that is a whole frame, or cannot become one."""
+        with contextlib.suppress(BlockingIOError):
+            while chunk := os.read(self._answers, 1 << 20):
+                self._buffer += chunk
         if len(self._buffer) < 4:
-            return None, True
-        size = struct.unpack(">I", self._buffer[:4])[0]
-        if size > _MOST_BYTES:
-            return None, False
-        if len(self._buffer) < 4 + size:
-            return None, True
-        body = bytes(self._buffer[4 : 4 + size])
-        del self._buffer[: 4 + size]
-        try:
-            frame = json.loads(body)
-        except ValueError:
-            return None, False
-        return (frame, True) if isinstance(frame, dict) else (None, False)
+            return False
+        size: int = struct.unpack(">I", self._buffer[:4])[0]
+        return size > _MOST_BYTES or len(self._buffer) >= 4 + size

@@ -30,8 +30,8 @@ import traceback
 import types
 from typing import Any, Callable  # noqa: UP035 - the alias below is read when the module is, under Python 3.8 too
 
-# what can be asked for: operation -> (module:function, the stage of an error that names none). Nothing else is ever
-# imported by name
+# what can be asked for: operation -> (module:function, the stage of an error that names none, what else it imports
+# before its time is taken). Nothing else is ever imported by name
 OPERATIONS = {
     "run": ("runner.backends.run_model:run", "internal"),
     "build": ("runner.backends.trt.build:build", "internal"),
@@ -45,11 +45,11 @@ OPERATIONS = {
     "prepare_cast": ("runner.jobs.precision.cast.prepare_model:prepare", "cast"),
     "convert_weights": ("runner.jobs.precision.cast.convert_weights:convert_weights", "cast"),
     "restore_weights": ("runner.jobs.precision.cast.restore_weights:restore_weights", "cast"),
-    "overflow": ("runner.backends.emulation.overflow:overflow", "overflow"),
+    "overflow": ("runner.backends.emulation.overflow:overflow", "overflow", "onnxruntime"),
     "contrib_schemas": ("runner.backends.ort.contrib_schemas:contrib_schemas", "cast"),
-    "loads": ("runner.backends.ort.load_levels:loads", "load"),
-    "optimizers": ("runner.backends.ort.load_levels:optimizers", "load"),
-    "introduced": ("runner.backends.emulation.layer_error_run:introduced", "introduced"),
+    "loads": ("runner.backends.ort.load_levels:loads", "load", "onnxruntime"),
+    "optimizers": ("runner.backends.ort.load_levels:optimizers", "load", "onnxruntime"),
+    "introduced": ("runner.backends.emulation.layer_error_run:introduced", "introduced", "onnxruntime"),
     "infer_shapes": ("runner.model.passes.infer_shapes:infer_shapes", "shapes"),
     "check_model": ("runner.model.files.onnx_checker:check_model", "check_model"),
 }
@@ -163,6 +163,8 @@ def _find(name: str) -> Operation:
 def _prepare(args: dict[str, Any]) -> dict[str, Any]:
     """Do the imports of an operation before its time is taken."""
     operation = _find(args["op"])
+    for name in OPERATIONS[args["op"]][2:]:
+        importlib.import_module(name)
     prepare = getattr(sys.modules[operation.__module__], "prepare", None)
     if prepare is not None:
         prepare(args["args"])

@@ -50,7 +50,9 @@ class Run:
         if model is None:
             model = folder / "model.onnx"
             model.write_bytes(f"{count} nodes".encode())
-        candidate = Candidate(model, folder, self.iteration, "search", label, Trial.of(range(count)))
+        candidate = Candidate(
+            model, folder, Trial.of(range(count)), iteration=self.iteration, phase="search", label=label
+        )
         failed = outcome is Outcome.FAIL
         signature = signature or (Signature("check", "exit 1") if failed else None)
         artifacts.sort(candidate, Verdict(outcome, signature, returncode=1 if failed else 0, seconds=0.5))
@@ -153,7 +155,7 @@ def test_files_folders_and_globs_are_moved(run: Run, caplog: pytest.LogCaptureFi
         (run.folder / "trials").mkdir(exist_ok=True)
         run.iteration += 1
         (run.folder / "held").rename(own)
-        candidate = Candidate(None, own, run.iteration, "search", "x", Trial.of([1]))
+        candidate = Candidate(None, own, Trial.of([1]), iteration=run.iteration, phase="search", label="x")
         artifacts.sort(candidate, Verdict(Outcome.FAIL, returncode=-11))
         assert list(run.cwd.iterdir()) == []
     stem = "bad/00001_search_x_fail_rc-11__"

@@ -55,8 +55,6 @@ class Lab:
             "model": str(model),
             "samples": [{name: self.tensor(content) for name, content in sample.items()} for sample in samples],
             "out": str(self.folder / "out"),
-            "outputs": None,
-            "inline": False,
             **more,
         }
         return self.pool.call("run", arguments)

@@ -162,10 +162,3 @@ def test_files_that_hold_no_sequence(lab: Lab, backend: str, content: bytes) -> 
     path.write_bytes(content)
     failure = lab.run(backend, reader, samples=[{"s": str(path)}]).failure
     assert (failure.stage, failure.type) == ("setup", "BadTensorFile") and str(path) in failure.message
-
-
-@both
-def test_sequences_without_files(lab: Lab, backend: str) -> None:
-    model = lab.model([node("SequenceConstruct", ["x"], ["s"])], {"x": (F, [2])}, {"s": sequence(F)})
-    entry = outputs(lab, backend, model, {"x": lab.tensor(np.ones(2, np.float32))}, out=None, inline=True)["s"]
-    assert (str(entry.path), entry.elements) == (".", ((2,),))

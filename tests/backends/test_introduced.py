@@ -13,7 +13,7 @@ import onnx.parser
 import pytest
 from onnx import numpy_helper
 
-from runner.model.values.value_types import largest_of
+from runner.model.values.dtypes import FLOATS
 from runner.workers.pool import Pool
 
 FLOAT16, BFLOAT16 = 10, 16
@@ -47,7 +47,7 @@ def sample(folder: Path, **values: Any) -> dict[str, str]:
 def told(folder: Path, samples: list[Mapping[str, str]], low: int = FLOAT16) -> dict[str, Any]:
     path = folder / "model.onnx"
     onnx.save(onnx.parser.parse_model(NESTED), str(path))
-    largest = largest_of(low)
+    largest = FLOATS[low].largest
     args = {
         "model": str(path),
         "low": low,

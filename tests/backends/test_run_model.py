@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import base64
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +30,6 @@ def test_outputs_of_each_sample(lab: Lab, backend: str) -> None:
     entry = reply.value["samples"][1]["y"]
     assert load(entry).name == "y" == entry["name"]
     assert (entry["dtype"], entry["shape"], entry["finite"], entry["nan"]) == (F, [1, 2], True, False)
-    assert len(reply.value["run_seconds"]) == 2 and reply.value["load_seconds"] > 0
-    assert (
-        reply.value["providers"]
-        == {"onnxruntime": ["CPUExecutionProvider"], "onnx_reference": ["onnx_reference"]}[backend]
-    )
 
 
 @both
@@ -50,19 +44,6 @@ def test_outputs_without_a_type(lab: Lab, backend: str) -> None:
     sample = reply.value["samples"][0]
     assert [sample[name]["dtype"] for name in "shr"] == [TensorProto.INT64, TensorProto.FLOAT16, F]
     assert (sample["h"]["finite"], sample["h"]["nan"]) == (False, False)
-
-
-@both
-def test_chosen_outputs_inline_and_no_files(lab: Lab, backend: str) -> None:
-    model = lab.model(
-        [node("Abs", ["x"], ["a"]), node("Neg", ["a"], ["b"])], {"x": (F, [1])}, {"a": (F, [1]), "b": (F, [1])}
-    )
-    reply = lab.run(backend, model, {"x": np.array([-3], np.float32)}, outputs=["b"], out=None, inline=True)
-    entry = reply.value["samples"][0]["b"]
-    assert list(reply.value["samples"][0]) == ["b"] and entry["path"] == ""
-    assert np.frombuffer(base64.b64decode(entry["data"]), np.float32) == [-3]
-    reply = lab.run(backend, model, {"x": np.array([-3], np.float32)}, outputs=["c"])
-    assert reply.failure.stage == "setup" and "valid: a, b" in reply.failure.message
 
 
 @both

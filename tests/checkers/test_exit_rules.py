@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from runner.checkers.command.exit_rules import Ending, ExitRules
+from runner.checkers.command.exit_rules import ExitRules
 from runner.errors import UsageError
 from runner.schema.checker import CommandChecker
 from runner.verdict import Raised, Signature
+from runner.workers.run_command import CommandEnd
 from strategies.outcome import Outcome
 
 PASS, FAIL, DIFFERENT, UNRESOLVED = Outcome.PASS, Outcome.FAIL, Outcome.DIFFERENT, Outcome.UNRESOLVED
@@ -18,7 +19,7 @@ IMPORT = AT + "ModuleNotFoundError: No module named 'helpers'\n"
 
 def judge(code: int | None, output: str = "", death: str | None = None, why: str | None = None, **settings: object):
     rules = ExitRules(CommandChecker(command="c", **settings))  # type: ignore[arg-type]
-    judgment = rules.judge(Ending(code, death, why, output), "c {model}")
+    judgment = rules.judge(CommandEnd(code, death, why, 1.0, 1.0), output, "c {model}")
     return judgment.outcome, judgment.signature.kind if judgment.signature else None
 
 
@@ -107,13 +108,17 @@ def test_a_signal_that_the_user_lists_is_what_the_user_says() -> None:
 
 
 def test_a_command_that_cannot_start_names_itself() -> None:
-    judgment = ExitRules(CommandChecker(command="c")).judge(Ending(None, None, "no such program: c", ""), "c {model}")
+    judgment = ExitRules(CommandChecker(command="c")).judge(
+        CommandEnd(None, None, "no such program: c", 1.0, 1.0), "", "c {model}"
+    )
     assert judgment.outcome is UNRESOLVED
     assert "no such program" in judgment.reason and "c {model}" in judgment.reason
 
 
 def test_the_signature_holds_the_normalized_last_line() -> None:
-    judgment = ExitRules(CommandChecker(command="c")).judge(Ending(1, None, None, "a\nbad value 3 in 'conv_7'\n"), "c")
+    judgment = ExitRules(CommandChecker(command="c")).judge(
+        CommandEnd(1, None, None, 1.0, 1.0), "a\nbad value 3 in 'conv_7'\n", "c"
+    )
     assert judgment.signature == Signature("check", "exit 1", "bad value # in _")
     assert judgment.reason == "bad value 3 in 'conv_7'"
 
@@ -145,6 +150,8 @@ def test_contradictions_are_refused(settings) -> None:
     ],
 )
 def test_the_exception_that_ended_it_is_in_the_signature(output, settings, raised) -> None:
-    judgment = ExitRules(CommandChecker(command="c", **settings)).judge(Ending(1, None, None, output), "c")
+    judgment = ExitRules(CommandChecker(command="c", **settings)).judge(
+        CommandEnd(1, None, None, 1.0, 1.0), output, "c"
+    )
     assert judgment.outcome is FAIL and judgment.signature
     assert judgment.signature.raised == raised

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from runner import machine
-from runner.checkers.backend_run import NOT_READY, Ran, Side
+from runner.checkers.backend_run import NOT_READY, BackendRun, Side
 from runner.checkers.checker import Checker, Tools
 from runner.checkers.registry import build
 from runner.checkers.runtime import RuntimeCheck
@@ -20,7 +20,7 @@ from runner.schema.backend import (
     OnnxRuntimeBackend,
     Optimization,
     TensorRtBackend,
-    TensorRtReference,
+    as_reference,
 )
 from runner.schema.checker import (
     AutoChecker,
@@ -385,7 +385,7 @@ def test_identity_tells_settings_apart(tools: Tools) -> None:
 
 
 def test_an_unknown_checker_lists_the_known_ones(tools: Tools) -> None:
-    with pytest.raises(UsageError, match=r"checker=no.*auto, builds, command"):
+    with pytest.raises(UsageError, match=r"checker\.name=no: .*auto, builds, command"):
         make(tools, CheckerSettings(name="no"))
     assert sorted(SCHEMAS["checker"]) == [
         "auto",
@@ -431,7 +431,7 @@ def test_a_reference_that_was_not_tried_is_no_witness(
 ) -> None:
     """Neither for the target (it fails only here) nor against it (it fails everywhere)."""
     builds = BuildsChecker()
-    check = make(tools, builds, TensorRtBackend(), TensorRtReference())
+    check = make(tools, builds, TensorRtBackend(), as_reference(TensorRtBackend)())
     assert isinstance(check, RuntimeCheck)
     failed = Verdict(Outcome.FAIL, Signature("build", "error ERROR"))
 
@@ -439,7 +439,7 @@ def test_a_reference_that_was_not_tried_is_no_witness(
         may_run_reference = True
 
         @property
-        def reference(self) -> Ran:
+        def reference(self) -> BackendRun:
             return check._reference._ran(reply)
 
     if error:

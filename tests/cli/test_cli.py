@@ -90,7 +90,7 @@ def test_a_file_without_defaults(tmp_path: Path) -> None:
         "defaults"
     ]
     assert body["defaults"][0] == "config" and body["defaults"][-1] == "_self_"
-    assert options["checker"] == {"defaults": ["finite", "_self_"], "name": "finite", "inf": "ignore"}
+    assert options["checker"] == {"defaults": ["finite", "_self_"], "name": "finite", "inf": "no"}
     assert body["cut"] == {"record": "off"}
 
 

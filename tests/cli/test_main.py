@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.fork_server import run_forked
 from tests.matrix import sample
@@ -82,6 +83,8 @@ def test_exit_codes(tmp_path: Path, model: str, code: int, status: str) -> None:
         ),
         (["+checker.foo=1"], ["checker.foo", "Keys: name"]),
         (["workers.count=many"], ["workers.count=many", "an integer"]),
+        (["checker=finite", "checker.nan=ingore"], ["checker.nan=ingore", "fail | ignore"]),
+        (["hydra.mode=MULTIRUN", "checker=finite", "checker.nan=fail,ingore"], ["checker.nan=ingore", "fail | ignore"]),
         (["stratgy=reduce"], ["stratgy=reduce", "did you mean strategy"]),
         (["resume=nowhere"], ["resume=nowhere", "no such folder"]),
         (["+experiment=nope"], ["+experiment=nope", "optimizer_bug"]),
@@ -108,6 +111,17 @@ def test_hydras_own_commands_work(tmp_path: Path) -> None:
     shown = winnow(tmp_path, "checker=finite", "--cfg", "job", "-p", "checker")
     assert shown.returncode == 0 and "name: finite" in shown.stdout
     assert winnow(tmp_path, "--cfg", "job", "-p", "nothing").returncode == 2
+
+
+def test_the_mode_is_what_the_file_says_and_else_that_of_a_run(tmp_path: Path) -> None:
+    models(tmp_path, ["found"])
+    (tmp_path / "some.yaml").write_text("model: found.onnx\nhydra: {mode: MULTIRUN, sweep: {dir: out}}\n")
+    done = winnow(tmp_path, "some.yaml", "budget.checks=1,2", "hydra/launcher=basic")
+    assert done.returncode == 0 and len(list(tmp_path.glob("out/*/result.json"))) == 2, done.stderr
+    assert winnow(tmp_path, "model=found.onnx", "budget.checks=1,2").returncode == 2, "a run takes one value"
+    assert winnow(tmp_path, "model=found.onnx", "hydra.run.dir=one").returncode == 0
+    hydra = yaml.safe_load((tmp_path / "one" / ".hydra" / "hydra.yaml").read_text())["hydra"]
+    assert (hydra["mode"], hydra["overrides"]["hydra"]) == ("RUN", ["hydra.run.dir=one", "hydra.mode=RUN"])
 
 
 def test_settings_and_command_reach_the_job(tmp_path: Path) -> None:

@@ -8,15 +8,20 @@ from pathlib import Path
 
 import pytest
 import yaml
+from hydra import compose, initialize_config_dir
+from hydra.errors import ConfigCompositionException
 
+from runner.cli.app import CONF
 from runner.cli.config.argv import rewrite
+from runner.cli.config.compose import to_settings
 from runner.cli.config.paths import PATH_KEYS
 from runner.cli.config.renamed import CHOICES, KEYS, content
 from runner.cli.config.user_file import read_user_file
 from runner.cli.explain_errors import explain, unknown_key
 from runner.errors import UsageError
+from runner.schema.checker import FiniteChecker, NonFiniteOutput
 from runner.schema.inputs import InputsSettings
-from runner.schema.register import SCHEMAS
+from runner.schema.register import SCHEMAS, register
 from runner.schema.root import Settings
 from tests.harness import ROOT
 
@@ -31,12 +36,13 @@ def keys() -> set[str]:
 
 def test_new_names_are_there_and_old_ones_are_not() -> None:
     assert set(KEYS.values()) <= keys() and not set(KEYS) & keys()
-    assert all((ROOT / "conf" / f"{now}.yaml").is_file() for now in CHOICES.values() if not now.startswith("schema/"))
+    files = [now for now in CHOICES.values() if not now.startswith(("schema/", "hydra/"))]  # those are no files of ours
+    assert files and all((ROOT / "conf" / f"{now}.yaml").is_file() for now in files)
 
 
 def test_on_the_command_line(capsys: pytest.CaptureFixture[str]) -> None:
-    typed = ["-m", "inputs.cut=auto,input", "+workers.leases=x", "checker.nan=true,false", "model=a"]
-    told = ("-m", "cut.policy=auto,input", "+workers.lease_folder=x", "checker.nan=fail,ignore", "model=a")
+    typed = ["-m", "inputs.cut=auto,input", "+workers.leases=x", "model=a"]
+    told = ("-m", "cut.policy=auto,input", "+workers.lease_folder=x", "model=a")
     assert rewrite(typed).argv == told
     (line,) = capsys.readouterr().err.splitlines()
     assert "inputs.cut is cut.policy now" in line and "workers.leases is workers.lease_folder now" in line
@@ -49,7 +55,6 @@ def test_in_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     held = {
         "inputs": {"name": "random", "cut": "seeded", "record_timeout": 5},
         "target": {"name": "tensorrt", "flavour": "tensorrt_rtx"},
-        "checker": {"name": "finite", "nan": False},
         "cut": {"shapes": "symbolic"},
         "hydra": {"sweeper": {"params": {"inputs.record": "ahead,off"}}},
     }
@@ -57,7 +62,6 @@ def test_in_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert read_user_file(path) == {
         "inputs": {"name": "random", "timeout": 5},
         "target": {"name": "tensorrt", "flavor": "tensorrt_rtx"},
-        "checker": {"name": "finite", "nan": "ignore"},
         "cut": {"shapes": "symbolic", "policy": "seeded"},
         "hydra": {"sweeper": {"params": {"cut.record": "ahead,off"}}},
     }
@@ -68,39 +72,19 @@ def test_in_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
             content(both, str(path))
 
 
-@pytest.mark.parametrize(
-    ("typed", "now"),
-    [
-        ("1", "fail"),
-        ("'true'", "'fail'"),
-        ("choice(true,False)", "choice(fail,ignore)"),
-        ("${oc.env:ON}", "${oc.env:ON}"),
-        ("compare", "compare"),
-    ],
-)
-def test_every_way_to_write_true_and_false(typed: str, now: str) -> None:
-    assert rewrite([f"checker.nan={typed}"]).argv == (f"checker.nan={now}",)
-    held = {"checker": {"inf": 0, "nan": "True"}, "hydra": {"sweeper": {"params": {"checker.nan": typed}}}}
-    changed = content(held, "mine.yaml")
-    assert changed["checker"] == {"inf": "ignore", "nan": "fail"}
-    assert changed["hydra"]["sweeper"]["params"] == {"checker.nan": now}
-
-
-def test_where_outputs_are_compared_true_and_false_are_no_old_values(tmp_path: Path) -> None:
-    """There `ignore` would make a check weaker than anybody has asked for."""
-    path = tmp_path / "mine.yaml"
-    for held in (
-        {"checker": {"name": "compare", "nan": False}},
-        {"checker": {"defaults": ["compare", "_self_"], "nan": False}},
-        {"defaults": ["config", {"override checker": "compare"}], "checker": {"nan": False}},
-    ):
-        path.write_text(yaml.safe_dump(held))
-        assert content(held, str(path)) == held
-        assert "checker.nan=no" in rewrite([str(path), "checker.nan=no"]).argv
-    assert content({"checker": {"nan": False}}, "x", defaults=["compare"]) == {"checker": {"nan": False}}
-    for chosen in ("checker=compare", "checker=finite,compare", "+experiment=quantized"):
-        assert rewrite(["-m", chosen, "checker.nan=no"]).argv[-1].endswith("checker.nan=no")
-    assert "checker.nan=ignore" in rewrite([str(path), "checker=finite", "checker.nan=no"]).argv
+def test_true_and_false_as_a_nan_may_be_given_for_the_check_that_had_them() -> None:
+    """Not where outputs are compared: there `ignore` would make a check weaker than anybody has asked for."""
+    register()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        for given, now in (("1", "fail"), ("'True'", "fail"), ("false", "ignore"), ("off", "ignore")):
+            for chosen in ("checker=finite", "+experiment=fp16_overflow"):
+                checker = to_settings(compose("config", overrides=[chosen, f"checker.nan={given}"])).checker
+                assert isinstance(checker, FiniteChecker)
+                assert (checker.nan, checker.inf) == (NonFiniteOutput(now), NonFiniteOutput.fail)
+        with pytest.raises(UsageError, match=r"checker\.nan=compare: checker\.nan takes fail \| ignore"):
+            to_settings(compose("config", overrides=["checker=finite", "checker.nan=compare"]))
+        with pytest.raises(ConfigCompositionException, match=r"checker\.nan=false"):
+            compose("config", overrides=["checker=compare", "checker.nan=false"])
 
 
 def test_an_old_key_that_nothing_can_be_taken_for_is_explained() -> None:

@@ -49,14 +49,10 @@ def test_there_are_the_options_that_are_promised() -> None:
     }
 
 
-def test_help_lists_every_option() -> None:
+def test_help_lists_every_group() -> None:
     template = yaml.safe_load((CONF / "hydra/help/winnow.yaml").read_text())["template"]
-    listed = {}
-    for line in template.splitlines():
-        groups, _, options = line.strip().partition(": ")
-        listed.update({group: options.split(", ") for group in groups.split(", ")})
     for file in GROUPS:
-        assert Path(file).stem in listed[Path(file).parent.name]
+        assert re.search(rf"\b{Path(file).parent.name}\b.*: \${{options:\w+}}", template)
 
 
 @pytest.mark.parametrize("file", FILES)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+from importlib.metadata import version
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from runner.jobs.context import drifted
+from runner.jobs.context import context, drifted
+from runner.schema.backend import OnnxRuntimeBackend, as_reference
+from runner.schema.checker import FiniteChecker
 from runner.schema.root import Settings
+from runner.schema.strategy import RepeatSettings
+from runner.workers.pool import Pool
 
 EARLIER = {
     "strategy": "subgraph",
@@ -45,3 +51,15 @@ def test_what_an_earlier_version_recorded_in_another_form_is_no_drift() -> None:
         "check.checker nan changed: ignore -> fail",
         "target versions onnxruntime changed: 1.30 -> 1.31",
     }
+
+
+def test_a_package_that_is_named_as_a_library_counts_by_its_version(tmp_path: Path) -> None:
+    target = OnnxRuntimeBackend(custom_ops=[str(tmp_path / "ops.so")], provider_libraries={"Mine": "yaml"})
+    settings = Settings(
+        strategy=RepeatSettings(), checker=FiniteChecker(), target=target, reference=as_reference(OnnxRuntimeBackend)()
+    )
+    without = cast(Any, SimpleNamespace(identity=dict))
+    with Pool(tmp_path) as pool:
+        parts = context(settings, without, pool, None, without)
+    versions = {key: json.loads(parts[key])["versions"] for key in ("target", "reference")}
+    assert versions["target"] == {**versions["reference"], "yaml": f"{version('PyYAML')} (PyYAML)"}

@@ -13,7 +13,7 @@ from runner.errors import UsageError
 from runner.inputs.declared_inputs import Declared
 from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
-from runner.reference.good_values import UnfitError, cast, golden
+from runner.reference.good_values import UnfitError, cast, good_value
 from runner.reference.lineage.fingerprints import FingerprintIndex, agree, print_of
 from runner.reference.lineage.pairs import aligned
 from runner.reference.lineage.teacher_forcing import forced
@@ -26,7 +26,7 @@ HALF, BF16 = int(TensorProto.FLOAT16), int(TensorProto.BFLOAT16)
 def given(folder: Path, array: np.ndarray, dtype: int, own: np.ndarray | None = None, *, reshaped: bool = False):
     theirs = recorded.write(array, "theirs", folder / "theirs.pb")
     mine = None if own is None else recorded.write(own, "mine", folder / "own.pb")
-    return golden(theirs, "mine", dtype, mine, folder / "golden.pb", reshaped=reshaped)
+    return good_value(theirs, "mine", dtype, mine, folder / "golden.pb", reshaped=reshaped)
 
 
 def test_a_value_is_rounded_to_the_childs_type(tmp_path: Path) -> None:

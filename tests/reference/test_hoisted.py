@@ -147,6 +147,26 @@ def test_a_step_of_a_scan(tmp_path: Path, pool, text, iteration):
         descend(top, body, make, tmp_path / "beyond", 4)
 
 
+LONG_SCAN = """
+g (float[4096] s, float[100] xs) => (float[4096] last, float[100] ys) {
+  last, ys = Scan <num_scan_inputs: int = 1, body: graph = body (float[4096] a, float x) => (float[4096] b, float y) {
+    b = Add (a, x)
+    y = ReduceMax <keepdims: int = 0> (b)
+  }> (s, xs)
+}
+"""
+
+
+def test_of_what_a_scan_carries_one_iteration_is_recorded(tmp_path: Path, pool):
+    """Not the states of all: a hundred of 16 KB each."""
+    make = recorders(pool, Store(tmp_path))
+    feeds = {"s": np.zeros(4096, np.float32), "xs": np.ones(100, np.float32)}
+    top = level(model_of(LONG_SCAN), [feeds], make, tmp_path / "top")
+    (body,) = ordered_bodies(top)
+    descend(top, body, make, tmp_path / "below", 99)
+    assert sum(path.stat().st_size for path in (tmp_path / "below").rglob("*") if path.is_file()) < 200_000
+
+
 @pytest.mark.parametrize("backend", BOTH)
 def test_functions_that_call_functions(tmp_path: Path, pool, backend):
     make = recorders(pool, Store(tmp_path), backend)

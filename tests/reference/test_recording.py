@@ -145,7 +145,7 @@ def test_sequences_are_recorded_and_fed_to_every_candidate(tmp_path, pool):
     assert values.contents(sample["none"]) == []
     subject = Subgraph(graph, store, recorded, {}, tmp_path / "none.onnx", tmp_path / "seeded")
     for at, node in enumerate(graph.nodes):
-        candidate = subject.make(Trial.of([at]), tmp_path / f"trial{at}", at, "", "")
+        candidate = subject.make(Trial.of([at]), tmp_path / f"trial{at}")
         assert isinstance(candidate, Candidate), (node, candidate)
         onnx.checker.check_model(candidate.model)
         feeds = [{name: str(file.path) for name, file in one.feeds.items()} for one in candidate.samples]
@@ -168,7 +168,7 @@ def test_a_candidate_whose_constants_no_file_can_hold_is_unresolved(tmp_path):
         store = Store(tmp_path / "store", file_limit=limit)
         where = tmp_path / "none.onnx", tmp_path / "seeded"
         subject = Subgraph(graph, store, Recorded((held,)), {}, *where, cut_policy=CutPolicy.constant)
-        made = subject.make(Trial.of([1]), tmp_path / f"at{limit}", 1, "", "")
+        made = subject.make(Trial.of([1]), tmp_path / f"at{limit}")
         assert isinstance(made, Candidate) is fits
     assert "less than 2 GiB; cut.policy=input" in made.reason
 
@@ -213,5 +213,5 @@ def test_a_nan_that_is_meant_can_be_fed(tmp_path, pool):
         )
         assert recorded.values[0]["r"].nan
         subject = Subgraph(graph, Store(folder), recorded, {}, folder / "none.onnx", folder / "seeded")
-        made = subject.make(Trial.of([1]), folder / "trial", 0, "", "")
+        made = subject.make(Trial.of([1]), folder / "trial")
         assert isinstance(made, Candidate if fits else Invalid)

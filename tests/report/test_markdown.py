@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import html
+import platform
 import re
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -69,8 +71,9 @@ def rows(markdown: str) -> list[list[str]]:
 def test_the_report_says_what_a_bug_report_needs(tmp_path: Path) -> None:
     model = model_of(["Mul_1"])
     command = ["python", "-m", "runner", "model=my net.onnx"]
-    path = write_report(tmp_path, summary(), model=model, command=command, files={"reduced.onnx": "the reduced model"})
-    markdown = html.unescape(path.read_text())
+    (tmp_path / "reduced.onnx").touch()
+    write_report(tmp_path, summary(model="reduced.onnx"), command, model)
+    markdown = html.unescape((tmp_path / "REPORT.md").read_text())
     assert markdown.startswith("# inf: `Mul_1`\n")
     for part in (
         "1 of 340 nodes are left.",
@@ -163,3 +166,15 @@ def test_suspects_keep_the_hash_and_operators_of_one_layer_their_keys() -> None:
     shown = [row[:3] for row in table if row[0].startswith("`a")]
     assert shown[0][0] == "`a (0x1)`" and shown[0][1].endswith("... (0x7)`") and len(shown[0][1]) < 160
     assert shown[1] == ["`a (0x2)`", "`0x7`", "kernel (0x8) (3)"]
+
+
+def test_no_process_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a report says of the platform is read, and not asked of a program."""
+
+    def start(*argv: object, **_: object) -> None:
+        raise AssertionError(f"started {argv}")
+
+    for name in ("_uname_cache", "_platform_cache"):
+        monkeypatch.setattr(platform, name, {} if name == "_platform_cache" else None)
+    monkeypatch.setattr(subprocess, "Popen", start)
+    assert f"| platform | {platform.system()}-{platform.release()}" in report(summary(), ["winnow"], None, {})

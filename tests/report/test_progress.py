@@ -9,29 +9,41 @@ import pytest
 from rich.console import Console
 
 from runner.cli import logs
-from runner.report.progress import LiveObserver, LogObserver, line, observer
+from runner.report.progress import LiveObserver, LogObserver, observer
 from runner.schema.run import LogSettings
+from runner.verdict import Verdict
+from strategies.outcome import Outcome
 
 
-def test_the_line_of_a_check() -> None:
-    text = line(12, "window 40..97", "fail", 0.311, 58, 7)
-    assert text == "[12] window 40..97 (58 nodes): FAIL in 0.31 s, about 7 checks left"
-    assert line(1, "a", "pass", 1, 1, 1) == "[1] a (1 node): PASS in 1.00 s, about 1 check left"
-    assert line(1, "a", "pass", 1, None, None) == "[1] a: PASS in 1.00 s"
-    assert line(1, "a\n\x1b[2J", "pass", 1, 2, 0, "layers").count("\n") == 0
-    assert "\x1b" not in line(1, "\x1b[2J", "pass", 1, 2, 0)
+def verdict(outcome: Outcome, seconds: float = 1.0, reason: str = "") -> Verdict:
+    return Verdict(outcome, reason=reason, seconds=seconds)
+
+
+def test_the_line_of_a_check(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    passes, unknown = verdict(Outcome.PASS, reason="said"), verdict(Outcome.UNRESOLVED, reason="why\n\x1b[2J")
+    nodes, layers = LogObserver("reduce", "nodes"), LogObserver("reduce", "layers")
+    nodes.checked(12, "window 40..97", verdict(Outcome.FAIL, 0.311), 58, 7)
+    nodes.checked(1, "a", passes, 1, 1)
+    nodes.checked(0, "a", passes, 1, None)
+    layers.checked(1, "a\n\x1b[2J", unknown, 2, 0)
+    assert caplog.messages[2:] == [
+        "[12] window 40..97 (58 nodes): FAIL in 0.31 s, about 7 checks left",
+        "[1] a (1 node): PASS in 1.00 s, about 1 check left",
+        "[-] a (1 node): PASS in 1.00 s",
+        "[1] a \\x1b[2J (2 layers): UNRESOLVED in 1.00 s, about 0 checks left (why \\x1b[2J)",
+    ]
 
 
 def test_log_lines_only_where_there_is_no_terminal(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     out = io.StringIO()
-    watcher = observer(Console(file=out))
+    watcher = observer("search", "nodes", Console(file=out))
     assert type(watcher) is LogObserver
-    watcher.started("search", 9)
-    watcher.checked(1, "search", "prefix 0..4", "pass", 0.5, 5, 8)
+    watcher.checked(1, "prefix 0..4", verdict(Outcome.PASS, 0.5), 5, 8)
     watcher.finished()
     assert caplog.messages == [
-        "search: about 9 checks",
+        "search",
         "[1] prefix 0..4 (5 nodes): PASS in 0.50 s, about 8 checks left",
     ]
     assert out.getvalue() == ""
@@ -41,24 +53,21 @@ def test_a_live_view_on_a_terminal(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=120, _environ={"TERM": "xterm"})
-    watcher = observer(console)
+    watcher = observer("search", "nodes", console)
     assert isinstance(watcher, LiveObserver)
-    watcher.checked(1, "trust", "whole model", "fail", 0.5)
-    watcher.started("pre-flight", None)
-    watcher.started("search", 3)
     for iteration in range(1, 6):
-        watcher.checked(iteration, "search", "[bold]prefix 0..4", "pass", 0.5, 5, 3)
+        watcher.checked(iteration, "[bold]prefix 0..4", verdict(Outcome.PASS, 0.5), 5, 3)
     watcher.finished()
     watcher.finished()
     assert "[bold]prefix" in out.getvalue()
     assert "5/8" in out.getvalue()
-    assert len(caplog.messages) == 8
+    assert len(caplog.messages) == 6
 
 
 def test_no_live_view_where_the_log_is_quiet(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, logger="runner.report.progress")
     console = Console(file=io.StringIO(), force_terminal=True, _environ={"TERM": "xterm"})
-    assert type(observer(console)) is LogObserver
+    assert type(observer("reduce", "nodes", console)) is LogObserver
 
 
 @pytest.mark.parametrize(
@@ -73,4 +82,4 @@ def test_no_live_view_where_only_the_terminal_is_quiet(
     monkeypatch.setattr(root, "level", root.level)
     logs.configure(LogSettings(), logs.levels(verbosity))
     console = Console(file=io.StringIO(), force_terminal=True, _environ={"TERM": "xterm"})
-    assert type(observer(console)) is kind
+    assert type(observer("reduce", "nodes", console)) is kind

@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import AttributeProto, TensorProto, helper
 
-from runner.report.bundle import Answer, write_bundle
+from runner.report.bundle import ReducedModel, write_bundle
 from runner.report.markdown import report
 from runner.report.summary import Summary
 from runner.schema.backend import OnnxRuntimeBackend
@@ -54,7 +54,7 @@ def test_the_answer_is_written_before_any_report(tmp_path: Path) -> None:
     """A bug in what is told of it (a node that is none) is named; nothing else is lost."""
     settings = Settings(target=OnnxRuntimeBackend(), reference=OnnxRuntimeBackend(), checker=RunsChecker())  # type: ignore[call-arg]
     told = Summary("found", 0, "reduce", culprits=("a",), model="reduced.onnx", nodes_after=1)
-    write_bundle(settings, tmp_path, told, tmp_path, (), Answer(None, ()))  # type: ignore[arg-type]
+    write_bundle(settings, tmp_path, told, tmp_path, (), ReducedModel(None, ()))  # type: ignore[arg-type]
     result = json.loads((tmp_path / "result.json").read_text())
     assert result["culprits"] == ["a"]
     assert [warning.partition(" ")[0] for warning in result["warnings"]] == ["repro.py", "replay.yaml"]

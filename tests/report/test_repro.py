@@ -21,8 +21,8 @@ from onnx import TensorProto, helper, numpy_helper
 from runner.checkers.compare import metrics
 from runner.checkers.compare.tolerances import rules_of
 from runner.report.repro.backends import runner, values_of
-from runner.report.repro.checks import comparison
 from runner.report.repro.checks import values_of as values_of_check
+from runner.report.repro.compose import held
 from runner.report.repro.write import write_repro
 from runner.report.summary import Summary
 from runner.schema.backend import (
@@ -261,8 +261,9 @@ def test_what_a_build_puts_into_it(tmp_path: Path) -> None:
 def of_the_template(rule: CompareChecker) -> Callable[..., tuple[str, str]]:
     """The comparison that a script holds."""
     template = Path(inspect.getfile(write_repro)).with_name("templates") / "compare.txt"
-    space = {"np": np, **{name.upper(): value for name, value in values_of_check(rule, Path(), {}).items()}}
-    exec(comparison(rule, None) + template.read_text(), space)
+    values = values_of_check(rule, Path(), {})
+    space = {"np": np, **{name.upper(): getattr(value, "value", value) for name, value in values.items()}}
+    exec("\n".join(held(template.read_text(), values)), space)
     return space["difference"]  # type: ignore[no-any-return]
 
 

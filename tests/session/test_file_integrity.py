@@ -49,7 +49,7 @@ def made(folder: Path) -> Candidate:
     path = folder / "model.onnx"
     path.write_bytes(helper.make_model(graph).SerializeToString())
     (folder / "side.data").write_bytes(bytes(8))
-    return Candidate(path, folder, 1, "search", "", Trial.of([0]))
+    return Candidate(path, folder, Trial.of([0]))
 
 
 @pytest.mark.parametrize("change", [flip, Path.unlink, into_a_pipe, into_a_folder])
@@ -92,7 +92,7 @@ def test_a_candidate_that_is_no_model_has_no_weights(tmp_path: Path) -> None:
     candidate = made(tmp_path)
     (tmp_path / "model.onnx").write_bytes(b"location\xff" * 9)
     Seal.of(candidate).confirm()
-    Seal.of(Candidate(None, tmp_path, 1, "", "", Trial.of([]))).confirm()
+    Seal.of(Candidate(None, tmp_path, Trial.of([]))).confirm()
 
 
 def test_a_folder_in_place_of_a_large_candidate_is_cleaned_away(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runner.jobs.precision.question import Margin, Raising
-from runner.jobs.tactics.bench import question_about
+from runner.jobs.tactics.repeat_and_isolate import question_about
 from runner.schema.checker import Flaky
 from runner.session.question import NOTHING, Question
 from runner.session.reliability import Reliability

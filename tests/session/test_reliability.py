@@ -235,7 +235,7 @@ def test_a_refinement_whose_failure_is_not_reliable_is_refused(tmp_path, failure
     plain = session(tmp_path / "plain", needs(7, 20), reliability=Reliability(mode, 0.01))
     plain.preflight()
     plain.reduce()
-    one = session(tmp_path, near_a_limit(failures), reliability=Reliability(mode, 0.01), refiner=OneStage(tmp_path))
+    one = session(tmp_path, near_a_limit(failures), reliability=Reliability(mode, 0.01), refine=OneStage(tmp_path).next)
     assert one.preflight() is None
     ending = one.reduce()
     refused = failures <= (1 if mode is Flaky.never else 5)
@@ -257,7 +257,7 @@ def test_a_flaky_check_is_noticed_in_a_refinement_too(tmp_path):
         verdict = near_a_limit(0)(candidate)
         return PASS if late and len(late) % 2 == 0 and not late.append(1) else verdict
 
-    one = session(tmp_path, rule, reliability=Reliability(Flaky.auto, 0.01), refiner=OneStage(tmp_path))
+    one = session(tmp_path, rule, reliability=Reliability(Flaky.auto, 0.01), refine=OneStage(tmp_path).next)
     assert one.preflight() is None
     one.reduce()
     assert one.reliability.rates is not None

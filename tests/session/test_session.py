@@ -53,11 +53,8 @@ class Numbers:
     def names(self, trial):
         return tuple(str(number) for number in trial)
 
-    def make(self, trial, folder, iteration, phase, label):
-        return Candidate(None, folder, iteration, phase, label, trial)
-
-    def discard(self, candidate):
-        pass
+    def make(self, trial, folder):
+        return Candidate(None, folder, trial)
 
 
 class Rules:
@@ -101,7 +98,7 @@ def session(
     count: int = 32,
     search=reduce,
     reliability: Reliability | None = None,
-    refiner=None,
+    refine=None,
     **means,
 ) -> Session:
     subject = Numbers(count)
@@ -120,7 +117,7 @@ def session(
         means=Means(**means),
         reliability=reliability or Reliability(Flaky.never, 0.01),
         hand_over=Hands(folder),
-        refiner=refiner,
+        refine=refine,
     )
 
 
@@ -182,20 +179,23 @@ def test_nobody_waits_for_the_files_of_another_check(tmp_path, monkeypatch):
     with ThreadPoolExecutor(2) as threads:
         check = threads.submit(judge.verdict, Trial.of([9]), "search", "one", "search")
         assert copying.wait(30)
-        number, _ = threads.submit(judge.folder_for).result(10)
+        number, _ = threads.submit(judge.make, Trial.of([8]), "search", "another").result(10)
         copied.set()
         assert number == 2 and check.result(30).outcome is Outcome.FAIL
 
 
 def test_nobody_waits_for_checks_that_are_not_needed_any_more(tmp_path):
     """The passing checks last until their processes are killed; the answer needs only those of a chain of failures."""
-    killed = threading.Event()
+    begun, killed = threading.Event(), threading.Event()
 
     def rule(candidate):
         (candidate.folder / "said").touch()
         if candidate.phase == "one at a time" and 9 not in candidate.trial:
+            begun.set()
             killed.wait(30)
             return FAIL  # what a killed check says is worth nothing
+        if candidate.phase == "one at a time":
+            assert begun.wait(30)  # else there is nothing to kill when the answer is known
         return needs(9)(candidate)
 
     one = session(tmp_path, rule, count=10, search=one_question, workers=4, kill_checks=killed.set)
@@ -264,10 +264,11 @@ def test_a_budget_is_not_overdrawn(tmp_path, workers, checks):
     assert ending.done.claim.value == "budget reached"
 
 
-def test_a_wait_for_a_gpu_ends_with_the_budget(tmp_path):
-    """Somebody takes the GPU after two checks and keeps it."""
-    started, seconds = time.monotonic(), 3.0
-    taken = []
+def test_a_wait_for_a_gpu_ends_with_the_budget(tmp_path, monkeypatch):
+    """Somebody takes the GPU after one check and keeps it; nearly all of the budget has passed by then."""
+    real, passed, taken = time.monotonic, [0.0], []
+    monkeypatch.setattr(time, "monotonic", lambda: real() + passed[0])
+    started, seconds = time.monotonic(), 600.0
 
     def leases():
         return Leases(lambda: Gpus(("GPU-one",)), 1, tmp_path / "locks", LeaseMode.gpu, tmp_path)
@@ -279,6 +280,7 @@ def test_a_wait_for_a_gpu_ends_with_the_budget(tmp_path):
                 pass
             if len(one.judge.journal.entries()) == 1:
                 taken.append(leases().take("gpu"))
+                passed[0] = started + seconds - 0.2 - real()
             return PASS
 
         budget = Budget(seconds=seconds, started=started)

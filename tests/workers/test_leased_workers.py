@@ -91,7 +91,7 @@ def test_a_failure_of_the_runtime_under_a_gpu_lease_ends_the_worker(house: Make,
     here = house(ONE)
     pid = here.pid()
     backend = OnnxRuntimeBackend(optimization=Optimization.none).to_json()
-    arguments = {"backend": backend, "model": str(tmp_path / "none.onnx"), "samples": [], "out": None}
+    arguments = {"backend": backend, "model": str(tmp_path / "none.onnx"), "samples": [], "out": str(tmp_path)}
     reply = here.pool.call("run", arguments, lease="gpu")
     assert reply.failure is not None
     assert here.pid() != pid

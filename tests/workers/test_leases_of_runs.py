@@ -10,10 +10,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from runner.workers.leases.lock_folder import LockFolder
 from tests.harness import PRETENDED_GPUS, ROOT, command, winnow, without_nvml
+from tests.workers.house import soon
 from tests.workers.test_pool import gone
 
 GPU, OTHER = PRETENDED_GPUS
@@ -63,8 +65,8 @@ def test_two_runs_share_a_gpu(tmp_path: Path) -> None:
         environment = {**os.environ} if number == 0 else {**os.environ, "CUDA_VISIBLE_DEVICES": GPU}
         folder = tmp_path / f"run{number}"
         runs.append((folder, subprocess.Popen(command(*how, folder=folder), env=environment, cwd=tmp_path)))
-    time.sleep(1.0)
-    assert [run.poll() for _, run in runs] == [None, None]  # they wait
+    assert soon(lambda: all(waits(run.pid) for _, run in runs), 120.0)
+    assert [run.poll() for _, run in runs] == [None, None]
     killed.kill()
     killed.wait()
     for folder, run in runs:
@@ -73,6 +75,11 @@ def test_two_runs_share_a_gpu(tmp_path: Path) -> None:
         assert result["statistics"]["passed"] == 4, result
     assert gone(int(holder.read_text()))
     assert (tmp_path / f"{GPU}.seen").read_text().split() == [GPU] * 8
+
+
+def waits(pid: int) -> bool:
+    """Whether a run has told the others that it waits for a GPU."""
+    return any("wanted-gpu" in file.path for file in psutil.Process(pid).open_files())
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from runner.errors import UsageError, WinnowError
 from runner.jobs.precision.both_precisions import outputs_of
-from runner.schema.backend import OnnxRuntimeReference
+from runner.schema.backend import OnnxRuntimeBackend, as_reference
 from runner.schema.root import Settings
 from runner.schema.run import WorkerSettings
 from runner.workers import Pool
@@ -66,7 +66,7 @@ def test_what_runs_on_a_gpu_holds_its_lease(tmp_path: Path) -> None:
     failed = Reply(None, Failure("infer", "Fail", "no"), None, 0.0, 0.0)
     for providers, lease in ((["CUDAExecutionProvider"], "gpu"), (["CPUExecutionProvider"], None)):
         pool = Scripted(tmp_path, failed)
-        settings = Settings(reference=OnnxRuntimeReference(providers=providers), workers=WorkerSettings())
+        settings = Settings(reference=as_reference(OnnxRuntimeBackend)(providers=providers), workers=WorkerSettings())
         with pytest.raises(UsageError, match="the reference cannot run it: no"):
             outputs_of(settings, pool, tmp_path / "m.onnx", [], tmp_path)
         assert pool.asked[0]["lease"] == lease

@@ -290,7 +290,9 @@ def test_a_runtime_writes_nothing_down_about_its_user(
     feed.write_bytes(helper.make_tensor("x", TensorProto.FLOAT, [0], []).SerializeToString())
     backend = OnnxRuntimeBackend(optimization=Optimization.none).to_json()
     samples = [{"x": str(feed)}]
-    reply = pool.call("run", {"backend": backend, "model": str(path), "samples": samples, "out": None}, fresh=True)
+    reply = pool.call(
+        "run", {"backend": backend, "model": str(path), "samples": samples, "out": str(tmp_path / "out")}, fresh=True
+    )
     assert reply.value is not None, reply
     pool.close()
     assert not list(home.rglob("*"))
@@ -302,7 +304,7 @@ def test_an_import_that_ends_the_process_counts_against_no_model(
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "onnxruntime.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)\n")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path / "broken"))
-    reply = pool.call("run", {"backend": OnnxRuntimeBackend().to_json(), "model": "m.onnx", "samples": [], "out": None})
+    reply = pool.call("run", {"backend": OnnxRuntimeBackend().to_json(), "model": "m.onnx", "samples": [], "out": "o"})
     assert reply.death is None and reply.failure is not None
     assert reply.failure.stage == "setup"
     assert reply.failure.message.startswith("importing what runs it ended with death MEMORY; what it printed lies in ")

@@ -38,13 +38,10 @@ class Samples:
         """Return the samples' names."""
         return tuple(f"sample {number}" for number in trial)
 
-    def make(self, trial: Trial, folder: Path, iteration: int, phase: str, label: str) -> Candidate:
+    def make(self, trial: Trial, folder: Path) -> Candidate:
         """Return the user's model with the samples of a trial."""
         samples = tuple(self.samples[number] for number in trial)
-        return Candidate(self.model, folder, iteration, phase, label, trial, samples, ours=False)
-
-    def discard(self, candidate: Candidate) -> None:
-        """Leave the user's model alone."""
+        return Candidate(self.model, folder, trial, samples, ours=False)
 
 
 def each(left: tuple[int, ...]) -> Step:

@@ -11,20 +11,14 @@ additional outputs of its owner: a branch that was not taken tells nothing, of a
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Dict, Mapping, Sequence
 
 from runner.backends.emulation.measuring_outputs import UNMEASURED, Gauge, Wanted, instrumented
 from runner.backends.emulation.rounding import unoptimized_session
 from runner.backends.errors import StageError
 from runner.backends.values import tensor_proto
 from runner.backends.values.numpy_arrays import to_array
-
-
-def prepare(args: Dict[str, Any]) -> None:
-    """Import the runtime, so that the time of the first call does not hold it."""
-    import onnxruntime  # noqa: F401
 
 
 def introduced(args: Dict[str, Any]) -> Dict[str, Any]:
@@ -43,16 +37,11 @@ def introduced(args: Dict[str, Any]) -> Dict[str, Any]:
 
     path = args["model"]
     model = onnx.shape_inference.infer_shapes(onnx.load(path, load_external_data=False))
-    wanted = Wanted(int(args["low"]), float(args["largest"]), {}, {}, frozenset(args["clamped"]))
-    for index, number, name in args["layers"]:
-        wanted.layers.setdefault(int(number), []).append((int(index), str(name)))
-    for number, name in args["tensors"]:
-        wanted.tensors.setdefault(int(number), []).append(str(name))
-    if args.get("beside") is not None:
-        beside: Dict[int, List[Tuple[int, str, str]]] = {}
-        for index, number, name, other in args["beside"]:
-            beside.setdefault(int(number), []).append((int(index), str(name), str(other)))
-        wanted = replace(wanted, beside=beside)
+    beside = args.get("beside")
+    layers_to_copy = args["layers"] if beside is None else []
+    wanted = Wanted(
+        args["low"], args["largest"], layers_to_copy, beside or [], args["tensors"], frozenset(args["clamped"])
+    )
     gauges = instrumented(model, wanted)
     found = _measured(session_of(model, path), gauges, args["samples"])
     layers: Dict[str, Any] = {}

@@ -58,21 +58,15 @@ class Lowering(Known):
         if low not in LOW or node.domain or self.opset < _FIRST_OPSET:
             return [node]
         steps = _OperatorSteps(self, node, types, low)
-        made = steps.lowered()
-        if made is None:
-            return [node]
-        steps.finish(made)
-        return steps.nodes
+        return steps.nodes if steps.lower() else [node]
 
 
 class _OperatorSteps(Steps):
     """The steps of each operator."""
 
-    def lowered(self) -> str | None:
-        """Return the name of what comes of the steps; None: there are none."""
+    def lower(self) -> bool:
+        """Take the node apart; return whether that was done."""
         op = self._node.op_type
-        if op in _REDUCTIONS:
-            return self._reduction(*_REDUCTIONS[op])
         known = {
             "Softmax": self._softmax,
             "LogSoftmax": self._softmax,
@@ -88,11 +82,10 @@ class _OperatorSteps(Steps):
             "GroupNormalization": self._group_norm,
             "MeanVarianceNormalization": self._variance_norm,
         }
-        return known[op]() if op in known else None
-
-    def finish(self, made: str) -> None:
-        """Give what was made the name of the node's output."""
-        self._emit("Identity", [made], [self._node.output[0]], {})
+        made = self._reduction(*_REDUCTIONS[op]) if op in _REDUCTIONS else known[op]() if op in known else None
+        if made is not None:
+            self._emit("Identity", [made], [self._node.output[0]], {})
+        return made is not None
 
     # ---- operators
 

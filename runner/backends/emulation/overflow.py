@@ -2,7 +2,7 @@
 
 The model is run as `rounding` rewrites it. The first run only asks whether all tensors are finite; where they are, that
 is all. The second has, beside each that is not, what it would be without that, and tells where values that are finite
-again are wrong: see `shadows`.
+again are wrong: see `overflow_shadows`.
 """
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
@@ -14,18 +14,19 @@ from dataclasses import asdict
 from typing import Any, Dict, Iterator, List, Mapping, Sequence, Set
 
 from runner.backends.emulation.layer_error_run import run_session, session_of
-from runner.backends.emulation.measuring_outputs import UNMEASURED, Gauge, add_owner_outputs
+from runner.backends.emulation.measuring_outputs import (
+    UNMEASURED,
+    Additions,
+    Gauge,
+    add_constants,
+    add_owner_outputs,
+)
 from runner.backends.emulation.original_names import RAW, WIDE, plain, prefixes
-from runner.backends.emulation.overflow_shadows import NEAR, SMALLEST, Shadows
+from runner.backends.emulation.overflow_shadows import CONSTANTS, Shadows
 from runner.backends.emulation.rounding import rewritten
 from runner.backends.nested_graphs import bodies
 
-_FLOAT, _INT64 = 1, 7
-
-
-def prepare(args: Dict[str, Any]) -> None:
-    """Import the runtime, so that the time of the first call does not hold it."""
-    import onnxruntime  # noqa: F401
+_FLOAT = 1
 
 
 def overflow(args: Dict[str, Any]) -> Dict[str, Any]:
@@ -48,7 +49,7 @@ def overflow(args: Dict[str, Any]) -> Dict[str, Any]:
     first = onnx.ModelProto()
     first.CopyFrom(model)
     gauges = _gauged(first.graph, iter(range(1 << 30)), types)
-    _add_constants(first, gauges)
+    add_constants(first, {}, gauges)
     session = session_of(first, path)
     bad = []
     for sample in args["samples"]:
@@ -65,7 +66,8 @@ def overflow(args: Dict[str, Any]) -> Dict[str, Any]:
     model.graph.input.extend(onnx.helper.make_tensor_value_info(name, _FLOAT, None) for name in fed.values())
     shadows = Shadows(types, list(prefixes(model.graph)), suspects, fed)
     gauges = shadows.add(model.graph)
-    _add_constants(model, gauges)
+    model.graph.initializer.append(onnx.helper.make_tensor("winnow__flat", onnx.TensorProto.INT64, [1], [-1]))
+    add_constants(model, CONSTANTS, gauges)
     session = session_of(model, path)
     results = _Results(shadows)
     for sample, values in zip(samples, good):  # noqa: B905 - see above
@@ -127,41 +129,17 @@ class _Results:
 
 def _gauged(graph: Any, numbers: Iterator[int], types: Sequence[Mapping[str, int]]) -> List[Gauge]:
     """Add a gauge to each float tensor that is made: zero, or no number where one of its values is not finite."""
-    from onnx import helper
-
     number = next(numbers)
-    gauges: List[Gauge] = []
-    added = []
-    for node in list(graph.node):
+    added = Additions(f"winnow__{number}")
+    for node in graph.node:
         for name in node.output:
-            if name.endswith(RAW) or types[number].get(name) != _FLOAT:
-                continue
-            stem = f"winnow__{number}_{len(gauges)}"
-            added.append(helper.make_node("Sub", [name, name], [f"{stem}__zero"]))
-            added.append(helper.make_node("ReduceSum", [f"{stem}__zero"], [f"{stem}__sum"], keepdims=0))
-            added.append(helper.make_node("Reshape", [f"{stem}__sum", "winnow__one"], [stem]))
-            gauges.append(Gauge(stem, "finite", f"{number}/{name}"))
+            if not name.endswith(RAW) and types[number].get(name) == _FLOAT:
+                zeros = added.add("Sub", [name, name])
+                added.gauge("finite", f"{number}/{name}", added.add("ReduceSum", [zeros], keepdims=0))
         for attribute, body in bodies(node):
-            inner = _gauged(body, numbers, types)
-            if node.op_type in ("If", "Loop", "Scan") and not node.domain:
-                gauges += add_owner_outputs(node, attribute, body, inner)
-    graph.node.extend(added)
-    if number:
-        graph.output.extend(helper.make_tensor_value_info(gauge.name, _FLOAT, None) for gauge in gauges)
-    return gauges
-
-
-def _add_constants(model: Any, gauges: Sequence[Gauge]) -> None:
-    """Add what all gauges read, and make them outputs of the model."""
-    from onnx import helper
-
-    for name, value in (("one", 1), ("flat", -1)):
-        model.graph.initializer.append(helper.make_tensor(f"winnow__{name}", _INT64, [1], [value]))
-    ends = ("zero", 0.0), ("nowhere", UNMEASURED)
-    for name, number in (*ends, ("infinity", math.inf), ("near", NEAR), ("smallest", SMALLEST)):
-        model.graph.initializer.append(helper.make_tensor(f"winnow__{name}", _FLOAT, [], [number]))
-    for gauge in gauges:
-        model.graph.output.append(helper.make_empty_tensor_value_info(gauge.name))
+            added.gauges += add_owner_outputs(node, attribute, body, _gauged(body, numbers, types))
+    graph.node.extend(added.nodes)
+    return added.gauges
 
 
 def _origins(graph: Any, suspects: Set[str]) -> Set[str]:

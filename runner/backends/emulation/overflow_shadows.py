@@ -8,20 +8,20 @@ compared: they agree where the infinity is absorbed (tanh, a mask before a softm
 """
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
-# ruff: noqa: UP006, UP035, PLC0415
+# ruff: noqa: UP006, UP035
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, Sequence, Set, Tuple
 
 from runner.backends.emulation.lower_operators import LOW
-from runner.backends.emulation.measuring_outputs import Gauge, add_owner_outputs
+from runner.backends.emulation.measuring_outputs import UNMEASURED, Additions, Gauge, add_owner_outputs
 from runner.backends.emulation.original_names import RAW, WIDE, node_label, plain
 from runner.backends.nested_graphs import bodies
 
 _FLOAT = 1
 _COMPARED = (_FLOAT, 2, 3, 4, 5, 6, 7, 9, 11, 12, 13)
-_OWNERS = ("If", "Loop", "Scan")
 _WITHOUT_SHADOW = ("NonZero", "NonMaxSuppression", "Unique", "Compress", "Range", "Bernoulli", "Multinomial", "Dropout")
 """Operators that make another shape of other values, or another draw each time: there is nothing to compare."""
 _MOVES = (
@@ -29,8 +29,9 @@ _MOVES = (
     *("Transpose", "Unsqueeze"),
 )
 """Operators that make no new values: what is finite behind them was right before."""
-NEAR, SMALLEST = 2.0**-8, 2.0**-24
-"""What makes no difference: a few roundings, or less than the smallest number of float16."""
+CONSTANTS = {"zero": 0.0, "nowhere": UNMEASURED, "infinity": math.inf, "near": 2.0**-8, "smallest": 2.0**-24}
+"""What shadows read, after the prefix ``winnow__``. Near and smallest make no difference: a few roundings, or less than
+the smallest number of float16."""
 
 
 @dataclass(frozen=True)
@@ -97,28 +98,24 @@ class Shadows:
             self.unknown.setdefault(root, node)
 
 
-class _Scope:
+class _Scope(Additions):
     """One graph. ``shadow``: by the name of the tensor, of outer graphs too."""
 
     def __init__(self, all_of: Shadows, graph: Any, number: int, outer: Mapping[str, _Shadow]) -> None:
-        from onnx import helper
-
-        self._helper, self._all, self._graph, self._number = helper, all_of, graph, number
+        super().__init__(f"winnow__shadow_{number}")
+        self._all, self._graph, self._number = all_of, graph, number
         self._types, self._owner = all_of.types[number], all_of.owners[number]
         own = {name for node in graph.node for name in node.output} | {value.name for value in graph.input}
         self.shadow = {name: shadow for name, shadow in outer.items() if name not in own}
-        self.gauges: List[Gauge] = []
-        self._nodes: List[Any] = []
         self._later: List[Any] = []  # nodes that read tensors made further down
         self._finites: Dict[str, str] = {}
-        self._names = iter(range(1 << 30))
 
     def walk(self, numbers: Iterator[int]) -> None:
         """Add everything to the graph and those below it; a nested one has its gauges among its outputs then."""
         narrow: Dict[str, str] = {}
         makers = {name: node for node in self._graph.node for name in node.output if name}
         for node in list(self._graph.node):
-            self._nodes.append(node)
+            self.nodes.append(node)
             if node.op_type == "Cast" and node.attribute[0].i in LOW:
                 narrow[node.output[0]] = node.input[0]
             elif node.op_type == "Cast" and node.input[0] in narrow:
@@ -131,7 +128,7 @@ class _Scope:
                     if name and self._final(name) == name:
                         self._start_shadow(name, node)
         del self._graph.node[:]
-        self._graph.node.extend([*self._nodes, *self._later])
+        self._graph.node.extend([*self.nodes, *self._later])
 
     # ---- kinds of nodes
 
@@ -141,7 +138,7 @@ class _Scope:
         self._start_shadow(raw, makers[raw])
         before = self.shadow.get(raw)
         root = self._root(makers[raw], raw, (raw, wide), made=False)
-        name = self._add("Where", [self._finite(wide), wide, before.name if before else raw])
+        name = self.add("Where", [self._finite(wide), wide, before.name if before else raw])
         self.shadow[wide] = _Shadow(name, (before.roots if before else frozenset()) | {root})
 
     def _start_shadow(self, name: str, maker: Any) -> None:
@@ -149,7 +146,7 @@ class _Scope:
         good = self._all.good.get(plain(name)) if self._number == 0 else None
         if good and name not in self.shadow and self._is_suspect(self._final(name)):
             root = self._root(maker, name, (good, name), made=True)
-            shadow = self._add("Where", [self._finite(name), name, good])
+            shadow = self.add("Where", [self._finite(name), name, good])
             self.shadow[name] = _Shadow(shadow, frozenset([root]))
 
     def _root(self, maker: Any, name: str, values: Tuple[str, str], *, made: bool) -> int:
@@ -158,9 +155,9 @@ class _Scope:
         # a cast is named after the tensor that it casts
         called = plain(maker.input[0] if maker.op_type == "Cast" else name)
         self._all.roots.append(Root(self._number, called, self._path(maker), maker.op_type, made))
-        new = self._add("And", [self._finite(right), self._add("Not", [self._finite(found)])])
-        size = self._flat(self._add("Where", [new, self._add("Abs", [right]), "winnow__nowhere"]), "winnow__nowhere")
-        self._gauge("largest", root, self._add("ReduceMax", [size], keepdims=0))
+        new = self.add("And", [self._finite(right), self.add("Not", [self._finite(found)])])
+        size = self._flat(self.add("Where", [new, self.add("Abs", [right]), "winnow__nowhere"]), "winnow__nowhere")
+        self.gauge("largest", root, self.add("ReduceMax", [size], keepdims=0))
         return root
 
     def _reader(self, node: Any) -> None:
@@ -177,10 +174,10 @@ class _Scope:
         roots: FrozenSet[int] = frozenset().union(*(shadow.roots for shadow in read))
         copy = type(node)()
         copy.CopyFrom(node)
-        copy.name = self._name()
+        copy.name = self.name()
         copy.input[:] = [self.shadow[name].name if name in self.shadow else name for name in node.input]
-        copy.output[:] = [name and self._name() for name in node.output]
-        self._nodes.append(copy)
+        copy.output[:] = [name and self.name() for name in node.output]
+        self.nodes.append(copy)
         for name, other in zip(node.output, copy.output):  # noqa: B905 - equally long; older interpreters
             if not name:
                 continue
@@ -190,31 +187,31 @@ class _Scope:
                 self._compare(node, name, other, final, roots, ends=not suspect)
             if not suspect:
                 continue
-            shadow = other if final != name else self._add("Where", [self._finite(name), name, other])
+            shadow = other if final != name else self.add("Where", [self._finite(name), name, other])
             self.shadow[name] = _Shadow(shadow, roots)
 
     def _compare(self, node: Any, name: str, other: str, final: str, roots: FrozenSet[int], *, ends: bool) -> None:
         reader = len(self._all.readers)
         self._all.readers.append(Reader(self._path(node), node.op_type, roots, ends))
-        before, self._nodes = self._nodes, self._later
+        before, self.nodes = self.nodes, self._later
         made, right = name, other
         if self._types.get(name) != _FLOAT:
-            made, right = (self._add("Cast", [one], to=_FLOAT) for one in (name, other))
+            made, right = (self.add("Cast", [one], to=_FLOAT) for one in (name, other))
             final = made
-        size = self._add("Abs", [right])
-        distance = self._add("Abs", [self._add("Sub", [made, right])])
-        allowed = self._add("Add", [self._add("Mul", [size, "winnow__near"]), "winnow__smallest"])
-        wrong = self._add("And", [self._finite(final), self._finite(right)])
-        wrong = self._add("And", [wrong, self._add("Greater", [distance, allowed])])
-        error = self._add("Div", [distance, self._add("Add", [size, "winnow__smallest"])])
-        error = self._flat(self._add("Where", [wrong, error, "winnow__zero"]))
-        worst = self._add("ArgMax", [error], axis=0, keepdims=1)
+        size = self.add("Abs", [right])
+        distance = self.add("Abs", [self.add("Sub", [made, right])])
+        allowed = self.add("Add", [self.add("Mul", [size, "winnow__near"]), "winnow__smallest"])
+        wrong = self.add("And", [self._finite(final), self._finite(right)])
+        wrong = self.add("And", [wrong, self.add("Greater", [distance, allowed])])
+        error = self.add("Div", [distance, self.add("Add", [size, "winnow__smallest"])])
+        error = self._flat(self.add("Where", [wrong, error, "winnow__zero"]))
+        worst = self.add("ArgMax", [error], axis=0, keepdims=1)
         for kind, values in (("error", error), ("made", self._flat(made)), ("right", self._flat(right))):
-            self._gauge(kind, reader, self._add("Gather", [values, worst]))
-        self._nodes = before
+            self.gauge(kind, reader, self.add("Gather", [values, worst]))
+        self.nodes = before
 
     def _owned(self, node: Any, numbers: Iterator[int]) -> None:
-        followed = node.op_type in _OWNERS and not node.domain
+        followed = node.op_type in ("If", "Loop", "Scan") and not node.domain
         scopes: List[Tuple[str, Any, _Scope]] = []
         for attribute_name, body in bodies(node):
             scope = _Scope(self._all, body, next(numbers), self.shadow if followed else {})
@@ -229,7 +226,6 @@ class _Scope:
             return
         self._add_shadow_outputs(node, [(body, scope) for _, body, scope in scopes])
         for attribute_name, body, scope in scopes:
-            body.output.extend(self._helper.make_tensor_value_info(one.name, _FLOAT, None) for one in scope.gauges)
             self.gauges += add_owner_outputs(node, attribute_name, body, scope.gauges)
 
     def _add_shadow_outputs(self, node: Any, scopes: Sequence[Tuple[Any, _Scope]]) -> None:
@@ -247,14 +243,14 @@ class _Scope:
                 self._all.lose(found, self._path(node))
             elif found and name and self._is_suspect(self._final(name)):
                 for (body, scope), shadow in zip(scopes, given):  # noqa: B905 - equally long; older interpreters
-                    inner = scope._name()
+                    inner = scope.name()
                     source = shadow.name if shadow else body.output[first + place].name
-                    body.node.append(self._helper.make_node("Identity", [source], [inner]))
-                    body.output.append(self._helper.make_tensor_value_info(inner, _FLOAT, None))
+                    body.node.append(self.helper.make_node("Identity", [source], [inner]))
+                    body.output.append(self.helper.make_tensor_value_info(inner, _FLOAT, None))
                 for attribute in node.attribute:
                     if attribute.name in ("scan_output_axes", "scan_output_directions"):
                         attribute.ints.append(attribute.ints[place - states])
-                node.output.append(self._name())
+                node.output.append(self.name())
                 roots: FrozenSet[int] = frozenset().union(*(shadow.roots for shadow in found))
                 self.shadow[name] = _Shadow(node.output[-1], roots)
 
@@ -271,24 +267,13 @@ class _Scope:
     def _path(self, node: Any) -> str:
         return self._owner + node_label(node)
 
-    def _name(self) -> str:
-        return f"winnow__shadow_{self._number}_{next(self._names)}"
-
-    def _add(self, op: str, inputs: List[str], **attributes: Any) -> str:
-        output = self._name()
-        self._nodes.append(self._helper.make_node(op, inputs, [output], **attributes))
-        return output
-
     def _finite(self, name: str) -> str:
-        known = self._finites.get(name) or self._add("Less", [self._add("Abs", [name]), "winnow__infinity"])
-        if self._nodes is not self._later:
+        known = self._finites.get(name) or self.add("Less", [self.add("Abs", [name]), "winnow__infinity"])
+        if self.nodes is not self._later:
             self._finites[name] = known
         return known
 
     def _flat(self, name: str, end: str = "winnow__zero") -> str:
         """Return values in one row, and one more behind them: there may be none."""
-        end = self._add("Reshape", [end, "winnow__one"])
-        return self._add("Concat", [self._add("Reshape", [name, "winnow__flat"]), end], axis=0)
-
-    def _gauge(self, kind: str, of: int, value: str) -> None:
-        self.gauges.append(Gauge(self._add("Reshape", [value, "winnow__one"]), kind, of))
+        end = self.add("Reshape", [end, "winnow__one"])
+        return self.add("Concat", [self.add("Reshape", [name, "winnow__flat"]), end], axis=0)

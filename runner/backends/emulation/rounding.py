@@ -4,7 +4,7 @@ ONNX Runtime's CPU provider computes most fp16 operators in fp32 and drops the c
 or a loss of digits never shows. Here a model is rewritten so that all its low-precision tensors are fp32 tensors that
 hold low-precision values: each operator computes in fp32, and a pair of casts rounds what it makes. It is run without
 graph optimizations, which would drop those pairs. An emulation: on a GPU an operator may also accumulate in the low
-type (see `lowering`, for the strict one), and operators that are fused round less often.
+type (see `lower_operators`, for the strict one), and operators that are fused round less often.
 """
 
 # runs under Python 3.8 (and so without subscripted builtins)
@@ -12,9 +12,10 @@ type (see `lowering`, for the strict one), and operators that are fused round le
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, List, Set
+from typing import Any, Dict, List
 
 from runner.backends.emulation.lower_operators import LOW, Lowering
+from runner.backends.emulation.original_names import RAW, WIDE
 from runner.backends.nested_graphs import bodies, graphs
 
 _FLOAT = 1
@@ -75,12 +76,19 @@ def unoptimized_session(model: Any, path: str, threads: int = 0) -> Any:
     import onnxruntime  # noqa: PLC0415 - a runtime is imported when it is used
 
     options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 3
     options.intra_op_num_threads = threads
+    do_not_optimize(options, path)
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def do_not_optimize(options: Any, path: str) -> None:
+    """Set options for a model in memory that has to stay as it is, and whose weights lie beside ``path``."""
+    import onnxruntime  # noqa: PLC0415 - a runtime is imported when it is used
+
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     folder = os.path.dirname(os.path.abspath(path))
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
-    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
 
 
 class _Rounder:
@@ -103,7 +111,7 @@ class _Rounder:
         nodes: List[Any] = []
         constant = {tensor.name for tensor in graph.initializer}
         # inputs are fed in their own type and cast to fp32 first
-        widened = {v.name: f"{v.name}__wide" for v in graph.input if _low(v) and v.name not in constant}
+        widened = {v.name: f"{v.name}{WIDE}" for v in graph.input if _low(v) and v.name not in constant}
         nodes += [onnx.helper.make_node("Cast", [name], [wide], to=_FLOAT) for name, wide in widened.items()]
         outward = {value.name: value.type.tensor_type.elem_type for value in graph.output}
         self._graph(graph, {}, nodes, widened, outward)
@@ -117,31 +125,23 @@ class _Rounder:
         known: Dict[str, int] = {}
         self.tables.append(known)
         before = self._lowering.enter(graph) if self._lowering else None
-        low: Set[str] = {name for name, dtype in types.items() if dtype in LOW}
         for tensor in graph.initializer:
             if tensor.data_type in LOW:
-                low.add(tensor.name)
-                renamed = {**renamed, tensor.name: f"{tensor.name}__wide"}
-                nodes.append(onnx.helper.make_node("Cast", [tensor.name], [f"{tensor.name}__wide"], to=_FLOAT))
+                renamed = {**renamed, tensor.name: f"{tensor.name}{WIDE}"}
+                nodes.append(onnx.helper.make_node("Cast", [tensor.name], [f"{tensor.name}{WIDE}"], to=_FLOAT))
         del graph.value_info[:]
         for node in graph.node:
             for part in self._lowering.parts(node, types) if self._lowering else [node]:
-                self._node(part, types, low, nodes, renamed, outward)
+                self._node(part, types, nodes, renamed, outward)
         if self._lowering and before is not None:
             self._lowering.leave(before)
         del graph.node[:]
         graph.node.extend(nodes)
         for name, dtype in types.items():
-            known.update({f"{name}__raw": _FLOAT, f"{name}__wide": _FLOAT} if dtype in LOW else {name: dtype})
+            known.update({f"{name}{RAW}": _FLOAT, f"{name}{WIDE}": _FLOAT} if dtype in LOW else {name: dtype})
 
     def _node(
-        self,
-        node: Any,
-        types: Dict[str, int],
-        low: Set[str],
-        nodes: List[Any],
-        renamed: Dict[str, str],
-        outward: Dict[str, int],
+        self, node: Any, types: Dict[str, int], nodes: List[Any], renamed: Dict[str, str], outward: Dict[str, int]
     ) -> None:
         onnx = self._onnx
         made = [name for name in node.output if name and types.get(name) in LOW]
@@ -154,15 +154,10 @@ class _Rounder:
         for place, name in enumerate(node.output):
             if name not in made:
                 continue
-            dtype = types[name]
-            raw = f"{name}__raw"
-            node.output[place] = raw
-            handed = name in outward
-            narrow = name if handed else f"{name}__narrow"
-            rounding.append(onnx.helper.make_node("Cast", [raw], [narrow], to=dtype))
-            wide = f"{name}__wide"
-            rounding.append(onnx.helper.make_node("Cast", [narrow], [wide], to=_FLOAT))
-            renamed[name] = wide
+            node.output[place], renamed[name] = f"{name}{RAW}", f"{name}{WIDE}"
+            narrow = name if name in outward else f"{name}__narrow"
+            rounding.append(onnx.helper.make_node("Cast", [f"{name}{RAW}"], [narrow], to=types[name]))
+            rounding.append(onnx.helper.make_node("Cast", [narrow], [f"{name}{WIDE}"], to=_FLOAT))
         nodes.append(node)
         nodes.extend(rounding)
 
@@ -171,22 +166,17 @@ class _Rounder:
         inner = dict(renamed)
         for value in body.input:
             inner.pop(value.name, None)
-        names = [value.name for value in body.output]
         for value in body.input:
             if _low(value):
                 value.type.tensor_type.elem_type = _FLOAT
         self._graph(body, types, [], inner, {})
         # what the body defines was renamed in its own table
-        for value, name in zip(body.output, names):  # noqa: B905 - equally long; runs on older interpreters too
-            value.name = self._last(body, name, inner)
+        made = {name for node in body.node for name in node.output}
+        for value in body.output:
+            wide = f"{value.name}{WIDE}"
+            value.name = wide if wide in made else inner.get(value.name, value.name)
             if _low(value):
                 value.type.tensor_type.elem_type = _FLOAT
-
-    @staticmethod
-    def _last(body: Any, name: str, renamed: Dict[str, str]) -> str:
-        made = {output for node in body.node for output in node.output}
-        wide = f"{name}__wide"
-        return wide if wide in made else renamed.get(name, name)
 
 
 def _low(value: Any) -> bool:

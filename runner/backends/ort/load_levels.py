@@ -35,11 +35,6 @@ _HIDDEN = (
 )
 
 
-def prepare(args: Dict[str, Any]) -> None:
-    """Import the runtime, so that the time of the first call does not hold it."""
-    import onnxruntime  # noqa: F401
-
-
 def loads(args: Dict[str, Any]) -> Dict[str, Any]:
     """Load the model at ``args["model"]``; return ``levels``: {level: why it was refused, empty where it loads}.
 
@@ -69,7 +64,7 @@ def loads(args: Dict[str, Any]) -> Dict[str, Any]:
             found[name] = str(error).strip() or type(error).__name__
         else:
             found[name] = ""
-    return {"levels": found, "version": str(onnxruntime.__version__)}
+    return {"levels": found}
 
 
 def optimizers(args: Dict[str, Any]) -> Dict[str, Any]:

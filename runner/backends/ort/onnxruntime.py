@@ -1,14 +1,14 @@
 """ONNX Runtime, with any installed provider."""
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
-# ruff: noqa: UP006, UP035, PLC0415, PTH100, PTH111, PTH113, PTH120
+# ruff: noqa: UP006, UP035, PLC0415, PTH100, PTH111, PTH113
 from __future__ import annotations
 
 import os
 import re
 from typing import Any, Dict, Iterator, List, Tuple
 
-from runner.backends.emulation.rounding import rounded
+from runner.backends.emulation.rounding import do_not_optimize, rounded
 from runner.backends.errors import StageError, choose
 from runner.backends.ort.ort_values import from_ort_value, from_python, to_ort_value
 from runner.backends.ort.plugin_providers import devices
@@ -50,7 +50,6 @@ class OnnxRuntime:
         self.structures = {name: parse(text) for name, text in types.items()}
         self._outputs = {value.name: parse(value.type) for value in session.get_outputs()}
         self.outputs = list(self._outputs)
-        self.providers = session.get_providers()
 
     @staticmethod
     def prepare(_settings: Any = None) -> None:
@@ -72,20 +71,18 @@ class OnnxRuntime:
         """
         import onnxruntime
 
-        providers = settings.get("providers") or ["CPUExecutionProvider"]
+        providers = [_provider(one) for one in settings.get("providers") or ["CPUExecutionProvider"]]
         libraries = settings.get("provider_libraries") or {}
         available = [*onnxruntime.get_available_providers(), *libraries]
-        for provider in providers:
-            if _provider_name(provider) not in available:
-                raise choose("providers", _provider_name(provider), available)
+        for name, _ in providers:
+            if name not in available:
+                raise choose("providers", name, available)
         options = _options(settings)
-        named = {_provider_name(provider) for provider in providers}
-        plugged = devices({name: str(library) for name, library in libraries.items() if name in named})
-        for provider in providers:
-            if _provider_name(provider) in plugged:
-                _, given = (provider, {}) if isinstance(provider, str) else _provider(provider)
-                options.add_provider_for_devices(plugged[_provider_name(provider)], given)
-        built_in = [_provider(provider) for provider in providers if _provider_name(provider) not in plugged]
+        plugged = devices({name: str(libraries[name]) for name, _ in providers if name in libraries})
+        for name, given in providers:
+            if name in plugged:
+                options.add_provider_for_devices(plugged[name], given)
+        built_in = [(name, given) for name, given in providers if name not in plugged]
         try:
             # a list of providers would replace those added by device
             chosen = {} if plugged else {"providers": built_in}
@@ -98,10 +95,10 @@ class OnnxRuntime:
             raise _failed("load", error) from error
         # without this a session that fails on a device silently goes on without that device
         session.disable_fallback()
-        for provider in providers:
-            if _provider_name(provider) not in session.get_providers():
+        for name, _ in providers:
+            if name not in session.get_providers():
                 running = ", ".join(session.get_providers())
-                message = f"providers={_provider_name(provider)} is installed but did not start; running: {running}"
+                message = f"providers={name} is installed but did not start; running: {running}"
                 raise StageError("setup", "ProviderDidNotStart", message)
         return cls(session)
 
@@ -146,30 +143,22 @@ def _rounded(path: str, options: Any, rounding: str) -> bytes:
     except ImportError as error:
         message = f"rounding={rounding} needs the package onnx under this interpreter: {error}"
         raise StageError("setup", "NotInstalled", message) from error
-    import onnxruntime
-
     model = onnx.load(path, load_external_data=False)
     try:
         rounded(model, strict=rounding == "strict")
     except ValueError as error:
         raise StageError("setup", "CannotRound", f"rounding={rounding}: {error}") from error
     # optimizations would drop the pairs of casts that round
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    folder = os.path.dirname(os.path.abspath(path))
-    options.add_session_config_entry("session.model_external_initializers_file_folder_path", folder)
+    do_not_optimize(options, path)
     return bytes(model.SerializeToString())
 
 
-def _provider_name(provider: Any) -> str:
-    return str(provider) if isinstance(provider, str) else str(next(iter(provider)))
-
-
-def _provider(provider: Any) -> Any:
-    """Return what ONNX Runtime takes: a name, or (name, options) for ``{name: {..}}`` or ``[name, {..}]``."""
-    if isinstance(provider, dict):
-        name, options = next(iter(provider.items()))
-        return name, dict(options or {})
-    return provider if isinstance(provider, str) else (provider[0], dict(provider[1]))
+def _provider(provider: Any) -> Tuple[str, Dict[str, Any]]:
+    """Return (name, options) of a provider: its name, ``{name: {..}}`` or ``[name, {..}]``."""
+    if isinstance(provider, str):
+        return provider, {}
+    name, options = next(iter(provider.items())) if isinstance(provider, dict) else provider
+    return str(name), dict(options or {})
 
 
 def _options(settings: Dict[str, Any]) -> Any:

@@ -84,7 +84,9 @@ def _python(value: Any, structure: Structure) -> Any:
     """
     import onnx
 
-    info = onnx.helper.make_value_info("value", _type_proto(structure))
+    from runner.model.values.value_types import type_of
+
+    info = onnx.helper.make_value_info("value", type_of(structure))
     return _run(onnx.GraphProto(name="g", input=[info], output=[info]), 13, {"value": value}, python=True)
 
 
@@ -93,14 +95,16 @@ def _sequence(items: List[Any], structure: Structure) -> Any:
     import onnx
     import onnxruntime
 
+    from runner.model.values.value_types import type_of
+
     inner = structure[1]
     feeds = {f"item{at}": to_ort_value(item, inner) for at, item in enumerate(items)}
-    inputs = [onnx.helper.make_value_info(name, _type_proto(inner)) for name in feeds]
+    inputs = [onnx.helper.make_value_info(name, type_of(inner)) for name in feeds]
     if feeds:
         node = onnx.helper.make_node("SequenceConstruct", list(feeds), ["value"])
     else:
         node = onnx.helper.make_node("SequenceEmpty", [], ["value"], dtype=inner[1])
-    output = onnx.helper.make_value_info("value", _type_proto(structure))
+    output = onnx.helper.make_value_info("value", type_of(structure))
     try:
         found = _run(onnx.GraphProto(name="g", node=[node], input=inputs, output=[output]), 13, feeds)
         # it may share the memory of its tensors
@@ -109,17 +113,6 @@ def _sequence(items: List[Any], structure: Structure) -> Any:
     except Exception as error:
         message = f"onnxruntime {onnxruntime.__version__} cannot be fed with {type_text(structure)}: {error}"
         raise StageError("setup", "FeedNotSupported", message) from error
-
-
-def _type_proto(structure: Structure) -> Any:
-    import onnx
-
-    if structure[0] == "tensor":
-        return onnx.helper.make_tensor_type_proto(structure[1], None)
-    if structure[0] == "map":
-        return onnx.helper.make_map_type_proto(structure[1], _type_proto(structure[2]))
-    make = {"sequence": onnx.helper.make_sequence_type_proto, "optional": onnx.helper.make_optional_type_proto}
-    return make[structure[0]](_type_proto(structure[1]))
 
 
 def _ort_value(tensor: Tensor) -> Any:

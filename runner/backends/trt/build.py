@@ -1,16 +1,15 @@
 """The operation ``build``: an ONNX file in, an engine out, with what TensorRT said on the way.
 
 Arguments: ``backend``: settings; ``model``: path; ``samples``: [{input: path of a TensorProto file}], of which shapes
-are taken; ``out``: a folder for ``model.engine``, ``build.log`` and ``layers.json``, or null; ``keep``: which of
-``engine``, ``log`` and ``layers`` are written there; ``timing_cache``: {"load": path or null, "save": path or null}, or
-null; ``tactics``: see `runner.backends.trt.pin_tactics`, or null.
+are taken; ``out``: a folder for ``model.engine``, ``build.log`` and ``layers.json``; ``keep``: which of ``engine``,
+``log`` and ``layers`` are written there; ``timing_cache``: {"load": path or null, "save": path or null}, or null;
+``tactics``: see `runner.backends.trt.pin_tactics`, or null.
 """
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
 # ruff: noqa: UP006, UP035, PTH103, PTH118, PTH123
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -25,6 +24,7 @@ from runner.backends.trt.messages import Messages, logger
 from runner.backends.trt.output_buffers import extents
 from runner.backends.trt.pin_tactics import TacticControl
 
+_FILES = {"engine": "model.engine", "log": "build.log", "layers": "layers.json"}
 _METADATA = re.compile(r"^\w+ (?P<layer>.*?) metadata: (?P<nodes>\[ONNX Layer: .*)$", re.DOTALL)
 _NODE = re.compile(r"\[ONNX Layer: (.*?)\](?=\x1e|\[ONNX Layer: |\s*$)", re.DOTALL)
 
@@ -39,11 +39,6 @@ class Built:
     layers: List[Dict[str, Any]]
     seconds: Dict[str, float]
     tactics: Any = None
-
-    @property
-    def bytes(self) -> int:
-        """The engine's size."""
-        return int(self.plan.nbytes)
 
 
 def prepare(args: Dict[str, Any]) -> None:
@@ -66,14 +61,8 @@ def create(library: Library, what: str) -> Any:
 
 def build(args: Dict[str, Any]) -> Dict[str, Any]:
     """Build an engine; see the module's text. Raises StageError: setup, load (the parser) or build."""
-    out, keep = args.get("out"), args.get("keep") or []
-    if out is not None:
-        os.makedirs(out, exist_ok=True)
-    paths = {
-        name: os.path.join(out, file)
-        for name, file in (("engine", "model.engine"), ("log", "build.log"), ("layers", "layers.json"))
-        if out is not None and name in keep
-    }
+    os.makedirs(args["out"], exist_ok=True)
+    paths = {name: os.path.join(args["out"], file) for name, file in _FILES.items() if name in (args.get("keep") or ())}
     built = engine(args, paths.get("log"))
     if "engine" in paths:
         with open(paths["engine"], "wb") as binary:
@@ -82,15 +71,9 @@ def build(args: Dict[str, Any]) -> Dict[str, Any]:
         with open(paths["layers"], "w", encoding="utf-8") as text:
             json.dump(built.layers, text, indent=1)
     return {
-        "engine": paths.get("engine"),
-        "log": paths.get("log"),
         "layers": built.layers,
-        "bytes": built.bytes,
-        "sha256": hashlib.sha256(memoryview(built.plan)).hexdigest(),
         "outputs": built.outputs,
         "seconds": built.seconds,
-        "flavor": built.library.flavor,
-        "version": built.library.version,
         "tactics": built.tactics,
     }
 

@@ -9,7 +9,7 @@ import ctypes
 import math
 import os
 import re
-from typing import Any, Callable, Iterator, List, Mapping
+from typing import Any, Callable, Iterable, Iterator, List, Mapping
 
 from runner.backends.errors import StageError
 from runner.backends.trt.load_library import Library
@@ -39,10 +39,11 @@ def network_flags(library: Library, settings: Mapping[str, Any]) -> int:
             "UnknownSetting",
             f"strongly_typed=false is not in {library}: its networks are always strongly typed",
         )
-    bits = 0
-    for name in names:
-        bits |= 1 << int(library.member("NetworkDefinitionCreationFlag", "network_flags", name))
-    return bits
+    return _bits(library, "NetworkDefinitionCreationFlag", "network_flags", names)
+
+
+def _bits(library: Library, enumeration: str, key: str, names: Iterable[Any]) -> int:
+    return sum({1 << int(library.member(enumeration, key, str(name))) for name in names})
 
 
 def parser_flags(library: Library, settings: Mapping[str, Any], parser: Any) -> None:
@@ -93,10 +94,8 @@ def configure(library: Library, settings: Mapping[str, Any], config: Any) -> Non
     for name, value in (settings.get("config") or {}).items():
         _attribute(library, config, str(name), value)
     for name, size in (settings.get("memory_pools") or {}).items():
-        pool, limit = (
-            library.member("MemoryPoolType", "memory_pools", str(name)),
-            bytes_of(f"memory_pools.{name}", size),
-        )
+        pool = library.member("MemoryPoolType", "memory_pools", str(name))
+        limit = bytes_of(f"memory_pools.{name}", size)
         with _naming(library, f"memory_pools.{name}={size}"):
             config.set_memory_pool_limit(pool, limit)
     for name, wanted in (settings.get("preview_features") or {}).items():
@@ -104,9 +103,7 @@ def configure(library: Library, settings: Mapping[str, Any], config: Any) -> Non
         with _naming(library, f"preview_features.{name}={wanted}"):
             config.set_preview_feature(feature, bool(wanted))
     if settings.get("tactic_sources") is not None:
-        bits = 0
-        for name in settings["tactic_sources"]:
-            bits |= 1 << int(library.member("TacticSource", "tactic_sources", str(name)))
+        bits = _bits(library, "TacticSource", "tactic_sources", settings["tactic_sources"])
         with _naming(library, f"tactic_sources={settings['tactic_sources']}"):
             if not config.set_tactic_sources(bits):
                 raise ValueError("these together are refused")

@@ -7,8 +7,7 @@ Needs a GPU and the package cuda-python. Not yet run on one: unverified.
 # ruff: noqa: UP006, UP035, PLC0415
 from __future__ import annotations
 
-from types import TracebackType
-from typing import Any, List, Type
+from typing import Any, List
 
 import numpy as np
 
@@ -92,9 +91,7 @@ class Memory:
     def __enter__(self) -> Memory:
         return self
 
-    def __exit__(
-        self, kind: Type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for pointer in self._taken:
             # an error here is reported before the next execution, by `ready`
             self._cuda.cudaFree(pointer)

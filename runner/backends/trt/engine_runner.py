@@ -11,35 +11,22 @@ Needs a GPU and the package cuda-python. Not yet run on one: unverified.
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Tuple
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Tuple
 
 import numpy as np
 
 from runner.backends.errors import StageError
 from runner.backends.trt import build, errors, output_buffers
 from runner.backends.trt.cuda_memory import Memory, done, ready, runtime
+from runner.backends.trt.load_library import Library
 from runner.backends.trt.load_library import load as load_library
 from runner.backends.trt.messages import logger
 from runner.backends.values.tensor_proto import Tensor
 from runner.backends.values.value_structure import Structure, Value
-from runner.model.values.dtypes import BY_NUMBER, ElementType
+from runner.model.values.dtypes import BY_NAME, ElementType
 
-# TensorRT's element types by name -> the ONNX element type's number
-_ONNX = {
-    "FLOAT": 1,
-    "UINT8": 2,
-    "INT8": 3,
-    "INT32": 6,
-    "INT64": 7,
-    "BOOL": 9,
-    "HALF": 10,
-    "BF16": 16,
-    "FP8": 17,
-    "INT4": 22,
-    "FP4": 23,
-    "E8M0": 24,
-}
-_FLOAT, _DOUBLE = BY_NUMBER[1], BY_NUMBER[11]
+# TensorRT's names of element types, where ONNX has others
+_NAMES = {"half": "float16", "bf16": "bfloat16", "fp8": "float8e4m3fn", "fp4": "float4e2m1", "e8m0": "float8e8m0"}
 # gives an output's shape and bytes once the engine has run
 _Fetch = Callable[[], Tuple[Tuple[int, ...], Any]]
 
@@ -51,7 +38,6 @@ class TensorRt:
     default (all); ``outputs``: names in the engine's order.
     """
 
-    providers = ("tensorrt",)
     structures: Mapping[str, Structure] = {}
 
     def __init__(self, context: Any, engine: Any, reader: Any, built: build.Built, runs: int) -> None:
@@ -92,17 +78,15 @@ class TensorRt:
                 built = build.Built(library, memoryview(file.read()), {}, [], {})
         else:
             built = build.engine({**args, "timing_cache": settings.get("caching")}, None)
-        speaker = logger(library)
-        speaker.messages.start(None)
+        logger(library).messages.start(None)
         reader = build.create(library, "Runtime")
         engine = reader.deserialize_cuda_engine(built.plan)
         if engine is None:
-            raise errors.unreadable(speaker.messages.errors, speaker.messages.printed())
+            said = logger(library).messages
+            raise errors.unreadable(said.errors, said.printed())
         context = engine.create_execution_context()
         if context is None:
-            raise errors.executing(
-                "the engine gives no context", speaker.messages.errors, speaker.messages.printed(), ()
-            )
+            raise _failed(library, "the engine gives no context")
         return cls(context, engine, reader, built, int(settings.get("runs", 1)))
 
     def run(self, outputs: List[str], feeds: Dict[str, Value]) -> Iterator[Tuple[str, Any]]:
@@ -135,13 +119,13 @@ class TensorRt:
             if not self._context.execute_async_v3(0):
                 if self._allocator is not None and self._allocator.error is not None:
                     raise self._allocator.error
-                raise self._failed("the engine did not run")
+                raise _failed(self._library, "the engine did not run", self._kinds)
             done(cuda, cuda.cudaStreamSynchronize(0))
             return {name: Tensor(self._kinds[name], *fetch()) for name, fetch in places.items()}
 
     def _feed(self, memory: Memory, name: str, value: Tensor) -> None:
         kind = self._kinds[name]
-        if (value.kind, kind) == (_DOUBLE, _FLOAT):
+        if (value.kind, kind) == (BY_NAME["double"], BY_NAME["float"]):
             # TensorRT has no double: its parser makes float of it
             value = Tensor(kind, value.shape, value.raw.view("<f8").astype("<f4").view(np.uint8))
         if value.kind != kind:
@@ -160,7 +144,8 @@ class TensorRt:
         try:
             unset = self._context.infer_shapes()
         except RuntimeError as error:
-            raise self._failed(f"the shapes of the outputs cannot be told: {error}") from error
+            message = f"the shapes of the outputs cannot be told: {error}"
+            raise _failed(self._library, message, self._kinds) from error
         if unset:
             raise StageError("setup", "MissingFeed", f"no value for the model's input {', '.join(map(repr, unset))}")
 
@@ -203,9 +188,10 @@ class TensorRt:
             why = " ".join(" ".join(logger(self._library).messages.errors).split())[:300] or "it did not say why"
             raise StageError("untried", "Refused", f"{self._library} refuses {what}: {why}")
 
-    def _failed(self, what: str) -> StageError:
-        said = logger(self._library).messages
-        return errors.executing(what, said.errors, said.printed(), self._kinds)
+
+def _failed(library: Library, what: str, names: Iterable[str] = ()) -> StageError:
+    said = logger(library).messages
+    return errors.executing(what, said.errors, said.printed(), names)
 
 
 def _alike(one: Tensor, other: Tensor) -> bool:
@@ -214,7 +200,8 @@ def _alike(one: Tensor, other: Tensor) -> bool:
 
 def _kind(name: str, dtype: Any) -> ElementType:
     """Return the type of a tensor. Raises StageError (untried) for one that is not known here."""
-    called = str(getattr(dtype, "name", dtype)).upper()
-    if called not in _ONNX:
-        raise StageError("untried", "UnknownType", f"{name!r} has the type {called}, which is not known here")
-    return BY_NUMBER[_ONNX[called]]
+    called = str(getattr(dtype, "name", dtype))
+    kind = BY_NAME.get(_NAMES.get(called.lower(), called.lower()))
+    if kind is None:
+        raise StageError("untried", "UnknownType", f"{name!r} has the type {called.upper()}, which is not known here")
+    return kind

@@ -21,7 +21,7 @@ from runner.backends.errors import StageError, choose
 
 FLAVORS = ("auto", "tensorrt", "tensorrt_rtx")
 # flavor -> modules that may provide it, in the order in which they are tried
-_MODULES = {
+MODULES = {
     "tensorrt": ("tensorrt",),
     "tensorrt_rtx": ("tensorrt_rtx", "tensorrt_rtx_bindings"),
 }
@@ -80,10 +80,10 @@ def load(flavor: str) -> Library:
 
 
 def _load(flavor: str) -> Library:
-    wanted = [flavor] if flavor != "auto" else list(_MODULES)
+    wanted = [flavor] if flavor != "auto" else list(MODULES)
     said = []
     for name in wanted:
-        for module in _MODULES[name]:
+        for module in MODULES[name]:
             if importlib.util.find_spec(module) is None:
                 continue
             try:

@@ -83,7 +83,7 @@ _loggers: Dict[str, Any] = {}  # TensorRT's own rule: a process has one logger
 
 
 def logger(library: Library) -> Any:
-    """Return the process's logger, whose attribute ``said`` takes the messages."""
+    """Return the process's logger; its attribute ``messages`` holds what was said."""
     if library.flavor not in _loggers:
         api = library.api
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import operator
-from typing import Any, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, List, Mapping, Sequence, Tuple
 
 from runner.backends.errors import StageError
 from runner.backends.trt.load_library import Library
@@ -132,5 +132,5 @@ def _recorded(name: str, samples: Sequence[Mapping[str, str]]) -> List[tensor_pr
 def _over(name: str, rows: List[List[int]]) -> Range:
     if len({len(row) for row in rows}) != 1:
         raise StageError("setup", "MissingFeed", f"the samples of the input {name!r} differ in rank")
-    columns: Dict[int, List[int]] = {place: [row[place] for row in rows] for place in range(len(rows[0]))}
-    return [min(column) for column in columns.values()], rows[0], [max(column) for column in columns.values()]
+    columns = list(zip(*rows))
+    return [min(column) for column in columns], rows[0], [max(column) for column in columns]

@@ -5,9 +5,10 @@ after the build, or null), ``pins`` ({key: hash}) and ``error_on_miss`` (nothing
 """
 
 # runs under Python 3.8 (and so without subscripted builtins)
-# ruff: noqa: UP006, UP035, PTH123
+# ruff: noqa: UP006, UP035
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Dict, List, Mapping
 
 from runner.backends.errors import StageError
@@ -52,7 +53,7 @@ class TacticControl:
         self.log = TacticsLog()
         self._request = request
         switch_on(library.api, config, error_on_miss=bool(request.get("error_on_miss")))
-        self._cache = TimingCache(library.api, config, [_read(path) for path in request.get("load") or []])
+        self._cache = TimingCache(library.api, config, [Path(path).read_bytes() for path in request.get("load") or []])
         refused = self._cache.pin({str(key): str(tactic) for key, tactic in (request.get("pins") or {}).items()})
         if refused:
             raise StageError("build", "PinRefused", f"the timing cache has no such key: {', '.join(refused[:5])}")
@@ -74,25 +75,19 @@ def account(cache: Mapping[str, CacheEntry], records: List[Record]) -> Dict[str,
     told = {record.key: record for record in records}
     keys = [*cache, *(key for key, record in told.items() if key not in cache and record.selected)]
     return {
-        "choices": [_choice(key, cache.get(key), told.get(key)) for key in keys],
+        "choices": [_choice(key, cache.get(key), told.get(key, Record("", key))) for key in keys],
         "timed": [record.key for record in records if record.rows],
     }
 
 
-def _choice(key: str, held: CacheEntry | None, record: Record | None) -> Dict[str, Any]:
-    tactic = held.tactic if held else record.selected if record else ""
-    rows = record.rows if record else ()
+def _choice(key: str, held: CacheEntry | None, record: Record) -> Dict[str, Any]:
+    tactic = held.tactic if held else record.selected
     return {
-        "layer": record.op if record else "",
+        "layer": record.op,
         "key": key,
         "tactic": tactic,
-        "kernel": next((row.kernel for row in rows if row.tactic == tactic), ""),
-        "ms": held.ms if held else record.ms if record else None,
-        "nodes": list(record.nodes) if record else [],
-        "timed": len(rows),
+        "kernel": record.kernel(tactic),
+        "ms": held.ms if held else record.ms,
+        "nodes": list(record.nodes),
+        "timed": len(record.rows),
     }
-
-
-def _read(path: str) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()

@@ -5,10 +5,10 @@ GPU, on which this has not been run.
 """
 
 # runs under Python 3.8 (and so without subscripted builtins)
-# ruff: noqa: UP035, PTH113, PTH123
+# ruff: noqa: UP035
 from __future__ import annotations
 
-import os
+from pathlib import Path
 from typing import Any, Mapping
 
 from runner.backends.errors import StageError
@@ -27,10 +27,7 @@ def attach(library: Library, args: Mapping[str, Any], config: Any) -> Any:
     if not wanted or library.flavor == "tensorrt_rtx" or not hasattr(config, "create_timing_cache"):
         return None
     path = wanted.get("load")
-    data = b""
-    if path and os.path.isfile(path):
-        with open(path, "rb") as file:
-            data = file.read()
+    data = Path(path).read_bytes() if path and Path(path).is_file() else b""
     # a run's cache that another kind of GPU has measured is of no use: start with an empty one
     for content in (data, b""):
         cache = config.create_timing_cache(content)
@@ -48,7 +45,7 @@ def _usable(library: Library, path: str) -> None:
     if library.flavor == "tensorrt_rtx":
         message = f"timing_cache={path}: {library} times no tactics, so it has no such cache: leave timing_cache out"
         raise StageError("setup", "BadSetting", message)
-    if not os.path.isfile(path):
+    if not Path(path).is_file():
         message = (
             f"timing_cache={path}: there is no such file; give one that trtexec --timingCacheFile or a build has "
             "written, or leave timing_cache out: a run's builds then share that of its first"

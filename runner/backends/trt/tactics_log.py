@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Dict, Iterable, List, TextIO, Tuple
+from typing import Dict, List, Tuple
 
 MOST_RECORDS = 100_000
 MOST_ROWS = 4096
@@ -57,58 +57,44 @@ def plain_hash(text: str) -> str:
 
 @dataclass(frozen=True)
 class TimedTactic:
-    """A tactic that was timed. ``tactic``: its hash; ``ms``: milliseconds; ``kernel``: a name."""
+    """A tactic that was timed. ``ms``: milliseconds; ``kernel``: a name."""
 
-    tactic: str
     ms: float
     kernel: str
 
 
-@dataclass(frozen=True)
+@dataclass
 class Record:
     """What one operator was offered and what it got.
 
     ``op``: the operator's name; ``key``: of the timing cache, in lower case; ``nodes``: the ONNX nodes behind it, where
-    they were said; ``rows``: the tactics that were timed; ``selected``: the hash chosen, None where the log ends before
-    it says so.
+    they were said; ``rows``: the tactics that were timed, by hash; ``selected``: the hash chosen, None where the log
+    ends before it says so.
     """
 
     op: str
     key: str
     nodes: Tuple[str, ...] = ()
-    rows: Tuple[TimedTactic, ...] = ()
+    rows: Dict[str, TimedTactic] = field(default_factory=dict)
     selected: str | None = None
     ms: float | None = None
 
-    @property
-    def kernel(self) -> str:
-        """The kernel of the tactic that was chosen; empty where it is not known."""
-        return next((row.kernel for row in self.rows if row.tactic == self.selected), "")
-
-
-@dataclass
-class _Open:
-    op: str
-    key: str
-    nodes: Tuple[str, ...]
-    rows: Dict[str, TimedTactic] = field(default_factory=dict)
-
-    def closed(self, selected: str | None = None, ms: float | None = None) -> Record:
-        return Record(self.op, self.key, self.nodes, tuple(self.rows.values()), selected, ms)
+    def kernel(self, tactic: str | None) -> str:
+        """Return the kernel of a tactic that was timed; empty for any other."""
+        return self.rows[tactic].kernel if tactic in self.rows else ""
 
 
 class TacticsLog:
     """Hears a log line by line; memory is bounded whatever comes."""
 
     def __init__(self) -> None:
-        self._open: List[_Open] = []
+        self._open: List[Record] = []
         self._records: Dict[Tuple[str, str], Record] = {}
-        self.lost = 0
 
     @property
     def records(self) -> List[Record]:
         """All operators in the order in which they were decided; those that were not come last."""
-        undecided = [one.closed() for one in self._open if (one.op, one.key) not in self._records]
+        undecided = [one for one in self._open if (one.op, one.key) not in self._records]
         return [*self._records.values(), *undecided]
 
     def hear(self, text: str) -> None:
@@ -132,13 +118,13 @@ class TacticsLog:
         row = _ROW.search(line)
         if row and self._open and len(self._open[-1].rows) < MOST_ROWS:
             tactic = plain_hash(row.group("tactic"))
-            self._open[-1].rows[tactic] = TimedTactic(tactic, float(row.group("ms")), row.group("kernel").strip())
+            self._open[-1].rows[tactic] = TimedTactic(float(row.group("ms")), row.group("kernel").strip())
 
     def _begin(self, head: re.Match[str], rest: str) -> None:
         nodes = tuple(_NODE.findall(rest))
-        self._open.append(_Open(head.group("name").strip(), head.group("key").lower(), nodes))
+        self._open.append(Record(head.group("name").strip(), head.group("key").lower(), nodes))
         if len(self._open) > MOST_OPEN:
-            self._keep(self._open.pop(0).closed())
+            self._keep(self._open.pop(0))
 
     def _select(self, tactic: str, ms: str | None) -> None:
         """Close the latest operator that was offered this tactic; where none lists it, the latest one."""
@@ -147,39 +133,23 @@ class TacticsLog:
             return  # the first line or the table of this operator is lost
         chosen = (offered or self._open)[-1]
         self._open.remove(chosen)
-        self._keep(chosen.closed(tactic, float(ms) if ms else None))
+        chosen.selected, chosen.ms = tactic, float(ms) if ms else None
+        self._keep(chosen)
 
     def _keep(self, record: Record) -> None:
         place = (record.op, record.key)
-        if place not in self._records and len(self._records) >= MOST_RECORDS:
-            self.lost += 1
-        elif record.selected is not None or place not in self._records:
+        known = place in self._records
+        if (known and record.selected is not None) or (not known and len(self._records) < MOST_RECORDS):
             # an operator that is timed again counts as it was decided last
             self._records.pop(place, None)
             self._records[place] = record
 
 
-def parse(lines: Iterable[str]) -> List[Record]:
-    """Return the records of a log's lines."""
-    log = TacticsLog()
-    for line in lines:
-        log.hear(line)
-    return log.records
-
-
 def parse_file(path: str) -> List[Record]:
     """Return the records of a log file; bytes that are no text are replaced. Raises OSError."""
+    log = TacticsLog()
     with open(path, encoding="utf-8", errors="replace") as file:
-        return parse(_bounded(file))
-
-
-def _bounded(file: TextIO) -> Iterable[str]:
-    """Yield lines; of a longer one its beginning (a binary file may have no line ends at all)."""
-    whole = True
-    while True:
-        line = file.readline(LONGEST_LINE)
-        if not line:
-            return
-        if whole:
-            yield line
-        whole = line.endswith("\n")
+        # a binary file may have no line ends at all
+        while line := file.readline(LONGEST_LINE):
+            log.hear(line)
+    return log.records

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 import os
+from collections import defaultdict
 from dataclasses import dataclass
-from io import BufferedReader
-from typing import Any, Dict, List, Tuple
+from typing import Any, BinaryIO, Dict, Iterable, List, Mapping, Tuple
 
 import numpy as np
 
@@ -21,8 +21,8 @@ from runner.backends.errors import StageError
 from runner.model.values.dtypes import BY_NUMBER, STRING, ElementType, finiteness
 
 _DIMS, _TYPE, _STRINGS, _NAME, _RAW, _LOCATION = 1, 2, 6, 8, 9, 14
-# typed fields: number -> (wire dtype if the elements are fixed width, the type they are cast to)
-_TYPED = {4: "<f4", 5: "", 7: "", 10: "<f8", 11: ""}
+# typed fields: those with elements of a fixed width, and those of numbers in the wire format
+_FIXED, _VARINTS = {4: "<f4", 10: "<f8"}, (5, 7, 11)
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Tensor:
         return flat if self.kind.bits < 8 else flat.reshape(self.shape)
 
 
-def varint(file: BufferedReader) -> int:
+def _varint(file: BinaryIO) -> int:
     """Read a number of the wire format. Raises ValueError if the file ends in it."""
     value = shift = 0
     while True:
@@ -61,13 +61,9 @@ def varint(file: BufferedReader) -> int:
             raise ValueError("cut off")
         value |= (byte[0] & 0x7F) << shift
         if byte[0] < 0x80:
-            return _signed(value)
+            value &= (1 << 64) - 1
+            return value - (1 << 64) if value >= 1 << 63 else value
         shift += 7
-
-
-def _signed(value: int) -> int:
-    value &= (1 << 64) - 1
-    return value - (1 << 64) if value >= 1 << 63 else value
 
 
 def read(path: str) -> Tensor:
@@ -79,99 +75,73 @@ def read(path: str) -> Tensor:
         raise StageError("setup", "BadTensorFile", f"{path}: not a tensor file that can be read: {error}") from error
 
 
-def parse(file: BufferedReader, end: int) -> Tensor:
+def parse(file: BinaryIO, end: int) -> Tensor:
     """Read the TensorProto that ends at ``end`` of a file. Raises ValueError or OverflowError if it is none."""
-    fields = _Fields()
+    # the bytes of each field, once for each time that it is given
+    fields: Dict[int, List[Any]] = defaultdict(list)
     while file.tell() < end:
-        fields.take(file, end)
-    return fields.tensor()
-
-
-class _Fields:
-    """The fields of a TensorProto, as they are met in a file."""
-
-    def __init__(self) -> None:
-        self.dims: List[int] = []
-        self.number = 0
-        self.raw: Any = None
-        self.strings: List[bytes] = []
-        self.typed: List[Any] = []
-
-    def take(self, file: BufferedReader, end: int) -> None:
-        """Read the next field of a message that ends at ``end``."""
-        key = varint(file)
-        field, wire = key >> 3, key & 7
+        key = _varint(file)
+        wire = key & 7
         if wire == 0:
-            self._whole(field, varint(file))
-        elif wire == 2:
-            length = varint(file)
-            if not 0 <= length <= end - file.tell():
-                raise ValueError("cut off")
-            if field == _RAW:
-                # straight into aligned memory: the only copy that is made of a large tensor
-                self.raw = np.empty(length, np.uint8)
-                file.readinto(self.raw.data)
-            else:
-                self._bytes(field, file.read(length))
-        elif wire in (1, 5):
-            chunk = file.read(8 if wire == 1 else 4)
-            if field in _TYPED:
-                self.typed.append(np.frombuffer(chunk, _TYPED[field] or "u1"))
-        else:
+            fields[key >> 3].append(np.frombuffer(number(_varint(file)), np.uint8))
+            continue
+        if wire not in (1, 2, 5):
             raise ValueError("no TensorProto")
+        length = {1: 8, 5: 4}.get(wire) or _varint(file)
+        if not 0 <= length <= end - file.tell():
+            raise ValueError("cut off")
+        # straight into aligned memory: the only copy that is made of a large tensor
+        chunk = np.empty(length, np.uint8)
+        file.readinto(chunk.data)  # type: ignore[attr-defined]
+        fields[key >> 3].append(chunk)
+    return _tensor(fields)
 
-    def _whole(self, field: int, value: int) -> None:
-        if field == _DIMS:
-            self.dims.append(value)
-        elif field == _TYPE:
-            self.number = value
-        elif field == _LOCATION and value == 1:
-            raise ValueError("its data lies in another file")
-        elif field in _TYPED:
-            self.typed.append(np.array([value]))
 
-    def _bytes(self, field: int, chunk: bytes) -> None:
-        if field == _STRINGS:
-            self.strings.append(chunk)
-        elif field == _DIMS:
-            self.dims.extend(_varints(chunk))
-        elif field in _TYPED:
-            self.typed.append(np.frombuffer(chunk, _TYPED[field]) if _TYPED[field] else np.array(_varints(chunk)))
-
-    def tensor(self) -> Tensor:
-        """Return the tensor. Raises ValueError if the fields do not fit each other."""
-        kind = BY_NUMBER.get(self.number)
-        if kind is None:
-            raise ValueError(f"unknown element type {self.number}")
-        if min(self.dims, default=0) < 0:
-            raise ValueError(f"negative dimension in {self.dims}")
-        if kind.number == STRING:
-            tensor = Tensor(kind, tuple(self.dims), None, tuple(self.strings))
-            if len(self.strings) != tensor.count:
-                raise ValueError(f"{len(self.strings)} strings for shape {self.dims}")
-            return tensor
-        raw = self.raw
-        if raw is None:
-            values = np.concatenate(self.typed) if self.typed else np.empty(0, np.int64)
-            # int32_data and its like hold bit patterns for the small float types; complex ones are pairs
-            part = {14: "<f4", 15: "<f8", 10: "<u2"}.get(kind.number, kind.storage)
-            raw = values.astype(part).view(np.uint8)
-        tensor = Tensor(kind, tuple(self.dims), raw)
-        if raw.size != kind.bytes(tensor.count):
-            raise ValueError(f"{raw.size} bytes for shape {self.dims} of {kind.name}")
+def _tensor(fields: Mapping[int, List[Any]]) -> Tensor:
+    """Return the tensor. Raises ValueError if the fields do not fit each other."""
+    dims, types = tuple(_numbers(fields[_DIMS]).tolist()), [0, *_numbers(fields[_TYPE]).tolist()]
+    kind = BY_NUMBER.get(types[-1])
+    if 1 in _numbers(fields[_LOCATION]):
+        raise ValueError("its data lies in another file")
+    if kind is None:
+        raise ValueError(f"unknown element type {types[-1]}")
+    if min(dims, default=0) < 0:
+        raise ValueError(f"negative dimension in {list(dims)}")
+    if kind.number == STRING:
+        tensor = Tensor(kind, dims, None, tuple(text.tobytes() for text in fields[_STRINGS]))
+        if len(tensor.strings) != tensor.count:
+            raise ValueError(f"{len(tensor.strings)} strings for shape {list(dims)}")
         return tensor
+    if fields[_RAW]:
+        raw = fields[_RAW][-1]
+    else:
+        parts = [np.concatenate(fields[place]).view(width) for place, width in _FIXED.items() if fields[place]]
+        parts += [_numbers(fields[place]) for place in _VARINTS if fields[place]]
+        values = np.concatenate(parts) if parts else np.empty(0, np.int64)
+        # int32_data and its like hold bit patterns for the small float types; complex ones are pairs
+        part = {14: "<f4", 15: "<f8", 10: "<u2"}.get(kind.number, kind.storage)
+        raw = values.astype(part).view(np.uint8)
+    tensor = Tensor(kind, dims, raw)
+    if raw.size != kind.bytes(tensor.count):
+        raise ValueError(f"{raw.size} bytes for shape {list(dims)} of {kind.name}")
+    return tensor
 
 
-def _varints(data: bytes) -> List[int]:
-    values = []
-    value = shift = 0
-    for byte in data:
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            values.append(_signed(value))
-            value = shift = 0
-    return values
+def _numbers(chunks: Iterable[Any]) -> Any:
+    """Return the numbers of a field as an array of int64. Raises ValueError where one is cut off.
+
+    They are written in groups of 7 bits, the lowest first; all bytes of a number but its last have the highest bit set.
+    """
+    data = np.concatenate([np.empty(0, np.uint8), *chunks])
+    ends = np.flatnonzero(data < 0x80) + 1
+    starts = np.concatenate([[0], ends])[:-1]
+    if data.size == 0:
+        return np.empty(0, np.int64)
+    if ends.size == 0 or ends[-1] != data.size or (ends - starts).max() > 10:
+        raise ValueError("cut off")
+    shifts = 7 * (np.arange(data.size) - np.repeat(starts, ends - starts))
+    groups = (data & 0x7F).astype(np.uint64) << shifts.astype(np.uint64)
+    return np.add.reduceat(groups, starts).view(np.int64)
 
 
 def number(value: int) -> bytes:

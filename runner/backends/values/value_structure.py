@@ -19,7 +19,6 @@ Structure = Tuple[Any, ...]
 Value = Union[Tensor, List[Any], Dict[Any, Any], None]  # noqa: UP007 - read when the module is
 
 _FORMS = {"seq": "sequence", "optional": "optional"}
-_PROTOS = {"sequence_type": "sequence", "optional_type": "optional"}
 
 
 def parse(text: str) -> Structure | None:
@@ -36,18 +35,6 @@ def parse(text: str) -> Structure | None:
         return ("map", BY_NAME[key].number, inner) if key in BY_NAME and inner else None
     inner = parse(rest)
     return (_FORMS[word], inner) if word in _FORMS and inner else None
-
-
-def of_proto(proto: Any) -> Structure | None:
-    """Return the structure of an ``onnx.TypeProto``, None where it does not say one."""
-    form = proto.WhichOneof("value")
-    if form == "tensor_type":
-        return ("tensor", proto.tensor_type.elem_type) if proto.tensor_type.elem_type else None
-    if form == "map_type":
-        inner = of_proto(proto.map_type.value_type)
-        return ("map", proto.map_type.key_type, inner) if inner else None
-    inner = of_proto(getattr(proto, form).elem_type) if form in _PROTOS else None
-    return (_PROTOS[form], inner) if inner else None
 
 
 def of_value(value: Value) -> Structure | None:
@@ -67,13 +54,6 @@ def leaves(value: Value) -> Iterator[Tensor]:
     elif value is not None:
         for item in value.values() if isinstance(value, dict) else value:
             yield from leaves(item)
-
-
-def freeze(structure: Any) -> Structure | None:
-    """Return a structure as tuples again, after JSON has made lists of it."""
-    if structure is None:
-        return None
-    return tuple(freeze(part) if isinstance(part, (list, tuple)) else part for part in structure)
 
 
 def type_text(structure: Structure) -> str:

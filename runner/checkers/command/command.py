@@ -14,17 +14,17 @@ from pathlib import Path
 
 from runner.candidate import Candidate, Sample
 from runner.checkers.checker import Checker, Tools
-from runner.checkers.command.exit_rules import SHELL_KILLED, Ending, ExitRules
-from runner.checkers.command.failure_measure import Measure
+from runner.checkers.command.exit_rules import SHELL_KILLED, ExitRules
 from runner.checkers.command.fixed_path import IterationInfo, placing
 from runner.checkers.command.template import VALUES, Template, variable
 from runner.checkers.command.tracebacks import BY_LINE
 from runner.checkers.command.watched_files import Watched
+from runner.checkers.failure_measure import Measure
 from runner.files import read_plain
 from runner.model.values import recorded
 from runner.schema.checker import CommandChecker, ShowOutput
 from runner.schema.settings import context_of
-from runner.verdict import CAUGHT, MEASURE, Verdict
+from runner.verdict import MEASURE, Verdict
 from runner.workers.outside_kills import Kills
 from runner.workers.reply import KILLED, OUT_OF_MEMORY
 from runner.workers.run_command import CommandEnd, run_command
@@ -80,9 +80,8 @@ class CommandCheck(Checker):
 
         Raises CannotJudge where a file that the command names has changed since the run began.
         """
-        missing = [
-            name for name in ("model", "engine") if name in self._template.mentions and not _has(candidate, name)
-        ]
+        asked = [name for name in ("model", "engine") if name in self._template.mentions]
+        missing = [name for name in asked if getattr(candidate, name) is None]
         if missing:
             named = " and ".join(f"{{{name}}}" for name in missing)
             return Verdict(
@@ -137,22 +136,17 @@ class CommandCheck(Checker):
         }
         path = candidate.folder / ("check.log" if number == 0 else f"check_{number}.log")
         end = self._ended(given, environment, path)
-        ending = Ending(end.returncode, end.death, end.cannot_start, _read(path))
-        if not ending.output:  # nothing to look at later; a run may have thousands of these
+        output = _read(path)
+        if not output:  # nothing to look at later; a run may have thousands of these
             with suppress(OSError):
                 path.unlink()
-        judgment = self._rules.judge(ending, self.describe())
-        measure = self._measure.of(ending.output)
-        return Verdict(
-            judgment.outcome,
-            judgment.signature,
-            judgment.reason,
-            {
-                **({} if measure is None else {MEASURE: measure}),
-                **({CAUGHT: judgment.caught.to_json()} if judgment.caught else {}),
-            },
+        verdict = self._rules.judge(end, output, self.describe())
+        measure = self._measure.of(output)
+        return dataclasses.replace(
+            verdict,
+            metrics={**({} if measure is None else {MEASURE: measure}), **verdict.metrics},
             seconds=end.seconds,
-            log=self._tools.relative(path) if ending.output else None,
+            log=self._tools.relative(path) if output else None,
             returncode=end.returncode,
             peak_rss_mb=end.peak_rss_mb,
         )
@@ -182,10 +176,7 @@ class CommandCheck(Checker):
     def _values(self, candidate: Candidate, number: int, sample: Sample | None) -> dict[str, str]:
         """What the placeholders stand for; npz files and data sets are written only if the command asks for them."""
         given = {"dir": str(candidate.folder), "iteration": str(candidate.iteration)}
-        if candidate.model:
-            given["model"] = str(candidate.model)
-        if candidate.engine:
-            given["engine"] = str(candidate.engine)
+        given |= {name: str(path) for name in ("model", "engine") if (path := getattr(candidate, name))}
         suffix = "" if len(candidate.samples) < 2 else f"_{number}"
         if sample is not None and "inputs" in self._template.mentions:
             given["inputs"] = self._npz(sample.feeds, candidate.folder / f"inputs{suffix}.npz")
@@ -222,17 +213,14 @@ class CommandCheck(Checker):
         if show is ShowOutput.none or (show is ShowOutput.failing and not failing) or verdict.log is None:
             return
         lines = _read(self._tools.run_folder / verdict.log).splitlines()
+        more = len(lines) - _SHOWN_LINES
+        shown = [f"... ({more} lines more in {verdict.log})"] if more > 0 else []
+        shown += [
+            line if len(line) <= _SHOWN_LETTERS else f"{line[:_SHOWN_LETTERS]}..." for line in lines[-_SHOWN_LINES:]
+        ]
         if lines:
-            cut = (
-                [f"... ({len(lines) - _SHOWN_LINES} lines more in {verdict.log})"] if len(lines) > _SHOWN_LINES else []
-            )
-            shown = (line if len(line) <= _SHOWN_LETTERS else f"{line[:_SHOWN_LETTERS]}..." for line in lines)
-            text = "\n".join([*cut, *list(shown)[-_SHOWN_LINES:]])
+            text = "\n".join(shown)
             log.info("iteration %d, output of the check (%s):\n%s", candidate.iteration, verdict.outcome.value, text)
-
-
-def _has(candidate: Candidate, name: str) -> bool:
-    return getattr(candidate, name) is not None
 
 
 def _read(path: Path) -> str:

@@ -5,28 +5,23 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
 from itertools import combinations
 
 from runner.checkers.command.tracebacks import uncaught
+from runner.checkers.failure_measure import compiled
 from runner.checkers.failure_text import last_line, normalize
 from runner.errors import NotTried, UsageError
 from runner.schema.checker import CommandChecker
-from runner.verdict import NO_IMPORT, NOT_RUN, Raised, Signature
+from runner.verdict import CAUGHT, NO_IMPORT, NOT_RUN, Signature, Verdict
+from runner.workers.process_death import death_of
 from runner.workers.reply import OUT_OF_MEMORY, shortage
+from runner.workers.run_command import CommandEnd
 from strategies.outcome import Outcome
 
+_DEADLY = ("ILL", "TRAP", "ABRT", "BUS", "FPE", "KILL", "SEGV")
 # a shell reports its child's death by signal N as 128 + N
 SHELL_KILLED = 128 + signal.SIGKILL
-_SHELL_DEATHS = {
-    128 + signal.SIGILL: "death ILL",
-    128 + signal.SIGTRAP: "death TRAP",
-    128 + signal.SIGABRT: "death MEMORY",
-    128 + signal.SIGBUS: "death MEMORY",
-    128 + signal.SIGFPE: "death FPE",
-    SHELL_KILLED: "death KILL",
-    128 + signal.SIGSEGV: "death MEMORY",
-}
+_SHELL_DEATHS = {128 + getattr(signal, f"SIG{name}"): death_of(-getattr(signal, f"SIG{name}")) for name in _DEADLY}
 # the command did not get as far as checking anything: its interpreter or its option parser refused
 _REFUSED = re.compile(
     r"^.*(?:can't open file .*\[Errno|unrecognized arguments?:|unrecognized option|unknown option"
@@ -42,29 +37,6 @@ _NO_TESTS = re.compile(
     r"^(?:ERROR: (?:file or directory not found|usage|not found): .*|.*\bno tests ran\b.*)$", re.MULTILINE
 )
 REFUSALS: Mapping[int, re.Pattern[str]] = {1: _NO_MODULE, 2: _REFUSED, 4: _NO_TESTS, 5: _NO_TESTS, 64: _REFUSED}
-
-
-@dataclass(frozen=True)
-class Ending:
-    """How a command ended: exit code (negative: a signal), or how it died, or why it never started; and its output."""
-
-    returncode: int | None
-    death: str | None
-    cannot_start: str | None
-    output: str
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """The outcome, the failure's signature (None for PASS), and one line for a person.
-
-    ``caught``: exceptions that a check showed which passes.
-    """
-
-    outcome: Outcome
-    signature: Signature | None
-    reason: str
-    caught: Raised | None = None
 
 
 class ExitRules:
@@ -86,16 +58,9 @@ class ExitRules:
     """
 
     def __init__(self, settings: CommandChecker) -> None:
-        self._pass = frozenset(settings.pass_codes)
-        self._fail = frozenset(settings.fail_codes)
-        self._different = frozenset(settings.different_codes)
-        self._invalid = frozenset(settings.invalid_codes)
-        lists = {
-            "pass_codes": self._pass,
-            "fail_codes": self._fail,
-            "different_codes": self._different,
-            "invalid_codes": self._invalid,
-        }
+        names = ("pass_codes", "fail_codes", "different_codes", "invalid_codes")
+        lists = {name: frozenset(getattr(settings, name)) for name in names}
+        self._pass, self._fail, self._different, self._invalid = lists.values()
         if self._pass and self._fail:
             raise UsageError(
                 "checker.pass_codes and checker.fail_codes exclude each other: with fail_codes every other code "
@@ -105,44 +70,44 @@ class ExitRules:
         for (one, codes), (other, others) in combinations(lists.items(), 2):
             if both := sorted(codes & others):
                 raise UsageError(f"checker.{one} and checker.{other} both list {both}: a code can mean one thing only")
-        self._listed = self._pass | self._fail | self._different | self._invalid
-        self._regexes = [_compiled(regex) for regex in settings.fail_regex]
+        self._listed = frozenset[int]().union(*lists.values())
+        self._regexes = [compiled("fail_regex", regex) for regex in settings.fail_regex]
 
-    def judge(self, ending: Ending, command: str) -> Judgement:
-        """Judge one run of ``command`` (its words, for messages).
+    def judge(self, end: CommandEnd, output: str, command: str) -> Verdict:
+        """Judge one run of ``command`` (its words, for messages) by how it ended and what it printed.
 
         Raises NotTried where memory ran out, the user gave no limit, and no list names the code.
         """
-        code, output = ending.returncode, ending.output
+        code, death = end.returncode, end.death
         listed = code is not None and code in self._listed
-        if why := self._never_ran(ending, listed=listed):
-            return Judgement(Outcome.UNRESOLVED, None, f"{NOT_RUN}: {why}. Command: {command}")
-        if ending.death == OUT_OF_MEMORY and not listed:
+        if why := self._never_ran(end, output, listed=listed):
+            return Verdict(Outcome.UNRESOLVED, None, f"{NOT_RUN}: {why}. Command: {command}")
+        if death == OUT_OF_MEMORY and not listed:
             raise NotTried(f"{command}: {shortage()}")
         died = uncaught(output)
         detail = normalize(died.said if died else output)
-        if ending.death in {"timeout", "memory"}:
-            return self._fails(ending.death, normalize(output), output)
+        if death in {"timeout", "memory"}:
+            return self._fails(death, normalize(output), output)
         if code in self._invalid:
-            return Judgement(Outcome.UNRESOLVED, None, f"exit {code} is one of invalid_codes; {last_line(output)}")
+            return Verdict(Outcome.UNRESOLVED, None, f"exit {code} is one of invalid_codes; {last_line(output)}")
         if code in self._different:
-            return Judgement(Outcome.DIFFERENT, Signature("check", f"exit {code}", detail), last_line(output))
+            return Verdict(Outcome.DIFFERENT, Signature("check", f"exit {code}", detail), last_line(output))
         hit = self._hit(output)
         claimed = code in self._fail or (hit and not self._fail)
-        death = ending.death or (None if listed or code is None else _SHELL_DEATHS.get(code))
+        death = death or (None if listed or code is None else _SHELL_DEATHS.get(code))
         if death and not claimed and code not in self._pass:
             return self._fails(death, normalize(output), output)
         kind = self._kind(code, hit)
         if died and died.imports and died.last and not self._hit(died.rest) and code:
-            return Judgement(Outcome.UNRESOLVED, None, f"{NO_IMPORT}: {died.said}")
+            return Verdict(Outcome.UNRESOLVED, None, f"{NO_IMPORT}: {died.said}")
         if kind is None:
             # a pipeline's last command may end well after the check itself did not
             if died and died.raised.feeds and (code or (died.raised.where and died.last)):
-                return Judgement(Outcome.UNRESOLVED, None, f"{died.raised.why}: {died.said}")
-            return Judgement(Outcome.PASS, None, self._passing(code), died.raised if died else None)
+                return Verdict(Outcome.UNRESOLVED, None, f"{died.raised.why}: {died.said}")
+            return Verdict(Outcome.PASS, None, self._passing(code), {CAUGHT: died.raised.to_json()} if died else {})
         if died is None or (hit and (not died.raised.feeds or self._hit(died.rest))):
             return self._fails(kind, normalize(hit or output) if kind == "regex" else normalize(output), output)
-        return Judgement(Outcome.FAIL, Signature("check", kind, detail, died.raised), died.said[:300])
+        return Verdict(Outcome.FAIL, Signature("check", kind, detail, died.raised), died.said[:300])
 
     def _kind(self, code: int | None, hit: str) -> str | None:
         """The kind of the failure; None: it passes."""
@@ -154,19 +119,16 @@ class ExitRules:
             return "regex" if hit else None
         return f"exit {code}" if code else None
 
-    def _never_ran(self, ending: Ending, *, listed: bool) -> str:
-        if ending.cannot_start:
-            return ending.cannot_start
-        if missing := NO_SCRIPT.search(ending.output):
-            return f"exit {ending.returncode}; {missing[0].strip()}"
-        if listed or ending.death:
-            return ""
-        if ending.returncode in {126, 127}:
-            return f"exit {ending.returncode}; {last_line(ending.output)}"
-        pattern = REFUSALS.get(ending.returncode or 0)
-        if pattern and (refusal := pattern.search(ending.output)):
-            return f"exit {ending.returncode}; {refusal[0].strip()}"
-        return ""
+    def _never_ran(self, end: CommandEnd, output: str, *, listed: bool) -> str:
+        if end.cannot_start:
+            return end.cannot_start
+        said = NO_SCRIPT.search(output)
+        if not said and not listed and not end.death:
+            if end.returncode in {126, 127}:
+                return f"exit {end.returncode}; {last_line(output)}"
+            pattern = REFUSALS.get(end.returncode or 0)
+            said = pattern.search(output) if pattern else None
+        return f"exit {end.returncode}; {said[0].strip()}" if said else ""
 
     def _hit(self, output: str) -> str:
         for regex in self._regexes:
@@ -183,12 +145,5 @@ class ExitRules:
         return f"exit {code}: {why}"
 
     @staticmethod
-    def _fails(kind: str, detail: str, output: str) -> Judgement:
-        return Judgement(Outcome.FAIL, Signature("check", kind, detail), last_line(output)[:300] or kind)
-
-
-def _compiled(regex: str) -> re.Pattern[str]:
-    try:
-        return re.compile(regex, re.MULTILINE)
-    except re.error as error:
-        raise UsageError(f"checker.fail_regex: {regex!r} is no regular expression: {error}") from error
+    def _fails(kind: str, detail: str, output: str) -> Verdict:
+        return Verdict(Outcome.FAIL, Signature("check", kind, detail), last_line(output)[:300] or kind)

@@ -18,7 +18,7 @@ from runner.artifacts.disk_space import FULL
 from runner.candidate import Candidate
 from runner.checkers.checker import Tools
 from runner.errors import UsageError
-from runner.files import json_of
+from runner.files import json_of, stamp
 from runner.model.errors import ModelError
 from runner.model.files.external_data import ExternalFiles
 from runner.model.graph import scopes
@@ -49,7 +49,7 @@ class Placement:
         # the files that are ours, with their inodes
         self._ours = self._read_note()
         # of each file of weights that this process has placed, what it was copied from and what it was then
-        self._copied: dict[Path, tuple[object, object]] = {}
+        self._copied: dict[Path, tuple[object, ...]] = {}
         self._refuse_foreign(path)
 
     @contextmanager
@@ -88,13 +88,13 @@ class Placement:
             )
         if target.exists() and target not in self._ours and target.samefile(source):
             return  # the user's own weights, and the path is in their folder
-        if target.exists() and self._copied.get(target) == (_stamp(source), _stamp(target)):
+        if target.exists() and self._copied.get(target) == (source, stamp(source), stamp(target)):
             return
         target.parent.mkdir(parents=True, exist_ok=True)
         self._copy(source, target)
         if not self._keep and target not in self._copied:
             weakref.finalize(self, target.unlink, missing_ok=True)
-        self._copied[target] = _stamp(source), _stamp(target)
+        self._copied[target] = source, stamp(source), stamp(target)
 
     def _copy(self, source: Path, target: Path) -> None:
         self._refuse_foreign(target)
@@ -196,9 +196,3 @@ def _weights(model: Path) -> dict[str, Path]:
             except (ModelError, ValueError) as error:
                 raise UsageError(f"checker.place: {model} cannot be placed: {error}") from error
     return found
-
-
-def _stamp(path: Path) -> tuple[object, ...]:
-    """What changes when a file does."""
-    status = path.stat()
-    return path, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shlex
@@ -10,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from runner.errors import UsageError
+from runner.files import sha256_of
 
 # what each stands for, in the order in which messages list them
 PLACEHOLDERS: Mapping[str, str] = {
@@ -106,14 +106,10 @@ class Template:
 
 def digest(path: Path) -> str:
     """The SHA-256 of a file's content, as hex; a file that cannot be read has a digest that says so."""
-    sha = hashlib.sha256()
     try:
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                sha.update(block)
+        return sha256_of(path)
     except OSError as error:
         return f"unreadable: {error.strerror}"
-    return sha.hexdigest()
 
 
 def _split(command: object) -> tuple[str, ...]:

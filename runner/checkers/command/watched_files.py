@@ -9,12 +9,10 @@ from pathlib import Path
 
 from runner.checkers.command.template import digest
 from runner.errors import CannotJudge
+from runner.files import stamp
 from strategies.outcome import Outcome
 
 log = logging.getLogger(__name__)
-
-Stamp = tuple[int, int, int] | None
-"""Time of the last change, size and inode; None: the file is not there."""
 
 
 class Watched:
@@ -29,7 +27,7 @@ class Watched:
         self._files = dict(files)
         self._outputs = outputs
         self._run_folder = run_folder
-        self._stamps = {word: _stamp(path) for word, path in files.items()}
+        self._stamps = {word: stamp(path) for word, path in files.items()}
         self.digests = {word: digest(path) for word, path in files.items()}
         self._seen: set[Outcome] = set()
         self._lock = threading.Lock()
@@ -38,7 +36,7 @@ class Watched:
         """See that all are as they were; ``judged``: a check has just ended so. Raises CannotJudge where one is not."""
         with self._lock:
             for word, path in list(self._files.items()):
-                now = _stamp(path)
+                now = stamp(path)
                 if now == self._stamps[word]:
                     continue
                 if now is not None and digest(path) == self.digests[word]:
@@ -56,11 +54,3 @@ class Watched:
             f"{word} {what} while the run was under way ({path}); what the check said since then was not taken. Put "
             f"it back as it was when the run began and go on with resume={self._run_folder}, or start a new run"
         )
-
-
-def _stamp(path: Path) -> Stamp:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_mtime_ns, status.st_size, status.st_ino

@@ -19,24 +19,15 @@ import numpy as np
 from onnx import TensorProto
 
 from runner.model.values import recorded
+from runner.model.values.dtypes import FLOATS
 from runner.model.values.recorded import TensorFile
+from runner.model.values.tensor_bytes import BITS
 
 # below this many times the noise an error cannot be told from it
 CLEAR = 10.0
 
-# distance from 1 to the next number; integers have none
-EPSILON: Mapping[int, float] = {
-    int(TensorProto.FLOAT): 2.0**-23,
-    int(TensorProto.DOUBLE): 2.0**-52,
-    int(TensorProto.FLOAT16): 2.0**-10,
-    int(TensorProto.BFLOAT16): 2.0**-7,
-    int(TensorProto.COMPLEX64): 2.0**-23,
-    int(TensorProto.COMPLEX128): 2.0**-52,
-    int(TensorProto.FLOAT8E4M3FN): 2.0**-3,
-    int(TensorProto.FLOAT8E4M3FNUZ): 2.0**-3,
-    int(TensorProto.FLOAT8E5M2): 2.0**-2,
-    int(TensorProto.FLOAT8E5M2FNUZ): 2.0**-2,
-}
+# distance from 1 to the next number, of the types that are computed in; integers have none
+EPSILON = {dtype: 2.0 ** (1 - kind.digits) for dtype, kind in FLOATS.items() if BITS[dtype] >= 8 and kind.digits > 1}
 # types whose neighboring numbers have neighboring bit patterns (sign and magnitude)
 _NUDGED = frozenset(EPSILON) - {int(TensorProto.COMPLEX64), int(TensorProto.COMPLEX128)}
 

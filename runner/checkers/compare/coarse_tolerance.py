@@ -61,9 +61,8 @@ def coarse(checker: CheckerSettings, samples: Sequence[Sample]) -> tuple[str, ..
     if not isinstance(checker, AutoChecker | CompareChecker):
         return ()
     rules = rules_of(checker)
-    if rules.settings.tolerance is not Tolerance.fixed or Metric.elementwise in rules.metrics:
-        return ()
-    if not {Metric.scale, Metric.fraction} & {*rules.metrics}:
+    by_largest = {Metric.scale, Metric.fraction} & {*rules.metrics} and Metric.elementwise not in rules.metrics
+    if rules.settings.tolerance is not Tolerance.fixed or not by_largest:
         return ()
     names = dict.fromkeys(name for sample in samples for name in sample.expected)
     wanted = rules.settings.outputs or list(names)
@@ -149,14 +148,9 @@ def _smallest_column(array: Array) -> float:
 
     Columns of nothing but zeros are none.
     """
-    found = [
-        float(most)
-        for table in _tables(array)
-        if table.shape[0] >= _ROWS and 2 <= table.shape[1] <= _MOST_COLUMNS
-        for most in np.abs(np.where(np.isfinite(table), table, 0)).max(axis=0)
-        if most > 0
-    ]
-    return min(found, default=0.0)
+    tables = [one for one in _tables(array) if one.shape[0] >= _ROWS and 2 <= one.shape[1] <= _MOST_COLUMNS]
+    largest = [most for table in tables for most in np.abs(np.where(np.isfinite(table), table, 0)).max(axis=0)]
+    return float(min((most for most in largest if most > 0), default=0.0))
 
 
 def _tables(array: Array) -> Iterator[Array]:

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from runner.checkers.candidate_runs import Case
-from runner.checkers.command.failure_measure import as_number
 from runner.checkers.compare import auto_tolerance, metrics
 from runner.checkers.compare.compare_values import compare, has_inf
 from runner.checkers.compare.constant_outputs import CONSTANT, blank, said
 from runner.checkers.compare.tolerances import Rules
+from runner.checkers.failure_measure import as_number
 from runner.errors import UsageError
 from runner.model.values.recorded import TensorFile
 from runner.schema.checker import CompareChecker, Golden, Metric, NonFinite, Tolerance
@@ -43,11 +43,7 @@ class _Compared:
     @property
     def rank(self) -> tuple[int, float]:
         """The worst output has the largest."""
-        kind = self.difference.kind
-        return (
-            -metrics.KINDS.index(kind) if kind else -len(metrics.KINDS),
-            self.difference.error / (self.limit or 1e-300),
-        )
+        return self.difference.rank(self.limit)
 
 
 class Comparison:
@@ -183,24 +179,21 @@ class Comparison:
         self, case: Case, number: int, by: tuple[str, CompareChecker], mine: TensorFile, theirs: TensorFile
     ) -> _Compared:
         name, rule = by
-        metric = Metric(rule.metric)
         difference = compare(mine, theirs, rule)
+        found = _Compared(number, name, Metric(rule.metric), difference, difference.limit)
         if rule.tolerance is Tolerance.fixed or difference.kind or difference.exact:
-            return _Compared(number, name, metric, difference, difference.limit)
-        floor = difference.floor or 1e-12
-        failing = self._failing
+            return found
+        floor, failing = difference.floor or 1e-12, self._failing
         if failing is not None and difference.error <= auto_tolerance.limit(floor, failing):
             # noise can only raise the limit: no run is needed to know that it passes
-            return _Compared(number, name, metric, difference, auto_tolerance.limit(floor, failing), floor)
+            return replace(found, limit=auto_tolerance.limit(floor, failing), noise=floor)
         noise = floor
         if case.may_run_reference and name in (case.noisy.outputs[number] if case.noisy.outputs else ()):
             moved = compare(case.noisy.outputs[number][name], theirs, rule)
             noise = max(floor, 0.0 if moved.kind else moved.error)
-        if failing is None:
-            # the whole model (or one whose failure is no matter of size): its error has to stand out of the noise
-            # clearly
-            return _Compared(number, name, metric, difference, auto_tolerance.CLEAR * noise, noise)
-        return _Compared(number, name, metric, difference, auto_tolerance.limit(noise, failing), noise)
+        # of the whole model (or one whose failure is no matter of size) the error has to stand out of the noise clearly
+        limit = auto_tolerance.CLEAR * noise if failing is None else auto_tolerance.limit(noise, failing)
+        return replace(found, limit=limit, noise=noise)
 
     def _too_close(self, worst: _Compared) -> str:
         if self._settled or worst.noise is None or worst.difference.kind or worst.fails:

@@ -38,7 +38,7 @@ def compare(target: TensorFile, reference: TensorFile, rule: CompareChecker) -> 
     found = [(place, metrics.compare(mine, theirs, rule, epsilon)) for place, mine, theirs in pairs]
     if not found:
         return Difference("")
-    place, worst = max([one for one in found if not one[1].nothing] or found, key=lambda one: _rank(one[1]))
+    place, worst = max([one for one in found if not one[1].nothing] or found, key=lambda one: one[1].rank())
     return dataclasses.replace(worst, detail=f"{place}: {worst.detail}") if worst.detail else worst
 
 
@@ -78,9 +78,3 @@ def _pairs(target: Any, reference: Any, place: str) -> Iterator[tuple[str, Any, 
             yield from _pairs(mine, theirs, f"{place}[{number}]")
     else:
         yield place, target, reference
-
-
-def _rank(difference: Difference) -> tuple[int, float]:
-    """The worst has the largest."""
-    kind = difference.kind
-    return -metrics.KINDS.index(kind) if kind else -len(metrics.KINDS), difference.error / (difference.limit or 1e-300)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from runner.checkers.failure_measure import finite
 from runner.schema.checker import CompareChecker, Metric, NonFinite, Statistic
 
 Array = np.ndarray[Any, Any]
 
-# the largest number that is reported: JSON has no infinity
-LARGEST = 1e300
 # units in the last place that rounding alone may cost
 FLOOR_ULPS = 4.0
 # from the worst on: what a failing output is called when several fail
@@ -53,10 +51,15 @@ class Difference:
         """Whether the output differs; ``limit`` replaces the fixed tolerance (not for exact types)."""
         return bool(self.kind) or self.error > (self.limit if limit is None or self.exact else limit)
 
+    def rank(self, limit: float | None = None) -> tuple[int, float]:
+        """Return what is largest for the worst of several outputs; ``limit``: as above."""
+        how_far = self.error / ((self.limit if limit is None else limit) or 1e-300)
+        return (-KINDS.index(self.kind) if self.kind else -len(KINDS)), how_far
+
     def numbers(self) -> dict[str, Any]:
         """The numbers, fit for JSON. ``fraction``: the share of elements beyond ``atol + rtol * max(|reference|)``."""
         names = ("error", "limit", "max_abs", "max_rel", "cosine", "fraction")
-        return {name: _finite(getattr(self, name)) for name in names}
+        return {name: finite(getattr(self, name)) for name in names}
 
 
 def compare(target: Array, reference: Array, rule: CompareChecker, epsilon: float = 0.0) -> Difference:
@@ -94,16 +97,15 @@ def compare(target: Array, reference: Array, rule: CompareChecker, epsilon: floa
         # an error of r in every direction turns a vector by an angle of r: 1 - cos is half its square
         ulps = FLOOR_ULPS * epsilon
         floor = max(ulps * ulps / 2, 1e-12) if rule.metric is Metric.cosine else measure(ulps * size)[0]
-        nonzero = size > 0
-        relative = float((distance[nonzero] / size[nonzero]).max()) if nonzero.any() else 0.0
+        relative = _largest_relative(distance, size)
     return Difference(
         kind,
         detail,
-        _finite(error),
-        _finite(limit),
-        _finite(floor),
-        max_abs=_finite(float(distance.max())),
-        max_rel=_finite(relative),
+        finite(error),
+        finite(limit),
+        finite(floor),
+        max_abs=finite(float(distance.max())),
+        max_rel=finite(relative),
         cosine=cosine,
         fraction=float(np.count_nonzero(distance > tolerance)) / target.size,
     )
@@ -123,24 +125,25 @@ def _exactly(target: Array, reference: Array, rule: CompareChecker) -> Differenc
         ]
         distance = np.where(a > b, wide[0] - wide[1], wide[1] - wide[0]).astype(np.float64)
         size = np.abs(b.astype(np.float64))
-    count = int(np.count_nonzero(unlike))
+    count, largest = int(np.count_nonzero(unlike)), float(distance.max())
     share = count / a.size
     limit = rule.fraction if rule.metric is Metric.fraction else 0.0
-    largest = float(distance.max())
-    nonzero = size > 0
+    how_far = "" if _is_text(target) else f", by up to {largest:g}"
     return Difference(
         "mismatch" if share > limit else "",
-        f"{count} of {a.size} elements differ" + ("" if _is_text(target) else f", by up to {largest:g}")
-        if count
-        else "",
+        f"{count} of {a.size} elements differ{how_far}" if count else "",
         share,
         limit,
         exact=True,
         max_abs=largest,
-        max_rel=float((distance[nonzero] / size[nonzero]).max()) if nonzero.any() else 0.0,
+        max_rel=_largest_relative(distance, size),
         cosine=1.0 if _is_text(target) else _cosine(_numbers(target), _numbers(reference)),
         fraction=share,
     )
+
+
+def _largest_relative(distance: Array, size: Array) -> float:
+    return float(np.divide(distance, size, out=np.zeros_like(distance), where=size > 0).max())
 
 
 def _measure(rule: CompareChecker, size: Array, scale: float) -> Callable[[Array], tuple[float, float]]:
@@ -160,13 +163,9 @@ def _measure(rule: CompareChecker, size: Array, scale: float) -> Callable[[Array
 
 
 def _statistic(values: Array, rule: CompareChecker) -> float:
-    if rule.statistic is Statistic.mean:
-        return float(values.mean())
-    if rule.statistic is Statistic.median:
-        return float(np.median(values))
     if rule.statistic is Statistic.quantile:
         return float(np.quantile(values, rule.quantile))
-    return float(values.max())
+    return float(getattr(np, rule.statistic.value)(values))
 
 
 def _beyond(distance: Array, fraction: float) -> float:
@@ -220,7 +219,3 @@ def _is_text(array: Array) -> bool:
 
 def _text(value: object) -> str:
     return value.decode("utf-8", "surrogateescape") if isinstance(value, bytes) else str(value)
-
-
-def _finite(number: float) -> float:
-    return LARGEST if math.isnan(number) else max(-LARGEST, min(LARGEST, number))

@@ -52,7 +52,7 @@ def rewrite(typed: Sequence[str]) -> Arguments:
     for argument in renamed.overrides(typed):
         bare = not argument.startswith(("-", "~")) and not _takes_value(previous, argument)
         match = _OVERRIDE.fullmatch(argument)
-        if bare and _is_file(argument):
+        if bare and argument.endswith(_YAML) and exists(argument) and Path(argument).expanduser().is_file():
             if file is not None:
                 raise UsageError(f"two configuration files: {file} and {argument}. Give one; the other's groups can be "
                                  "named in its `defaults`.")  # fmt: skip
@@ -123,22 +123,23 @@ def text_value(key: str, text: str, *, multirun: bool) -> str:
 
 
 def path_value(key: str, text: str, *, multirun: bool) -> str:
-    """Return ``text`` in Hydra's grammar: a path to the letter, choices of a sweep, or a list of paths."""
-    if not text or exists(text):
-        if multirun and not means_itself(key, text):
-            parts = _split(text)
-            if len(parts) > 1 and all(exists(part) for part in parts):
-                return ",".join(_literal(key, part) for part in parts)
-        return _literal(key, text) if text else text
-    if text.startswith("[") and text.endswith("]") and not _names_files(key, text):
-        return "[" + ",".join(_literal(key, part) for part in _split(text[1:-1])) + "]"
-    if _names_files(key, text):
+    """Return ``text`` in Hydra's grammar: a path to the letter, choices of a sweep, or a list of paths.
+
+    A comma in a name that exists is one where the name stands alone; among other names it has to be in Hydra's quotes.
+    """
+    if not text:
         return text
-    if multirun and "," in text:
-        return ",".join(_literal(key, part) for part in _split(text))
-    if "," in text and not multirun and parse(f"{key}={text}") is not None:
-        return text  # choices without --multirun: Hydra's mode may be set in a file
-    return _literal(key, text)
+    if exists(text) and not (multirun and all(map(exists, text.split(",")))):
+        return _literal(key, text)
+    listed = text.startswith("[") and text.endswith("]")
+    if listed and exists(text[1:-1]) and not (multirun and all(map(exists, text[1:-1].split(",")))):
+        return f"[{_literal(key, text[1:-1])}]"
+    parts = [part if exists(part) else part.strip() for part in (text[1:-1] if listed else text).split(",")]
+    readable = parse(f"{key}={text}") is not None
+    if readable and not any(exists(part) and not means_itself(key, part) for part in parts):
+        return text
+    choices = ",".join(_literal(key, part) for part in parts)
+    return f"[{choices}]" if listed else choices if multirun or readable else _literal(key, text)
 
 
 def _literal(key: str, text: str) -> str:
@@ -148,32 +149,6 @@ def _literal(key: str, text: str) -> str:
 def _is_quoted(key: str, text: str) -> bool:
     """Whether ``text`` is in Hydra's own quotes, and no folder of that very name is there."""
     return text[0] == text[-1] and text[0] in "'\"" and not exists(text) and parse(f"{key}={text}") is not None
-
-
-def _names_files(key: str, text: str) -> bool:
-    """Whether Hydra reads ``text``, and whatever looks like a path in it is no other path that exists."""
-    override = parse(f"{key}={text}")
-    if override is None:
-        return False
-    return not any(exists(part) and not means_itself(key, part) for part in _split(text.strip("[]")))
-
-
-def _split(text: str) -> list[str]:
-    """Split at commas, but not inside an existing name: from each place on the longest such name, else to the comma."""
-    pieces = text.split(",")
-    parts: list[str] = []
-    while pieces:
-        for count in range(len(pieces), 0, -1):
-            name = ",".join(pieces[:count])
-            if count == 1 or (exists(name) and not all(exists(piece) for piece in pieces[:count])):
-                parts.append(name if exists(name) else name.strip())
-                del pieces[:count]
-                break
-    return parts
-
-
-def _is_file(argument: str) -> bool:
-    return argument.endswith(_YAML) and exists(argument) and Path(argument).expanduser().is_file()
 
 
 def _takes_value(option: str, argument: str) -> bool:

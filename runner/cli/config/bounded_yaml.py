@@ -42,24 +42,20 @@ class BoundedLoader(yaml.SafeLoader):
         return node
 
 
-def read_text(path: Path) -> str:
-    """Return the text of a configuration. Raises UsageError for one that cannot be read or is too large."""
+def read_yaml(path: Path, loader: type[BoundedLoader] = BoundedLoader) -> Any:
+    """Return what the YAML file holds.
+
+    Raises UsageError for one that cannot be read or is too large; it names file and line where this is no YAML.
+    """
     try:
         found = path.stat()
         if not stat.S_ISREG(found.st_mode):  # a pipe would be waited for
             raise UsageError(f"{path}: this is no file. Give the path of a YAML file.")
         if found.st_size > _LARGEST_FILE:
             raise UsageError(f"{path}: {found.st_size} bytes; a configuration has at most {_LARGEST_FILE}.")
-        return path.read_text(encoding="utf-8-sig")
+        return yaml.load(path.read_text(encoding="utf-8-sig"), loader)  # noqa: S506 - a SafeLoader
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: cannot be read ({error}).") from error
-
-
-def read_yaml(path: Path, loader: type[BoundedLoader]) -> Any:
-    """Return what the YAML file holds. Raises UsageError naming file and line where that is no YAML, or too much."""
-    text = read_text(path)
-    try:
-        return yaml.load(text, loader)  # noqa: S506 - a SafeLoader
     except yaml.YAMLError as error:
         raise invalid(path, error) from error
     except (ValueError, OverflowError) as error:  # a date or a number that is none

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +30,10 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from runner.cli.config import renamed
-from runner.cli.config.bounded_yaml import BoundedLoader, invalid, read_yaml
+from runner.cli.config.bounded_yaml import invalid, read_yaml
 from runner.cli.config.user_file import NAME
 from runner.errors import UsageError
+from runner.schema.checker import FiniteChecker, NonFiniteOutput
 from runner.schema.installed_choices import added
 
 CONF = Path(__file__).resolve().parents[3] / "conf"
@@ -50,6 +53,8 @@ ALLOWED = (
 )
 #: those of which a value may be a list, of plain texts
 _LISTS = frozenset({"hydra.verbose", "hydra.job.config.override_dirname.exclude_keys"})
+#: what Hydra adds where neither the command line nor a file sets the mode
+_RUN = "hydra.mode=RUN"
 #: a parameter of a sweep, as the override that it will be, that sets something of Hydra's own
 _OF_HYDRA = re.compile(r"[+~]*(hydra([./@:=]|$)|[^=]*[@:]_?(hydra|global_)?([.=]|$)|[^=]*@[^=]*hydra)")
 
@@ -57,7 +62,7 @@ _OF_HYDRA = re.compile(r"[+~]*(hydra([./@:=]|$)|[^=]*[@:]_?(hydra|global_)?([.=]
 class Loader(ConfigLoaderImpl):
     """Composes as Hydra does. Raises UsageError for a file that sets what files may not."""
 
-    def __init__(self, config_search_path: ConfigSearchPath) -> None:
+    def __init__(self, config_search_path: ConfigSearchPath, begins: Callable[[RunMode, DictConfig], None]) -> None:
         there = {item.path for item in config_search_path.get_path()}
         for path in (f"pkg://{package}" for package in added().conf):
             if path not in there:  # a sweep's job gets the sweep's own search path
@@ -65,6 +70,9 @@ class Loader(ConfigLoaderImpl):
         super().__init__(config_search_path)
         # a file is read more than once; of an old name in it a line is said once
         self._told: set[str] = set()
+        # from the question for the mode to the next: what that will be, and the answer
+        self._prepared: dict[tuple[Any, ...], DictConfig] | None = None
+        self._begins = begins
         self.repository = _Repository(config_search_path, self._told)
 
     def load_configuration(
@@ -75,31 +83,68 @@ class Loader(ConfigLoaderImpl):
         from_shell: bool = True,
         validate_sweep_overrides: bool = True,
     ) -> DictConfig:
-        """Return the composed configuration."""
-        config = super().load_configuration(config_name, overrides, run_mode, from_shell, validate_sweep_overrides)
+        """Return the composed configuration.
+
+        Where a run or a sweep is to begin, Hydra asks for a configuration to see its mode, and only that, before it
+        asks for the one that it uses. Most often this is a run with the same overrides: it is composed at the first
+        question and given at the second.
+        """
+        if not validate_sweep_overrides:
+            return self._with_mode(config_name, overrides, from_shell)
+        prepared, self._prepared = self._prepared, None
+        config = (prepared or {}).get((config_name, *overrides, run_mode))
+        if config is None:
+            config = self._composed(config_name, overrides, run_mode, from_shell)
+        if prepared is not None:
+            self._begins(run_mode, config)
+        return config
+
+    def _with_mode(self, config_name: str | None, overrides: list[str], from_shell: bool) -> DictConfig:
+        self._prepared = {}
+        try:
+            config = self._composed(config_name, overrides, RunMode.RUN, from_shell)
+        except Exception:  # noqa: BLE001 - a sweep, or what Hydra will come upon again
+            return super().load_configuration(config_name, overrides, RunMode.MULTIRUN, from_shell, False)
+        mode = config.hydra.mode
+        if mode is None:  # Hydra adds it
+            overrides = [*overrides, "hydra.mode=RUN"]
+            config.hydra.mode = RunMode.RUN
+            config.hydra.overrides.hydra.append(overrides[-1])
+        self._prepared = {(config_name, *overrides, RunMode.RUN): config}
+        return OmegaConf.create({"hydra": {"mode": mode}})
+
+    def _composed(
+        self, config_name: str | None, overrides: list[str], run_mode: RunMode, from_shell: bool
+    ) -> DictConfig:
+        config = super().load_configuration(config_name, overrides, run_mode, from_shell)
+        if OmegaConf.select(config, "checker.name") == FiniteChecker.name:
+            for key in ("nan", "inf"):
+                NonFiniteOutput.of(f"checker.{key}", OmegaConf.select(config, f"checker.{key}"))
         for section in ("launcher", "sweeper"):
             _refuse_borrowed(OmegaConf.select(config, f"hydra.{section}"), f"hydra.{section}")
         return config
 
     def _load_single_config(self, default: ResultDefault, repo: IConfigRepository) -> ConfigResult:
         result = super()._load_single_config(default, repo)
-        if _is_users(result, str(default.config_path)):
-            file = _file(result, str(default.config_path))
+        if file := _users_file(result, str(default.config_path)):
             _check(result.config, file)
             plain = OmegaConf.to_container(result.config, resolve=False)
             if isinstance(plain, dict):
                 named = {str(key): plain[key] for key in plain}
-                held = renamed.content(named, file, defaults=result.defaults_list, told=self._told)
+                held = renamed.content(named, file, self._told)
                 result.config = OmegaConf.create(held)
         return result
 
 
 @contextmanager
-def loading() -> Iterator[None]:
-    """Have Hydra load configurations by `Loader`; its own entry makes the loader by this name."""
+def loading(begins: Callable[[RunMode, DictConfig], None]) -> Iterator[None]:
+    """Have Hydra load configurations by `Loader`; its own entry makes the loader by this name.
+
+    ``begins``: is told of the run or sweep that is about to begin, whose configuration it may refuse.
+    """
     entry: Any = hydra._internal.hydra
     before = entry.ConfigLoaderImpl
-    entry.ConfigLoaderImpl = Loader
+    entry.ConfigLoaderImpl = partial(Loader, begins=begins)
     try:
         yield
     finally:
@@ -111,20 +156,28 @@ class _Repository(ConfigRepository):
         super().__init__(config_search_path)
         self._told = told
 
+    def __deepcopy__(self, _memo: dict[int, Any]) -> _Repository:
+        """Return a repository whose sources can be replaced; what they hold, all schemas among it, need no copy."""
+        return copy(self)
+
+    def get_group_options(self, group_name: str, results_filter: ObjectType | None = ObjectType.CONFIG) -> list[str]:
+        """Return the options of a group that a user may choose; sections of their file are none."""
+        return [name for name in super().get_group_options(group_name, results_filter) if name != NAME]
+
     def load_config(self, config_path: str) -> ConfigResult | None:
         config_path = renamed.choice(config_path, self._told)
         source = self._find_object_source(config_path, ObjectType.CONFIG)
         path = _path(source, config_path) if source is not None else None
         if path is not None:
-            read_yaml(path, BoundedLoader)
+            read_yaml(path)
         try:
             result = super().load_config(config_path)
         except yaml.YAMLError as error:  # in an installed package
             file = ConfigSource._normalize_file_name(config_path)
             raise invalid(f"{source.full_path() if source else ''}/{file}", error) from error
         # the search path is read before anything is composed
-        if result is not None and _is_users(result, config_path):
-            _check(result.config, _file(result, config_path))
+        if result is not None and (file := _users_file(result, config_path)):
+            _check(result.config, file)
         return result
 
 
@@ -139,17 +192,13 @@ def _path(source: ConfigSource, config_path: str) -> Path | None:
     return None if folder.resolve() == CONF else path
 
 
-def _is_users(result: ConfigResult, config_path: str) -> bool:
+def _users_file(result: ConfigResult, config_path: str) -> str:
+    """Return the file of a user's that this comes from; nothing: it is Winnow's or an installed package's."""
     scheme, _, place = (result.path or "").partition("://")
     if scheme == "structured":
-        return config_path.removesuffix(".yaml").rpartition("/")[2] == NAME
-    return scheme == "file" and Path(place).resolve() != CONF
-
-
-def _file(result: ConfigResult, config_path: str) -> str:
-    scheme, _, place = (result.path or "").partition("://")
-    if scheme == "structured":
-        return str(result.provider)
+        return str(result.provider) if config_path.removesuffix(".yaml").rpartition("/")[2] == NAME else ""
+    if scheme != "file" or Path(place).resolve() == CONF:
+        return ""
     return str(Path(place) / ConfigSource._normalize_file_name(config_path))
 
 

@@ -39,7 +39,14 @@ def use_of(key: str) -> PathUse:
 
 def expand_home(section: _Section) -> _Section:
     """Return the settings dataclass ``section`` with ``~`` expanded in its path values."""
-    return map_paths(section, lambda _, path: _home(path))
+
+    def home(_use: PathUse, path: str) -> str:
+        try:
+            return str(Path(path).expanduser()) if path.startswith("~") and not Path(path).exists() else path
+        except (OSError, ValueError, RuntimeError):  # too long, a NUL, no such user
+            return path
+
+    return map_paths(section, home)
 
 
 def rooted(section: _Section, folder: Path) -> _Section:
@@ -67,19 +74,3 @@ def exists(text: str) -> bool:
         return bool(text) and (Path(text).exists() or Path(text).expanduser().exists())
     except (OSError, ValueError, RuntimeError):  # too long, a NUL, no such user
         return False
-
-
-def _is_there(text: str) -> bool:
-    try:
-        return Path(text).exists()
-    except (OSError, ValueError):
-        return False
-
-
-def _home(value: str) -> str:
-    if not value.startswith("~") or _is_there(value):
-        return value
-    try:
-        return str(Path(value).expanduser())
-    except RuntimeError:  # no such user
-        return value

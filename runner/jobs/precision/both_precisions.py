@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,10 @@ from runner.candidate import Sample
 from runner.errors import NotApplicable, UsageError
 from runner.jobs.precision.cast.convert_weights import convert as convert_values
 from runner.jobs.precision.cast.layers import Layer, Pair, layers, levels, quantized_layers
-from runner.jobs.precision.cast.mixer import Mixer
+from runner.jobs.precision.cast.mixer import Mixer, Weights
 from runner.jobs.precision.cast.operator_types import contrib_of
 from runner.jobs.precision.cast.qdq_pairs import pairs_of
-from runner.jobs.precision.restored_weights import Restored, restore
+from runner.jobs.precision.weights_from_parent import Restored, Worked, restore
 from runner.loading.load import Loaded
 from runner.loading.models import recording_backend
 from runner.model.graph.scopes import graphs_below, initializers
@@ -90,26 +91,27 @@ def cast(settings: Settings, strategy: PrecisionSettings, loaded: Loaded, pool: 
     pair, store = pair_of(strategy), loaded.store
     typed = store.folder / "typed.onnx"
     told = _contrib(settings, pool, store.structure)
-    reply = _worked(pool, settings, "prepare_cast", {"model": str(store.structure), "out": str(typed), "contrib": told})
+    worked = partial(_worked, pool, settings)
+    reply = worked("prepare_cast", {"model": str(store.structure), "out": str(typed), "contrib": told})
     model = onnx.ModelProto.FromString(typed.read_bytes())
     model.ir_version = max(model.ir_version, 4)  # initializers need not be inputs from there on
     types = {**loaded.types, **recorded_types(loaded.recorded.values)}
     contrib = contrib_of(told)
     found = layers(model, types, pair, contrib)
-    restored = restore(lambda op, args: _worked(pool, settings, op, args), model, typed, loaded, pair)
+    restored = restore(worked, model, typed, loaded, pair)
     quantized = strategy.low is FloatType.quantized
     if quantized:
         found = quantized_layers(model, found)
     if not found:
         raise NotApplicable(_nothing(settings, strategy, quantized, model, types))
     warnings = [reply["warning"]] if reply["warning"] else []
-    weights, clamped, flushed, lifted = _weights(settings, pool, store.folder, typed, pair, restored)
+    weights, lost = _weights(worked, typed, pair, restored)
     pairs = restored.weight if restored.has_pairs else None
     mixer = Mixer(model, types, found, pair, weights, strategy.keep_io, pairs, restored.ends, contrib)
     warnings += [*_overridden(model, pair)]
-    clamped = {**clamped, **_filled(model, pair)}
+    clamped = {**lost["clamped"], **_filled(model, pair)}
     warned = (*warnings, *restored.warnings)
-    return Casting(mixer, pair, clamped, flushed, warned, quantized, reply["inlined"], lifted)
+    return Casting(mixer, pair, clamped, lost["flushed"], warned, quantized, reply["inlined"], lost["lifted"])
 
 
 def _contrib(settings: Settings, pool: Pool, structure: Path) -> list[dict[str, Any]]:
@@ -169,25 +171,21 @@ def _nothing(
     )
 
 
-def _weights(
-    settings: Settings, pool: Pool, folder: Path, typed: Path, pair: Pair, restored: Restored
-) -> tuple[Any, Any, Any, Any]:
+def _weights(worked: Worked, typed: Path, pair: Pair, restored: Restored) -> tuple[Weights, dict[str, dict[str, int]]]:
     """Convert the initializers of each type of the pair to the other one; return what gives them, and the counts."""
     tables: dict[tuple[str, int], TensorProto] = {}
-    clamped: dict[str, int] = {}
-    flushed: dict[str, int] = {}
-    lifted: dict[str, int] = {}
+    lost: dict[str, dict[str, int]] = {"clamped": {}, "flushed": {}, "lifted": {}}
     for source, target in ((pair.high, pair.low), (pair.low, pair.high)) if pair.low != pair.high else ():
-        out = folder / f"weights-{target}.onnx"
+        out = typed.with_name(f"weights-{target}.onnx")
         args = {"model": str(typed), "source": source, "target": target, "out": str(out)}
-        counted = _worked(pool, settings, "convert_weights", args)
+        counted = worked("convert_weights", args)
         made = onnx.ModelProto.FromString(out.read_bytes())
         tables |= {(tensor.name, target): tensor for tensor in made.graph.initializer}
         if target == pair.low:
-            clamped, flushed, lifted = counted["clamped"], counted["flushed"], counted["lifted"]
+            lost = counted
     # the parent's weights are better than those converted back
     tables |= {(f"{number}/{name}", pair.high): tensor for (number, name), tensor in restored.table.items()}
-    return (lambda number, name, dtype: tables[f"{number}/{name}", dtype]), clamped, flushed, lifted
+    return (lambda number, name, dtype: tables[f"{number}/{name}", dtype]), lost
 
 
 def samples_of(
@@ -216,26 +214,6 @@ def samples_of(
     return tuple(found)
 
 
-def raised_outputs(
-    settings: Settings, casting: Casting, loaded: Loaded, pool: Pool, samples: tuple[Sample, ...], folder: Path
-) -> tuple[Sample, ...]:
-    """Return the samples with the outputs of the model with everything raised: the file itself is not as good.
-
-    They are written into ``folder``. Raises UsageError where the reference cannot run it.
-    """
-    if not samples or settings.checker.runs_own_code:
-        return samples
-    everything = casting.mixer.mixed(frozenset(range(len(casting.layers))))
-    path = loaded.store.write(everything, folder, "raised")
-    try:
-        outputs = outputs_of(settings, pool, path, [sample.feeds for sample in samples], folder)
-    except UsageError as error:
-        raise UsageError(f"model={settings.model}: with everything in high precision {error}") from None
-    finally:
-        path.unlink(missing_ok=True)
-    return tuple(replace(sample, expected=good) for sample, good in zip(samples, outputs, strict=True))
-
-
 def outputs_of(
     settings: Settings, pool: Pool, path: Path, feeds: Sequence[Mapping[str, TensorFile]], folder: Path
 ) -> list[Mapping[str, TensorFile]]:
@@ -248,8 +226,6 @@ def outputs_of(
         "backend": backend.to_json(),
         "model": str(path),
         "samples": [{name: str(feed.path) for name, feed in one.items()} for one in feeds],
-        "outputs": None,
-        "inline": False,
         "out": str(folder),
     }
     lease = lease_of(args["backend"], pool, backend.python)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+from onnx import ModelProto
 
 from runner.candidate import Sample
 from runner.errors import UsageError
 from runner.inputs.perturbed_samples import variants
-from runner.jobs.precision.both_precisions import Casting, outputs_of, raised_outputs, samples_of
+from runner.jobs.precision.both_precisions import Casting, outputs_of, samples_of
 from runner.loading.load import Loaded
 from runner.loading.parent import inherit
 from runner.loading.profiles import profiled_samples
@@ -22,7 +24,6 @@ from runner.workers.pool import Pool
 
 log = logging.getLogger(__name__)
 
-"""Checkers that look at each sample for itself; the others have data of their own, or labels in their order."""
 SHARE = 3
 """Of so many samples one is held out."""
 LEAST = 4
@@ -105,15 +106,23 @@ class Samples:
         return Division(searched, held, "" if held else NONE_LEFT, self.kind)
 
     def of(self, values: tuple[Values, ...]) -> tuple[Sample, ...]:
-        """Return samples with good outputs, in the types that mixed models have. Raises what `samples_of` does."""
+        """Return samples with good outputs, in the types that mixed models have.
+
+        Raises what `samples_of` does, and UsageError where the reference cannot run the model with everything raised.
+        """
         self._made += 1
         casting, folder = self.casting, self.folder / f"cast{self._made}"
         made = samples_of(casting, self.loaded, values, folder)
-        if casting.is_lossy and not self.settings.reference.model:
-            made = raised_outputs(
-                self.settings, casting, self.loaded, self.pool, made, folder.with_name(f"raised{self._made}")
-            )
-        return made
+        inherited = self.settings.reference.model or self.settings.checker.runs_own_code
+        if not made or inherited or not casting.is_lossy:
+            return made
+        # the file itself is not as good as the model with everything raised
+        everything = casting.mixer.mixed(frozenset(range(len(casting.layers))))
+        try:
+            good = self._outputs(everything, [sample.feeds for sample in made], folder.with_name(f"raised{self._made}"))
+        except UsageError as error:
+            raise UsageError(f"model={self.settings.model}: with everything in high precision {error}") from None
+        return tuple(replace(sample, expected=outputs) for sample, outputs in zip(made, good, strict=True))
 
     def more(self, searched: tuple[Values, ...]) -> tuple[Values, ...]:
         """Return samples that nobody has looked at, with the outputs of the reference: drawn, or variants of those.
@@ -150,9 +159,13 @@ class Samples:
         if settings.reference.model:
             parent = inherit(settings, loaded.graph, loaded.store, feeds, self.pool, folder / "parent")
             return parent.recorded.values
-        model = loaded.store.write(copy_of(loaded.graph.model), folder, "original")
-        try:
-            outputs = outputs_of(settings, self.pool, model, feeds, folder / "outputs")
-        finally:
-            model.unlink(missing_ok=True)
+        outputs = self._outputs(copy_of(loaded.graph.model), feeds, folder / "outputs")
         return tuple({**fed, **made} for fed, made in zip(feeds, outputs, strict=True))
+
+    def _outputs(self, model: ModelProto, feeds: Sequence[Values], folder: Path) -> list[Values]:
+        """Return what the reference makes of a model. Raises UsageError where it cannot run it."""
+        path = self.loaded.store.write(model, folder, "whole")
+        try:
+            return outputs_of(self.settings, self.pool, path, feeds, folder)
+        finally:
+            path.unlink(missing_ok=True)

@@ -10,25 +10,25 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 from onnx import ModelProto
 
-from runner.jobs.precision.both_precisions import Casting
-from runner.jobs.precision.cast.layers import levels, node_label
+from runner.jobs.precision.cast.layers import node_label
 from runner.jobs.precision.ort_load_result import Levels, Loads
+from runner.jobs.precision.prepare_search import Material
 from runner.jobs.precision.report.low_share import arithmetic
-from runner.jobs.precision.subject import Precision
-from runner.loading.load import Loaded
 from runner.model.graph.cut import CutError
 from runner.model.graph.scopes import graphs_below, initializers
 from runner.schema.backend import OnnxRuntimeBackend
-from runner.schema.root import Settings
 from runner.text import listed
-from runner.workers.pool import Pool
+from strategies.minimal import minimal
+from strategies.outcome import Answer
+from strategies.search import Search
+from strategies.search_space import Space
 from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
@@ -40,39 +40,46 @@ _REACH = 4
 _WORD = re.compile(r"[A-Z]\w*(?:Fusion|Elimination|Transformer)")
 
 
-class Loadable:
+class Loading:
     """Loads the mixed models of a run in a plain ONNX Runtime."""
 
-    def __init__(self, settings: Settings, casting: Casting, loaded: Loaded, pool: Pool) -> None:
-        self._settings = settings
-        self._casting = casting
-        self._loaded = loaded
-        self._pool = pool
+    def __init__(self, material: Material) -> None:
+        self._settings = material.settings
+        self._casting = material.casting
+        self._loaded = material.loaded
+        self._pool = material.pool
+        self._subject = material.subject
+        self._units = material.searched
         self._left = MOST_VAIN
         self._own: Levels | None = None
-        target = settings.target
+        target = material.settings.target
         self._python = target.python if isinstance(target, OnnxRuntimeBackend) else None
         self._custom_ops = list(target.custom_ops) if isinstance(target, OnnxRuntimeBackend) else []
 
-    def asked(self, raised: frozenset[int]) -> Loads:
-        """Load the model in which these layers are raised; where it is refused, look for the optimizers to disable."""
-        found = self._found(raised)
+    def asked(self, trial: Trial) -> Loads:
+        """Load the model of a trial as it is; where it is refused, look for the optimizers to disable."""
+        found = self._found(self._subject.raised(trial))
         return replace(found, disabled=self._disabled(found)) if found.blamed else found
 
-    def raised(self, raised: frozenset[int]) -> Loads:
-        """Return the layers to raise, these and maybe some more, so that the model loads at all levels.
+    def wider(self, trial: Trial) -> tuple[Trial, Loads]:
+        """Return a trial with what is raised besides so that its model loads at all levels, and how it loads.
 
-        Where that cannot be reached they are as they are, with what is to be said.
+        Where that cannot be reached, or what it takes is not searched, the trial is as it was.
         """
+        raised = self._subject.raised(trial)
         found = self._found(raised)
         more = self._more(raised, found.blamed) if found.blamed else None
-        if not more:
-            return self.asked(raised) if found.blamed else found
-        loads = self._found(raised | more)
-        if loads.blamed:
-            return self.asked(raised)
-        log.info("%s raised besides: ONNX Runtime loads the model so", listed([self._path(index) for index in more]))
-        return replace(loads, added=tuple(sorted(more)))
+        if more:
+            # a whole block is raised with what is needed of it
+            wider = Trial.of((*trial, *self._units.of(more)))
+            high = self._subject.raised(wider)
+            loads = self._found(high)
+            if more <= high and not loads.blamed:
+                added = tuple(sorted(high - raised))
+                paths = [self._casting.layers[index].path for index in added]
+                log.info("%s raised besides: ONNX Runtime loads the model so", listed(paths))
+                return wider, replace(loads, added=added)
+        return trial, self.asked(trial) if found.blamed else found
 
     def _found(self, raised: frozenset[int]) -> Loads:
         reply = self._of(raised)
@@ -146,9 +153,8 @@ class Loadable:
     @cached_property
     def _names(self) -> list[str]:
         """The name of each layer's node, as ONNX Runtime knows it: nested ones without their owners'."""
-        graphs = levels(self._casting.mixer.model, self._casting.mixer.types)
-        places = [(graphs[layer.key[0]].graph, layer.key[1]) for layer in self._casting.layers]
-        return [node_label(graph.node[place], place) for graph, place in places]
+        graphs = list(graphs_below(self._casting.mixer.model.graph))
+        return [node_label(graphs[at].node[place], place) for at, place in (one.key for one in self._casting.layers)]
 
     @cached_property
     def _touching(self) -> Mapping[str, list[int]]:
@@ -217,33 +223,6 @@ class Loadable:
             return reply.value
         return str(reply.failure.message if reply.failure else reply.death)
 
-    def _path(self, index: int) -> str:
-        return self._casting.layers[index].path
-
-
-class Loading:
-    """Says of trials of a subject how their models load."""
-
-    def __init__(self, loadable: Loadable, subject: Precision) -> None:
-        self._loadable = loadable
-        self._subject = subject
-
-    def wider(self, trial: Trial) -> tuple[Trial, Loads]:
-        """Return a trial with what has to be raised besides, if that is searched, and how it loads."""
-        loads = self._loadable.raised(self._subject.raised(trial))
-        wider = Trial.of((*trial, *self._subject.units_of(loads.added)))
-        high = self._subject.raised(wider)
-        if set(loads.added) <= high and high != loads.raised:
-            # a whole block is raised with what was needed of it, which is another model
-            loads = replace(self.asked(wider), added=tuple(sorted(high - self._subject.raised(trial))))
-        if set(loads.added) <= high and not (loads.added and loads.blamed):
-            return wider, loads
-        return trial, self.asked(trial)
-
-    def asked(self, trial: Trial) -> Loads:
-        """Return how the model of a trial loads as it is."""
-        return self._loadable.asked(self._subject.raised(trial))
-
 
 def _name(model: ModelProto) -> None:
     """Name nodes that have no name, so that a message can name them."""
@@ -253,19 +232,10 @@ def _name(model: ModelProto) -> None:
 
 
 def _least(names: Sequence[str], loads: Callable[[Sequence[str]], bool]) -> list[str]:
-    """Return as few of the names as still do, leaving out large parts first."""
-    kept = list(names)
-    size = max(len(kept) // 2, 1)
-    while True:
-        for part in list(_parts(kept, size)):
-            rest = [name for name in kept if name not in part]
-            if rest and loads(rest):
-                kept = rest
-        if size == 1:
-            return kept
-        size //= 2
-
-
-def _parts(names: Sequence[str], size: int) -> Iterator[Sequence[str]]:
-    for start in range(0, len(names), size):
-        yield names[start : start + size]
+    """Return as few of the names as still do."""
+    space = Space(tuple(range(len(names))))
+    search = Search(space, minimal(space, 0))
+    while search.done is None:
+        (ask,) = search.ask()
+        search.tell(ask.trial, Answer.YES if loads([names[at] for at in ask.trial]) else Answer.NO)
+    return [names[at] for at in search.done.trial or ()]

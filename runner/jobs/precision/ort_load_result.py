@@ -37,12 +37,8 @@ class Loads:
         return {level: why for level, why in self.levels.items() if why}
 
     @property
-    def warnings(self) -> tuple[str, ...]:
+    def warning(self) -> str:
         """Say at which levels the model is refused; empty where there is nothing to say."""
-        return tuple(filter(None, [self._warning]))
-
-    @property
-    def _warning(self) -> str:
         if self.untried:
             return f"whether ONNX Runtime loads mixed.onnx was not tried: {self.untried[:_LONGEST]}"
         if not self.refused:

@@ -14,7 +14,7 @@ from runner.jobs.precision.cast.float_nodes import float_nodes
 from runner.jobs.precision.fixed_layers import Fixed, fixed_layers
 from runner.jobs.precision.held_out_samples import Division, Samples, Values
 from runner.jobs.precision.ranking import Measurements, measure, prior
-from runner.jobs.precision.report.gain import table
+from runner.jobs.precision.report.low_share import costs_of
 from runner.jobs.precision.search_units import Units, units
 from runner.jobs.precision.subject import Precision, parents_of
 from runner.loading.load import Loaded, load
@@ -57,7 +57,7 @@ class Material:
         """Return what is known of units before they are searched on these samples."""
         known = self.known
         if values != self.division.searched:
-            known = _measured(self.settings, self.strategy, self.casting, self.loaded, self.pool, values)
+            known = _measured(self.strategy, self.samples, values)
         told = self.searched.prior(prior(self.casting, known, self.parents), self.costs)
         return replace(told, kinds=self.searched.kinds(self.casting.layers, self.parents))
 
@@ -84,13 +84,13 @@ def prepare(settings: Settings, strategy: PrecisionSettings, pool: Pool, folder:
     casting = cast(settings, strategy, loaded, pool)
     samples = Samples(settings, casting, loaded, pool, folder / "values", strategy.held_out)
     division = samples.divide()
-    known = _measured(settings, strategy, casting, loaded, pool, division.searched)
+    known = _measured(strategy, samples, division.searched)
     kept = fixed_layers(strategy, casting, known)
     searched = units(strategy.unit, casting, kept)
     if not searched.searched:
         raise UsageError("strategy.exclude, include, at_least and untaken leave no node to search; name fewer")
     parents = parents_of(casting.layers)
-    costs = table(strategy, casting, loaded) if strategy.goal is Goal.cheapest else {}
+    costs = costs_of(strategy, casting, loaded) if strategy.goal is Goal.cheapest else {}
     space = Space(searched.searched, searched.parents(parents))
     space = cheapest(space, searched.costs(costs)) if costs else space
     mixing = casting.mixer, loaded.store, samples.of(division.searched), space.order, space.parents
@@ -104,19 +104,12 @@ def prepare(settings: Settings, strategy: PrecisionSettings, pool: Pool, folder:
     return Material(*found, subject)
 
 
-def _measured(
-    settings: Settings,
-    strategy: PrecisionSettings,
-    casting: Casting,
-    loaded: Loaded,
-    pool: Pool,
-    samples: tuple[Values, ...],
-) -> Measurements:
+def _measured(strategy: PrecisionSettings, samples: Samples, values: tuple[Values, ...]) -> Measurements:
     """Measure errors and ranges, where they rank what is searched or say what is not."""
     ranked = "prior" in SEARCHES[strategy.search].reads
-    if not ranked and not strategy.at_least and not any(layer.nested for layer in casting.layers):
+    if not ranked and not strategy.at_least and not any(layer.nested for layer in samples.casting.layers):
         return Measurements(why=f"strategy={strategy.name} follows the model's order")
-    return measure(settings, casting, loaded, pool, samples)
+    return measure(samples, values)
 
 
 def _out_of_range(casting: Casting) -> tuple[str, ...]:

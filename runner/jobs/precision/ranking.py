@@ -7,17 +7,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from onnx import TensorProto
-
 from runner.jobs.precision.both_precisions import Casting
 from runner.jobs.precision.cast.layers import Layer
 from runner.jobs.precision.cast.quantized_copies import add_quantized
-from runner.loading.load import Loaded
+from runner.jobs.precision.held_out_samples import Samples, Values
 from runner.model.graph.scopes import graphs_below
-from runner.model.values.recorded import TensorFile
-from runner.model.values.value_types import largest_of
-from runner.schema.root import Settings
-from runner.workers.pool import Pool
+from runner.model.values.dtypes import FLOATS
 from strategies.precision import Prior
 
 log = logging.getLogger(__name__)
@@ -26,7 +21,6 @@ SPREAD = 16.0
 """A layer whose error is so many times that of one rounding has it from what it reads: its producers are likely too."""
 SENTINEL = 1e30
 """Values from here on stand for infinity; nobody computes with them."""
-_DIGITS = {TensorProto.FLOAT16: 11, TensorProto.BFLOAT16: 8, TensorProto.FLOAT: 24}
 
 
 @dataclass(frozen=True)
@@ -48,13 +42,12 @@ class Measurements:
         return self.ranges.get(f"{layer.key[0]}/{name}", 0.0)
 
 
-def measure(
-    settings: Settings, casting: Casting, loaded: Loaded, pool: Pool, samples: Sequence[Mapping[str, TensorFile]]
-) -> Measurements:
+def measure(samples: Samples, values: Sequence[Values]) -> Measurements:
     """Run the model once with a rounded copy of each layer beside it; nothing is known where that cannot be done.
 
-    ``samples``: values of the model's inputs, whatever else they hold.
+    ``samples``: of which model. ``values``: of its inputs, whatever else they hold.
     """
+    casting, loaded, limits = samples.casting, samples.loaded, samples.settings.workers
     # it is fed as the model was: inputs keep their types
     mixer = replace(casting.mixer, keep_io=True)
     everything = frozenset(range(len(casting.layers)))
@@ -66,7 +59,7 @@ def measure(
     args = {
         "model": str(path),
         "low": casting.pair.low,
-        "largest": largest_of(casting.pair.low),
+        "largest": FLOATS[casting.pair.low].largest,
         "layers": [
             [index, layer.key[0], layer.writes[0]] for index, layer in enumerate(casting.layers) if layer.writes
         ],
@@ -74,10 +67,10 @@ def measure(
         "beside": pairs,
         "clamped": sorted(casting.clamped),
         "samples": [
-            {name: str(sample[name].path) for name in loaded.graph.inputs if name in sample} for sample in samples
+            {name: str(sample[name].path) for name in loaded.graph.inputs if name in sample} for sample in values
         ],
     }
-    reply = pool.call("introduced", args, timeout=settings.workers.timeout, memory_mb=settings.workers.memory_mb)
+    reply = samples.pool.call("introduced", args, timeout=limits.timeout, memory_mb=limits.memory_mb)
     path.unlink(missing_ok=True)
     if reply.value is None:
         why = reply.failure.message if reply.failure else reply.death
@@ -99,8 +92,8 @@ def prior(casting: Casting, known: Measurements, parents: Sequence[tuple[int, ..
 
     A tensor beyond the range has to be high where it is made and where it is read.
     """
-    largest = largest_of(casting.pair.low)
-    # weights are clamped, and a mask that stands for minus infinity goes on doing so when it is
+    largest = FLOATS[casting.pair.low].largest
+    # weights beyond the range are clamped, and a clamped mask still stands for minus infinity
     weights = {tensor.name for graph in graphs_below(casting.mixer.model.graph) for tensor in graph.initializer}
     suspects = tuple(
         index
@@ -112,7 +105,7 @@ def prior(casting: Casting, known: Measurements, parents: Sequence[tuple[int, ..
         )
     )
     scores = {index: known.errors.get(index, 0.0) for index in range(len(casting.layers))}
-    one_rounding = 2.0 ** -_DIGITS[casting.pair.low]
+    one_rounding = 2.0 ** -FLOATS[casting.pair.low].digits
     # downstream first: a layer's error may come from far above; the error of its own Q/DQ pairs does not
     for index in () if casting.quantized else sorted(scores, reverse=True):
         if scores[index] > SPREAD * one_rounding:

@@ -8,20 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from runner.artifacts import stale_results
-from runner.artifacts.disk_space import NoRoom
 from runner.errors import CannotJudge
 from runner.jobs.job import Job
 from runner.jobs.precision.held_out_samples import Values
 from runner.jobs.precision.mixed_model import Mixing
-from runner.jobs.precision.ort_load_fixes import Loadable, Loading
+from runner.jobs.precision.ort_load_fixes import Loading
 from runner.jobs.precision.prepare_search import prepare
 from runner.jobs.precision.question import Margin, Raising
 from runner.jobs.precision.report import overflow_report
 from runner.jobs.precision.report.precision_summary import answered
 from runner.jobs.precision.sample_rounds import Rounds
-from runner.jobs.precision.subject import Precision
-from runner.jobs.reduce.closure import used
 from runner.loading.load import Loaded
 from runner.report.summary import Summary
 from runner.run_folder import MIXED
@@ -88,7 +84,7 @@ def _raise(job: Job) -> Summary:
         stays_low=len(material.kept.low),
     )
     looking = overflow_report.with_overflow_check(job, material)
-    loadable = Loadable(settings, material.casting, loaded, job.pool)
+    loading = Loading(material)
 
     def ask(judge: Judge, base: Trial | None, values: tuple[Values, ...], fails_low: Verdict | None) -> Mixing:
         step = material.step(base, values)
@@ -102,28 +98,23 @@ def _raise(job: Job) -> Summary:
             steady=steady,
             nothing=fails_low,
         )
-        subject = judge.subject
-        assert isinstance(subject, Precision)
-        return Mixing(session, question, Loading(loadable, subject))
+        return Mixing(session, question, loading)
 
     def size(trial: Trial) -> int:  # an element may be several nodes
         return len(material.subject.names(trial))
 
     with looking.judge(material.subject, loaded, "raised", size) as judge:
-        stale_results.drop(job.folder, used(settings, job.tools.at))
-        rounds = Rounds(judge, ask, job.journals, material.division, material.samples, material.likely)
-        try:
+        job.drop_stale_results()
+        rounds = Rounds(judge, ask, material.division, material.samples, material.likely)
+
+        def answer() -> Ending:
             ending = rounds.answer(plan=settings.plan)
             if ending.standing and ending.status is not Status.could_not_judge:
                 _valid(job, loaded)
-        except (CannotJudge, NoRoom) as error:
-            ending = Ending(error.status, str(error))
-        except KeyboardInterrupt as error:
-            ending = rounds.interrupted(getattr(error, "exit_code", Status.interrupted.exit_code))
-            ending = replace(ending, message=f"{ending.message}; go on with resume={job.folder}")
-            if ending.standing:
-                handed.write(ending.standing.judge.subject, ending.standing.trial, MIXED)
-        loaded = replace(loaded, warnings=(*loaded.warnings, *rounds.known.warnings))
+            return ending
+
+        ending = job.stopped(job.ended(rounds, answer), handed, MIXED)
+        loaded = replace(loaded, warnings=(*loaded.warnings, *rounds.confidence.warnings))
         summary = job.summary(judge, ending, loaded, reliability)
         summary = answered(looking, material, rounds, ending, summary)
         job.bundle(summary)

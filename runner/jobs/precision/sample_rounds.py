@@ -14,10 +14,9 @@ from runner.candidate import Sample
 from runner.errors import CannotJudge
 from runner.jobs.precision.held_out_samples import Division, Samples, Values
 from runner.jobs.precision.mixed_model import Mixing
-from runner.jobs.precision.report.answer_confidence import Worth
+from runner.jobs.precision.report.answer_confidence import Confidence
 from runner.jobs.precision.subject import Precision
 from runner.journal.journal_lines import Entry
-from runner.journal.open_journals import Journals
 from runner.session.judge import Judge
 from runner.session.question import NOTHING
 from runner.session.reliability import IndistinctError
@@ -68,7 +67,6 @@ class Rounds:
 
     judge: Judge
     ask: Ask
-    journals: Journals
     division: Division
     samples: Samples
     suspects: Sequence[int]
@@ -76,7 +74,7 @@ class Rounds:
     _before: Mixing | None = None
 
     def __post_init__(self) -> None:
-        self.known = Worth(reason=self.division.reason)
+        self.confidence = Confidence(self.division)
 
     def answer(self, *, plan: bool = False) -> Ending:
         """Return how it ends. Raises CannotJudge."""
@@ -101,7 +99,7 @@ class Rounds:
             if further is None:
                 assert found
                 why = impossible.message if impossible else "the budget was reached"
-                self.known.warn(f"what was held out cannot be searched on ({why})")
+                self.confidence.warn(f"what was held out cannot be searched on ({why})")
                 self.mixing = found.mixing
                 break
             found = further
@@ -109,9 +107,8 @@ class Rounds:
                 break
             why = f"{counted(len(held), 'sample')} that {'was' if len(held) == 1 else 'were'} held out"
             log.warning("the answer fails on %s (%s): it grows until it passes those too", why, found.failed.reason)
-            subject = judge.subject
-            assert isinstance(subject, Precision)
-            judge = self._beside(replace(subject, samples=(*subject.samples, *held)), f"round {number + 1}")
+            searched = (*_subject(judge).samples, *held)
+            judge = self.judge.stage(f"round {number + 1}", replace(_subject(judge), samples=searched))
             values = self.samples.further((*values.searched, *values.held))
             held = self.samples.of(values.held)
         assert found
@@ -126,8 +123,7 @@ class Rounds:
             mixing, done, trial = self._stable(mixing, values, done, trial)
             self.mixing = mixing
         trial = mixing.loadable(trial)
-        self.known.rounds, self.known.searched, self.known.held = number, len(values.searched), len(held)
-        self.known.kind, self.known.reason = values.kind, values.reason
+        self.confidence.rounds, self.confidence.samples = number, values
         return Found(mixing, done, trial, held, self._fails(mixing, held, trial))
 
     def _concluded(self, found: Found) -> Ending:
@@ -135,8 +131,8 @@ class Rounds:
         while True:
             if found.failed is not None:
                 why = found.failed.reason
-                self.known.warn(f"the answer fails on samples that were held out ({why}); give more samples")
-            ending = found.mixing.hand_over(found.done, found.trial, self.known.said)
+                self.confidence.warn(f"the answer fails on samples that were held out ({why}); give more samples")
+            ending = found.mixing.hand_over(found.done, found.trial, self.confidence.said)
             if ending is not None:
                 return ending
             # the check's rates are known from then on
@@ -163,7 +159,7 @@ class Rounds:
     def _stable(self, mixing: Mixing, values: Division, done: Done, trial: Trial) -> tuple[Mixing, Done, Trial]:
         """Raise what fails when it alone is low as well: an answer that leaves it out passes by luck."""
         alone = tuple(self._failing_alone(mixing, trial))
-        self.known.alone = alone
+        self.confidence.alone = alone
         if not alone:
             return mixing, done, trial
         names = mixing.session.judge.subject.names(Trial.of(alone))
@@ -173,9 +169,10 @@ class Rounds:
         grown, found = larger.search()
         assert grown, "nothing raised fails"
         if larger.session.inquiry.stopped:
-            self.known.warn(f"{self._named(names)} fail when they alone are low, and were left out for want of budget")
+            said = f"{self._named(names)} fail when they alone are low, and were left out for want of budget"
+            self.confidence.warn(said)
             return mixing, done, trial
-        self.known.kept = True
+        self.confidence.kept = True
         note = f"{self._named(names)} would do without, but fail when they alone are low: they are raised too"
         return larger, replace(grown, note=note), found
 
@@ -200,19 +197,18 @@ class Rounds:
 
     def _fails(self, mixing: Mixing, held: tuple[Sample, ...], trial: Trial) -> Verdict | None:
         """Return the verdict by which an answer fails on samples that were held out; None: it passes."""
-        reliability, subject = mixing.session.reliability, mixing.session.judge.subject
-        assert isinstance(subject, Precision)
+        reliability = mixing.session.reliability
         self._error("searched", mixing, mixing.session.judge, trial)
-        self.known.passed = None
+        self.confidence.passed = None
         if not held:
-            self.known.error.pop("held_out", None)
+            self.confidence.error.pop("held_out", None)
             return None
-        judge = self._beside(replace(subject, samples=held), "held out")
+        judge = self.judge.stage("held out", replace(_subject(mixing.session.judge), samples=held))
         ruling = reliability.rule(judge, trial, "held out", f"{counted(len(held), 'sample')} not searched", "trust")
         if ruling is None:  # the budget is spent: whether it passes is not known
             return None
         passes = ruling.verdict.outcome is Outcome.PASS if reliability.rates is None else ruling.answer is Answer.YES
-        self.known.passed = passes
+        self.confidence.passed = passes
         if trial:
             judge.sure(NOTHING, "held out", "nothing raised")
         self._error("held_out", mixing, judge, trial)
@@ -224,10 +220,13 @@ class Rounds:
             return
         found = [judge.journal.get(one) for one in (NOTHING, trial)]
         before, after = (mixing.question.margin.share(one) if one else None for one in found)
+        error = self.confidence.error
         if found[0] is None:  # of samples that were searched in turn the worst counts
-            parts = [self.known.error[part]["before"] for part in ("searched", "held_out") if part in self.known.error]
+            parts = [error[part]["before"] for part in ("searched", "held_out") if part in error]
             before = max(part for part in parts if part is not None) if parts and None not in parts else None
-        self.known.error[samples] = {"before": before, "after": after}
+        error[samples] = {"before": before, "after": after}
 
-    def _beside(self, subject: Precision, name: str) -> Judge:
-        return self.judge.beside(subject, self.journals.stage(self.judge.journal, name, subject))
+
+def _subject(judge: Judge) -> Precision:
+    assert isinstance(judge.subject, Precision)
+    return judge.subject

@@ -6,8 +6,7 @@ The candidate is the whole model, strongly typed, with casts where raised and ot
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import onnx
@@ -16,16 +15,10 @@ from runner.candidate import Candidate, Invalid, Sample
 from runner.jobs.precision.cast.layers import Layer
 from runner.jobs.precision.cast.mixer import Mixer
 from runner.model.files.candidate_store import Store
-from runner.model.graph.cut import CutError
+from runner.model.graph.cut import Cut, CutError
+from runner.session.subject import values_digest
 from strategies.search_space import Space
 from strategies.trial import Trial
-
-
-@dataclass(frozen=True)
-class Mixed:
-    """A mixed-precision model of a trial."""
-
-    model: onnx.ModelProto
 
 
 @dataclass(frozen=True)
@@ -40,8 +33,8 @@ class Precision:
     store: Store
     samples: tuple[Sample, ...]
     order: tuple[int, ...]
-    parents: tuple[tuple[int, ...], ...] = field(default=())
-    members: tuple[tuple[int, ...], ...] = field(default=())
+    parents: tuple[tuple[int, ...], ...]
+    members: tuple[tuple[int, ...], ...]
     high: frozenset[int] = frozenset()
 
     @property
@@ -59,7 +52,7 @@ class Precision:
         mixer = self.mixer
         low, high = (onnx.TensorProto.DataType.Name(dtype).lower() for dtype in (mixer.pair.low, mixer.pair.high))
         paths = "\n".join(layer.path for layer in self.layers)
-        searched = repr([self.members[unit] for unit in self.order] if self.members else self.order)
+        searched = [self.members[unit] for unit in self.order]
         return {
             "kind": "precision",
             "low": "quantized" if low == high else low,
@@ -68,44 +61,32 @@ class Precision:
             "pairs": "kept" if mixer.restored is None else "restored where raised",
             "layers": hashlib.sha256(paths.encode()).hexdigest(),
             "searched": hashlib.sha256(f"{searched} {sorted(self.high)}".encode()).hexdigest(),
-            "samples": _digest(self.samples),
+            "samples": values_digest(dict(sorted(sample.feeds.items())) for sample in self.samples),
         }
 
     def own(self, trial: Trial) -> frozenset[int]:
         """Return the layers that a trial raises, without those that are raised in every one."""
-        if not self.members:
-            return trial.elements
         return frozenset(layer for unit in trial.elements for layer in self.members[unit])
 
     def raised(self, trial: Trial) -> frozenset[int]:
         """Return all layers that are high in a trial."""
         return self.own(trial) | self.high
 
-    def units_of(self, layers: Iterable[int]) -> tuple[int, ...]:
-        """Return the units that are searched and hold these layers."""
-        wanted = set(layers)
-        return tuple(unit for unit in self.order if wanted & (set(self.members[unit]) if self.members else {unit}))
-
     def names(self, trial: Trial) -> tuple[str, ...]:
         """Return the paths of the nodes that a trial raises, in the model's order."""
         return tuple(self.layers[index].path for index in sorted(self.own(trial)))
 
-    def cut(self, trial: Trial) -> Mixed:
-        """Return the model in which the nodes of ``trial`` are raised."""
-        return Mixed(self.mixer.mixed(self.raised(trial)))
+    def cut(self, trial: Trial) -> Cut:
+        """Return the model in which the nodes of ``trial`` are raised; it is whole."""
+        return Cut(self.mixer.mixed(self.raised(trial)), (), (), ())
 
-    def make(self, trial: Trial, folder: Path, iteration: int, phase: str, label: str) -> Candidate | Invalid:
+    def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
         """Write the model in which the nodes of ``trial`` are raised, all others low."""
         try:
-            path = self.store.write(self.mixer.mixed(self.raised(trial)), folder)
+            path = self.store.write(self.cut(trial).model, folder)
         except CutError as error:
             return Invalid(str(error))
-        return Candidate(path, folder, iteration, phase, label, trial, self.samples, nodes=self.names(trial))
-
-    def discard(self, candidate: Candidate) -> None:
-        """Remove the candidate's model file."""
-        if candidate.model:
-            candidate.model.unlink(missing_ok=True)
+        return Candidate(path, folder, trial, self.samples, nodes=self.names(trial), temporary=True)
 
 
 def parents_of(layers: tuple[Layer, ...]) -> tuple[tuple[int, ...], ...]:
@@ -115,12 +96,3 @@ def parents_of(layers: tuple[Layer, ...]) -> tuple[tuple[int, ...], ...]:
         tuple(sorted({makers[name] for name in layer.reads if name in makers and makers[name] < index}))
         for index, layer in enumerate(layers)
     )
-
-
-def _digest(samples: Iterable[Sample]) -> str:
-    digest = hashlib.sha256()
-    for sample in samples:
-        for name, feed in sorted(sample.feeds.items()):
-            digest.update(name.encode() + b"\0" + feed.path.read_bytes())
-        digest.update(b"\1")
-    return digest.hexdigest()

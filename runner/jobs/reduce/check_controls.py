@@ -8,7 +8,7 @@ passes only models that still have these. It can judge what keeps them (``strate
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -19,14 +19,12 @@ from runner.errors import CannotJudge
 from runner.jobs.reduce.closure import fallbacks
 from runner.jobs.reduce.question import FIT, NEEDS
 from runner.jobs.reduce.subgraph import Subgraph
-from runner.journal.journal import Journal
 from runner.model.graph.control_model import Form
 from runner.schema.checker import Flaky
 from runner.schema.root import Settings
 from runner.session.judge import Judge
 from runner.session.question import NOTHING
 from runner.session.reliability import ContradictionError
-from runner.session.subject import Subject
 from runner.verdict import CAUGHT, Raised, Verdict
 from strategies.outcome import Outcome
 from strategies.search_space import Closure
@@ -69,19 +67,18 @@ class Judged:
 class Controls:
     """Asks a check about harmless models.
 
-    ``stage`` opens the journal of a stage. ``fallbacks``: what may be kept where the check cannot judge cuts.
+    ``fallbacks``: what may be kept where the check cannot judge cuts.
     ``repeated``: whether the check may be flaky. ``slip``: an obvious mistake in the command, in words.
     ``fed``: the check asks for values of the inputs, so that it is rather the outputs that it knows by itself.
     """
 
-    stage: Callable[[str, Subject], Journal]
     fallbacks: frozenset[Closure] = frozenset()
     repeated: bool = True
     slip: str = ""
     fed: bool = True
 
     @staticmethod
-    def of(checker: Checker, settings: Settings, stage: Callable[[str, Subject], Journal]) -> Controls | None:
+    def of(checker: Checker, settings: Settings) -> Controls | None:
         """Return the controls of a check of the user's own; None for a person, and for checks of ours.
 
         Those feed and compare whatever inputs and outputs a model has.
@@ -89,9 +86,7 @@ class Controls:
         if not isinstance(checker, CommandCheck | PythonCheck):
             return None
         slip = checker.slip if isinstance(checker, CommandCheck) else ""
-        return Controls(
-            stage, fallbacks(settings), settings.checker.flaky is not Flaky.never, slip, checker.wants_feeds
-        )
+        return Controls(fallbacks(settings), settings.checker.flaky is not Flaky.never, slip, checker.wants_feeds)
 
     def judge(self, judge: Judge) -> Judged:
         """Return a judge whose candidates this check can judge.
@@ -110,7 +105,10 @@ class Controls:
                 said = f"the check gives no answer on {FORMS[subject.closure][0]} ({why.said})"
                 return Judged(judge, also, said)
             self._repeat(judge, 1)
-            raise CannotJudge(self._no_judge(judge, why))
+            raise CannotJudge(
+                f"the check cannot tell good from bad: it does not pass even a model of one Identity ({why.said}).\n"
+                f"{self.slip or NEEDS}\ncheck: {judge.checker.describe()}"
+            )
         self._repeat(judge, REPEATS)
         able = self._able(judge) if subject.closure is Closure.FREE else {}
         chosen = next((closure for closure in able if closure in self.fallbacks), None)
@@ -125,7 +123,7 @@ class Controls:
             f"with {setting}, with which it can. A check that feeds what {{inputs}} holds and compares with what "
             "{references} holds gets smaller answers"
         )
-        return Judged(judge.beside(kept, self.stage(f"{setting}{types}", kept)), verdict, said)
+        return Judged(judge.stage(f"{setting}{types}", kept), verdict, said)
 
     def _able(self, judge: Judge) -> dict[Closure, tuple[Subgraph, Verdict]]:
         """The closures whose candidates the check can judge, with a subject whose control shows it, and its verdict."""
@@ -163,7 +161,7 @@ class Controls:
             return judge
         other = replace(subject, control=form, declared=subject.declared or declared)
         name = f"{subject.closure.value}, {form}{', declared types' if declared else ''}"
-        return judge.beside(other, self.stage(name, other))
+        return judge.stage(name, other)
 
     def _repeat(self, judge: Judge, times: int) -> None:
         """A control that failed fails again, unless the check is flaky: raises ContradictionError then."""
@@ -173,12 +171,6 @@ class Controls:
         for attempt in range(1, times + 1):
             if _verdict(judge, subject.control, attempt).outcome is Outcome.PASS:
                 raise ContradictionError(f"{subject.control}: pass where it did not before")
-
-    def _no_judge(self, judge: Judge, why: Verdict) -> str:
-        return (
-            f"the check cannot tell good from bad: it does not pass even a model of one Identity ({why.said}).\n"
-            f"{self.slip or NEEDS}\ncheck: {judge.checker.describe()}"
-        )
 
     def _no_cuts(self, judge: Judge, why: Verdict, able: tuple[Closure, ...]) -> str:
         subject = _subgraph(judge)
@@ -205,7 +197,7 @@ def _verdict(judge: Judge, form: Form, attempt: int) -> Verdict:
     verdict = judge.sure(NOTHING, "control", str(form), attempt=attempt)
     shown = verdict.metrics.get(CAUGHT)
     caught = Raised.from_json(shown) if shown and verdict.outcome is Outcome.PASS else None
-    studied = judge.baseline.raised if judge.baseline else None
+    studied = judge.studied.signature.raised if judge.studied.signature else None
     if caught and caught.feeds and not (studied and studied.about == caught.about):
         # a message that it prints on the original too is normal; a new one means that it passes a model it cannot run
         return replace(verdict, outcome=Outcome.UNRESOLVED, reason=f"it passes, and says that {caught.why}")

@@ -1,14 +1,12 @@
-"""The terms of a reduction, as its settings put them: what is kept whatever is tried, and what is read."""
+"""Which of the model's inputs and outputs a reduction keeps whatever is tried, as its settings say."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from types import MappingProxyType
 
 from runner.errors import UsageError
 from runner.schema.root import Settings
-from runner.schema.settings import PathUse, path_values
 from runner.schema.strategy import Find, ReduceSettings, chosen
 from strategies.search_space import Closure
 
@@ -51,11 +49,3 @@ def _may_go(settings: Settings, name: str) -> bool | None:
     if said not in known:
         raise UsageError(f"strategy.{name}={value}: choose one of {', '.join(known)}")
     return known[said]
-
-
-def used(settings: Settings, at: Callable[[str], Path]) -> list[Path]:
-    """Return the files and folders that a run reads, which may be an earlier one's results.
-
-    ``at`` gives a path of the configuration, from where the user stands.
-    """
-    return [at(path) for _, use, path in path_values(settings) if PathUse.READ in use]

@@ -9,7 +9,7 @@ stands for the whole model.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -18,13 +18,11 @@ from runner.errors import CannotJudge
 from runner.jobs.reduce.check_controls import Controls
 from runner.jobs.reduce.subgraph import THE_FILE, Subgraph
 from runner.jobs.reduce.user_file_subject import UserFile
-from runner.journal.journal import Journal
 from runner.model.passes.lift_constants import as_nodes
 from runner.schema.checker import Flaky, SameFailure
 from runner.session.judge import Judge
 from runner.session.question import refuse, study
 from runner.session.reliability import HEALTHY, WHOLE, ContradictionError, Reliability
-from runner.session.subject import Subject
 from runner.verdict import CAUGHT, Raised, Verdict, same_failure
 from strategies.outcome import Outcome
 from strategies.trial import Trial
@@ -40,13 +38,12 @@ _SHOWN = 100  # letters of a reason in a warning, from either end
 
 @dataclass
 class Preflight:
-    """``stage`` opens the journal of a stage; ``controls``: None where nobody can fail them (a checker of ours).
+    """``controls``: None where nobody can fail them (a checker of ours).
 
     ``warnings``: what a reader of the answer should know. ``flaky``: why the check is known to be.
     ``controlled``: it passed a harmless model.
     """
 
-    stage: Callable[[str, Subject], Journal]
     controls: Controls | None = None
     warnings: list[str] = field(default_factory=list)
     flaky: ContradictionError | None = None
@@ -63,7 +60,8 @@ class Preflight:
                 refuse(session.judge, seen, THE_FILE)
         session.adopt(self.judged(session.judge))
         verdict = session.examine(surprise=self.flaky)
-        if session.judge.baseline and verdict.outcome is not Outcome.FAIL and session.reliability.rates is None:
+        failed, reliable = session.judge.studied.signature, session.reliability.rates is None
+        if failed and reliable and verdict.outcome is not Outcome.FAIL:
             session.adopt(self.weakened(session.judge, session.reliability, verdict))
             verdict = session.examine(surprise=self.flaky)
             if verdict.outcome is not Outcome.FAIL and session.reliability.rates is None:
@@ -86,9 +84,9 @@ class Preflight:
                 self.flaky = ContradictionError("checker.flaky=always")
         if verdict.outcome is Outcome.FAIL:
             study(judge, verdict, THE_FILE)
-            log.info("%s fails (%s); this is the failure under study", THE_FILE, judge.baseline)
+            log.info("%s fails (%s); this is the failure under study", THE_FILE, judge.studied.signature)
         elif verdict.outcome is Outcome.UNRESOLVED:
-            # a check may ask more of a model than a runtime does; what is made of the file has its shapes, say
+            # a check may need more than a runtime does, such as shapes, which the rewritten model has
             self._say(f"{THE_FILE} cannot be judged ({_short(verdict)}); if what is made of it fails, that is studied")
         elif verdict.outcome is not Outcome.PASS:
             refuse(judge, verdict, THE_FILE)
@@ -121,34 +119,34 @@ class Preflight:
         otherwise = f"rewritten for cutting, the whole model does not fail as the file does ({_short(verdict)})"
         tried = [(judge, verdict, "")]
         for subject, what in _variants(judge.subject):
-            other = judge.beside(subject, self.stage(f"{_kind(judge)}, {what}", subject))
+            other = judge.stage(f"{_kind(judge)}, {what}", subject)
             found = other.sure(whole, "pre-flight", f"the whole model, {what}")
             if found.outcome is Outcome.FAIL:
                 self._say(f"{otherwise}; it does so, and candidates are made so, with {what}")
                 return other
             tried.append((other, found, what))
-        assert judge.baseline
+        assert judge.studied.signature
         if judge.studied.rule is SameFailure.strict:
             for other, found, what in tried:
-                if found.signature and same_failure(found.signature, judge.baseline, SameFailure.kind):
+                if found.signature and same_failure(found.signature, judge.studied.signature, SameFailure.kind):
                     self._say(
                         f"{otherwise}; of the same kind it is{f' with {what}' if what else ''}: this is the failure "
                         "under study"
                     )
-                    other.baseline = found.signature
+                    other.studied.signature = found.signature
                     return other
         assert isinstance(judge.subject, Subgraph)
         self._say(f"{otherwise}; the file itself stands for the whole model, smaller candidates are rewritten")
-        as_file = replace(judge.subject, as_file=True)
-        return judge.beside(as_file, self.stage(FILE_STAGE, as_file))
+        return judge.stage(FILE_STAGE, replace(judge.subject, as_file=True))
 
     def confirm(self, session: Session, answer: Trial | None) -> None:
         """Raise CannotJudge where nothing passes, or where the file fails and nothing does that was rewritten."""
         judge, subject = session.judge, session.judge.subject
         if isinstance(subject, Subgraph) and subject.as_file and answer == subject.space.whole:
             raise CannotJudge(
-                f"the model file fails ({judge.baseline}), and nothing that is cut out of it does: the failure goes "
-                "away with what reading and writing the model changes (where its weights lie, shapes, Constant nodes). "
+                f"the model file fails ({judge.studied.signature}), and nothing that is cut out of it does: the "
+                "failure goes away with what reading and writing the model changes (where its weights lie, shapes, "
+                "Constant nodes). "
                 "Give the shapes or inputs it fails with (inputs.shapes='{name: [..]}', inputs=files).\n"
                 f"check: {judge.checker.describe()}"
             )
@@ -158,8 +156,7 @@ class Preflight:
 
     def _file(self, judge: Judge) -> Judge:
         assert isinstance(judge.subject, Subgraph)
-        file = UserFile(judge.subject)
-        return judge.beside(file, self.stage(FILE_STAGE, file))
+        return judge.stage(FILE_STAGE, UserFile(judge.subject))
 
     def _say(self, warning: str) -> None:
         log.warning("%s", warning)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from runner.jobs.reduce.find_all import Rest
 from runner.jobs.reduce.subgraph import Subgraph
-from runner.report.bundle import Answer as Handed
+from runner.report.bundle import ReducedModel
 from runner.report.summary import Summary
 from runner.session.result import Ending
 from runner.session.subject import cutting
@@ -35,13 +35,13 @@ def answered(summary: Summary, ending: Ending, subject: Subgraph, folder: Path) 
     )
 
 
-def files_of(ending: Ending) -> Handed | None:
+def files_of(ending: Ending) -> ReducedModel | None:
     """Return what the bundle shows of an answer."""
     if not ending.standing:
         return None
     subject = cutting(ending.standing.judge.subject)
     cut = subject.cut(ending.standing.trial)
-    return Handed(cut.model, subject.samples(cut))
+    return ReducedModel(cut.model, subject.samples(cut))
 
 
 def with_rest(summary: Summary, first: Summary, rest: Rest) -> Summary:

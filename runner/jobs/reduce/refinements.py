@@ -5,17 +5,16 @@ Without outputs that hide its failure, inside its nested graphs, trimmed of what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from runner.jobs.reduce.nested.nested_stages import NestedStages
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.jobs.reduce.trim_inputs_outputs import Trimming
-from runner.journal.journal import Journal
 from runner.model.graph.graph_index import Graph
 from runner.schema.cut import OutputPolicy
 from runner.session.stage import Stage, Standing
-from runner.session.subject import Subject, cutting
+from runner.session.subject import cutting
 from strategies.one_at_a_time import claim, sweep
 from strategies.search import Search
 from strategies.search_space import Closure
@@ -24,14 +23,10 @@ from strategies.trial import Trial
 
 @dataclass
 class Refinements:
-    """What is tried on the answer of a reduction, in order.
+    """What is tried on the answer of a reduction, in order."""
 
-    ``journal`` opens the journal of a stage: the journal of what it works on, its name, its subject.
-    """
-
-    journal: Callable[[Journal, str, Subject], Journal]
     trim: bool = True
-    descents: NestedStages | None = None
+    nested: NestedStages | None = None
     _at: Standing | None = None
     _left: Iterator[Stage] = field(default_factory=lambda: iter(()))
 
@@ -43,8 +38,8 @@ class Refinements:
 
     def _stages(self, standing: Standing) -> Iterator[Stage]:
         yield from self._sinks(standing)
-        if self.descents:
-            yield from self.descents.stages(standing)
+        if self.nested:
+            yield from self.nested.stages(standing)
         yield from self._trim(standing)
 
     def _sinks(self, standing: Standing) -> Iterator[Stage]:
@@ -61,7 +56,7 @@ class Refinements:
         yield Stage(
             "sinks",
             "only the last values are outputs",
-            standing.judge.beside(other, self.journal(standing.judge.journal, "sinks", other)),
+            standing.judge.stage("sinks", other),
             lambda known: Search(space, first, known),
             standing.origin,
             standing.trial,
@@ -75,7 +70,7 @@ class Refinements:
         trimming = Trimming(cutting(subject), standing.trial)
         if not trimming.spare:
             return
-        judge = standing.judge.beside(trimming, self.journal(standing.judge.journal, "trim", trimming))
+        judge = standing.judge.stage("trim", trimming)
         whole = trimming.space.whole
         yield Stage("trim", "as it is", judge, trimming.search, standing.origin, whole, purpose="refine", known=True)
 

@@ -7,15 +7,14 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from runner.artifacts import stale_results
 from runner.checkers.candidate_audit import Audited
 from runner.checkers.runtime import RuntimeCheck
 from runner.checkers.wrapping_checker import inner
 from runner.jobs.job import Job
 from runner.jobs.reduce.cause.prove_cause import Causes
 from runner.jobs.reduce.check_controls import FORMS, Controls
-from runner.jobs.reduce.closure import closure, used
-from runner.jobs.reduce.find_all import Further
+from runner.jobs.reduce.closure import closure
+from runner.jobs.reduce.find_all import further
 from runner.jobs.reduce.nested.nested_stages import NestedStages
 from runner.jobs.reduce.preflight import Preflight
 from runner.jobs.reduce.question import QUESTION
@@ -23,7 +22,6 @@ from runner.jobs.reduce.reduce_summary import answered, files_of, with_rest
 from runner.jobs.reduce.refinements import Refinements
 from runner.jobs.reduce.searches import searching
 from runner.jobs.reduce.subgraph import Subgraph
-from runner.journal.journal import Journal
 from runner.loading.load import Loaded, load, record_target
 from runner.loading.models import recorder, recording_backend
 from runner.model.graph.graph_index import Graph
@@ -41,7 +39,7 @@ from runner.session.judge import Judge
 from runner.session.reliability import Reliability
 from runner.session.result import Ending
 from runner.session.session import Session
-from runner.session.subject import Subject
+from runner.session.stage import ProveCause
 from runner.status import Status
 from strategies.search import Step
 from strategies.search_space import Closure, Space
@@ -85,8 +83,9 @@ def _reduce(job: Job) -> Summary:
         judge.studied.names = frozenset(
             {*names_of(loaded.graph.model), *(node.name for node in all_nodes(list(loaded.graph.model.graph.node)))}
         )
-        stale_results.drop(job.folder, used(settings, job.tools.at))
-        opening = preflight(job, judge)
+        job.drop_stale_results()
+        checker = audited.checker if audited else job.checker
+        opening = Preflight(Controls.of(checker, settings))
         session = Session(
             judge,
             searching(strategy, strategy.first, subject, judge),
@@ -95,33 +94,29 @@ def _reduce(job: Job) -> Summary:
             reliability=job.reliability(),
             find_min_good=settings.result.find_min_good,
             hand_over=handed,
-            refiner=refinements(job, loaded, searching(strategy, FirstEnd.end, subject, judge)),
-            causes=causes(job, judge, subject),
+            refine=refinements(job, loaded, searching(strategy, FirstEnd.end, subject, judge)).next,
+            prove_cause=causes(job, judge, subject),
             opening=opening,
         )
         ending = job.ended(session, lambda: _question(job, session, judge, loaded))
         loaded = replace(loaded, warnings=(*loaded.warnings, *opening.warnings))
-        if ending.status is Status.interrupted or (ending.status is Status.usage and ending.standing):
-            ending = replace(ending, message=f"{ending.message}; go on with resume={job.folder}")
-            if ending.standing:
-                handed.write(ending.standing.judge.subject, ending.standing.trial, REDUCED)
+        ending = job.stopped(ending, handed, REDUCED)
         if audited:
             loaded = replace(loaded, warnings=(*loaded.warnings, audited.summary))
 
-        def told(ending: Ending, doubt: Reliability, folder: Path = job.folder) -> Summary:
-            return answered(job.summary(judge, ending, loaded, doubt), ending, subject, folder)
+        def told(ending: Ending, reliability: Reliability, folder: Path = job.folder) -> Summary:
+            return answered(job.summary(judge, ending, loaded, reliability), ending, subject, folder)
 
         def conclude(ending: Ending, folder: Path) -> Summary:
             summary = told(ending, session.reliability, folder)
             job.bundle(summary, files_of(ending), folder)
             return summary
 
-        doubt = session.reliability
-        summary = told(ending, doubt)
+        reliability = session.reliability  # that of the first answer: for another one it is measured anew
+        summary = told(ending, reliability)
         if strategy.find is Find.all and ending.status is Status.found:
-            journal = partial(job.journals.further, judge.journal)
-            rest = Further(session, handed, subject, partial(job.ended, session), conclude, journal).find(ending)
-            summary = with_rest(told(ending, doubt), summary, rest)
+            rest = further(session, handed, subject, partial(job.ended, session), conclude, ending)
+            summary = with_rest(told(ending, reliability), summary, rest)
         job.bundle(summary, files_of(ending))
     return summary
 
@@ -134,7 +129,7 @@ def _question(job: Job, session: Session, judge: Judge, loaded: Loaded) -> Endin
         meant = isinstance(settings.checker, AutoChecker) and not all(value.finite for value in held)
         return replace(ending, message=ending.message + NON_FINITE) if meant else ending
     checker = inner(job.checker)
-    non_finite = judge.baseline is not None and judge.baseline.kind in ("nan", "inf")
+    non_finite = judge.studied.signature is not None and judge.studied.signature.kind in ("nan", "inf")
     # an engine has no values of inner tensors to look at
     if non_finite and isinstance(checker, RuntimeCheck) and settings.target.holds_inner_values:
         found = taint_of_all(loaded.graph, record_target(settings, job.pool, loaded, job.folder))
@@ -143,20 +138,8 @@ def _question(job: Job, session: Session, judge: Judge, loaded: Loaded) -> Endin
             subject.taint = found
             checker.spare(found.harmless)
     if settings.plan:
-        return Ending(
-            Status.planned, "stopped after the pre-flight, as asked", remaining=session.inquiry.search.remaining
-        )
+        return session.planned()
     return session.reduce()
-
-
-def preflight(job: Job, judge: Judge) -> Preflight:
-    """Return what is asked about the user's file and the check before the whole model."""
-
-    def stage(name: str, subject: Subject) -> Journal:
-        return job.journals.stage(judge.journal, name, subject)
-
-    checker = job.checker.checker if isinstance(job.checker, Audited) else job.checker
-    return Preflight(stage, Controls.of(checker, job.settings, stage))
 
 
 def refinements(job: Job, loaded: Loaded, search: Callable[[Space], Step]) -> Refinements:
@@ -168,11 +151,11 @@ def refinements(job: Job, loaded: Loaded, search: Callable[[Space], Step]) -> Re
 
     strategy = chosen(settings.strategy, ReduceSettings)
     inside = strategy.inside and closure(settings) is Closure.FREE
-    descents = NestedStages(job.journals.stage, record, job.folder / "values" / "inside", search) if inside else None
-    return Refinements(job.journals.stage, strategy.trim, descents)
+    nested = NestedStages(record, job.folder / "values" / "inside", search) if inside else None
+    return Refinements(strategy.trim, nested)
 
 
-def causes(job: Job, judge: Judge, subject: Subgraph) -> Causes | None:
+def causes(job: Job, judge: Judge, subject: Subgraph) -> ProveCause | None:
     """How an answer is shown to be the cause; a person is asked no more questions than the search has.
 
     If it is not, the end that misled the search, where the user chose one, is not looked for first again.
@@ -182,4 +165,4 @@ def causes(job: Job, judge: Judge, subject: Subgraph) -> Causes | None:
         return None
 
     search = searching(strategy, FirstEnd.auto, subject, judge)
-    return Causes(job.journals.stage, search, strategy.cause_checks)
+    return Causes(search, strategy.cause_checks).prove

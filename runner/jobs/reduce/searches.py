@@ -33,4 +33,5 @@ def _first(wanted: FirstEnd, subject: Subgraph, judge: Judge) -> First:
     if wanted is not FirstEnd.auto:
         return First(wanted.value)
     good = bool(subject.recorded.values) and subject.recorded.healthy(subject.graph.outputs)
-    return First.START if good and judge.baseline is not None and judge.baseline.about_values else First.END
+    failure = judge.studied.signature
+    return First.START if good and failure is not None and failure.about_values else First.END

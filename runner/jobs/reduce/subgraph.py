@@ -28,7 +28,7 @@ from runner.model.values.value_types import has_no_rank, structure_of, without_s
 from runner.reference.nonfinite import Taint
 from runner.reference.recording import Recorded, recorded_types
 from runner.schema.cut import CutPolicy, OutputPolicy
-from runner.session.subject import Kept
+from runner.session.subject import Kept, cut_candidate
 from strategies.search_space import Closure, Space
 from strategies.trial import Trial
 
@@ -91,24 +91,14 @@ class Subgraph:
         """Return the names of the kept nodes, as in the original."""
         return tuple(self.graph.nodes[index].name for index in trial)
 
-    def make(self, trial: Trial, folder: Path, iteration: int, phase: str, label: str) -> Candidate | Invalid:
+    def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
         """Write the candidate that keeps ``trial``."""
         if not trial:
-            return self._control(folder, iteration, phase, label)
+            return self._control(folder)
         if self.as_file and trial == self.space.whole:
-            return replace(self.original(folder, iteration), phase=phase, label=label)
-        try:
-            made = self.cut(trial)
-            if bad := self._non_finite(made):
-                return Invalid(f"the value recorded for {bad!r} is not finite")
-            if unfit := [name for name in (*made.inputs, *made.constants) if name in self.recorded.unfit]:
-                return Invalid(self.recorded.unfit[unfit[0]])
-            samples, path = self.samples(made), self.write(made, folder)
-        except CutError as error:
-            return Invalid(str(error))
-        names = self.names(trial)
-        draws = not self._drawing.isdisjoint(names)
-        return Candidate(path, folder, iteration, phase, label, trial, samples, nodes=names, draws=draws)
+            return self.original(folder)
+        draws = not self._drawing.isdisjoint(self.names(trial))
+        return cut_candidate(self, self.store, trial, folder, self._unusable, draws=draws)
 
     def cut(self, trial: Trial) -> Cut:
         """Cut the nodes of ``trial`` out of the model. Raises CutError if an outside value has no known type."""
@@ -124,24 +114,19 @@ class Subgraph:
             keep_inputs=self.closure is Closure.ANCESTORS,
         )
 
-    def _control(self, folder: Path, iteration: int, phase: str, label: str) -> Candidate:
+    def _control(self, folder: Path) -> Candidate:
         values = self.recorded.values
         held = {name: same_in_all([sample.get(name) for sample in values[:1]]) for name in self.graph.outputs}
         good = {name: tensor for name, tensor in held.items() if tensor is not None}
         made = control(self.graph, self.types_of_all, self.control, good)
         samples = samples_of(made, values, self.folder / "control")
-        path = self.write(made.cut, folder)
-        return Candidate(path, folder, iteration, phase, label, Trial.of([]), samples)
+        return Candidate(self.store.write(made.cut.model, folder), folder, Trial.of([]), samples, temporary=True)
 
     def kept(self, trial: Trial) -> Kept:
         """Return the nodes of ``trial``, which are elements of the graph."""
         return Kept(self.graph, trial)
 
-    def write(self, made: Cut, folder: Path) -> Path:
-        """Write a candidate's model."""
-        return self.store.write(made.model, folder)
-
-    def original(self, folder: Path, iteration: int) -> Candidate:
+    def original(self, folder: Path) -> Candidate:
         """Return the user's file as it is (a copy, where that is the same model), with the values of its inputs."""
         samples = tuple(
             Sample(
@@ -150,15 +135,9 @@ class Subgraph:
             )
             for sample in self.recorded.values
         )
-        everything = self.space.whole
-        draws = bool(self._drawing)
-        file = copy_for_check(self.file, folder)
-        return Candidate(file, folder, iteration, "pre-flight", THE_FILE, everything, samples, draws=draws, ours=False)
-
-    def discard(self, candidate: Candidate) -> None:
-        """Remove the candidate's model file, never the user's."""
-        if candidate.model and candidate.model != self.file:
-            candidate.model.unlink(missing_ok=True)
+        file, draws = copy_for_check(self.file, folder), bool(self._drawing)
+        copied = file != self.file
+        return Candidate(file, folder, self.space.whole, samples, draws=draws, ours=False, temporary=copied)
 
     def samples(self, made: Cut) -> tuple[Sample, ...]:
         """Return, for each input sample, what a cut is fed and what its outputs should be.
@@ -212,12 +191,15 @@ class Subgraph:
         held = [values[name] for values in self.recorded.values if name in values]
         return any(not tensor.finite for tensor in held) and not self._meant(name)
 
-    def _non_finite(self, made: Cut) -> str | None:
-        """The first fed value that would itself explain a non-finite output.
+    def _unusable(self, made: Cut) -> str | None:
+        """Why a cut is no question: a fed value would itself explain a non-finite output, or was not recorded right.
 
         One that is meant would not: the -Inf of an attention's mask, a NaN that the model looks for and replaces.
         """
-        return next((name for name in made.inputs if name not in self.graph.inputs and self.is_bad_feed(name)), None)
+        for name in made.inputs:
+            if name not in self.graph.inputs and self.is_bad_feed(name):
+                return f"the value recorded for {name!r} is not finite"
+        return next((self.recorded.unfit[n] for n in (*made.inputs, *made.constants) if n in self.recorded.unfit), None)
 
     def _meant(self, name: str) -> bool:
         """Whether a NaN or Inf is meant: it does not reach the failing outputs, or the reference run ended finite."""

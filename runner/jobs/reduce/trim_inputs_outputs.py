@@ -16,11 +16,11 @@ import onnx
 
 from runner.candidate import Candidate, Invalid, Sample
 from runner.jobs.reduce.subgraph import same_in_all
+from runner.journal.journal import context_digest
 from runner.model.graph import scopes
-from runner.model.graph.cut import Cut, CutError
-from runner.model.graph.graph_index import Graph
+from runner.model.graph.cut import Cut
 from runner.model.graph.protobuf_edits import copy_of, set_messages
-from runner.session.subject import Cutting, Kept, identity_digest
+from runner.session.subject import Cutting, Kept, cut_candidate, cutting
 from strategies.one_at_a_time import claim, sweep
 from strategies.outcome import Answer
 from strategies.search import Ask, Done, Search, Step
@@ -91,7 +91,7 @@ class Trimming:
         """Return what is trimmed, and the tensors that are the elements."""
         return {
             "kind": "trimming",
-            "of": identity_digest(self.base),
+            "of": context_digest(self.base.identity()),
             "trial": self.trial.ranges,
             "spare": json.dumps(self.spare),
         }
@@ -100,17 +100,11 @@ class Trimming:
         """Return the names of the nodes."""
         return self.base.names(self.trial)
 
-    def make(self, trial: Trial, folder: Path, iteration: int, phase: str, label: str) -> Candidate | Invalid:
+    def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
         """Write the candidate without what ``trial`` leaves out."""
         if not trial:
-            return self.base.make(trial, folder, iteration, phase, label)
-        cut = self.cut(trial)
-        try:
-            path = self.base.write(cut, folder)
-        except CutError as error:
-            return Invalid(str(error))
-        names, draws = self.base.names(self.trial), bool(Graph.of(cut.model).drawing)
-        return Candidate(path, folder, iteration, phase, label, trial, self.samples(cut), nodes=names, draws=draws)
+            return self.base.make(trial, folder)
+        return cut_candidate(cutting(self), self.base.store, trial, folder, lambda made: None)
 
     def cut(self, trial: Trial) -> Cut:
         """Return the cut without what ``trial`` leaves out."""
@@ -134,10 +128,6 @@ class Trimming:
         """Return the nodes of what is trimmed: they stay."""
         return self.base.kept(self.trial)
 
-    def write(self, made: Cut, folder: Path) -> Path:
-        """Write a candidate's model."""
-        return self.base.write(made, folder)
-
     def samples(self, made: Cut) -> tuple[Sample, ...]:
         """Return the feeds and expected outputs that are left."""
         return tuple(
@@ -147,10 +137,6 @@ class Trimming:
             )
             for sample in self._samples
         )
-
-    def discard(self, candidate: Candidate) -> None:
-        """Remove the candidate's model file."""
-        self.base.discard(candidate)
 
     def search(self, known: dict[Trial, Answer]) -> Search:
         """Everything that may go at once, else one after the other."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from runner.candidate import Candidate
@@ -30,10 +30,6 @@ class UserFile:
         """Return the names of the nodes."""
         return self.base.names(trial)
 
-    def make(self, trial: Trial, folder: Path, iteration: int, phase: str, label: str) -> Candidate:
+    def make(self, trial: Trial, folder: Path) -> Candidate:
         """Return the file, with the values of its inputs."""
-        return replace(self.base.original(folder, iteration), phase=phase, label=label)
-
-    def discard(self, candidate: Candidate) -> None:
-        """Remove the copy that the check was given, never the user's file."""
-        self.base.discard(candidate)
+        return self.base.original(folder)

@@ -32,9 +32,6 @@ class Command:
         """Return the iterations' numbers."""
         return tuple(f"iteration {number}" for number in trial)
 
-    def make(self, trial: Trial, folder: Path, iteration: int, phase: str, label: str) -> Candidate:
+    def make(self, trial: Trial, folder: Path) -> Candidate:
         """Return the unchanged model as the candidate."""
-        return Candidate(self.model, folder, iteration, phase, label, trial, self.samples)
-
-    def discard(self, candidate: Candidate) -> None:
-        """Leave the user's model alone."""
+        return Candidate(self.model, folder, trial, self.samples)

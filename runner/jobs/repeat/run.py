@@ -21,27 +21,19 @@ from strategies.repeat import repeat
 
 def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     """Repeat a check and leave the result folder behind. Raises UsageError for a file that would not be as it is."""
-    with Job.opened(settings, folder, command) as job:
-        return _repeat(job)
-
-
-def _repeat(job: Job) -> Summary:
-    settings = job.settings
-    sanitize = settings.sanitize
+    sanitize, until = settings.sanitize, chosen(settings.strategy, RepeatSettings).until
     if sanitize.fold or sanitize.shapes or sanitize.cleanup:
         raise UsageError(
             "sanitize: strategy=repeat checks your own file as it is. Leave sanitize out, or sanitize the file before"
         )
     model = Path(settings.model).expanduser().absolute() if settings.model else None
-    loaded = load(settings, job.pool, job.folder, record=False) if model and job.checker.wants_feeds else None
-    samples = tuple(Sample(sample) for sample in loaded.recorded.values) if loaded else ()
-    subject = Command(model, samples)
-
-    until = chosen(settings.strategy, RepeatSettings).until
-    with job.judge(subject, loaded, "nodes" if loaded else "iterations") as judge:
-        session = Session(judge, lambda space: repeat(until), means=job.means)
-        ending = job.ended(session, session.repeat)
-        summary = job.summary(judge, ending, loaded)
-        summary = replace(summary, statistics=pass_rate(judge.tally.outcomes))
-        job.bundle(summary)
+    with Job.opened(settings, folder, command) as job:
+        loaded = load(job.settings, job.pool, folder, record=False) if model and job.checker.wants_feeds else None
+        samples = tuple(Sample(sample) for sample in loaded.recorded.values) if loaded else ()
+        with job.judge(Command(model, samples), loaded, "nodes" if loaded else "iterations") as judge:
+            session = Session(judge, lambda space: repeat(until), means=job.means)
+            ending = job.ended(session, session.repeat)
+            summary = job.summary(judge, ending, loaded)
+            summary = replace(summary, statistics=pass_rate(judge.tally.outcomes))
+            job.bundle(summary)
     return summary

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from runner.candidate import Candidate
-from runner.checkers.backend_run import Ran
+from runner.checkers.backend_run import BackendRun
 from runner.checkers.checker import Checker
 from runner.checkers.wrapping_checker import Around
 from runner.jobs.tactics.engine_subject import CACHE, REQUEST
@@ -29,7 +29,7 @@ from runner.jobs.tactics.recorded_tactics import (
 from runner.verdict import Verdict
 from strategies.outcome import Outcome
 
-Build = Callable[[Candidate, Mapping[str, Any]], Ran]
+Build = Callable[[Candidate, Mapping[str, Any]], BackendRun]
 """Builds a candidate with a request about tactics; log and engine are left in the candidate's folder."""
 
 ENGINE, LOG = "model.engine", "build.log"
@@ -68,7 +68,9 @@ class Building(Around):
         """The checker's, and what builds."""
         return {**self.checker.identity(), **self.settings}
 
-    def _judged(self, candidate: Candidate, built: Ran, request: Mapping[str, Any], recording: Recording) -> Verdict:
+    def _judged(
+        self, candidate: Candidate, built: BackendRun, request: Mapping[str, Any], recording: Recording
+    ) -> Verdict:
         if built.invalid:
             return Verdict(Outcome.UNRESOLVED, reason=built.invalid)
         if built.signature:
@@ -84,7 +86,7 @@ class Building(Around):
             return Verdict(Outcome.PASS)
         return self.checker.check(replace(candidate, engine=candidate.folder / ENGINE))
 
-    def _record(self, candidate: Candidate, built: Ran, *, pinned: bool) -> Recording:
+    def _record(self, candidate: Candidate, built: BackendRun, *, pinned: bool) -> Recording:
         """Write down what is known, also of a build that failed."""
         log, saved = candidate.folder / LOG, candidate.folder / CACHE
         choices: tuple[Choice, ...] = ()

@@ -22,20 +22,19 @@ log = logging.getLogger(__name__)
 def compare(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     """Compare two sets of recordings; neither a model nor TensorRT is needed. Raises UsageError."""
     started = time.monotonic()
-    good, bad = (_chosen(recordings_of(settings, key), settings, key) for key in ("good", "bad"))
-    found = suspects_of(good, bad)
+    good, bad = (_not_pinned(recordings_of(settings, key), settings, key) for key in ("good", "bad"))
+    found = suspects(good, bad)
     builds = f"{counted(len(good), 'good build')} and {counted(len(bad), 'bad build')} compared"
     status = Status.found if found else Status.nothing_to_find
     summary = Summary(
         status=status,
         exit_code=status.exit_code,
         strategy=settings.strategy.name,
-        message=f"{builds}: {summary_of(found)}",
+        message=f"{builds}: {described(found)}",
         suspects=tuple(suspect.to_json() for suspect in found),
         statistics={"good_builds": len(good), "bad_builds": len(bad)},
         seconds=Seconds(time.monotonic() - started),
     )
-    log_suspects(found)
     write_bundle(settings, folder, summary, Path.cwd(), command, None)
     return summary
 
@@ -64,7 +63,7 @@ def recordings_of(settings: Settings, key: str) -> list[Recording]:
     return found
 
 
-def _chosen(recordings: Sequence[Recording], settings: Settings, key: str) -> list[Recording]:
+def _not_pinned(recordings: Sequence[Recording], settings: Settings, key: str) -> list[Recording]:
     """Leave out builds whose tactics were prescribed: what TensorRT did not choose tells nothing here."""
     for one in recordings:
         if one.pinned:
@@ -78,23 +77,11 @@ def _chosen(recordings: Sequence[Recording], settings: Settings, key: str) -> li
     return found
 
 
-def suspects_of(good: Sequence[Recording], bad: Sequence[Recording]) -> tuple[Suspect, ...]:
-    """Return the suspects. Raises UsageError where the sides cannot be compared."""
-    try:
-        return suspects(good, bad)
-    except ValueError as error:
-        raise UsageError(f"strategy.good, strategy.bad: {error}") from None
-
-
-def summary_of(found: Sequence[Suspect]) -> str:
-    """Say what was found."""
+def described(found: Sequence[Suspect]) -> str:
+    """Log the first suspects, and say how many there are."""
+    for one in found[:20]:
+        log.info("%s: %s in %d of %d bad builds, in no good one", one.choice.layer, one.choice.shown, one.bad, one.of)
     if not found:
         return "no tactic was seen in bad builds only; more builds may tell"
     layers = len({one.choice.layer for one in found})
     return f"{counted(len(found), 'tactic')} of {counted(layers, 'layer')} seen in bad builds only"
-
-
-def log_suspects(found: Sequence[Suspect]) -> None:
-    """Log the first suspects."""
-    for one in found[:20]:
-        log.info("%s: %s in %d of %d bad builds, in no good one", one.choice.layer, one.choice.shown, one.bad, one.of)

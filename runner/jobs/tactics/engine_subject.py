@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner.candidate import Candidate, Sample
-from strategies.search_space import Space
+from runner.candidate import Candidate
+from runner.jobs.repeat.command import Command
 from strategies.trial import Trial
 
 REQUEST = "request.json"
@@ -29,29 +29,14 @@ def write_request(folder: Path, *, load: Sequence[Path], pins: Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Engine:
+class Engine(Command):
     """Repeats a build: each starts with an empty timing cache, so that all tactics are timed again."""
-
-    model: Path
-    samples: tuple[Sample, ...] = ()
-
-    @property
-    def space(self) -> Space:
-        """No elements: iterations have no end of their own."""
-        return Space(())
 
     def identity(self) -> dict[str, str]:
         """Return nothing more than the kind: the run's context says which model it is."""
         return {"kind": "engine"}
 
-    def names(self, trial: Trial) -> tuple[str, ...]:
-        """Return the iterations' numbers."""
-        return tuple(f"iteration {number}" for number in trial)
-
-    def make(self, trial: Trial, folder: Path, iteration: int, phase: str, label: str) -> Candidate:
+    def make(self, trial: Trial, folder: Path) -> Candidate:
         """Return the model, to be built."""
         write_request(folder, load=(), pins={}, save=folder / CACHE)
-        return Candidate(self.model, folder, iteration, phase, label, trial, self.samples)
-
-    def discard(self, candidate: Candidate) -> None:
-        """Leave the user's model alone; the engine is kept or removed where artifacts are sorted."""
+        return super().make(trial, folder)

@@ -46,6 +46,11 @@ class Choice:
         """The tactic for a person."""
         return f"{self.kernel} ({self.tactic})" if self.kernel else self.tactic
 
+    def to_json(self) -> dict[str, Any]:
+        """Return it as result.json has it."""
+        named = {"layer": self.layer, "key": self.key or None, "tactic": self.tactic, "kernel": self.kernel or None}
+        return {**named, "nodes": list(self.nodes)}
+
 
 @dataclass(frozen=True)
 class Recording:
@@ -96,7 +101,7 @@ def _key(text: Any) -> str:
 def from_log(path: Path) -> tuple[Choice, ...]:
     """Return the choices that a verbose build log tells. Raises OSError."""
     return tuple(
-        Choice(record.op, record.key, record.selected, record.kernel, record.ms, record.nodes)
+        Choice(record.op, record.key, record.selected, record.kernel(record.selected), record.ms, record.nodes)
         for record in parse_file(str(path))
         if record.selected is not None
     )

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from runner.candidate import Candidate
-from runner.checkers.backend_run import Ran, Side
+from runner.checkers.backend_run import BackendRun, Side
 from runner.errors import NotApplicable, UsageError
 from runner.jobs.job import Job
-from runner.jobs.tactics.bench import Bench, pair_of
 from runner.jobs.tactics.build_before_check import Building
 from runner.jobs.tactics.compare import recordings_of
 from runner.jobs.tactics.recorded_tactics import SUFFIX, Recording
+from runner.jobs.tactics.repeat_and_isolate import Bench, pair_of
 from runner.jobs.tactics.suspects import comparable
 from runner.loading.load import Loaded, load
 from runner.report.summary import Summary
@@ -32,18 +32,12 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     Raises NotApplicable where TensorRT times no tactics, before any work, and UsageError.
     """
     with Job.opened(settings, folder, command) as job:
-        return _run(job)
-
-
-def _run(job: Job) -> Summary:
-    library = _library(job)
-    settings = job.settings
-    strategy, pair = settings.strategy, None
-    if isinstance(strategy, TacticIsolateSettings) and (strategy.good or strategy.bad):
-        pair = _pair(settings)
-    loaded = load(settings, job.pool, job.folder, record=False)
-    bench = _bench(job, loaded, library)
-    return bench.repeat() if isinstance(strategy, TacticRepeatSettings) else bench.isolate(pair)
+        library = _library(job)
+        strategy, pair = settings.strategy, None
+        if isinstance(strategy, TacticIsolateSettings) and (strategy.good or strategy.bad):
+            pair = _pair(settings)
+        bench = _bench(job, load(job.settings, job.pool, job.folder, record=False), library)
+        return bench.repeat() if isinstance(strategy, TacticRepeatSettings) else bench.isolate(pair)
 
 
 def _library(job: Job) -> str:
@@ -89,10 +83,7 @@ def _pair(settings: Settings) -> tuple[Recording, Recording]:
                 f"strategy.{key}={getattr(settings.strategy, key)}: tactic replays of Polygraphy hold no keys of the "
                 "timing cache, so they cannot be pinned. Record builds anew: strategy=tactic_repeat"
             )
-    try:
-        comparable(good, bad)
-    except ValueError as error:
-        raise UsageError(f"strategy.good, strategy.bad: {error}") from None
+    comparable(good, bad)
     return pair_of(good, bad)
 
 
@@ -101,7 +92,7 @@ def _bench(job: Job, loaded: Loaded, library: str) -> Bench:
     limits = chosen(settings.strategy, TacticSettings).timeout, settings.workers.memory_mb
     side = Side("target", settings.target, job.tools, *limits, keep=("engine", "log"))
 
-    def build(candidate: Candidate, request: Mapping[str, Any]) -> Ran:
+    def build(candidate: Candidate, request: Mapping[str, Any]) -> BackendRun:
         assert candidate.model, "what is built is a model"
         feeds = [sample.feeds for sample in candidate.samples]
         return side.run(candidate.model, feeds, candidate.folder, tactics=request)

@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from runner.errors import UsageError
 from runner.jobs.tactics.recorded_tactics import Choice, Recording
 
 # an operator's layer and key: several operators may bear one layer's name
 _Operator = tuple[str, str]
+_KEYS = "strategy.good, strategy.bad"
 
 
 @dataclass(frozen=True)
@@ -27,22 +29,13 @@ class Suspect:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as result.json has it."""
-        return {
-            "layer": self.choice.layer,
-            "key": self.choice.key or None,
-            "tactic": self.choice.tactic,
-            "kernel": self.choice.kernel or None,
-            "nodes": list(self.choice.nodes),
-            "bad_builds": self.bad,
-            "of": self.of,
-            "good": dict(self.good),
-        }
+        return {**self.choice.to_json(), "bad_builds": self.bad, "of": self.of, "good": dict(self.good)}
 
 
 def suspects(good: Sequence[Recording], bad: Sequence[Recording]) -> tuple[Suspect, ...]:
     """Return the suspects, those of most bad builds first; among equals in the order of the builds.
 
-    Operators are told by the layer's name and the key. Raises ValueError where the builds cannot be compared.
+    Operators are told by the layer's name and the key. Raises UsageError where the builds cannot be compared.
     """
     comparable(good, bad)
     choices = [choice for one in (*good, *bad) for choice in one.choices]
@@ -73,20 +66,22 @@ def suspects(good: Sequence[Recording], bad: Sequence[Recording]) -> tuple[Suspe
 
 
 def comparable(good: Sequence[Recording], bad: Sequence[Recording]) -> None:
-    """Raise ValueError where recordings name tactics in different ways, or are of two models or two libraries.
+    """Raise UsageError where recordings name tactics in different ways, or are of two models or two libraries.
 
     A recording that does not tell its model or its library is taken to be of the others'.
     """
     every = (*good, *bad)
     if len({one.kind == "polygraphy" for one in every}) > 1:
-        raise ValueError("tactic replays of Polygraphy beside other recordings: they name tactics in different ways")
+        raise UsageError(
+            f"{_KEYS}: tactic replays of Polygraphy beside other recordings: they name tactics in different ways"
+        )
     for noun, told in (("model", [one.model for one in every]), ("library", [one.library for one in every])):
         known = [(text, one.source) for text, one in zip(told, every, strict=True) if text]
         for text, source in known:
             if text != known[0][0]:
-                raise ValueError(
-                    f"{known[0][1]} is of {noun} {known[0][0]}, {source} of {noun} {text}: their tactics cannot be "
-                    f"compared. Give builds of one {noun}"
+                raise UsageError(
+                    f"{_KEYS}: {known[0][1]} is of {noun} {known[0][0]}, {source} of {noun} {text}: their tactics "
+                    f"cannot be compared. Give builds of one {noun}"
                 )
 
 

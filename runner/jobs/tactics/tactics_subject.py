@@ -95,12 +95,7 @@ class Tactics:
         choices = tuple(bad.get(choice.key, choice) for choice in self.good.choices)
         return Recording(choices, model=self.good.model, library=self.good.library, pinned=True)
 
-    def make(self, trial: Trial, folder: Path, iteration: int, phase: str, label: str) -> Candidate:
+    def make(self, trial: Trial, folder: Path) -> Candidate:
         """Return the model, to be built with these pins. The empty trial pins all the good choices."""
         write_request(folder, load=self.caches, pins=self.pins(trial), save=None)
-        return Candidate(
-            self.model, folder, iteration, phase, label, trial, self.samples, nodes=tuple(self.names(trial))
-        )
-
-    def discard(self, candidate: Candidate) -> None:
-        """Leave the user's model alone; the engine is kept or removed where artifacts are sorted."""
+        return Candidate(self.model, folder, trial, self.samples, nodes=self.names(trial))

@@ -133,39 +133,30 @@ class Store:
         for tensor in _references(model):
             if _length(tensor) < threshold:
                 tensor_bytes.set_raw(tensor, self._read(tensor))
-        if not large:
-            return []
         # what is there may be the weights file of this very model, or of another that somebody still reads: it is
         # replaced, never written into
-        if one_file:
-            with WeightsWriter(folder / name) as weights:
-                moves = [self._move(tensor, weights) for tensor in large]
-            for tensor, offset, length in filter(None, moves):
-                tensor_bytes.set_reference(tensor, name, offset, length)
-            return [folder / name]
         written = []
-        for number, tensor in enumerate(large):
-            part = f"{name}.{number}"
+        for number, group in enumerate([large] if one_file and large else [[tensor] for tensor in large]):
+            part = name if one_file else f"{name}.{number}"
             with WeightsWriter(folder / part) as weights:
-                moved = self._move(tensor, weights)
+                moved = [(tensor, offset) for tensor in group if (offset := self._add(tensor, weights)) is not None]
+            for tensor, offset in moved:
+                tensor_bytes.set_reference(tensor, part, offset, _length(tensor))
             if moved:
-                tensor_bytes.set_reference(tensor, part, 0, moved[2])
                 written.append(folder / part)
             else:
                 (folder / part).unlink()
         return written
 
-    def _move(self, tensor: TensorProto, weights: WeightsWriter) -> tuple[TensorProto, int, int] | None:
+    def _add(self, tensor: TensorProto, weights: WeightsWriter) -> int | None:
+        """Add a tensor's bytes to a weights file; return their offset, None where it has no such form."""
         length = _length(tensor)
         if tensor_bytes.is_external(tensor):
             location, offset, _ = tensor_bytes.reference(tensor)
             region = (self._file(location), offset, length)
-            known = weights.offset_of(region)
-            if known is None:
-                known = weights.add(chunks(*region), length, None, region)
-            return tensor, known, length
+            return weights.add(chunks(*region), length, None, region)
         raw = tensor_bytes.raw_bytes(tensor)
-        return None if raw is None else (tensor, weights.add([raw], length), length)
+        return None if raw is None else weights.add([raw], length)
 
     def _read(self, tensor: TensorProto) -> bytes:
         return b"".join(self._region(tensor)[1])

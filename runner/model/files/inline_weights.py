@@ -1,8 +1,7 @@
 """A model file with its large weights inside, written piece by piece: memory holds the structure and one chunk.
 
 Protobuf puts a message's length before its bytes, and fields may stand in any order, so the weights can come last in
-their graph: the lengths are known before the first byte of a weight is read. See the encoding of protocol buffers
-(https://protobuf.dev/programming-guides/encoding) and onnx.proto for the numbers of the fields.
+their graph: the lengths are known before the first byte of a weight is read. The numbers of fields: see onnx.proto.
 """
 
 from __future__ import annotations
@@ -14,10 +13,8 @@ from onnx import ModelProto, TensorProto
 from runner.model.graph.protobuf_edits import copy_of
 from runner.model.values import tensor_bytes
 
-# number << 3 | 2 (what follows is a length and as many bytes)
-_GRAPH = bytes([7 << 3 | 2])
-_INITIALIZER = bytes([5 << 3 | 2])
-_RAW_DATA = bytes([9 << 3 | 2])
+# numbers of the fields
+_GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
 
 
 def pieces(model: ModelProto, read: Callable[[TensorProto], tuple[int, Iterable[bytes]]]) -> Iterator[bytes]:
@@ -33,8 +30,8 @@ def pieces(model: ModelProto, read: Callable[[TensorProto], tuple[int, Iterable[
             length, content = read(tensor)
             head = copy_of(tensor)
             tensor_bytes.set_raw(head, None)
-            inside = head.SerializeToString() + _RAW_DATA + _varint(length)
-            heads.append(_INITIALIZER + _varint(len(inside) + length) + inside)
+            inside = head.SerializeToString() + tensor_bytes.delimited(_RAW_DATA, length)
+            heads.append(tensor_bytes.delimited(_INITIALIZER, len(inside) + length) + inside)
             weights.append((length, content))
     kept = [tensor for tensor in graph.initializer if not tensor_bytes.is_external(tensor)]
     del graph.initializer[:]
@@ -42,17 +39,7 @@ def pieces(model: ModelProto, read: Callable[[TensorProto], tuple[int, Iterable[
     rest = graph.SerializeToString()
     model.ClearField("graph")
     total = len(rest) + sum(len(head) + length for head, (length, _) in zip(heads, weights))  # noqa: B905 - for 3.8
-    yield model.SerializeToString() + _GRAPH + _varint(total) + rest
+    yield model.SerializeToString() + tensor_bytes.delimited(_GRAPH, total) + rest
     for head, (_, content) in zip(heads, weights):  # noqa: B905 - for 3.8
         yield head
         yield from content
-
-
-def _varint(number: int) -> bytes:
-    """Encode a length: 7 bits a byte, the lowest first, the top bit set on all but the last."""
-    found = bytearray()
-    while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    found.append(number)
-    return bytes(found)

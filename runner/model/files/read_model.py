@@ -152,9 +152,7 @@ def _place(tensor: TensorProto, size: int, files: ExternalFiles, weights: Weight
         if size < OUTSIDE_FROM:
             _take_in(tensor, files, digest)
             return
-        offset = weights.offset_of(region)
-        if offset is None:
-            offset = weights.add(chunks(*region), size, digest, region)
+        offset = weights.add(chunks(*region), size, digest, region)
         tensor_bytes.set_reference(tensor, WEIGHTS, offset, size)
     elif size >= OUTSIDE_FROM:
         raw = tensor_bytes.raw_bytes(tensor)

@@ -22,7 +22,7 @@ class WeightsWriter:
         self._path = path
         self._temporary = path.with_name(path.name + ".part")
         self._file: BinaryIO | None = None
-        self._regions: dict[tuple[Path, int, int], int] = {}
+        self._regions: dict[tuple[Path, int, int] | None, int] = {}
 
     def __enter__(self) -> WeightsWriter:
         self._file = self._temporary.open("wb")
@@ -36,15 +36,16 @@ class WeightsWriter:
         else:
             self._temporary.unlink(missing_ok=True)
 
-    def offset_of(self, region: tuple[Path, int, int]) -> int | None:
-        """Return the offset of a source region that was added before (tied weights), or None."""
-        return self._regions.get(region)
-
     def add(
         self, pieces: Iterable[bytes], length: int, digest: Any = None, region: tuple[Path, int, int] | None = None
     ) -> int:
-        """Append ``length`` bytes and return their offset. ``digest`` (of hashlib) is fed with them as well."""
+        """Append ``length`` bytes and return their offset. ``digest`` (of hashlib) is fed with them as well.
+
+        ``region``: where they come from; one that was added before (tied weights) is not read again.
+        """
         assert self._file is not None
+        if region in self._regions:
+            return self._regions[region]
         self._file.write(b"\0" * (-self._file.tell() % _ALIGNMENT))
         offset = self._file.tell()
         for piece in pieces:

@@ -7,14 +7,14 @@ kept part: nothing here walks over the whole graph.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from onnx import ModelProto, SparseTensorProto, TensorProto, TypeProto, helper
 
 from runner.model.graph import scopes
-from runner.model.graph.graph_index import Graph, Node
+from runner.model.graph.graph_index import Graph
 from runner.model.graph.protobuf_edits import add_initializer, copy_of
 from runner.model.values import tensor_bytes
 from runner.model.values.value_types import declares_type
@@ -107,11 +107,11 @@ def cut(
     fed.sort(key=lambda name: graph.input_order.get(name, last))
     model.graph.input.extend(_input(graph, types, name) for name in fed)
 
-    exposed = _exposed(graph, kept, set(indices), expose)
-    if not exposed:
+    outputs = exposed(graph, indices, expose)
+    if not outputs:
         raise CutError("the kept nodes have no outputs")
-    model.graph.output.extend(_output(graph, types, name) for name in exposed)
-    shown = set(exposed)
+    model.graph.output.extend(_output(graph, types, name) for name in outputs)
+    shown = set(outputs)
     model.graph.value_info.extend(
         graph.value_info[name]
         for node in kept
@@ -120,7 +120,7 @@ def cut(
     )
     _add_annotations(model, graph, made | set(outside))
     _add_functions_and_opsets(model, graph, indices)
-    return Cut(model, tuple(fed), tuple(exposed), tuple(held))
+    return Cut(model, tuple(fed), tuple(outputs), tuple(held))
 
 
 def whole(graph: Graph) -> Cut:
@@ -190,10 +190,11 @@ def _keep_initializer(model: ModelProto, graph: Graph, name: str) -> None:
         model.graph.input.append(graph.overridable[name])
 
 
-def _exposed(graph: Graph, kept: list[Node], indices: set[int], expose: Expose) -> list[str]:
+def exposed(graph: Graph, indices: Sequence[int], expose: Expose) -> list[str]:
     """Return the outputs: first those that the original hands out, in its order, then the others as nodes stand."""
     names: dict[str, None] = {}
-    for node in kept:
+    kept = set(indices)
+    for node in (graph.nodes[index] for index in indices):
         if expose == "all":
             names.update(dict.fromkeys(node.outputs))
             continue
@@ -203,8 +204,8 @@ def _exposed(graph: Graph, kept: list[Node], indices: set[int], expose: Expose) 
         read = False
         for name in node.outputs:
             readers = graph.readers.get(name, ())
-            inside = any(reader in indices for reader in readers)
-            outside = name in graph.output_set or any(reader not in indices for reader in readers)
+            inside = any(reader in kept for reader in readers)
+            outside = name in graph.output_set or any(reader not in kept for reader in readers)
             read = read or inside or outside
             if outside and not (inside and expose == "sinks"):
                 names[name] = None

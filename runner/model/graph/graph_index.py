@@ -190,20 +190,22 @@ def initializers_of(graph: GraphProto) -> dict[str, TensorProto | SparseTensorPr
 
 def _nodes(protos: list[NodeProto]) -> tuple[Node, ...]:
     """Return the elements, with names as shown."""
-    outputs = [tuple(name for name in proto.output if name) for proto in protos]
-    names = _display_names(protos, outputs)
     return tuple(
-        Node(index, names[index], proto.op_type, scopes.domain_of(proto.domain), scopes.reads(proto), outputs[index])
-        for index, proto in enumerate(protos)
+        Node(index, name, proto.op_type, scopes.domain_of(proto.domain), scopes.reads(proto), _outputs(proto))
+        for index, (name, proto) in enumerate(zip(display_names(protos), protos))  # noqa: B905 - equally long
     )
 
 
-def _display_names(protos: list[NodeProto], outputs: list[tuple[str, ...]]) -> list[str]:
+def _outputs(proto: NodeProto) -> tuple[str, ...]:
+    return tuple(name for name in proto.output if name)
+
+
+def display_names(protos: list[NodeProto]) -> list[str]:
     """Return a unique name for each node: its own, or its first output where it has none or shares it.
 
     First outputs are unique, so names that clash are replaced until none does.
     """
-    fallback = [outs[0] if outs else f"{protos[at].op_type}#{at}" for at, outs in enumerate(outputs)]
+    fallback = [next(iter(_outputs(proto)), f"{proto.op_type}#{at}") for at, proto in enumerate(protos)]
     names = [proto.name or fallback[at] for at, proto in enumerate(protos)]
     while True:
         counts = Counter(names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar, cast
 
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
 
 Repeated = Any  # protobuf has no type of its own for these that its versions share
 Message = TypeVar("Message")
@@ -34,13 +34,6 @@ def set_messages(repeated: Repeated, items: Sequence[Any]) -> None:
     repeated.extend(copies)
 
 
-def set_values(repeated: Repeated, values: Sequence[Any]) -> None:
-    """Replace the strings or numbers of a field."""
-    copies = list(values)
-    del repeated[:]
-    repeated.extend(copies)
-
-
 def set_graph(node: NodeProto, name: str, graph: GraphProto) -> None:
     """Replace the graph in the attribute of this name, which the node has."""
     next(attribute.g for attribute in node.attribute if attribute.name == name).CopyFrom(graph)
@@ -53,9 +46,3 @@ def set_ints(node: NodeProto, name: str, numbers: Sequence[int]) -> None:
         kept.append(helper.make_attribute(name, list(numbers)))
     if len(kept) != len(node.attribute) or any(numbers):
         set_messages(node.attribute, kept)
-
-
-def value_info(name: str, found: TypeProto) -> ValueInfoProto:
-    """Return the declaration of a value."""
-    info: ValueInfoProto = helper.make_value_info(name, found)
-    return info

@@ -41,11 +41,6 @@ def names_of(model: ModelProto) -> set[str]:
     return names_in(model.graph)
 
 
-def names_in_nodes(nodes: Iterable[NodeProto]) -> set[str]:
-    """Return every tensor name that nodes and what is nested in them use."""
-    return names_in(GraphProto(node=list(nodes)))
-
-
 def rename_node(node: NodeProto, names: Mapping[str, str], supply: NameSupply, avoid: Collection[str] = ()) -> None:
     """Rename, in place, what a node reads and gives, and what its nested graphs capture.
 

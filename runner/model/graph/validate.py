@@ -5,13 +5,18 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from itertools import chain
+from typing import Any
 
+from google.protobuf.message import Message  # type: ignore[import-untyped]
 from onnx import GraphProto, ModelProto, NodeProto
 
 from runner.model.errors import ModelError
 from runner.model.graph import scopes
 from runner.model.graph.protobuf_edits import set_messages
 from runner.model.values import tensor_bytes
+
+# texts that name nothing
+_TOLD = frozenset({"doc_string", "producer_name", "producer_version", "metadata_props", "denotation", "external_data"})
 
 
 def check_tensors(model: ModelProto) -> None:
@@ -57,38 +62,21 @@ def check_text(model: ModelProto) -> None:
 
     Protobuf hands out bytes for it, which nothing expects, and takes no such name in a new message.
     """
-    for name in _names(model):
+    for name in _texts(model):
         if isinstance(name, bytes):
             raise ModelError(f"the name {name!r} is not UTF-8 text; give it another one")
 
 
-def _names(model: ModelProto) -> Iterator[str | bytes]:
-    bodies = [model.graph.node]
-    for entry in model.opset_import:
-        yield entry.domain
-    for function in model.functions:
-        yield from (function.name, function.domain, getattr(function, "overload", ""))
-        yield from (*function.input, *function.output, *function.attribute)
-        yield from (entry.domain for entry in function.opset_import)
-        yield from (attribute.name for attribute in function.attribute_proto)
-        bodies.append(function.node)
-    yield from _names_of_graph(model.graph)
-    for node in (node for body in bodies for node in scopes.all_nodes(body)):
-        yield from (node.name, node.op_type, node.domain, getattr(node, "overload", ""), *node.input, *node.output)
-        for attribute in node.attribute:
-            yield from (attribute.name, attribute.ref_attr_name)
-        for graph in scopes.subgraphs(node):
-            yield from _names_of_graph(graph)
-
-
-def _names_of_graph(graph: GraphProto) -> Iterator[str | bytes]:
-    yield graph.name
-    yield from (tensor.name for tensor in graph.initializer)
-    yield from (sparse.values.name for sparse in graph.sparse_initializer)
-    for value in (*graph.input, *graph.output, *graph.value_info):
-        yield value.name
-        if value.type.HasField("tensor_type"):
-            yield from (dim.dim_param for dim in value.type.tensor_type.shape.dim)
+def _texts(message: Any) -> Iterator[str | bytes]:
+    """Yield the texts in a message and those nested in it, but for what is told about a model."""
+    for field, value in message.ListFields():
+        if field.name in _TOLD or field.type not in (field.TYPE_STRING, field.TYPE_MESSAGE):
+            continue
+        for one in [value] if isinstance(value, (str, bytes, Message)) else value:
+            if isinstance(one, Message):
+                yield from _texts(one)
+            else:
+                yield one
 
 
 def _inputs(graph: GraphProto) -> set[str]:

@@ -127,9 +127,17 @@ def opset_of(graph: Graph, domain: str = "") -> int | None:
 
 
 def check_supported(graph: Graph, body: Body) -> None:
-    """Raise HoistError for a Scan with a batch axis (before opset 9)."""
+    """Raise HoistError for a Scan with a batch axis (before opset 9), and where a body does not fit its owner."""
+    if body.kind not in (Kind.LOOP, Kind.SCAN):
+        return
     if body.kind is Kind.SCAN and (opset_of(graph) or 0) < 9:
         raise HoistError(f"{body.path}: a Scan of opset {opset_of(graph)} has a batch axis, which is not supported")
+    loop, inner = body.kind is Kind.LOOP, _graph_attribute(graph.protos[body.owner], body.attribute)
+    assert inner is not None
+    inputs, carried = len(formal_inputs(inner)), states(graph, body)
+    wanted = carried + 2 if loop else len(graph.protos[body.owner].input)
+    if inputs != wanted or len(inner.output) < carried + loop:
+        raise HoistError(f"{body.path} has {inputs} inputs and {len(inner.output)} outputs, its owner wants others")
 
 
 def missing_imports(graph: Graph, function: FunctionProto) -> dict[str, int]:

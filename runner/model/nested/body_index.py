@@ -11,13 +11,11 @@ from runner.model.graph.graph_index import Graph
 from runner.model.graph.rename import NameSupply, names_in, names_of
 from runner.model.nested.bodies import (
     Body,
-    HoistError,
     Kind,
     body_graph,
     check_supported,
     formal_inputs,
     is_constant,
-    states,
 )
 
 
@@ -46,8 +44,8 @@ class Inner:
         """Index a body. Raises HoistError for one that is not supported."""
         check_supported(graph, body)
         content = body_graph(graph, body, bound=False)
-        _check_inputs(graph, body, content)
         shell = ModelProto()
+        shell.graph.output.extend(content.output)
         places = []
         constants: dict[str, tuple[int, NodeProto]] = {}
         for place, node in enumerate(content.node):
@@ -110,13 +108,3 @@ class Knowledge:
     constants: Mapping[str, TensorProto] = field(default_factory=dict)
     limit: str = ""
     limit_value: TensorProto | None = None
-
-
-def _check_inputs(graph: Graph, body: Body, content: GraphProto) -> None:
-    if body.kind not in (Kind.LOOP, Kind.SCAN):
-        return
-    inputs = len(formal_inputs(content))
-    expected = states(graph, body) + 2 if body.kind is Kind.LOOP else len(graph.protos[body.owner].input)
-    least = states(graph, body) + (body.kind is Kind.LOOP)
-    if inputs != expected or len(content.output) < least:
-        raise HoistError(f"{body.path} has {inputs} inputs and {len(content.output)} outputs, its owner wants others")

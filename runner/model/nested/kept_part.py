@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from onnx import FunctionProto, GraphProto, NodeProto, TypeProto, helper
 
-from runner.model.graph.cut import CutError, Expose
+from runner.model.graph.cut import CutError, Expose, exposed
 from runner.model.graph.protobuf_edits import copy_of
 from runner.model.graph.rename import rename_node
 from runner.model.nested.bodies import Kind
@@ -36,10 +36,10 @@ class Part:
         self.supply = inner.supply()
         self.keep = set(keep)
         self._expose = expose
-        self._nodes = [inner.elements.nodes[index] for index in keep]
-        made = {name for node in self._nodes for name in node.outputs}
+        nodes = [inner.elements.nodes[index] for index in keep]
+        made = {name for node in nodes for name in node.outputs}
         self.removed = set(inner.elements.producers) - made
-        self.reads = {name for node in self._nodes for name in node.inputs}
+        self.reads = {name for node in nodes for name in node.inputs}
         self.captured: dict[str, str] = {}
         self._stand_ins: dict[str, NodeProto] = {}
         self.content = self._content(keep, made)
@@ -62,20 +62,8 @@ class Part:
 
     def extras(self) -> list[tuple[str, TypeProto]]:
         """Return the tensors to hand out that the body does not: (name, type). Raises CutError for an unknown type."""
-        handed = {value.name for value in self.inner.content.output}
-        found: list[str] = []
-        for node in self._nodes:
-            used = False
-            for name in node.outputs:
-                readers = self.inner.elements.readers.get(name, ())
-                inside = any(reader in self.keep for reader in readers)
-                outside = any(reader not in self.keep for reader in readers)
-                used = used or inside or outside or name in handed
-                if outside and name not in handed and not (inside and self._expose == "sinks"):
-                    found.append(name)
-            if not used and node.outputs:
-                found.append(node.outputs[0])
-        return [(name, self.type_of(name)) for name in found]
+        names = exposed(self.inner.elements, sorted(self.keep), self._expose)
+        return [(name, self.type_of(name)) for name in names if name not in self.inner.elements.output_set]
 
     def type_of(self, name: str) -> TypeProto:
         """Return the type of a tensor that one of the body's nodes gives. Raises CutError where it is not known."""

@@ -5,11 +5,10 @@ from __future__ import annotations
 from onnx import ModelProto, NodeProto, SparseTensorProto, TensorProto, ValueInfoProto, helper
 
 from runner.model.graph.graph_index import Graph
-from runner.model.graph.protobuf_edits import set_messages, set_values
+from runner.model.graph.protobuf_edits import set_messages
 from runner.model.graph.rename import NameSupply, names_of
 from runner.model.nested.bodies import (
     Body,
-    HoistError,
     check_supported,
     formal_inputs,
     scan_inputs,
@@ -31,8 +30,6 @@ def limited_loop(graph: Graph, body: Body, limit: int) -> ModelProto:
     carried = states(graph, body)
     inner = next(attribute.g for attribute in owner.attribute if attribute.name == body.attribute)
     inputs = formal_inputs(inner)
-    if len(inputs) != 2 + carried or len(inner.output) < 1 + carried:
-        raise HoistError(f"{body.path} has {len(inputs)} inputs, its owner wants {2 + carried}")
     limit_name, start, last, before, after = (
         supply.fresh(f"winnow.{what}") for what in ("limit", "start", "none", "before", "now")
     )
@@ -49,14 +46,13 @@ def limited_loop(graph: Graph, body: Body, limit: int) -> ModelProto:
     inner.node.append(helper.make_node("Identity", [inputs[0].name], [after]))
     inner.input.append(helper.make_value_info(before, number))
     set_messages(inner.output, [*inner.output[: 1 + carried], helper.make_value_info(after, number)])
-    set_values(owner.input, [limit_name, go_on, *owner.input[2:], last])
+    owner.input[:] = [limit_name, go_on, *owner.input[2:], last]
     outputs = [name or supply.fresh("winnow.carried") for name in [*owner.output, *[""] * carried][:carried]]
     return _finished(model, owner, [*outputs, COUNT])
 
 
 def shortened_scan(graph: Graph, body: Body) -> tuple[ModelProto, dict[str, str]]:
     """Return a model of a Scan alone that scans other tensors, and what these stand for: new name, old name."""
-    check_supported(graph, body)
     model, owner, supply = _alone(graph, body)
     count, carried = scan_inputs(owner), states(graph, body)
     found = {}
@@ -70,6 +66,7 @@ def shortened_scan(graph: Graph, body: Body) -> tuple[ModelProto, dict[str, str]
 
 def _alone(graph: Graph, body: Body) -> tuple[ModelProto, NodeProto, NameSupply]:
     """Return a model of the owner alone, with the constants that it reads, and its node in it, which stands last."""
+    check_supported(graph, body)
     source = graph.model
     model = ModelProto(ir_version=max(source.ir_version, 4))  # from then on, initializers are no inputs
     model.opset_import.extend(source.opset_import)
@@ -88,6 +85,6 @@ def _alone(graph: Graph, body: Body) -> tuple[ModelProto, NodeProto, NameSupply]
 
 
 def _finished(model: ModelProto, owner: NodeProto, outputs: list[str]) -> ModelProto:
-    set_values(owner.output, outputs)
+    owner.output[:] = outputs
     set_messages(model.graph.output, [ValueInfoProto(name=name) for name in outputs])
     return model

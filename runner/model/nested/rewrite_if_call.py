@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from onnx import FunctionProto, GraphProto
-from onnx.helper import make_node
+from onnx.helper import make_node, make_value_info
 
 from runner.model.graph import scopes
 from runner.model.graph.protobuf_edits import (
     copy_of,
     set_graph,
     set_messages,
-    set_values,
-    value_info,
 )
 from runner.model.graph.remove_unused import remove_nodes
 from runner.model.nested.bodies import Kind, is_constant
@@ -53,13 +51,13 @@ def _rewrite_if(part: Part) -> Rewritten:
     for name, found in part.extras():
         mirror = part.supply.fresh(f"{inner.outer[name]}/other")
         other.node.append(make_node("Identity", [inner.outer[name]], [mirror], name=mirror))
-        mine.append(value_info(name, found))
-        theirs.append(value_info(mirror, found))
+        mine.append(make_value_info(name, found))
+        theirs.append(make_value_info(mirror, found))
         types[inner.shown[name]] = found
     set_messages(other.output, theirs)
     _drop_dead(other, gone)
     set_messages(part.content.output, mine)
-    set_values(owner.output, [*(targets[place] for place in kept), *types])
+    owner.output[:] = [*(targets[place] for place in kept), *types]
     set_graph(owner, inner.body.attribute, part.content)
     return Rewritten(owner, None, types)
 
@@ -110,10 +108,10 @@ def _rewrite_call(part: Part) -> Rewritten:
         outputs.append((name, inner.shown[name]))
         types[inner.shown[name]] = found
     arguments = [*owner.input, *[""] * len(function.input)][: len(function.input)] if part.captured else owner.input
-    set_values(owner.input, [*arguments, *(inner.outer[name] for name in part.captured)])
-    set_values(owner.output, [target for _, target in outputs])
-    set_values(function.input, [*function.input, *part.captured.values()])
-    set_values(function.output, [name for name, _ in outputs])
+    owner.input[:] = [*arguments, *(inner.outer[name] for name in part.captured)]
+    owner.output[:] = [target for _, target in outputs]
+    function.input[:] = [*function.input, *part.captured.values()]
+    function.output[:] = [name for name, _ in outputs]
     set_messages(function.node, list(part.content.node))
     if hasattr(function, "value_info"):
         set_messages(function.value_info, list(part.content.value_info))

@@ -14,8 +14,6 @@ from runner.model.graph.protobuf_edits import (
     set_graph,
     set_ints,
     set_messages,
-    set_values,
-    value_info,
 )
 from runner.model.nested.bodies import Kind, axes, formal_inputs, states
 from runner.model.nested.kept_part import Part, Rewritten, stacked_type, without_dims
@@ -80,7 +78,7 @@ def rewrite_scan(part: Part) -> Rewritten:
         if found.WhichOneof("value") != "tensor_type":
             raise CutError(f"{inner.outer[name]!r} is no tensor, and a Scan can hand out nothing else")
         types[inner.shown[name]] = stacked_type(found)
-        stacked.append(_Stacked(value_info(name, found), inner.shown[name]))
+        stacked.append(_Stacked(helper.make_value_info(name, found), inner.shown[name]))
     set_ints(owner, "scan_output_axes", [one.axis for one in stacked])
     set_ints(owner, "scan_output_directions", [one.direction for one in stacked])
     _assemble(part, owner, [], carried, stacked)
@@ -102,16 +100,16 @@ def _assemble(
     )
     conditions = list(inner.content.output[: 1 if leading else 0])
     set_messages(part.content.output, [*conditions, *(one.made for one in carried), *(one.made for one in stacked)])
-    set_values(owner.input, [*leading, *(one.source for one in carried), *scanned])
-    set_values(owner.output, [*(one.target for one in carried), *(one.target for one in stacked)])
+    owner.input[:] = [*leading, *(one.source for one in carried), *scanned]
+    owner.output[:] = [*(one.target for one in carried), *(one.target for one in stacked)]
     set_graph(owner, inner.body.attribute, part.content)
 
 
 def _last_value(part: Part, name: str, made: str) -> _Carried:
     """A carried value that only shows what the tensor ``name`` of the body holds in the end: ``made`` there."""
     outer, any_shape = part.inner.outer[name], without_dims(part.type_of(name))
-    given = value_info(part.supply.fresh(f"{outer}/before"), any_shape)
-    return _Carried(outer, given, value_info(made, any_shape), part.inner.shown[name])
+    given = helper.make_value_info(part.supply.fresh(f"{outer}/before"), any_shape)
+    return _Carried(outer, given, helper.make_value_info(made, any_shape), part.inner.shown[name])
 
 
 def _carried(part: Part, owner: NodeProto) -> list[_Carried]:

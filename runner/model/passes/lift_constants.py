@@ -13,13 +13,10 @@ from runner.model.graph.protobuf_edits import copy_of, set_messages
 from runner.model.values import tensor_bytes
 
 # attributes of Constant that hold plain numbers or strings -> element type, field of the attribute
-_SCALARS = {
+_PLAIN = {
     "value_float": (TensorProto.FLOAT, "f"),
     "value_int": (TensorProto.INT64, "i"),
     "value_string": (TensorProto.STRING, "s"),
-}
-_PLAIN = {
-    **_SCALARS,
     "value_floats": (TensorProto.FLOAT, "floats"),
     "value_ints": (TensorProto.INT64, "ints"),
     "value_strings": (TensorProto.STRING, "strings"),
@@ -44,7 +41,7 @@ def constant_tensor(node: NodeProto) -> TensorProto | None:
         return None
     dtype, field = _PLAIN[attribute.name]
     value = getattr(attribute, field)
-    values, dims = ([value], []) if attribute.name in _SCALARS else (list(value), [len(value)])
+    values, dims = (list(value), [len(value)]) if field.endswith("s") and len(field) > 1 else ([value], [])
     return helper.make_tensor(node.output[0], dtype, dims, values)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto
 
-from runner.model.values.value_types import is_integer, limits_of
+from runner.model.values.dtypes import is_integer, limits_of
 
 Array = np.ndarray[Any, Any]
 

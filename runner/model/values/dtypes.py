@@ -1,11 +1,12 @@
-"""The element types of ONNX as bytes: how each is stored, named by the runtimes, and how its NaN and Inf look."""
+"""The element types of ONNX: how each is stored and named by the runtimes, its limits, how its NaN and Inf look."""
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
-# ruff: noqa: UP006, UP035
+# ruff: noqa: UP006, UP035, UP045
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
-from typing import Any, Tuple
+from typing import Any, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -68,49 +69,77 @@ BY_NUMPY = {kind.numpy_name: kind for kind in BY_NUMBER.values() if kind.number 
 BY_NUMPY.update({"e4m3fn": BY_NUMBER[17], "e4m3fnuz": BY_NUMBER[18], "e5m2": BY_NUMBER[19], "e5m2fnuz": BY_NUMBER[20]})
 BY_NUMPY.update({"float4_e2m1": BY_NUMBER[23], "float4e2m1": BY_NUMBER[23], "float8_e8m0": BY_NUMBER[24]})
 
+
+class FloatFormat(NamedTuple):
+    """A float type. ``short``: as precisions are called. ``digits``: binary digits of a number, the first one included.
+
+    ``largest`` and ``least``: the largest finite number, and the least that is not zero.
+    """
+
+    short: str
+    digits: int
+    largest: float
+    least: float
+
+
+FLOATS = {
+    1: FloatFormat("fp32", 24, 3.4028234663852886e38, 2.0**-149),
+    10: FloatFormat("fp16", 11, 65504.0, 2.0**-24),
+    11: FloatFormat("fp64", 53, sys.float_info.max, 2.0**-1074),
+    16: FloatFormat("bf16", 8, 3.3895313892515355e38, 2.0**-133),
+    17: FloatFormat("fp8e4m3fn", 4, 448.0, 2.0**-9),
+    18: FloatFormat("fp8e4m3fnuz", 4, 240.0, 2.0**-10),
+    19: FloatFormat("fp8e5m2", 3, 57344.0, 2.0**-16),
+    20: FloatFormat("fp8e5m2fnuz", 3, 57344.0, 2.0**-17),
+    23: FloatFormat("fp4e2m1", 2, 6.0, 0.5),
+    24: FloatFormat("fp8e8m0", 1, 2.0**127, 2.0**-127),
+    27: FloatFormat("fp6e2m3", 4, 7.5, 0.125),
+    28: FloatFormat("fp6e3m2", 3, 28.0, 0.0625),
+}
+# complex numbers have the limits of their two parts
+FLOATS.update({14: FLOATS[1], 15: FLOATS[11]})
+_ONLY_POSITIVE = 24  # powers of two, without a sign
+BOOL = 9
+
+
+def is_integer(dtype: int) -> bool:
+    """Whether a type holds whole numbers only (bool included)."""
+    return dtype in BY_NUMBER and dtype not in FLOATS and dtype != STRING
+
+
+def limits_of(dtype: int) -> Optional[Tuple[float, float]]:
+    """Return the least and the greatest finite number that a type holds (ints for integers); None for strings."""
+    if is_integer(dtype):
+        kind = BY_NUMBER[dtype]
+        bits = 1 if dtype == BOOL else kind.bits
+        return (-(1 << bits - 1), (1 << bits - 1) - 1) if kind.name.startswith("int") else (0, (1 << bits) - 1)
+    if dtype not in FLOATS:
+        return None
+    return FLOATS[dtype].least if dtype == _ONLY_POSITIVE else -FLOATS[dtype].largest, FLOATS[dtype].largest
+
+
 _CHUNK = 1 << 22
+# NaN of the 8-bit types that have no Inf: its bits, where the sign does not matter without it
+_NAN_ONLY = {17: (0x7F, 0x7F), 18: (0xFF, 0x80), 20: (0xFF, 0x80), 24: (0xFF, 0xFF)}
 
 
 def finiteness(raw: Any, kind: ElementType) -> Tuple[bool, bool]:
     """Return (all elements are finite, any is NaN) of little-endian bytes, in chunks: no second copy is made."""
-    if kind.number in (1, 10, 11, 14, 15):
-        parts = {14: "<f4", 15: "<f8"}
-        flat = np.frombuffer(raw, dtype=parts.get(kind.number, kind.storage))
-        finite, nan = True, False
+    finite, nan = True, False
+    if kind.number in FLOATS and kind.bits >= 8:
+        flat = np.frombuffer(raw, dtype=kind.storage)
         for start in range(0, flat.size, _CHUNK):
             chunk = flat[start : start + _CHUNK]
-            if not np.isfinite(chunk).all():
-                finite = False
-                if np.isnan(chunk).any():
-                    nan = True
-                    break
-        return finite, nan
-    if kind.number not in (16, 17, 18, 19, 20, 24):
-        return True, False
-    flat = np.frombuffer(raw, dtype=kind.storage)
-    finite, nan = True, False
-    for start in range(0, flat.size, _CHUNK):
-        bad, nans = _patterns(flat[start : start + _CHUNK], kind.number)
-        finite = finite and not bad
-        nan = nan or nans
+            if kind.number in _NAN_ONLY:
+                mask, bits = _NAN_ONLY[kind.number]
+                chunk = np.where(chunk & mask == bits, np.float16("nan"), np.float16(0))
+            elif kind.number == 16:  # the upper half of a float
+                chunk = (chunk.astype("<u4") << 16).view("<f4")
+            elif kind.number == 19:  # the upper half of a float16
+                chunk = (chunk.astype("<u2") << 8).view("<f2")
+            finite = finite and bool(np.isfinite(chunk).all())
+            nan = nan or bool(not finite and np.isnan(chunk).any())
     return finite, nan
-
-
-def _patterns(bits: Any, number: int) -> Tuple[bool, bool]:
-    """Return (any element is not finite, any is NaN) for the float types that numpy lacks."""
-    if number == 16:
-        special = (bits & 0x7F80) == 0x7F80
-        return bool(special.any()), bool((special & ((bits & 0x007F) != 0)).any())
-    if number == 17:
-        nan = (bits & 0x7F) == 0x7F
-    elif number in (18, 20):
-        nan = bits == 0x80
-    elif number == 24:
-        nan = bits == 0xFF
-    else:
-        special = (bits & 0x7C) == 0x7C
-        return bool(special.any()), bool((special & ((bits & 0x03) != 0)).any())
-    return bool(nan.any()), bool(nan.any())
 
 
 def pack(values: Any, bits: int) -> Any:

@@ -12,8 +12,8 @@ import numpy as np
 from onnx import helper
 
 from runner.model.values import tensor_bytes
+from runner.model.values.dtypes import limits_of
 from runner.model.values.tensor_file import INTEGERS, NUMPY, Array, TensorFile, write
-from runner.model.values.value_types import limits_of
 
 _LARGEST_DRAWN = (1 << 63) - 1
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,9 @@ from runner.model.values.value_types import Structure, leaf_dtype
 
 Container = Any  # one of the three messages below
 
-_MESSAGES = {"tensor": TensorProto, "sequence": SequenceProto, "optional": OptionalProto, "map": MapProto}
+MESSAGES = {"tensor": TensorProto, "sequence": SequenceProto, "optional": OptionalProto, "map": MapProto}
 # the field that holds a value of each form: several in a sequence, one in an optional
-_IN_SEQUENCE = {
+IN_SEQUENCE = {
     "tensor": "tensor_values",
     "sequence": "sequence_values",
     "map": "map_values",
@@ -26,7 +26,7 @@ _IN_SEQUENCE = {
 
 def parse(data: bytes, structure: Structure) -> Container:
     """Return the message of this structure in ``data``. Raises ValueError for bytes that are none, or hold another."""
-    message = _MESSAGES[structure[0]]()
+    message = MESSAGES[structure[0]]()
     try:
         message.ParseFromString(data)
     except Exception as error:  # the class that protobuf raises differs between its versions
@@ -44,7 +44,7 @@ def parse(data: bytes, structure: Structure) -> Container:
 
 def write(message: Container, structure: Structure, name: str, path: Path) -> TensorFile:
     """Write a sequence, an optional or a map under this name."""
-    copy = _MESSAGES[structure[0]]()
+    copy = MESSAGES[structure[0]]()
     copy.CopyFrom(message)
     copy.name = name
     Path(path).write_bytes(copy.SerializeToString())
@@ -74,7 +74,7 @@ def contents(file: TensorFile) -> Any:
     """
     if file.structure is None:
         return to_array(load(file))
-    return _plain(parse(file.path.read_bytes(), file.structure), file.structure)
+    return plain(parse(file.path.read_bytes(), file.structure), file.structure)
 
 
 def tensors(message: Container, structure: Structure) -> Iterator[TensorProto]:
@@ -94,14 +94,14 @@ def _items(message: Container, structure: Structure) -> list[Any]:
         if len(items) != len(_keys(message)):
             raise ValueError(f"a map of {len(_keys(message))} keys and {len(items)} values")
         return items
-    others = [field for other, field in _IN_SEQUENCE.items() if other != inner]
+    others = [field for other, field in IN_SEQUENCE.items() if other != inner]
     if form == "sequence":
         if any(len(getattr(message, field)) for field in [*others, "sparse_tensor_values"]):
             raise ValueError(f"a sequence of something else than {inner} values")
-        return list(getattr(message, _IN_SEQUENCE[inner]))
+        return list(getattr(message, IN_SEQUENCE[inner]))
     if any(message.HasField(field[:-1]) for field in [*others, "sparse_tensor_values"]):
         raise ValueError(f"an optional of something else than a {inner} value")
-    field = _IN_SEQUENCE[inner][:-1]
+    field = IN_SEQUENCE[inner][:-1]
     return [getattr(message, field)] if message.HasField(field) else []
 
 
@@ -109,10 +109,11 @@ def _keys(message: Container) -> list[Any]:
     return list(message.keys) or [key.decode("utf-8", "surrogateescape") for key in message.string_keys]
 
 
-def _plain(message: Container, structure: Structure) -> Any:
+def plain(message: Container, structure: Structure, leaf: Callable[[TensorProto], Any] = to_array) -> Any:
+    """Return a message as Python's lists, dicts and None; ``leaf``: what is made of a tensor."""
     if structure[0] == "tensor":
-        return to_array(message)
-    items = [_plain(item, structure[-1]) for item in _items(message, structure)]
+        return leaf(message)
+    items = [plain(item, structure[-1], leaf) for item in _items(message, structure)]
     if structure[0] == "map":
         return dict(zip(_keys(message), items))  # noqa: B905 - equally long
     if structure[0] == "optional":

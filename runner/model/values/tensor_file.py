@@ -13,15 +13,8 @@ import numpy as np
 from onnx import TensorProto, TypeProto, numpy_helper
 
 from runner.model.values import tensor_bytes
-from runner.model.values.dtypes import BY_NUMBER, BY_NUMPY, finiteness
-from runner.model.values.value_types import (
-    Shape,
-    Structure,
-    frozen,
-    is_integer,
-    tensor_type,
-    type_of,
-)
+from runner.model.values.dtypes import BY_NUMBER, BY_NUMPY, finiteness, is_integer
+from runner.model.values.value_types import Shape, Structure, frozen, tensor_type, type_of
 
 Array = Any  # numpy.ndarray of any dtype; numpy's own generic differs between the versions that this runs under
 
@@ -30,9 +23,8 @@ NUMPY = {number: kind.numpy_name for number, kind in BY_NUMBER.items() if kind.n
 # all that arrays may have, those of the ml_dtypes package included
 _BY_NAME = {**{name: kind.number for name, kind in BY_NUMPY.items()}, "float6_e2m3fn": 27, "float6_e3m2fn": 28}
 INTEGERS = (tensor_bytes.STRING, *(number for number in BY_NUMBER if is_integer(number)))
-# tags of the fields raw_data (9) and name (8) of TensorProto, and name (1) of the other messages: number << 3 |
-# length-delimited
-_RAW_DATA, _NAME, _OTHER_NAME = b"\x4a", b"\x42", b"\x0a"
+# numbers of the fields raw_data and name of TensorProto, and name of the other messages
+_RAW_DATA, _NAME, _OTHER_NAME = 9, 8, 1
 
 
 @dataclass(frozen=True)
@@ -200,14 +192,8 @@ def _encoded(item: Any) -> bytes:
     return item if isinstance(item, bytes) else str(item).encode("utf-8", "surrogateescape")
 
 
-def _write_field(file: BinaryIO, tag: bytes, data: Array) -> None:
+def _write_field(file: BinaryIO, number: int, data: Array) -> None:
     """Append one length-delimited protobuf field whose content is the array's memory."""
-    length = data.nbytes
-    prefix = bytearray(tag)
-    while length > 0x7F:
-        prefix.append(length & 0x7F | 0x80)
-        length >>= 7
-    prefix.append(length)
-    file.write(prefix)
+    file.write(tensor_bytes.delimited(number, data.nbytes))
     if data.nbytes:
         file.write(memoryview(data.reshape(-1).view(np.uint8)))

@@ -6,13 +6,10 @@ the keys, inner)``; dtypes are ``onnx.TensorProto.DataType`` numbers. The worker
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection
 from typing import Any, Tuple  # noqa: UP035 - the aliases below are read under Python 3.8 too
 
-from onnx import TensorProto, TypeProto, helper
-
-from runner.model.values.dtypes import BY_NUMBER
+from onnx import TypeProto, helper
 
 Structure = Tuple[Any, ...]  # noqa: UP006
 Shape = Tuple[int, ...]  # noqa: UP006
@@ -91,55 +88,3 @@ def structure_text(structure: Structure) -> str:
     inner = structure[-1]
     more = f" of {structure_text(inner)}" if isinstance(inner, tuple) and inner[0] != "tensor" else ""
     return f"{structure[0]}{more}"
-
-
-# largest finite numbers of the float types
-_LARGEST = {
-    23: 6.0,  # FLOAT4E2M1
-    24: 2.0**127,  # FLOAT8E8M0
-    27: 7.5,  # FLOAT6E2M3
-    28: 28.0,  # FLOAT6E3M2
-    int(TensorProto.FLOAT): 3.4028234663852886e38,
-    int(TensorProto.FLOAT16): 65504.0,
-    int(TensorProto.BFLOAT16): 3.3895313892515355e38,
-    int(TensorProto.FLOAT8E4M3FN): 448.0,
-    int(TensorProto.FLOAT8E4M3FNUZ): 240.0,
-    int(TensorProto.FLOAT8E5M2): 57344.0,
-    int(TensorProto.FLOAT8E5M2FNUZ): 57344.0,
-}
-# of the float types that models are computed in: the least that is not zero
-_LEAST = {int(TensorProto.FLOAT): 2.0**-149, int(TensorProto.FLOAT16): 2.0**-24, int(TensorProto.BFLOAT16): 2.0**-133}
-
-# bits of the integer types; bool counts as one
-_SIGNED = {number: kind.bits for number, kind in BY_NUMBER.items() if kind.name.startswith("int")}
-_UNSIGNED = {**{number: kind.bits for number, kind in BY_NUMBER.items() if kind.name.startswith("uint")}, 9: 1}
-# DOUBLE and COMPLEX128; COMPLEX64 has two fp32
-_DOUBLES, _COMPLEX64 = (11, 15), 14
-_ONLY_POSITIVE = 24  # FLOAT8E8M0: powers of two, without a sign
-
-
-def limits_of(dtype: int) -> tuple[float, float] | None:
-    """Return the least and the greatest finite number that a type holds (ints for integers); None for strings."""
-    if dtype in _SIGNED:
-        return -(1 << (_SIGNED[dtype] - 1)), (1 << (_SIGNED[dtype] - 1)) - 1
-    if dtype in _UNSIGNED:
-        return 0, (1 << _UNSIGNED[dtype]) - 1
-    largest = sys.float_info.max if dtype in _DOUBLES else _LARGEST.get(1 if dtype == _COMPLEX64 else dtype)
-    if largest is None:
-        return None
-    return (2.0**-127 if dtype == _ONLY_POSITIVE else -largest), largest
-
-
-def is_integer(dtype: int) -> bool:
-    """Whether a type holds whole numbers only (bool included)."""
-    return dtype in _SIGNED or dtype in _UNSIGNED
-
-
-def least_of(dtype: int) -> float:
-    """Return the least positive number of a float type, 0 where that is not known here."""
-    return _LEAST.get(dtype, 0.0)
-
-
-def largest_of(dtype: int) -> float:
-    """Return the largest finite number of a type that is known to be a float type (fp32's for double)."""
-    return _LARGEST.get(dtype, _LARGEST[TensorProto.FLOAT])

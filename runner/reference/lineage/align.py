@@ -55,6 +55,7 @@ class Matching:
     named: bool = True
     _taken: set[str] = field(default_factory=set)
     _anchored: dict[int, Node | None] = field(default_factory=dict)
+    _alike: dict[str, list[tuple[float, str]]] = field(default_factory=dict)
 
     def find(self) -> dict[str, Partner]:
         """Return the partners of the child's tensors: those there were, revised, and what can be concluded."""
@@ -206,12 +207,10 @@ class Matching:
             return None
         if known is not None and ((theirs := self.parent.prints.get(known)) is None or agree(held, theirs)):
             return None
+        if tensor not in self._alike:
+            self._alike[tensor] = self.parent.by_value.near(held)
         prints = self.parent.prints
-        near = [
-            (far, name)
-            for far, name in self.parent.by_value.near(held)
-            if known is None or self.parent.depends(name, known)
-        ]
+        near = [(far, name) for far, name in self._alike[tensor] if known is None or self.parent.depends(name, known)]
         rivals = [name for far, name in near if far <= max(CLEARLY * near[0][0], TWINS)]
         if not near or any(distance(prints[name], prints[rivals[0]]) > TWINS for name in rivals):
             return None

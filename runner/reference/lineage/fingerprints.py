@@ -25,8 +25,8 @@ CLOSE = 0.02
 """Part of the largest number by which two prints of one tensor may differ: half precision and 8 bits stay below."""
 MOST_ODD = 0.02
 """Share of elements that may differ more: those that a quantization clips, or that are on the edge of a step."""
-PROBES, ORDERS = 16, 3
-"""Elements by which fingerprints are told apart at first, and by how many of them they are sorted."""
+PROBES, FIRST = 16, 3
+"""Elements by which fingerprints are told apart at first; of the first few, all but one must agree."""
 REACH = 2.0
 """How much further off these may be: by the other's scale two fingerprints are closer than by one's own."""
 TELLING = 8
@@ -115,11 +115,7 @@ def prints_of(samples: Sequence[Mapping[str, TensorFile]], names: Iterable[str])
 
 
 class FingerprintIndex:
-    """The fingerprints of many tensors, to find those that agree with one without looking at all of them.
-
-    Those of equal shapes are sorted by one element, and again by others. Those that agree with one lie within a short
-    stretch of nearly every such order, and only that is looked at.
-    """
+    """The fingerprints of many tensors, to find those that agree with one: few elements rule nearly all others out."""
 
     def __init__(self, prints: Mapping[str, Fingerprint]) -> None:
         groups: dict[Any, list[str]] = {}
@@ -127,40 +123,29 @@ class FingerprintIndex:
             if one.telling:
                 groups.setdefault((one.kind, one.shapes), []).append(name)
         self._prints = prints
-        self._groups = {key: (names, _Sorted([prints[name] for name in names])) for key, names in groups.items()}
+        self._groups = {
+            # a row for each probe: all tensors are looked at side by side
+            key: (names, np.stack([prints[name].numbers[_probes(prints[name])] for name in names], axis=1))
+            for key, names in groups.items()
+        }
 
     def near(self, held: Fingerprint) -> list[tuple[float, str]]:
         """Return the tensors that hold what ``held`` does, with the distance of each, nearest first."""
-        names, ordered = self._groups.get((held.kind, held.shapes), ((), None))
-        if ordered is None or not held.telling:
+        names, probes = self._groups.get((held.kind, held.shapes), ((), None))
+        if probes is None or not held.telling:
             return []
-        every = ((distance(held, self._prints[names[at]]), names[at]) for at in ordered.like(held))
+        wanted, reach = held.numbers[_probes(held)], REACH * CLOSE * held.scale
+        with np.errstate(invalid="ignore"):
+            first = (np.abs(probes[:FIRST] - wanted[:FIRST, None]) <= reach) | ~np.isfinite(wanted[:FIRST, None])
+            some = np.flatnonzero(first.sum(axis=0) >= FIRST - 1)
+            off = np.abs(probes[:, some] - wanted[:, None]) > reach
+        like = (names[at] for at in some[off.sum(axis=0) <= PROBES // 4])
+        every = ((distance(held, self._prints[name]), name) for name in like)
         return sorted(one for one in every if one[0] <= CLOSE)
 
 
-class _Sorted:
-    """Fingerprints of equal shapes, sorted by some of their elements."""
-
-    def __init__(self, prints: Sequence[Fingerprint]) -> None:
-        size = prints[0].numbers.size
-        self._places = np.unique(np.linspace(0, size - 1, PROBES).astype(int))
-        self._probes = np.stack([one.numbers[self._places] for one in prints])
-        self._order = np.argsort(self._probes[:, :ORDERS], axis=0, kind="stable")
-        self._sorted = np.take_along_axis(self._probes[:, :ORDERS], self._order, axis=0)
-
-    def like(self, held: Fingerprint) -> list[int]:
-        """Return the places of those that may agree with one."""
-        wanted, reach = held.numbers[self._places], REACH * CLOSE * held.scale
-        found = []
-        for at in np.flatnonzero(np.isfinite(wanted[:ORDERS])):
-            ends = np.searchsorted(self._sorted[:, at], (wanted[at] - reach, np.nextafter(wanted[at] + reach, np.inf)))
-            found.append(self._order[ends[0] : ends[1], at])
-        if not found:
-            return list(range(len(self._probes)))
-        near = np.unique(np.concatenate(found))
-        with np.errstate(invalid="ignore"):
-            off = np.abs(self._probes[near] - wanted) > reach
-        return [int(at) for at in near[off.sum(axis=1) <= PROBES // 4]]
+def _probes(one: Fingerprint) -> Array:
+    return np.unique(np.linspace(0, one.numbers.size - 1, PROBES).astype(int))
 
 
 @dataclass

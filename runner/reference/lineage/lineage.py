@@ -4,8 +4,7 @@ The parent and the child run once each, partners are looked for, and then every 
 (see ``teacher_forcing``): where its value tells of another partner, that one is taken, and they run again. A tensor
 without a partner gets the value that its node makes of good ones. That value can be trusted if a tensor with a partner
 which depends on it comes out right; if not, the culprit may be on either side of it, and there is no good value to cut
-at. Users may say more with reference.map. Tried: each of the parent's tensors in the place of such a tensor, in a run
-of its own, to see what makes the rest come out right; it found partners for one tensor in a hundred.
+at. Users may say more with reference.map.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
-from runner.reference.good_values import golden
+from runner.reference.good_values import good_value
 from runner.reference.lineage.align import Matching
 from runner.reference.lineage.fingerprints import Weights, agree, prints_of
 from runner.reference.lineage.pairs import FingerprintedGraph, How, Partner, reshaped
@@ -39,7 +38,7 @@ Record = Callable[[Graph, Path, Sequence[Mapping[str, TensorFile]]], Recorded]
 
 
 @dataclass(frozen=True, eq=False)
-class Ran:
+class RecordedModel:
     """A model and what its tensors held when it ran as a whole."""
 
     graph: Graph
@@ -48,7 +47,7 @@ class Ran:
 
 
 @dataclass(frozen=True)
-class Descent:
+class ParentValues:
     """What the parent tells of the child.
 
     ``values``: good values by tensor, one mapping a sample. ``partners``: the tensors that have one. ``unfit``: why a
@@ -82,14 +81,14 @@ class _Forced:
 
 @dataclass
 class Lineage:
-    """Works out a descent.
+    """Works out what a child's tensors should hold.
 
     ``told``: the user's map. ``inputs``: the child's input by the parent's. ``passes``: whether a value passes the
     check against a good one.
     """
 
-    child: Ran
-    parent: Ran
+    child: RecordedModel
+    parent: RecordedModel
     told: Mapping[str, str | None]
     inputs: Mapping[str, str]
     record: Record
@@ -106,7 +105,7 @@ class Lineage:
         self._loose = reshaped(self._younger, self._elder)
         self._named = True
 
-    def descend(self) -> Descent:
+    def descend(self) -> ParentValues:
         """Find partners and good values. Raises UsageError if no output of the child has a partner."""
         partners = self._first()
         known = {one.how for name, one in partners.items() if name in self.child.graph.producers}
@@ -173,7 +172,7 @@ class Lineage:
                 own = ran.get(name)
                 if value is not None and (not partner.reshaped or own is not None):
                     dtype, path = self._dtype(name, value), folder / f"{at}_{place}.pb"
-                    one = golden(value, name, dtype, own, path, reshaped=partner.reshaped)
+                    one = good_value(value, name, dtype, own, path, reshaped=partner.reshaped)
                     sample[name] = one.file
                     unfit |= {name: one.unfit} if one.unfit else {}
             samples.append(sample)
@@ -201,7 +200,7 @@ class Lineage:
         known = declared.tensor_type.elem_type if declared is not None else 0
         return known or theirs.dtype
 
-    def _descent(self, partners: Mapping[str, Partner], run: _Forced) -> Descent:
+    def _descent(self, partners: Mapping[str, Partner], run: _Forced) -> ParentValues:
         graph = self.child.graph
         held = {name: one for name, one in partners.items() if name in self._everywhere(run.good)}
         right = self._right(held, run)
@@ -222,7 +221,7 @@ class Lineage:
         wrong = tuple(
             node.name for node in graph.nodes if any(name in held and name not in right for name in node.outputs)
         )
-        return Descent(both, held, reasons, tuple(name for name in graph.producers if name not in held), wrong)
+        return ParentValues(both, held, reasons, tuple(name for name in graph.producers if name not in held), wrong)
 
     def _right(self, partners: Mapping[str, Partner], run: _Forced) -> frozenset[str]:
         """Return the tensors that come out right on good values, in all samples."""

@@ -6,26 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from runner.backends.ort.onnxruntime import LEVELS
 from runner.backends.trt.builder_options import bytes_of, capability_of
+from runner.backends.trt.load_library import MODULES
 from runner.backends.trt.optimization_profiles import range_of
 from runner.report.repro.literal import call, inline
-from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Optimization, Rounding, TensorRtBackend
+from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Rounding, TensorRtBackend
 
 _EXTENSIONS = "onnxruntime_extensions"  # the package that brings custom operators, and is known by its name
 RUNTIMES = frozenset({"onnxruntime", "onnx_reference", "tensorrt"})
 """What a script runs by itself; other packages may add more."""
-_LEVELS = {
-    Optimization.none: "ORT_DISABLE_ALL",
-    Optimization.basic: "ORT_ENABLE_BASIC",
-    Optimization.extended: "ORT_ENABLE_EXTENDED",
-    Optimization.layout: "ORT_ENABLE_LAYOUT",
-    Optimization.all: "ORT_ENABLE_ALL",
-}
-_MODULES = {
-    "auto": ["tensorrt", "tensorrt_rtx", "tensorrt_rtx_bindings"],
-    "tensorrt": ["tensorrt"],
-    "tensorrt_rtx": ["tensorrt_rtx", "tensorrt_rtx_bindings"],
-}
 
 
 def rounds(settings: BackendSettings) -> bool:
@@ -52,7 +42,7 @@ def _onnxruntime(settings: OnnxRuntimeBackend, model: str, cwd: Path) -> list[st
     for one in settings.providers:
         providers += [(name, dict(given or {})) for name, given in one.items()] if isinstance(one, Mapping) else [one]
     told = {one[0]: one[1] for one in providers if isinstance(one, tuple)}
-    level = "ORT_DISABLE_ALL" if rounds(settings) else _LEVELS[settings.optimization]
+    level = "ORT_DISABLE_ALL" if rounds(settings) else LEVELS[settings.optimization.value]
     lines = [
         "options = onnxruntime.SessionOptions()",
         f"options.intra_op_num_threads = {settings.threads:d}",
@@ -76,9 +66,10 @@ def _library(library: str, cwd: Path) -> str:
 
 def values_of(settings: TensorRtBackend, cwd: Path) -> dict[str, Any]:
     """Return what is set of a build, with whole paths, sizes in bytes, and ranges as three lists."""
+    wanted = settings.flavor.value
     return {
         **vars(settings),
-        "modules": _MODULES[settings.flavor.value],
+        "modules": [name for flavor, names in MODULES.items() if wanted in (flavor, "auto") for name in names],
         "plugins": [_library(path, cwd) for path in settings.plugins],
         "memory_pools": {name: bytes_of(name, size) for name, size in settings.memory_pools.items()},
         "compute_capabilities": [capability_of(str(one)) for one in settings.compute_capabilities],

@@ -28,29 +28,6 @@ from runner.schema.checker import (
 )
 from runner.schema.root import Settings
 
-_ERRORS = '''def errors(distance, a, b, rtol, atol):
-    """The error by each metric of the check, and what it allows."""
-    return {{{}}}
-
-
-def statistic(error):
-    """The statistic of the errors that is held against the tolerance."""
-    return float({})
-'''
-# the error by a metric, and what it allows
-_METRICS = {
-    Metric.scale: "scaled(statistic(distance), b, rtol, atol)",
-    Metric.fraction: "scaled(without(distance, FRACTION), b, rtol, atol)",
-    Metric.elementwise: "(statistic(divided(distance, atol + rtol * np.abs(b))), 1.0)",
-    Metric.cosine: "(turned(a, b), COSINE)",
-}
-_STATISTICS = {
-    Statistic.max: "np.max(error)",
-    Statistic.mean: "np.mean(error)",
-    Statistic.median: "np.median(error)",
-    Statistic.quantile: "np.quantile(error, QUANTILE)",
-}
-
 
 def template_of(settings: Settings, stage: str, *, runs: bool) -> str:
     """Return the template that shows a failure. ``runs``: the model does, which any runtime may refuse."""
@@ -90,16 +67,12 @@ def values_of(checker: CheckerSettings, cwd: Path, evidence: Mapping[str, Any]) 
     looked = [name for name in ("nan", "inf") if getattr(finite, name).value == "fail"]
     given = {**vars(rules.settings), **given, "rtol": rules.rtol, "atol": rules.atol, "looked_for": looked}
     given |= {"unlike": rules.settings.fraction if rules.metrics == (Metric.fraction,) else 0.0}
-    given |= {"counted": evidence.get("output"), "limit": _measured(checker, evidence)}
-    return given | ({"outputs": [evidence["output"]]} if given["limit"] is not None else {})
-
-
-def comparison(checker: CheckerSettings, limit: float | None) -> str:
-    """Return the source of what measures errors: by the metrics of the check only. ``limit``: that was measured."""
-    rules = rules_of(checker)
-    allowed = "{}" if limit is None else "({}[0], LIMIT)"
-    pairs = (f'"{one.value}": {allowed.format(_METRICS[one])}' for one in rules.metrics)
-    return _ERRORS.format(", ".join(pairs), _STATISTICS[rules.settings.statistic])
+    measured = isinstance(checker, CompareChecker) and checker.tolerance is Tolerance.auto
+    measured = measured and {"limit", "output"} <= evidence.keys() and not evidence.get("exact")
+    given |= {"counted": evidence.get("output"), "limit": evidence.get("limit"), "measured": measured}
+    given |= {f"by_{metric.value}": True for metric in rules.metrics}
+    given |= {"quantiles": rules.settings.statistic is Statistic.quantile}
+    return given | ({"outputs": [evidence["output"]]} if measured else {})
 
 
 def runs_beside(settings: Settings) -> bool:
@@ -114,12 +87,6 @@ def placed(checker: CheckerSettings, model: str, weights: Sequence[str]) -> dict
     """Return which files of the bundle lie where, while a command runs that reads a fixed path."""
     place = getattr(checker, "place", None)
     return {place: model, **{str(Path(place).parent / name): name for name in weights}} if place else {}
-
-
-def _measured(checker: CheckerSettings, evidence: Mapping[str, Any]) -> float | None:
-    """Return the limit that was measured, where the tolerance was."""
-    measured = isinstance(checker, CompareChecker) and checker.tolerance is Tolerance.auto
-    return evidence.get("limit") if measured and "output" in evidence and not evidence.get("exact") else None
 
 
 def _digests(paths: Iterable[Path]) -> dict[str, str]:

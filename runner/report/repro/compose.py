@@ -42,8 +42,7 @@ def compose(templates: Iterable[str], values: Mapping[str, Any], model: str, nee
 
     ``needs``: what has to be there besides the files of the bundle, Python, and packages that are imported.
     """
-    lines = [line for text in templates for line in text.splitlines() if _holds(line, values)]
-    lines = [_MARK.sub("", line) for line in lines]
+    lines = [line for text in templates for line in held(text, values)]
     definitions = {node.name: node for node in ast.parse("\n".join(lines)).body if isinstance(node, _DEFINED)}
     used, waiting = {"main"}, ["main"]
     while waiting:
@@ -77,9 +76,10 @@ def _imports(statements: Sequence[str], *, child: bool) -> list[str]:
     return ["", *lines, ""]
 
 
-def _holds(line: str, values: Mapping[str, Any]) -> bool:
-    mark = _MARK.search(line)
-    return mark is None or bool(values.get(mark[2])) is not bool(mark[1])
+def held(template: str, values: Mapping[str, Any]) -> list[str]:
+    """Return the lines of a template that stay with these values."""
+    marked = [(line, _MARK.search(line)) for line in template.splitlines()]
+    return [_MARK.sub("", line) for line, mark in marked if not mark or bool(values.get(mark[2])) is not bool(mark[1])]
 
 
 def _free(definition: ast.AST) -> set[str]:

@@ -61,8 +61,6 @@ def write_repro(
     if runs:
         sources += [backends.runner("target", target, ROUNDED if backends.rounds(target) else model, cwd)]
         templates += [target.name]
-    if judge == "compare":
-        sources += [checks.comparison(checker, values["limit"])]
     if beside:
         sources += [backends.runner("reference", settings.reference, model, cwd)]
         templates += [settings.reference.name]

@@ -23,7 +23,7 @@ from typing import Literal
 from runner import machine
 from runner.errors import CannotJudge, UsageError
 from runner.schema.run import LeaseMode, WorkerSettings
-from runner.workers.guardian import bearing
+from runner.workers.guardian import processes_with
 from runner.workers.leases.lock_folder import LockFolder
 from runner.workers.leases.visible_gpus import VISIBLE, Gpus, installed, usable, visible
 from runner.workers.process_death import now, start_of, still_runs
@@ -57,7 +57,9 @@ class Lease:
     the process has ended ``settle``.
     """
 
-    def __init__(self, kind: Kind, name: str, place: str, fds: tuple[int, ...], folder: LockFolder, said: Said) -> None:
+    def __init__(
+        self, kind: Kind, name: str, place: str, fds: tuple[int, ...], folder: LockFolder, said: Holder
+    ) -> None:
         self.kind = kind
         self.name = name
         self.fds = fds
@@ -65,7 +67,7 @@ class Lease:
         self._folder = folder
         self._said = said
         self._mark = secrets.token_hex(8)
-        self._say(os.getpid())
+        self._note_holder(os.getpid())
 
     def __del__(self) -> None:
         self.close()
@@ -80,7 +82,7 @@ class Lease:
 
     def hand_over(self, pid: int) -> None:
         """Note that ``pid`` holds it, and give up the job's own copy."""
-        self._say(pid)
+        self._note_holder(pid)
         self.close()
 
     def close(self) -> None:
@@ -99,16 +101,16 @@ class Lease:
             if fd is not None:
                 os.close(fd)
                 return
-            for pid in bearing(_CHAIN, lambda chain: f"{self._mark}:".encode() in chain):
+            for pid in processes_with(_CHAIN, lambda chain: f"{self._mark}:".encode() in chain):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
 
-    def _say(self, pid: int) -> None:
+    def _note_holder(self, pid: int) -> None:
         said = {**self._said, "pid": pid, "start": start_of(pid), "since": time.time(), "mark": self._mark}
         self._folder.write(self.fds[0], said)
 
 
-Said = Mapping[str, "str | int | float | None"]
+Holder = Mapping[str, "str | int | float | None"]
 
 
 class Leases:
@@ -127,7 +129,7 @@ class Leases:
         self._found: Gpus | None = None
         self._cpu_slots = cpu_slots
         self._folder = LockFolder(folder)
-        self._said: Said = {"host": socket.gethostname(), "pids": _pids(), "user": _user(), "folder": str(owner)}
+        self._said: Holder = {"host": socket.gethostname(), "pids": _pids(), "user": _user(), "folder": str(owner)}
         self._marks = tuple(mark.split(":") for mark in os.environ.get(_CHAIN, "").split(",") if ":" in mark)
 
     @classmethod
@@ -212,7 +214,7 @@ class Leases:
 class Wait:
     """One wait for a lease: how long until the next look, and who holds it, said now and then.
 
-    ``deadline``: when it ends at the latest, on the clock of `ending.now`.
+    ``deadline``: when it ends at the latest, on the clock of `process_death.now`.
     """
 
     def __init__(self, leases: Leases, kind: Kind, deadline: float = math.inf) -> None:
@@ -274,9 +276,9 @@ def _holder(said: Mapping[str, object]) -> str:
 
 
 def _pids() -> int | None:
-    """Return what tells the space of process numbers: containers may share a host's name. None where it is unknown."""
+    """Return the number of our process namespace: containers may share a host's name. None where it is unknown."""
     try:
-        return os.stat("/proc/self/ns/pid").st_ino  # noqa: PTH116 - as in holders
+        return os.stat("/proc/self/ns/pid").st_ino  # noqa: PTH116 - the link must be followed, and has no path
     except OSError:
         return None
 

@@ -38,31 +38,16 @@ class LockFolder:
     def lock(self, name: str) -> int | None:
         """Return a descriptor that holds the lock ``name``; None if somebody else has it."""
         for _ in range(_TRIES):
-            fd = self._open(name)
-            try:
-                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if self.is_file_of(fd, name):
-                    return fd
-            except BlockingIOError:
-                os.close(fd)
-                return None
-            except OSError as error:
-                os.close(fd)
-                raise self._without_locks(error) from error
-            except BaseException:
-                os.close(fd)
-                raise
+            fd = self._locked(name, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if fd is None or self.is_file_of(fd, name):
+                return fd
             os.close(fd)  # somebody has cleaned up: this file is not the one that others will lock
         raise self._unusable(f"{name} vanishes again and again")
 
     def share(self, name: str) -> int:
         """Return a descriptor that holds ``name`` together with others."""
-        fd = self._open(name)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH)
-        except OSError as error:
-            os.close(fd)
-            raise self._without_locks(error) from error
+        fd = self._locked(name, fcntl.LOCK_SH)
+        assert fd is not None
         return fd
 
     def is_file_of(self, fd: int, name: str) -> bool:
@@ -96,6 +81,20 @@ class LockFolder:
 
     def _at(self, name: str) -> Path:
         return self.path / (re.sub(r"[^0-9A-Za-z.@-]", "_", name) + ".lock")
+
+    def _locked(self, name: str, operation: int) -> int | None:
+        """Return a descriptor that was locked; None if that would have to wait."""
+        fd = self._open(name)
+        try:
+            fcntl.flock(fd, operation)
+        except BaseException as error:
+            os.close(fd)
+            if isinstance(error, BlockingIOError):
+                return None
+            if isinstance(error, OSError):
+                raise self._unusable(f"its file system has no locks ({error.strerror})") from error
+            raise
+        return fd
 
     def _open(self, name: str) -> int:
         self._prepare()
@@ -152,9 +151,6 @@ class LockFolder:
                 raise self._unusable("anybody may take other users' files away there: chmod +t")
         except OSError as error:
             raise self._unusable(str(error.strerror)) from error
-
-    def _without_locks(self, error: OSError) -> UsageError:
-        return self._unusable(f"its file system has no locks ({error.strerror})")
 
     def _unusable(self, why: str) -> UsageError:
         return UsageError(

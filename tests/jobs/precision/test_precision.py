@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import onnx.parser
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.harness import Run, winnow
+from tests.harness import ROOT, Run, winnow
 from tests.matrix import sample
 
 SIZE = 24
@@ -308,3 +309,22 @@ def test_an_operator_that_onnx_defines_with_constants_of_one_type_stays_in_that(
     assert run.code == 0, run.output
     assert run.result["precision"]["stays_high"][0]["node"] == "norm"
     onnx.checker.check_model(run.model("mixed.onnx"), full_check=True)
+
+
+def test_a_disk_that_is_full_when_the_model_is_handed_over(tmp_path: Path) -> None:
+    """At the seam: what was found out until then is reported, as of any run that a full disk ends."""
+    text = '<ir_version: 9, opset_import: ["": 18]> g (float[4] x) => (float[4] y) <float up = {60000.0}>'
+    onnx.save(onnx.parser.parse_model(f"{text} {{ [up] a = Mul(x, up) [down] y = Div(a, up) }}"), tmp_path / "m.onnx")
+    body = (
+        "import errno\nfrom runner.session.handover import HandOver\n"
+        "def full(*_): raise OSError(errno.ENOSPC, 'No space left on device', 'mixed.onnx')\n"
+        "HandOver.write = full\nfrom runner.__main__ import main\nmain()"
+    )
+    given = ["strategy=precision", f"model={tmp_path / 'm.onnx'}", "inputs.ranges={x: [2, 3]}", "strategy.held_out=0"]
+    folder = tmp_path / "run"
+    words = [sys.executable, "-c", body, *given, f"hydra.run.dir={folder}"]
+    done = subprocess.run(words, check=False, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stdout + done.stderr
+    result = json.loads((folder / "result.json").read_text())
+    assert result["status"] == "no_room" and f"resume={folder}" in result["message"]
+    assert result["checks"]["search"] == 2 and (folder / "replay.yaml").exists()

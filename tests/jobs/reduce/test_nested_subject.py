@@ -50,7 +50,7 @@ def subject(model, feeds, path, pool, folder: Path, **given) -> Inside:
 
 def made(inside: Inside, keep, folder: Path):
     folder.mkdir(parents=True)
-    found = inside.make(Trial.of(keep), folder, 1, "search", "try")
+    found = inside.make(Trial.of(keep), folder)
     assert not isinstance(found, Invalid), found.reason
     model = onnx.load(str(found.model))
     onnx.checker.check_model(model, full_check=True)
@@ -78,7 +78,7 @@ def test_every_set_of_a_branch_is_a_candidate_with_all_its_values(tmp_path: Path
         assert found.nodes == tuple(f"{path}/{inside.inner.elements.nodes[at].name}" for at in keep)
         for sample in found.samples:
             assert set(sample.expected) == set(results[0])
-        inside.discard(found)
+        found.discard()
         assert not Path(found.model).exists()
 
 
@@ -89,7 +89,7 @@ def test_a_value_that_is_not_finite_is_no_question(tmp_path: Path, pool):
     assert inside.space.parents == ((), (0,), (1,), (2,))
     text = text.replace("r = Sqrt (q)", "u = Sqrt (q)\n r = Mul (u, x)")
     inside = subject(model_of(text), [if_feeds()[0]], "choice.else_branch", pool, tmp_path / "more")
-    found = inside.make(Trial.of([4]), tmp_path, 1, "search", "try")
+    found = inside.make(Trial.of([4]), tmp_path)
     assert isinstance(found, Invalid)
     assert "choice.else_branch/u" in found.reason and "not finite" in found.reason
 
@@ -170,7 +170,7 @@ def test_a_loop_that_never_ends_is_bounded_once_its_condition_is_cut(tmp_path: P
     inside = Inside(descend(top, body, make, tmp_path / "below"), trips, tmp_path / "own")
     names = [node.name for node in inside.inner.elements.nodes]
     (tmp_path / "whole").mkdir()
-    everything = inside.make(inside.space.whole, tmp_path / "whole", 1, "search", "all")
+    everything = inside.make(inside.space.whole, tmp_path / "whole")
     onnx.checker.check_model(str(everything.model), full_check=True)
     _, model, results = made(inside, [names.index("w"), names.index("biggest")], tmp_path / "cut")
     assert "loop.body/iterations" in {value.name for value in model.graph.input} | {
@@ -191,5 +191,5 @@ def test_what_must_not_be_fed_must_not_one_level_down_either(tmp_path: Path, poo
     flat = Subgraph(below.graph, below.store, below.recorded, below.types, tmp_path, tmp_path)
     reader = next(node.index for node in below.graph.nodes if "a" in node.inputs)
     (tmp_path / "trial").mkdir()
-    found = flat.make(Trial.of([reader]), tmp_path / "trial", 1, "search", "try")
+    found = flat.make(Trial.of([reader]), tmp_path / "trial")
     assert isinstance(found, Invalid) and found.reason == why["a"]

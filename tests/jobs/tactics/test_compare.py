@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from runner.errors import UsageError
 from runner.jobs.tactics.recorded_tactics import Choice, Recording, collect, read, write
 from runner.jobs.tactics.suspects import suspects
 from runner.jobs.tactics.tactics_subject import Tactics, differences, nearest
@@ -75,7 +76,7 @@ def test_a_build_that_does_not_tell_the_names_gets_those_of_the_others() -> None
 def test_builds_of_two_models_or_two_libraries_are_not_compared(key: str) -> None:
     one, other = build(1, **{key: "one"}, source="x.json"), build(2, **{key: "other"}, source="y.json")
     for good, bad in (([one], [other]), ([one, other], [one])):
-        with pytest.raises(ValueError, match=rf"x.json is of {key} one, y.json of {key} other"):
+        with pytest.raises(UsageError, match=rf"x.json is of {key} one, y.json of {key} other"):
             suspects(good, bad)
     assert len(suspects([one, build(1)], [build(2)])) == 1, "one that does not tell is taken to be of the others'"
 
@@ -94,7 +95,7 @@ def test_a_trial_is_the_bad_choices_that_are_pinned(tmp_path: Path) -> None:
     assert subject.names(subject.space.whole) == ("b: kernel2 (0x2)", "d: kernel3 (0x3)")
     assert subject.pins(Trial.of([])) == {key(number): "0x1" for number in range(4)}
     assert subject.pins(Trial.of([1])) == {**{key(number): "0x1" for number in range(3)}, key(3): "0x3"}
-    subject.make(Trial.of([0]), tmp_path, 1, "", "")
+    subject.make(Trial.of([0]), tmp_path)
     asked = json.loads((tmp_path / "request.json").read_text())
     assert asked["pins"] == subject.pins(Trial.of([0])) and asked["error_on_miss"]
     assert asked["load"] == [str(tmp_path / "cache")]

@@ -20,15 +20,15 @@ from hydra import compose, initialize_config_dir
 from onnx import TensorProto, helper
 
 from runner.candidate import Candidate
-from runner.checkers.backend_run import Ran
+from runner.checkers.backend_run import BackendRun
 from runner.checkers.checker import Tools
 from runner.checkers.registry import build as build_checker
 from runner.cli.app import CONF
 from runner.cli.config.compose import to_settings
 from runner.jobs.job import Job
-from runner.jobs.tactics.bench import Bench
 from runner.jobs.tactics.build_before_check import Building
 from runner.jobs.tactics.recorded_tactics import read, write
+from runner.jobs.tactics.repeat_and_isolate import Bench
 from runner.jobs.tactics.run import _bench as bench_of
 from runner.loading.load import load
 from runner.report.summary import Summary
@@ -55,7 +55,7 @@ class Builder:
     free: int = 0
     pinned: list[Mapping[str, str]] = field(default_factory=list)
 
-    def __call__(self, candidate: Candidate, request: Mapping[str, Any]) -> Ran:
+    def __call__(self, candidate: Candidate, request: Mapping[str, Any]) -> BackendRun:
         pins = request["pins"]
         if pins:
             assert request["error_on_miss"] and [Path(path).read_bytes() for path in request["load"]]
@@ -68,13 +68,15 @@ class Builder:
             Path(request["save"]).write_bytes(b"a timing cache")
         why = self.fails(taken)
         if why:
-            return Ran(signature=Signature("build", f"error {self.error}"), message=why)
+            return BackendRun(signature=Signature("build", f"error {self.error}"), message=why)
         (candidate.folder / "model.engine").write_text(json.dumps(taken))
         choices = [
             {"layer": f"layer{place}", "key": key(place), "tactic": hex(tactic), "kernel": f"kernel{tactic}"}
             for place, tactic in enumerate(taken)
         ]
-        return Ran(tactics={"choices": choices, "timed": [] if pins else [key(place) for place in range(LAYERS)]})
+        return BackendRun(
+            tactics={"choices": choices, "timed": [] if pins else [key(place) for place in range(LAYERS)]}
+        )
 
 
 @pytest.fixture(autouse=True, scope="module")

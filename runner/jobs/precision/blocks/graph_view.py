@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from onnx import NodeProto, TensorProto, TypeProto, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, TypeProto, numpy_helper
 
-from runner.jobs.precision.cast.layers import Pair, TypedGraph, is_plumbing
+from runner.jobs.precision.cast.layers import Pair, TypedGraph, is_plumbing, levels
 from runner.model.graph import scopes
 from runner.model.graph.graph_index import initializers_of
 from runner.model.passes.lift_constants import constant_tensor
@@ -89,15 +89,10 @@ class GraphView:
             return None
         return float(numpy_helper.to_array(tensor).reshape(-1)[0])
 
-    def is_vector(self, name: str) -> bool:
-        """Whether a tensor is no matter of values that come in, and not known to be a single number."""
+    def may_be(self, name: str, *, one_number: bool) -> bool:
+        """Whether a tensor is no matter of values that come in, and is (not) one number, as far as that is known."""
         tensor = self._constant(name)
-        return self.is_static(name) and (tensor is None or tensor_bytes.elements(tensor.dims) != 1)
-
-    def is_scalar(self, name: str) -> bool:
-        """Whether a tensor is no matter of values that come in, and not known to be more than a single number."""
-        tensor = self._constant(name)
-        return self.is_static(name) and (tensor is None or tensor_bytes.elements(tensor.dims) == 1)
+        return self.is_static(name) and (tensor is None or (tensor_bytes.elements(tensor.dims) == 1) is one_number)
 
     def axes(self, node: NodeProto) -> tuple[int, ...] | None:
         """Return along which axes a node reduces, as it says it; None: it is not known. Empty: along all."""
@@ -179,6 +174,14 @@ class GraphView:
     def _if_node(self, place: int) -> frozenset[int]:
         """Casts between the two types are no nodes of anything: they come and go."""
         return frozenset() if self.nodes[place].op_type == "Cast" else frozenset({place})
+
+
+def views(model: ModelProto, types: Mapping[str, TypeProto], pair: Pair) -> list[GraphView]:
+    """Return a view of each graph of a model, outer ones first. ``types``: what is known besides the file's."""
+    found: list[GraphView] = []
+    for level in levels(model, types):
+        found.append(GraphView(level, pair, types, None if level.parent is None else found[level.parent]))
+    return found
 
 
 def _ranks(level: TypedGraph, types: Mapping[str, TypeProto]) -> Iterator[tuple[str, int]]:

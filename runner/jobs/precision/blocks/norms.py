@@ -6,81 +6,76 @@ differences, or the mean of squares less the square of the mean.
 
 from __future__ import annotations
 
-from runner.jobs.precision.blocks.activations import Found, sides
 from runner.jobs.precision.blocks.graph_view import GraphView
-from runner.jobs.precision.blocks.variances import (
-    Spread,
-    deviation,
-    from_first,
-    inverse,
-    is_of,
-    mean_of,
+from runner.jobs.precision.blocks.tree_patterns import (
+    Match,
+    Pattern,
+    anything,
+    either,
+    guarded,
+    marked,
+    number,
+    op,
+    scaled,
+    tensor,
+    vector,
 )
 
 _RESHAPING = ("Reshape", "Transpose")
 
 
-def norm(view: GraphView, place: int) -> Found | None:
-    """Return the norm that is applied by a division, or by a product with an inverse."""
-    node = view.nodes[place]
-    applied = [(node.input[0], deviation(view, node.input[1], 0))] if node.op_type == "Div" else []
-    if node.op_type == "Mul":
-        applied = [(one, inverse(view, other)) for one, other in sides(node)]
-    for value, spread in applied:
-        if spread is None:
-            continue
-        folded = _folded(view, place, value, spread)
-        if folded:
-            return folded
-        if spread.affine:
-            continue  # an inverse with a scale in it is part of the folded form only
-        core = spread.places | {place}
-        if spread.centered:
-            difference = _difference(view, value, spread)
-            if difference is None:
-                continue
-            core |= difference
-        elif view.origin(value) != spread.source:
-            continue
-        affine, behind = _affine(view, node.output[0])
-        return _kind(view, spread, behind), core, affine
-    return None
+def _square(pattern: Pattern) -> Pattern:
+    return either(op("Pow", pattern, number(2.0)), op("Mul", pattern, pattern))
 
 
-# ---- what is divided, and what comes behind
+def _moment(pattern: Pattern) -> Pattern:
+    """Match a mean or a sum of squares; one that is divided by a number is taken for a mean."""
+    mean = marked("is mean", op("ReduceMean", _square(pattern), over="axes"))
+    total = either(op("ReduceSum", _square(pattern), over="axes"), op("ReduceSumSquare", pattern, over="axes"))
+    return either(mean, total, marked("is mean", scaled(either(mean, total), 4)))
 
 
-def _difference(view: GraphView, value: str, spread: Spread) -> frozenset[int] | None:
-    """Return the nodes that take the mean away from what is divided; None: it is not centered."""
-    difference = view.maker(value, "Sub")
-    mean = mean_of(view, difference.node.input[1]) if difference else None
-    if not difference or not mean or not is_of(view, mean, difference.node.input[0], spread):
-        return None
-    return difference.places | mean.places if mean.source == spread.source else None
+_X = tensor("x")
+_MEAN = either(op("ReduceMean", _X, over="axes"), scaled(op("ReduceSum", _X, over="axes")))
+_CENTERED = op("Sub", _X, _MEAN)
+_OF_MOMENTS = op("Sub", _moment(_X), _square(_MEAN))
 
 
-def _folded(view: GraphView, place: int, value: str, spread: Spread) -> Found | None:
-    """Return x * inverse + (bias - mean * inverse), with a scale in the inverse."""
-    node = view.nodes[place]
-    if not spread.centered or node.op_type != "Mul" or view.origin(value) != spread.source:
-        return None
-    factor = next((other for one, other in sides(node) if one == value), "")
-    for product in view.readers(factor, "Mul"):
-        mean = next((found for name in product.node.input if (found := mean_of(view, name))), None)
-        if product.place == place or not mean or not is_of(view, mean, spread.source, spread):
-            continue
-        core = spread.places | {place} | product.places | mean.places
-        for offset in view.readers(product.node.output[0], "Sub"):
-            ends = {view.origin(name) for name in offset.node.input}
-            if node.output[0] in ends:
-                return _kind(view, spread, ()), core | offset.places, spread.affine
-            for total in view.readers(offset.node.output[0], "Add"):
-                if node.output[0] in {view.origin(name) for name in total.node.input}:
-                    return _kind(view, spread, ()), core | offset.places | total.places, spread.affine
-    return None
+def _deviation(variance: Pattern, *length: Pattern) -> Pattern:
+    return guarded(either(op("Sqrt", variance), op("Pow", variance, number(0.5)), *length))
 
 
-def _affine(view: GraphView, name: str) -> tuple[frozenset[int], tuple[str, ...]]:
+def _inverse(variance: Pattern, *length: Pattern) -> Pattern:
+    root = _deviation(variance, *length)
+    return either(op("Reciprocal", root), op("Div", number(1.0), root), op("Pow", variance, number(-0.5)))
+
+
+def _divided(value: Pattern, variance: Pattern, *length: Pattern) -> Pattern:
+    return either(op("Div", value, _deviation(variance, *length)), op("Mul", value, _inverse(variance, *length)))
+
+
+def _folded(variance: Pattern) -> Pattern:
+    """Match x * inverse + (bias - mean * inverse), with a scale in the inverse."""
+    bare = _inverse(variance)
+    inverse = tensor("inverse", either(bare, op("Mul", bare, vector, affine=True)))
+    product, offset = op("Mul", _X, inverse), op("Mul", _MEAN, inverse)
+    return either(
+        op("Add", product, either(op("Sub", offset, anything), op("Sub", anything, offset))),
+        op("Sub", product, offset),
+        op("Sub", offset, product),
+    )
+
+
+_VARIANCES = [guarded(variance, rectified=True) for variance in (_moment(_CENTERED), _OF_MOMENTS)]
+_LENGTH = op("ReduceL2", _X, over="axes")
+FOLDED = marked("centered", either(*map(_folded, _VARIANCES)))
+NORM = either(
+    marked("centered", either(*(_divided(_CENTERED, variance) for variance in _VARIANCES))),
+    _divided(_X, guarded(_moment(_X), rectified=True), _LENGTH),
+)
+
+
+def scale_and_bias(view: GraphView, name: str) -> tuple[frozenset[int], tuple[str, ...]]:
     """Return the scale and the bias behind a norm, and what reshapes it before them."""
     passed: frozenset[int] = frozenset()
     found: frozenset[int] = frozenset()
@@ -97,21 +92,22 @@ def _affine(view: GraphView, name: str) -> tuple[frozenset[int], tuple[str, ...]
             break
         made = next(view.readers(name, *operators), None)
         weight = next((one for one in made.node.input if view.origin(one) != name), "") if made else ""
-        if made and view.is_vector(weight):
+        if made and view.may_be(weight, one_number=False):
             found |= made.places | passed
             passed, name = frozenset(), made.node.output[0]
     return found, behind
 
 
-def _kind(view: GraphView, spread: Spread, behind: tuple[str, ...]) -> str:
-    """Return what a norm is called, by what it is taken over."""
-    if not spread.centered:
-        return "RMSNorm" if spread.is_mean else "L2Norm"
-    rank = view.rank(spread.source)
-    axes = from_first(spread.axes or (), rank)
+def kind_of(view: GraphView, norm: Match, behind: tuple[str, ...] = ()) -> str:
+    """Return what a norm is called, by what it is taken over; ``behind``: what reshapes it before its scale."""
+    bound = norm.bound
+    if not bound.get("centered"):
+        return "RMSNorm" if bound.get("is mean") else "L2Norm"
+    rank = view.rank(bound["x"])
+    axes = bound["axes"].from_first(rank)
     if not axes:
         return "LayerNorm"
-    if view.maker(spread.source, "Reshape") and "Reshape" in behind and rank and axes == tuple(range(2, rank)):
+    if view.maker(bound["x"], "Reshape") and "Reshape" in behind and rank and axes == tuple(range(2, rank)):
         return "GroupNorm"
     if 0 in axes:
         return "BatchNorm" if len(axes) != rank else "LayerNorm"

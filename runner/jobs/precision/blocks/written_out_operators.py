@@ -1,21 +1,21 @@
 """Norms, softmaxes and the like that a model has written out as single nodes.
 
-Found from where they are applied: a division by a deviation or by a sum of exponentials, whose parts are then followed
-upwards. Operands may stand either way round, constants may lie anywhere, casts in between do not matter. No node is in
-two groups, and a group lies in one graph.
+Found from where they end, upwards. Operands may stand either way round, constants may lie anywhere, casts in between
+do not matter. No node is in two groups, and a group lies in one graph.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from onnx import ModelProto, TypeProto
 
-from runner.jobs.precision.blocks.activations import gelu, log_softmax, softmax
-from runner.jobs.precision.blocks.graph_view import GraphView
-from runner.jobs.precision.blocks.norms import norm
-from runner.jobs.precision.cast.layers import Layer, Pair, levels
+from runner.jobs.precision.blocks.activations import GELU, LOG_SOFTMAX, SOFTMAX
+from runner.jobs.precision.blocks.graph_view import GraphView, views
+from runner.jobs.precision.blocks.norms import FOLDED, NORM, kind_of, scale_and_bias
+from runner.jobs.precision.blocks.tree_patterns import Match, Pattern
+from runner.jobs.precision.cast.layers import Layer, Pair
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,8 @@ def groups(
     """
     index_of = {layer.key: index for index, layer in enumerate(layers)}
     found: list[Group] = []
-    views: list[GraphView] = []
-    for level in levels(model, types):
-        view = GraphView(level, pair, types, None if level.parent is None else views[level.parent])
-        views.append(view)
+    for view in views(model, types, pair):
+        level = view.level
         taken: set[int] = set()
         for kind, core, affine in _written_out(view):
             own = {place: index_of.get((level.number, place)) for place in core}
@@ -61,19 +59,22 @@ def groups(
     return tuple(found)
 
 
-_PATTERNS: Mapping[str, tuple[Callable[[GraphView, int], tuple[str, frozenset[int], frozenset[int]] | None], ...]] = {
-    "Div": (softmax, norm),
-    "Mul": (softmax, norm),
-    "Sub": (log_softmax,),
-    "Erf": (gelu,),
-    "Tanh": (gelu,),
+_PATTERNS: Mapping[str, tuple[tuple[str, Pattern], ...]] = {
+    "Div": (("Softmax", SOFTMAX), ("norm", NORM)),
+    "Mul": (("Softmax", SOFTMAX), ("norm", NORM), ("Gelu", GELU)),
+    "Sub": (("LogSoftmax", LOG_SOFTMAX), ("folded", FOLDED)),
+    "Add": (("folded", FOLDED),),
 }
 
 
 def _written_out(view: GraphView) -> Iterator[tuple[str, frozenset[int], frozenset[int]]]:
-    for place in range(len(view.nodes)):
-        for pattern in _PATTERNS.get(view.operator(place), ()):
-            found = pattern(view, place)
-            if found:
-                yield found
-                break
+    """Yield the kind of each, the places of its nodes, and those of its scale and bias."""
+    for place, node in enumerate(view.nodes):
+        for kind, pattern in _PATTERNS.get(view.operator(place), ()):
+            found = next(pattern(view, node.output[0], Match()), None)
+            if found is None:
+                continue
+            at_the_end = kind == "norm"  # else they are inside
+            affine, behind = scale_and_bias(view, node.output[0]) if at_the_end else (found.affine, ())
+            yield kind_of(view, found, behind) if kind in ("norm", "folded") else kind, found.places, affine
+            break

@@ -19,15 +19,14 @@ from runner.model.files.external_data import chunks
 from runner.model.files.weights_file import WeightsWriter
 from runner.model.graph import scopes
 from runner.model.values import tensor_bytes
-from runner.model.values.value_types import largest_of, least_of
+from runner.model.values.dtypes import FLOATS
 
-_NAMES = {TensorProto.FLOAT: "fp32", TensorProto.FLOAT16: "fp16", TensorProto.BFLOAT16: "bf16"}
 _PIECE = 1 << 22
 
 
 def weights_name(dtype: int) -> str:
     """Return the name of the file of large initializers in this type."""
-    return f"weights.{_NAMES.get(dtype, dtype)}.bin"
+    return f"weights.{FLOATS[dtype].short}.bin"
 
 
 def convert_weights(args: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,10 +75,7 @@ def _convert(
     if tensor_bytes.is_external(tensor):
         location, offset, _ = tensor_bytes.reference(tensor)
         region = (folder / location, offset, length)
-        known = writer.offset_of(region)
-        if known is None:
-            known = writer.add(pieces(), length, None, region)
-        tensor_bytes.set_reference(other, weights_name(target), known, length)
+        tensor_bytes.set_reference(other, weights_name(target), writer.add(pieces(), length, None, region), length)
     else:
         tensor_bytes.set_raw(other, b"".join(pieces()))
     return int(counts[0]), int(counts[1])
@@ -102,11 +98,11 @@ def convert(values: Any, target: int, *, alone: bool = False) -> tuple[Any, tupl
     """
     dtype = helper.tensor_dtype_to_np_dtype(target)
     wide = np.asarray(values).astype(np.float64 if np.asarray(values).dtype == np.float64 else np.float32)
-    largest = largest_of(target)
+    largest = FLOATS[target].largest
     with np.errstate(over="ignore", invalid="ignore"):
         beyond = np.isfinite(wide) & (np.abs(wide) > largest)
         made = np.where(beyond, np.copysign(largest, wide), wide).astype(dtype)
     lost = (wide != 0) & (made.astype(np.float32) == 0)
     if alone:
-        made = np.where(lost, np.copysign(least_of(target), wide), made).astype(dtype)
+        made = np.where(lost, np.copysign(FLOATS[target].least, wide), made).astype(dtype)
     return made, (int(beyond.sum()), int(lost.sum()))

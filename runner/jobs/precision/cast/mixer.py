@@ -28,16 +28,10 @@ from runner.jobs.precision.cast.rewritten_graph import (
     without_graph,
 )
 from runner.model.graph import scopes
+from runner.model.values.dtypes import FLOATS
 
 Weights = Callable[[int, str, int], TensorProto]
 """Returns an initializer (by the number of its graph and its name) in another type, under any name."""
-
-_SUFFIX = {
-    TensorProto.FLOAT: "fp32",
-    TensorProto.FLOAT16: "fp16",
-    TensorProto.BFLOAT16: "bf16",
-    TensorProto.DOUBLE: "fp64",
-}
 
 
 @dataclass
@@ -287,7 +281,7 @@ class Mixer:
 
     def _fresh(self, scope: Scope, name: str, dtype: int) -> str:
         """Return a name that no tensor of the model has, and none that was made for this one."""
-        made = f"{name}__{_SUFFIX.get(dtype, dtype)}"
+        made = f"{name}__{FLOATS[dtype].short}"
         while made in self._names or made in scope.taken:
             made += "_"
         scope.taken.add(made)

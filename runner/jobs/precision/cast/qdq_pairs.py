@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from onnx import GraphProto, NodeProto, SparseTensorProto, TensorProto, numpy_helper
+import numpy as np
+from onnx import GraphProto, NodeProto, SparseTensorProto, TensorProto, helper, numpy_helper
 
 from runner.model.graph import scopes
 from runner.model.graph.graph_index import initializers_of
@@ -16,13 +17,7 @@ Ends = tuple[float | None, float | None]
 
 _DOMAINS = ("", "ai.onnx", "com.microsoft")
 _NEVER_NEGATIVE = ("Abs", "Exp", "HardSigmoid", "Relu", "Sigmoid", "Softmax", "Softplus")
-# integers of quantized activations -> the least and the largest
-_INTEGERS = {
-    TensorProto.UINT8: (0, 255),
-    TensorProto.INT8: (-128, 127),
-    TensorProto.UINT16: (0, 65535),
-    TensorProto.INT16: (-32768, 32767),
-}
+_ACTIVATIONS = (TensorProto.UINT8, TensorProto.INT8, TensorProto.UINT16, TensorProto.INT16)
 
 
 @dataclass(frozen=True)
@@ -96,16 +91,16 @@ def _ends(node: NodeProto, constants: Mapping[str, TensorProto | SparseTensorPro
     zero = constants.get(node.input[2]) if len(node.input) > 2 and node.input[2] else None
     kinds = [attribute.i for attribute in node.attribute if attribute.name == "output_dtype" and attribute.i]
     kind = zero.data_type if isinstance(zero, TensorProto) else (kinds or [TensorProto.UINT8])[0]
-    if kind not in _INTEGERS or not isinstance(scale, TensorProto):
+    if kind not in _ACTIVATIONS or not isinstance(scale, TensorProto):
         return None, None
     if any(isinstance(one, TensorProto) and tensor_bytes.is_external(one) for one in (scale, zero)):
         return None, None  # `take_in_limits` was not asked to read them
-    least, largest = _INTEGERS[kind]
+    limits = np.iinfo(helper.tensor_dtype_to_np_dtype(kind))
     zeros = numpy_helper.to_array(zero).astype("int64").reshape(-1) if isinstance(zero, TensorProto) else [0]
-    if any(int(one) != least for one in zeros):
+    if any(int(one) != limits.min for one in zeros):
         return None, None
     steps = numpy_helper.to_array(scale).astype("float64").reshape(-1)
-    return 0.0, float(steps.max(initial=0.0)) * (largest - least)
+    return 0.0, float(steps.max(initial=0.0)) * (int(limits.max) - int(limits.min))
 
 
 def without_unused(nodes: Iterable[NodeProto], wanted: Collection[str]) -> list[NodeProto]:
@@ -115,16 +110,14 @@ def without_unused(nodes: Iterable[NodeProto], wanted: Collection[str]) -> list[
     for node in reversed(list(nodes)):
         if is_quantization(node) and not read & set(node.output):
             continue
-        read.update(name for name in node.input if name)
-        read.update(_inner([node]))
+        read.update(scopes.reads(node))
         kept.append(node)
     return kept[::-1]
 
 
 def constants_dropped(original: GraphProto, nodes: Iterable[NodeProto]) -> set[str]:
     """Return the initializers of a graph that only quantization read, and that ``nodes`` read no more."""
-    nodes = list(nodes)
-    kept = {name for node in nodes for name in node.input} | {*_inner(nodes)}
+    kept = {name for node in nodes for name in scopes.reads(node)}
     by_quantization = {
         name
         for graph in scopes.graphs_below(original)
@@ -133,16 +126,6 @@ def constants_dropped(original: GraphProto, nodes: Iterable[NodeProto]) -> set[s
         for name in node.input
     }
     return {name for name in initializers_of(original) if name in by_quantization and name not in kept}
-
-
-def _inner(nodes: Iterable[NodeProto]) -> Iterator[str]:
-    """Yield whatever graphs nested in nodes read, whoever makes it."""
-    for node in nodes:
-        for graph in scopes.subgraphs(node):
-            yield from (value.name for value in graph.output)
-            for inside in graph.node:
-                yield from inside.input
-            yield from _inner(graph.node)
 
 
 def readers(graph: GraphProto, pairs: Mapping[str, QdqPair]) -> dict[str, tuple[NodeProto, int]]:

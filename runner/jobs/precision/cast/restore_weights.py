@@ -18,6 +18,7 @@ from runner.model.graph import scopes
 from runner.model.graph.graph_index import initializers_of
 from runner.model.graph.protobuf_edits import copy_of
 from runner.model.values import tensor_bytes
+from runner.model.values.dtypes import FLOATS
 
 RESTORED = "weights.restored.bin"
 """The file of large restored weights."""
@@ -93,9 +94,9 @@ def _stored(maker: NodeProto | None, constants: Mapping[str, Any], name: str, fo
     if maker is None:
         values = array_of(constants[name], folder).astype(np.float32)
         # of fp16, and of bfloat16: one unit in the last place, and what is below the least number
-        digits = 2.0**-10 if constants[name].data_type == TensorProto.FLOAT16 else 2.0**-7
-        largest = np.abs(values) >= (65504 if constants[name].data_type == TensorProto.FLOAT16 else 3.3e38)
-        return _Stored(values, np.abs(values).astype(np.float64) * digits + 1.2e-7, largest)
+        kind = FLOATS[constants[name].data_type]
+        steps = np.abs(values).astype(np.float64) * 2.0 ** (1 - kind.digits) + 1.2e-7
+        return _Stored(values, steps, np.abs(values) >= kind.largest)
     values = _dequantized(maker, constants, folder)
     integers = array_of(constants[maker.input[0]], folder)
     ones = _dequantized(maker, constants, folder, integers=np.ones_like(integers))

@@ -12,19 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from runner.candidate import Sample
 from runner.errors import WinnowError
-from runner.jobs.precision.both_precisions import Casting
-from runner.jobs.precision.ranking import SENTINEL, Measurements
+from runner.jobs.precision.prepare_search import Material
+from runner.jobs.precision.ranking import SENTINEL
 from runner.jobs.precision.report.why_raised import unmeasured
-from runner.loading.load import Loaded
 from runner.loading.models import recorder, recording_backend
 from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded as values
 from runner.model.values.recorded import TensorFile
 from runner.schema.backend import BackendSettings
-from runner.schema.root import Settings
-from runner.workers.pool import Pool
 
 log = logging.getLogger(__name__)
 
@@ -32,16 +28,7 @@ Row = Mapping[str, Any]
 Feeds = Sequence[Mapping[str, TensorFile]]
 
 
-def layer_errors(
-    settings: Settings,
-    casting: Casting,
-    known: Measurements,
-    loaded: Loaded,
-    pool: Pool,
-    samples: Sequence[Sample],
-    raised: frozenset[int],
-    folder: Path,
-) -> list[Row]:
+def layer_errors(material: Material, raised: frozenset[int], folder: Path) -> list[Row]:
     """Return a row for each top-level layer, in the model's order, from one run of the target on each model.
 
     ``error_low`` and ``error_mixed``: the largest difference to the recorded tensor, relative to its largest value,
@@ -49,6 +36,8 @@ def layer_errors(
     as that, the model with everything raised tells what a tensor should be. ``introduced``: see `Measurements`;
     ``why``: why that is no number. Nothing is returned where the target is an engine: it has no inner tensors.
     """
+    settings, casting, loaded = material.settings, material.casting, material.loaded
+    samples = [one.feeds for one in material.subject.samples]
     if not settings.target.holds_inner_values or not samples:
         return []
     names = {index: layer.writes[0] for index, layer in enumerate(casting.layers) if layer.writes and not layer.nested}
@@ -64,16 +53,17 @@ def layer_errors(
         mixer = replace(casting.mixer, keep_io=True) if name == "good" else casting.mixer
         path = place / "structure.onnx"
         path.write_bytes(mixer.mixed(elements).SerializeToString())
-        return recorder(settings, backend, Graph.load(path), loaded.store, pool, place / "values").record(feeds).values
+        graph, out = Graph.load(path), place / "values"
+        return recorder(settings, backend, graph, loaded.store, material.pool, out).record(feeds).values
 
     try:
-        good: Feeds = loaded.recorded.values
+        good: Feeds = material.division.searched
         if casting.is_lossy:
             everything = frozenset(range(len(casting.layers)))
             inputs = [{name: one[name] for name in loaded.graph.inputs if name in one} for one in good]
             good = values_of(everything, "good", recording_backend(settings), inputs)
         low, mixed = (
-            _errors(values_of(elements, name, settings.target, [one.feeds for one in samples]), good, wanted)
+            _errors(values_of(elements, name, settings.target, samples), good, wanted)
             for elements, name in ((frozenset[int](), "low"), (raised, "mixed"))
         )
     except (WinnowError, OSError) as error:
@@ -86,8 +76,8 @@ def layer_errors(
             "node": casting.layers[index].path,
             "op": casting.layers[index].op_type,
             "raised": index in raised,
-            "introduced": _plain(known.errors.get(index)),
-            "why": unmeasured(casting, known, index) or None,
+            "introduced": _plain(material.known.errors.get(index)),
+            "why": unmeasured(material, index) or None,
             "error_low": _plain(low.get(name)),
             "error_mixed": _plain(mixed.get(name)),
             "not_finite": [key for key, table in (("low", low), ("mixed", mixed)) if math.isinf(table.get(name, 0.0))],

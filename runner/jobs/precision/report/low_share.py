@@ -1,4 +1,4 @@
-"""How much of a mixed-precision model is really low: of its float nodes, their arithmetic, and its weights."""
+"""How much of a mixed-precision model is low (nodes, arithmetic, weights), and what layers cost in high precision."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from collections.abc import Iterator, Mapping
 
 from onnx import ModelProto, NodeProto, TensorProto
 
+from runner.errors import UsageError
 from runner.jobs.precision.both_precisions import Casting
 from runner.jobs.precision.cast.float_nodes import FloatNode, float_nodes
 from runner.jobs.precision.cast.qdq_pairs import is_quantization, pairs_of
 from runner.loading.load import Loaded
 from runner.model.graph.scopes import graphs_below
 from runner.model.values import tensor_bytes
+from runner.schema.strategy import PrecisionSettings
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -53,6 +55,26 @@ def arithmetic(casting: Casting, loaded: Loaded) -> dict[int, float]:
         index: 0.0 if layer.nested else _flops(nodes[layer.key[1]], shapes)
         for index, layer in enumerate(casting.layers)
     }
+
+
+def costs_of(strategy: PrecisionSettings, casting: Casting, loaded: Loaded) -> dict[int, float]:
+    """Return what each layer costs in high precision: the user's table, else its arithmetic.
+
+    Raises UsageError for names that are none, and for costs that are no costs.
+    """
+    if not strategy.costs:
+        return arithmetic(casting, loaded)
+    known = {layer.path for layer in casting.layers}
+    if strangers := [name for name in strategy.costs if name not in known]:
+        shown = ", ".join(sorted(known)[:3])
+        raise UsageError(
+            f"strategy.costs: no node that can run in both precisions is called {strangers[0]!r}; they are {shown}"
+            f"{' and others' * (len(known) > 3)}"
+        )
+    for name, cost in strategy.costs.items():
+        if not 0 <= cost < math.inf:
+            raise UsageError(f"strategy.costs.{name}={cost}: a cost is a number that is not negative")
+    return {index: float(strategy.costs.get(layer.path, 0.0)) for index, layer in enumerate(casting.layers)}
 
 
 def _shapes(casting: Casting, loaded: Loaded) -> Shapes:

@@ -5,26 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from onnx import NodeProto, TensorProto, numpy_helper
+from onnx import TensorProto, numpy_helper
 
 from runner.checkers.inner_overflow import OverflowCheck, overflows, said
+from runner.jobs.job import Job
+from runner.jobs.precision.blocks.graph_view import views
 from runner.jobs.precision.both_precisions import Casting
 from runner.jobs.precision.cast.convert_weights import convert
 from runner.jobs.precision.cast.layers import levels, node_label
 from runner.jobs.precision.prepare_search import Material
 from runner.jobs.precision.ranking import Measurements
 from runner.model.graph.graph_index import initializers_of
-from runner.model.passes.lift_constants import constant_tensor
 from runner.model.values import tensor_bytes
-from runner.model.values.value_types import largest_of, least_of
+from runner.model.values.dtypes import FLOATS
 from runner.run_folder import MIXED
 from runner.text import counted, listed
-
-if TYPE_CHECKING:
-    from runner.jobs.job import Job
 
 _GUARDED = ("Sqrt", "Reciprocal", "Pow", "Log")
 """Operators before which a small number is added so that zero does not arrive there; a division is one too."""
@@ -99,7 +97,7 @@ def _vanishing(epsilons: Sequence[Mapping[str, Any]], zeroed: Sequence[str], low
 
 def _near(casting: Casting, known: Measurements, raised: frozenset[int]) -> Iterator[str]:
     """Say which low tensors come near the end of the range on the samples: others of their kind may leave it."""
-    largest = largest_of(casting.pair.low)
+    largest = FLOATS[casting.pair.low].largest
     names = {
         name: known.range_of(layer, name)
         for index, layer in enumerate(casting.layers)
@@ -119,44 +117,23 @@ def _near(casting: Casting, known: Measurements, raised: frozenset[int]) -> Iter
 def _epsilons(casting: Casting, raised: frozenset[int]) -> Iterator[dict[str, Any]]:
     """Yield the constants that are too small for the low type and guard a root, a logarithm or a division there."""
     indices = {layer.key: index for index, layer in enumerate(casting.layers)}
-    constants: dict[str, float] = {}
-    for level in levels(casting.mixer.model, casting.mixer.types):
-        constants |= _scalars(level.graph.node, initializers_of(level.graph))
-        readers: dict[str, list[NodeProto]] = {}
-        for node in level.graph.node:
-            for name in node.input:
-                readers.setdefault(name, []).append(node)
-        for place, node in enumerate(level.graph.node):
-            index = indices.get((level.number, place))
+    for view in views(casting.mixer.model, casting.mixer.types, casting.pair):
+        for place, node in enumerate(view.nodes):
+            index = indices.get((view.level.number, place))
             if node.op_type not in ("Add", "Max", "Clip") or index is None or index in raised:
                 continue
-            small = next((name for name in node.input if _vanishes(constants.get(name), casting.pair.low)), None)
-            if small and any(_guards(node.output[0], reader) for reader in readers.get(node.output[0], ())):
-                path = level.prefix + node_label(node, place)
-                becomes = {"value": constants[small], "becomes": least_of(casting.pair.low)}
+            values = {name: number for name in node.input if (number := view.number(name))}
+            small = next((name for name in values if _vanishes(values[name], casting.pair.low)), None)
+            made = node.output[0]
+            divides = any(view.origin(one.node.input[1]) == made for one in view.readers(made, "Div"))
+            if small and (divides or any(view.readers(made, *_GUARDED))):
+                path = view.level.prefix + node_label(node, place)
+                becomes = {"value": values[small], "becomes": FLOATS[casting.pair.low].least}
                 yield {"constant": small, **becomes, "node": path, "op": node.op_type}
 
 
-def _scalars(nodes: Sequence[NodeProto], initializers: Mapping[str, Any]) -> dict[str, float]:
-    """Return the values of the constants of a graph that are a single number."""
-    tensors = {name: tensor for name, tensor in initializers.items() if isinstance(tensor, TensorProto)}
-    tensors |= {tensor.name: tensor for node in nodes if (tensor := constant_tensor(node))}
-    floats = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16)
-    return {
-        name: float(numpy_helper.to_array(tensor).reshape(-1)[0])
-        for name, tensor in tensors.items()
-        if tensor.data_type in floats
-        and tensor_bytes.elements(tensor.dims) == 1
-        and not tensor_bytes.is_external(tensor)
-    }
-
-
-def _vanishes(value: float | None, low: int) -> bool:
-    return bool(value) and convert(np.array([value], np.float32), low)[1][1] > 0
-
-
-def _guards(name: str, reader: NodeProto) -> bool:
-    return reader.op_type in _GUARDED or (reader.op_type == "Div" and reader.input[1] == name)
+def _vanishes(value: float, low: int) -> bool:
+    return bool(convert(np.array([value], np.float32), low)[1][1])
 
 
 def _zeroed(casting: Casting, raised: frozenset[int], known: set[str]) -> list[str]:

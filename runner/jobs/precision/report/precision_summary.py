@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from runner.files import write_text
+from runner.jobs.job import Job
 from runner.jobs.precision.prepare_search import Material
 from runner.jobs.precision.report import overflow_report
-from runner.jobs.precision.report.gain import gain
 from runner.jobs.precision.report.layer_errors import Row, layer_errors
+from runner.jobs.precision.report.precision_section import precision_section
 from runner.jobs.precision.report.trade_off_curve import Curve, curve
 from runner.jobs.precision.sample_rounds import Rounds
 from runner.report.plot import plot_curve, plot_layers
@@ -20,9 +21,6 @@ from runner.schema.strategy import PrecisionSettings
 from runner.session.result import Ending
 from runner.status import Status
 
-if TYPE_CHECKING:
-    from runner.jobs.job import Job
-
 LAYERS, PLOT, CURVE = "layers.json", "layers.svg", "curve.svg"
 
 
@@ -31,21 +29,18 @@ def answered(job: Job, material: Material, rounds: Rounds, ending: Ending, summa
     summary = replace(summary, nodes_before=len(material.casting.layers))
     if ending.trial is None:
         return summary
-    strategy, casting, subject, loaded = material.strategy, material.casting, material.subject, material.loaded
+    strategy, subject = material.strategy, material.subject
     raised = subject.raised(ending.trial)
-    told = {**gain(strategy, casting, material.known, loaded, raised, material.kept), **rounds.known.to_json(subject)}
+    told = {**precision_section(material, raised), **rounds.confidence.to_json(subject)}
     told, warnings = overflow_report.with_infinities(job, material, raised, told)
     summary = replace(summary, warnings=(*summary.warnings, *warnings))
     loads = rounds.mixing.loads if rounds.mixing else None
     if loads is not None:
-        told = loads.with_loads(told, casting)
-        summary = replace(summary, warnings=(*summary.warnings, *loads.warnings))
+        told = loads.with_loads(told, material.casting)
+        summary = replace(summary, warnings=(*summary.warnings, *filter(None, [loads.warning])))
     rows: list[Row] = []
     if strategy.layer_errors and ending.status is not Status.interrupted:
-        place = job.folder / "values" / "drift"
-        searched = replace(loaded, recorded=replace(loaded.recorded, values=material.division.searched))
-        measured = job.settings, casting, material.known, searched, job.pool, subject.samples
-        rows = layer_errors(*measured, raised, place)
+        rows = layer_errors(material, raised, job.folder / "values" / "layer_errors")
     points = curve(rounds.entries, lambda trial: len(subject.raised(trial)))
     told |= _written(job, rows, points, strategy)
     culprits = subject.names(ending.trial)

@@ -5,31 +5,27 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from runner.jobs.precision.both_precisions import Casting
 from runner.jobs.precision.cast.layers import Layer
+from runner.jobs.precision.prepare_search import Material
 from runner.jobs.precision.ranking import SENTINEL, Measurements
 from runner.loading.load import Loaded
 from runner.model.graph.graph_index import initializers_of
 from runner.model.graph.scopes import graphs_below
 from runner.model.values import recorded as values
-from runner.model.values.value_types import largest_of, least_of
+from runner.model.values.dtypes import FLOATS
 
 _LONGEST_NAME = 60
 
 
-def reason(casting: Casting, known: Measurements, loaded: Loaded, index: int, low: str) -> str:
-    """Say what was measured of a layer: a range that the low type has not, and the error that it introduces alone.
-
-    ``low``: what the low type is called.
-    """
-    layer = casting.layers[index]
-    alone = _alone(casting, known, index, low)
-    cause = next(_causes(casting, known, loaded, layer, low), "")
+def reason(material: Material, index: int) -> str:
+    """Say what was measured of a layer: a range that the low type has not, and the error that it introduces alone."""
+    alone, cause = _alone(material, index), next(_causes(material, material.casting.layers[index]), "")
     return "; ".join(part for part in (cause, alone) if part) or "the check fails without it"
 
 
-def unmeasured(casting: Casting, known: Measurements, index: int) -> str:
+def unmeasured(material: Material, index: int) -> str:
     """Say why the error that a layer introduces is no number; nothing where it is one."""
+    casting, known = material.casting, material.known
     error, layer = known.errors.get(index), casting.layers[index]
     if error is not None:
         if math.isfinite(error):
@@ -46,9 +42,10 @@ def unmeasured(casting: Casting, known: Measurements, index: int) -> str:
     return "not measured: nothing that it makes is fp32"
 
 
-def _causes(casting: Casting, known: Measurements, loaded: Loaded, layer: Layer, low: str) -> Iterator[str]:
+def _causes(material: Material, layer: Layer) -> Iterator[str]:
     """Yield what the values of a layer have that the low type has not, what explains most first."""
-    largest = largest_of(casting.pair.low)
+    casting, known, low = material.casting, material.known, material.strategy.low.value
+    largest = FLOATS[casting.pair.low].largest
     weights = {name for graph in graphs_below(casting.mixer.model.graph) for name in initializers_of(graph)}
     sides = [(name, verb) for names, verb in ((layer.writes, "makes"), (layer.reads, "reads")) for name in names]
     for name, verb in sides:
@@ -58,7 +55,7 @@ def _causes(casting: Casting, known: Measurements, loaded: Loaded, layer: Layer,
     for name, verb in sides:
         most = known.range_of(layer, name)
         if most >= SENTINEL:
-            sign = "-" if name not in weights and _is_negative(loaded, name) else ""
+            sign = "-" if name not in weights and _is_negative(material.loaded, name) else ""
             where = f" in {_short(name)}" if name not in weights else f" in the weight {_short(name)}"
             size = f"of {sign}{most:.3g}" if math.isfinite(most) else f"of {sign}Inf"
             yield f"{verb} values {size}{where}, which stand for {'minus ' if sign else ''}infinity"
@@ -66,12 +63,13 @@ def _causes(casting: Casting, known: Measurements, loaded: Loaded, layer: Layer,
         if name in casting.flushed:
             yield f"reads {_short(name)}, of which {_values(casting.flushed[name])} zero in {low}"
         elif name in casting.lifted:
-            yield f"reads {_short(name)}, which is too small for {low} and becomes {least_of(casting.pair.low):.2g}"
+            yield f"reads {_short(name)}, which is too small for {low} and becomes {FLOATS[casting.pair.low].least:.2g}"
         elif name in casting.clamped and largest < known.range_of(layer, name) < SENTINEL:
             yield f"reads {_short(name)}, which is cut off at {largest:.3g}"
 
 
-def _alone(casting: Casting, known: Measurements, index: int, low: str) -> str:
+def _alone(material: Material, index: int) -> str:
+    casting, known = material.casting, material.known
     error = known.errors.get(index)
     if casting.quantized:
         # what the pairs of the layer do to what it makes
@@ -80,11 +78,11 @@ def _alone(casting: Casting, known: Measurements, index: int, low: str) -> str:
     if casting.mixer.restored:
         return ""
     if error is None:
-        return unmeasured(casting, known, index) if casting.layers[index].nested and not known.why else ""
+        return unmeasured(material, index) if casting.layers[index].nested and not known.why else ""
     if _is_mask(known, casting.layers[index]):
         return ""  # an error relative to a value that stands for infinity means nothing
     if math.isinf(error):
-        return f"not finite when it alone is in {low}"
+        return f"not finite when it alone is in {material.strategy.low.value}"
     return f"introduces a relative error of {error:.2g}"
 
 

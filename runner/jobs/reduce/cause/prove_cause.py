@@ -18,16 +18,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from runner.jobs.reduce.cause.splice_experiments import Experiments, OpenJournal
+from runner.jobs.reduce.cause.splice_experiments import Experiments
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.model.graph.find_pattern import instances
 from runner.model.graph.splice_good_values import ancestors
-from runner.session.cause import Cause, Status, Tested
+from runner.session.cause import Cause, CauseStatus, Tested
 from runner.session.inquiry import Inquiry
 from runner.session.run_stages import HandedOver
 from runner.session.session import Session
 from strategies.outcome import Answer, Outcome
-from strategies.search import Claim, Done, Search, Step
+from strategies.search import Claim, Done, Step
 from strategies.search_space import Closure, Space
 from strategies.trial import Trial
 
@@ -43,58 +43,38 @@ class Causes:
     ``search``: for further answers. ``most``: questions that may be asked for it; None: as many as the search asked.
     """
 
-    journal: OpenJournal
     search: Callable[[Space], Step]
     most: int | None = None
 
     def prove(self, session: Session, first: HandedOver) -> tuple[HandedOver, Cause]:
         """Find out whether the failure arises inside an answer; return the answer that stands then."""
-        found: dict[Trial, tuple[Inquiry, Done]] = {}
-
-        def search(order: tuple[int, ...], questions: int) -> Search | None:
-            label, whole = "the model without what has good values", Trial.of(order)
-            rest = session.ruled(session.judge, whole, "cause", label, "cause")
-            if rest is None or rest.answer is not Answer.YES:
-                return None
-            inquiry = session.inquire(order, "cause", questions, self.search)
-            inquiry.note(whole, Answer.YES)
-            done = inquiry.settle() if session.reliability.rates else inquiry.run()
-            if done.trial and not inquiry.stopped:
-                found[done.trial] = inquiry, done
-            return inquiry.search
-
-        prover = Prover(session, self, search)
+        prover = Prover(session, self)
         cause = prover.prove(first.standing.top_level(session.judge.subject) or first.main)
-        other = found.get(cause.answers[cause.main].answer)
+        other = prover.found.get(cause.answers[cause.main].answer)
         return session.finish(*other) if other else first, cause
 
 
-@dataclass
 class Prover:
     """Finds out by experiments which of the answers of a reduction are the cause.
 
-    ``session``: whose subject cuts the whole model. ``search``: looks for an answer among these elements only, with so
-    many questions at most; None: they do not fail.
+    ``session``: whose subject cuts the whole model. ``found``: further answers, and how they were found.
     """
 
-    session: Session
-    causes: Causes
-    search: Callable[[tuple[int, ...], int], Search | None]
-
-    def __post_init__(self) -> None:
-        assert isinstance(self.session.judge.subject, Subgraph)
-        self._base: Subgraph = self.session.judge.subject
-        most = self.session.inquiry.answered if self.causes.most is None else self.causes.most
-        self._experiments = Experiments(self.session, self._base, self.causes.journal, max(most, LEAST_QUESTIONS))
+    def __init__(self, session: Session, causes: Causes) -> None:
+        assert isinstance(session.judge.subject, Subgraph)
+        self.found: dict[Trial, tuple[Inquiry, Done]] = {}
+        self._session, self._start, self._base = session, causes.search, session.judge.subject
+        most = session.inquiry.answered if causes.most is None else causes.most
+        self._experiments = Experiments(session, self._base, max(most, LEAST_QUESTIONS))
 
     def prove(self, answer: Trial) -> Cause:
         """Return what is known about the cause, once an answer was found."""
         if self._base.closure is Closure.ANCESTORS:
             reason = "strategy.reduce_inputs=false: the check is fed the model's own inputs only"
-            return self._end(Status.UNTESTED, [Tested(answer, answer)], reason=reason)
+            return self._end(CauseStatus.UNTESTED, [Tested(answer, answer)], reason=reason)
         tested = [*self._test(answer)]
         if tested[0].unanswered:
-            return self._end(Status.UNTESTED, tested, reason=tested[0].unanswered)
+            return self._end(CauseStatus.UNTESTED, tested, reason=tested[0].unanswered)
         left = self._base.space.order
         while not tested[-1].proven:
             if joint := self._joint(tested):
@@ -103,9 +83,9 @@ class Prover:
             following = self._following(left)
             if following is None:
                 reason = USED_UP if self._experiments.exhausted else self._why(tested[0])
-                return self._end(Status.NOT_PROVEN, tested, reason=reason)
+                return self._end(CauseStatus.NOT_PROVEN, tested, reason=reason)
             tested += self._test(following)
-        return self._end(Status.PROVEN, tested, causes=(len(tested) - 1,))
+        return self._end(CauseStatus.PROVEN, tested, causes=(len(tested) - 1,))
 
     def _following(self, order: tuple[int, ...]) -> Trial | None:
         """Return another answer among these elements, if there is one and it was found in time."""
@@ -113,11 +93,18 @@ class Prover:
         if not order or self._experiments.exhausted or self._base.closure is not Closure.FREE:
             return None
         self._experiments.left -= 1
-        search = self.search(order, self._experiments.left)
-        if search is None:
+        session, whole = self._session, Trial.of(order)
+        rest = session.ruled(session.judge, whole, "cause", "the model without what has good values", "cause")
+        if rest is None or rest.answer is not Answer.YES:
             return None
-        self._experiments.left -= len(search.asked)
-        return search.done.trial if search.done and search.done.claim is not Claim.BUDGET else None
+        inquiry = session.inquire(order, "cause", self._experiments.left, self._start)
+        inquiry.note(whole, Answer.YES)
+        done = inquiry.settle() if session.reliability.rates else inquiry.run()
+        if done.trial and not inquiry.stopped:
+            self.found[done.trial] = inquiry, done
+        self._experiments.left -= len(inquiry.search.asked)
+        ended = inquiry.search.done
+        return ended.trial if ended and ended.claim is not Claim.BUDGET else None
 
     # ---- one answer
 
@@ -151,14 +138,14 @@ class Prover:
         if every in (alone.answer, self._base.space.whole):
             return alone
         if alone.heals:
-            # what is upstream matters: good values in place of the instances below would only hide it
+            # the cause may lie upstream, and good values in place of instances below it would hide it
             copies = tuple(copy for copy in copies if copy <= alone.elsewhere | alone.answer.elements)
             every = Trial(frozenset().union(alone.answer.elements, *copies))
             if every == alone.answer:
                 return alone
         outputs = self._experiments.without(every)
         if outputs.outcome is not Outcome.PASS:
-            # the cause needs none of them, or more than them
+            # the instances are not the cause, or not all of it
             return replace(alone, elsewhere=alone.elsewhere - every.elements)
         together = Tested(alone.answer, every, copies, outputs)
         if not alone.heals:
@@ -166,11 +153,8 @@ class Prover:
             if inputs.as_bad_as(self._experiments.whole, len(copies)):
                 proven = replace(together, good_inputs=inputs, proven=True)
                 # it reaches only a share of the failure: another instance may matter more
-                return (
-                    proven
-                    if inputs.as_bad_as(self._experiments.whole)
-                    else self._strongest_instance(together) or proven
-                )
+                enough = inputs.as_bad_as(self._experiments.whole)
+                return proven if enough else self._strongest_instance(together) or proven
         return self._strongest_instance(together) or replace(
             alone,
             elsewhere=alone.elsewhere & (every.elements | ancestors(self._base.graph, every.elements)),
@@ -231,11 +215,11 @@ class Prover:
         if len(needed) < len(failing) and self._experiments.without(_union(needed)).outcome is not Outcome.PASS:
             return None
         causes = tuple(effects)
-        return self._end(Status.JOINT, tested, causes=causes, main=max(causes, key=lambda at: (effects[at], -at)))
+        return self._end(CauseStatus.JOINT, tested, causes=causes, main=max(causes, key=lambda at: (effects[at], -at)))
 
     def _end(
         self,
-        status: Status,
+        status: CauseStatus,
         tested: list[Tested],
         *,
         causes: tuple[int, ...] = (),

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from runner.jobs.reduce.cause.spliced_subject import Spliced
 from runner.jobs.reduce.subgraph import Subgraph
-from runner.journal.journal import Journal
 from runner.model.graph.splice_good_values import depends_on
 from runner.session.cause import Experiment
 from runner.session.session import Session
-from runner.session.subject import Subject
 from runner.text import counted
 from strategies.outcome import Answer, Outcome
 from strategies.trial import Trial
-
-OpenJournal = Callable[[Journal, str, Subject], Journal]
-"""Opens the journal of a stage: the journal of what it works on, its name, its subject."""
 
 
 @dataclass
@@ -30,17 +24,16 @@ class Experiments:
 
     session: Session
     base: Subgraph
-    journal: OpenJournal
     left: int
 
     def __post_init__(self) -> None:
         judge = self.session.judge
         failed = [one for one in judge.counted(self.base.space.whole) if one.outcome is Outcome.FAIL]
         self.whole = Experiment.of(failed[0]) if failed else Experiment(Outcome.FAIL)
-        signature = judge.baseline
+        signature = judge.studied.signature
         self._compared = signature is not None and signature.stage == "compare"
         spliced = Spliced(self.base, signature is not None and not signature.about_values)
-        self._spliced = judge.beside(spliced, self.journal(judge.journal, "cause", spliced))
+        self._spliced = judge.stage("cause", spliced)
 
     @property
     def exhausted(self) -> bool:

@@ -50,7 +50,7 @@ class Spliced:
             self._made[trial] = splice(self.base.graph, gone, alive=self.alive, good=self._can_hand_out)
         return self._made[trial]
 
-    def make(self, trial: Trial, folder: Path, iteration: int, phase: str, label: str) -> Candidate | Invalid:
+    def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
         """Write the candidate."""
         if self.base.cut_policy is CutPolicy.seeded:
             return Invalid("cut.policy=seeded feeds values that are made up, not good ones")
@@ -60,12 +60,12 @@ class Spliced:
             for name in (*made.inputs, *made.constants):
                 if why := self._unusable(given.get(name, name)):
                     return Invalid(why)
-            path = self.write(made, folder)
+            path = self.base.store.write(made.model, folder)
         except CutError as error:
             return Invalid(str(error))
         draws = bool(self.splice(trial).graph.drawing)
         samples = self.samples(made, trial)
-        return Candidate(path, folder, iteration, phase, label, trial, samples, nodes=self.names(trial), draws=draws)
+        return Candidate(path, folder, trial, samples, nodes=self.names(trial), draws=draws, temporary=True)
 
     def cut(self, trial: Trial) -> Cut:
         """Return the candidate's model. Raises CutError."""
@@ -96,14 +96,6 @@ class Spliced:
             )
             for values in self.base.recorded.values
         )
-
-    def write(self, made: Cut, folder: Path) -> Path:
-        """Write a candidate's model."""
-        return self.base.write(made, folder)
-
-    def discard(self, candidate: Candidate) -> None:
-        """Remove the candidate's model file."""
-        self.base.discard(candidate)
 
     def _can_hand_out(self, name: str) -> bool:
         found = self.base.types_of_all.get(name)

@@ -17,8 +17,9 @@ import onnx
 from runner.candidate import Candidate, Invalid, Sample
 from runner.jobs.reduce.control_samples import samples_of
 from runner.jobs.reduce.subgraph import same_in_all
+from runner.model.files.candidate_store import Store
 from runner.model.graph.control_model import Form, control
-from runner.model.graph.cut import Cut, CutError, Expose
+from runner.model.graph.cut import Cut, Expose
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.splice_good_values import dependent_tensors
 from runner.model.nested.bodies import Kind, is_constant
@@ -28,7 +29,7 @@ from runner.model.values import recorded as values
 from runner.model.values.recorded import TensorFile
 from runner.reference.body_values import Descent, Level
 from runner.reference.recording import recorded_types
-from runner.session.subject import Kept
+from runner.session.subject import Kept, cut_candidate, cutting
 from strategies.search_space import Closure, Space
 from strategies.trial import Trial
 
@@ -89,21 +90,13 @@ class Inside:
         """Return the paths of the kept nodes; the owner's name where the body is emptied."""
         return (self.level.graph.nodes[self.descent.body.owner].name,) if self.emptied else self.inner.names(trial)
 
-    def make(self, trial: Trial, folder: Path, iteration: int, phase: str, label: str) -> Candidate | Invalid:
+    def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
         """Write the candidate that keeps ``trial`` in the body."""
         if not trial:
             harmless = control(self.level.graph, self.level.all_types, Form(), {})
             fed = samples_of(harmless, self.values, self.folder / "control")
-            return Candidate(self.write(harmless.cut, folder), folder, iteration, phase, label, trial, fed)
-        try:
-            made = self.cut(trial)
-            if why := self._unusable(made):
-                return Invalid(why)
-            samples, path = self.samples(made), self.write(made, folder)
-        except CutError as error:
-            return Invalid(str(error))
-        names, draws = self.names(trial), bool(Graph.of(made.model).drawing)
-        return Candidate(path, folder, iteration, phase, label, trial, samples, nodes=names, draws=draws)
+            return Candidate(self.store.write(harmless.cut.model, folder), folder, trial, fed, temporary=True)
+        return cut_candidate(cutting(self), self.store, trial, folder, self._unusable)
 
     def cut(self, trial: Trial) -> Cut:
         """Keep ``trial`` in the body. Raises CutError where a value that must come from outside is not known."""
@@ -130,14 +123,10 @@ class Inside:
             for sample in self.values
         )
 
-    def write(self, made: Cut, folder: Path) -> Path:
-        """Write a candidate's model."""
-        return self.level.store.write(made.model, folder)
-
-    def discard(self, candidate: Candidate) -> None:
-        """Remove the candidate's model file."""
-        if candidate.model:
-            candidate.model.unlink(missing_ok=True)
+    @property
+    def store(self) -> Store:
+        """The model's weights, which candidates share."""
+        return self.level.store
 
     @cached_property
     def values(self) -> tuple[Mapping[str, TensorFile], ...]:

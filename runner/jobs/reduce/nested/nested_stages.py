@@ -11,12 +11,12 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from runner.errors import WinnowError
 from runner.jobs.reduce.nested.body_subject import Inside
 from runner.jobs.reduce.subgraph import Subgraph
-from runner.journal.journal import Journal
+from runner.journal.journal import context_digest
 from runner.model.graph.cut import CutError
 from runner.model.nested.bodies import Body, HoistError
 from runner.reference.body_values import (
@@ -29,13 +29,13 @@ from runner.reference.body_values import (
     ordered_bodies,
     trip_counts,
 )
-from runner.session.judge import Judge
 from runner.session.stage import Stage, Standing
-from runner.session.subject import Subject, identity_digest
+from runner.session.subject import Subject
 from strategies.search import Search, Step
 from strategies.search_space import Space
 
 log = logging.getLogger(__name__)
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -43,12 +43,9 @@ T = TypeVar("T")
 class NestedStages:
     """Makes the stages.
 
-    ``journal``: opens the journal of a stage, from the one of what it works on, its name and its subject.
-
     ``record``: makes recorders on the reference. ``folder``: for recorded values. ``search``: of the strategy.
     """
 
-    journal: Callable[[Journal, str, Subject], Journal]
     record: RecorderOf
     folder: Path
     search: Callable[[Space], Step]
@@ -59,17 +56,17 @@ class NestedStages:
         subject = standing.judge.subject
         if not isinstance(subject, Subgraph):
             return
-        level = self._level(subject, standing)
+        level = _tried("the answer", self._level, subject, standing)
         for body in ordered_bodies(level) if level else ():
             assert level
             yield from self._of_body(subject, standing, level, body)
 
     def _of_body(self, subject: Subgraph, standing: Standing, level: Level, body: Body) -> Iterator[Stage]:
         """Hoisted, in one iteration after the other; then with the owner kept."""
-        origin = f"{identity_digest(subject)} {standing.trial.ranges} {body.path}"
+        origin = f"{context_digest(subject.identity())} {standing.trial.ranges} {body.path}"
         first: Descent | None = None
-        for iteration in self._iterations(level, body):
-            descent = self._descend(level, body, iteration)
+        for iteration in _tried(body.path, iterations, level, body, self.record, self._folder()) or ():
+            descent = _tried(body.path, descend, level, body, self.record, self._folder(), iteration)
             if descent is None:
                 continue
             first = first or descent
@@ -86,44 +83,31 @@ class NestedStages:
             )
             label = f"{body.path} without its owner" + (f", iteration {iteration}" if iteration else "")
             yield self._stage("hoist", label, standing, hoisted, body)
-        if first and first.iteration == 0 and body.attribute:
-            descent = first
-
-            def inside() -> Inside:
-                trips = trip_counts(level, body, self.record, self._folder())
-                found = Inside(descent, trips, self._folder(), origin=origin)
-                found.cut(found.space.whole)
-                return found
-
-            if kept := _tried(body.path, inside):
-                stage = self._stage("inside", f"{body.path} as it is", standing, kept, body)
-                yield replace(stage, without=self._judge(standing, "emptied", replace(kept, emptied=True)))
-
-    def _judge(self, standing: Standing, kind: str, subject: Subject) -> Judge:
-        return standing.judge.beside(subject, self.journal(standing.judge.journal, kind, subject))
+        if not first or first.iteration or not body.attribute:
+            return
+        if kept := _tried(body.path, self._inside, first, origin):
+            stage = self._stage("inside", f"{body.path} as it is", standing, kept, body)
+            yield replace(stage, without=standing.judge.stage("emptied", replace(kept, emptied=True)))
 
     def _stage(self, kind: str, label: str, standing: Standing, subject: Subject, body: Body) -> Stage:
         space = subject.space
-        judge = self._judge(standing, kind, subject)
+        judge = standing.judge.stage(kind, subject)
         origin = (*standing.origin, body.path)
         return Stage(kind, label, judge, lambda known: Search(space, self.search(space), known), origin, space.whole)
 
+    def _inside(self, descent: Descent, origin: str) -> Inside:
+        trips = trip_counts(descent.above, descent.body, self.record, self._folder())
+        found = Inside(descent, trips, self._folder(), origin=origin)
+        found.cut(found.space.whole)
+        return found
+
     # ---- values
 
-    def _level(self, subject: Subgraph, standing: Standing) -> Level | None:
-        def level() -> Level:
-            made = subject.cut(standing.trial)
-            samples, known = subject.samples(made), subject.recorded.values
-            record = (self.record, self._folder())
-            return level_of(made, samples, known, subject.store, subject.types, record, subject.recorded.unfit)
-
-        return _tried("the answer", level)
-
-    def _iterations(self, level: Level, body: Body) -> tuple[int, ...]:
-        return _tried(body.path, lambda: iterations(level, body, self.record, self._folder())) or ()
-
-    def _descend(self, level: Level, body: Body, iteration: int) -> Descent | None:
-        return _tried(body.path, lambda: descend(level, body, self.record, self._folder(), iteration))
+    def _level(self, subject: Subgraph, standing: Standing) -> Level:
+        made = subject.cut(standing.trial)
+        samples, known = subject.samples(made), subject.recorded.values
+        record = (self.record, self._folder())
+        return level_of(made, samples, known, subject.store, subject.types, record, subject.recorded.unfit)
 
     def _folder(self) -> Path:
         """A folder that does not exist yet."""
@@ -131,14 +115,14 @@ class NestedStages:
         return self.folder / str(self._made)
 
 
-def _tried(what: str, make: Callable[[], T]) -> T | None:
+def _tried(what: str, make: Callable[P, T], *args: P.args, **named: P.kwargs) -> T | None:
     """Make something of a nested graph; None where that is impossible, which leaves the answer as it is.
 
     What a runtime never looks at is often malformed, and no two malformed bodies are alike: none of them may take away
     an answer that was found.
     """
     try:
-        return make()
+        return make(*args, **named)
     except (HoistError, CutError, WinnowError) as error:
         log.info("%s is not looked into: %s", what, error)
     except Exception as error:  # noqa: BLE001 - see above

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,15 +15,14 @@ from runner.errors import CannotJudge, WinnowError
 from runner.jobs.job import Job
 from runner.jobs.summary import pass_rate
 from runner.jobs.tactics.build_before_check import ENGINE
-from runner.jobs.tactics.compare import log_suspects, summary_of, suspects_of
+from runner.jobs.tactics.compare import described
 from runner.jobs.tactics.engine_subject import Engine
 from runner.jobs.tactics.recorded_tactics import SUFFIX, Recording, read, write
-from runner.jobs.tactics.suspects import Suspect
+from runner.jobs.tactics.suspects import Suspect, suspects
 from runner.jobs.tactics.tactics_subject import Tactics, nearest
 from runner.loading.load import Loaded
 from runner.report.summary import Summary
 from runner.schema.installed_choices import SEARCHES
-from runner.schema.root import Settings
 from runner.schema.strategy import TacticIsolateSettings, TacticRepeatSettings, chosen
 from runner.session.handover import HandOver
 from runner.session.inquiry import Means
@@ -37,8 +36,6 @@ from runner.status import Status
 from runner.text import counted
 from strategies.procedure import Options
 from strategies.repeat import both, repeat
-from strategies.search import Step
-from strategies.search_space import Space
 from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
@@ -77,10 +74,9 @@ class Bench:
             session = Session(judge, lambda space: repeat(until), means=self.means)
             ending = self.job.ended(session, session.repeat)
             good, bad = self._recorded(judge)
-            found = suspects_of(good, bad) if good and bad else ()
-            log_suspects(found)
+            found = suspects(good, bad) if good and bad else ()
+            told = described(found) if good and bad else "nothing to compare: all builds are of one kind"
             if ending.status is Status.found:
-                told = summary_of(found) if good and bad else "nothing to compare: all builds are of one kind"
                 ending = replace(ending, message=f"{ending.message}; {told}")
             return self._reported(judge, ending, None, found, statistics=True)
 
@@ -93,10 +89,9 @@ class Bench:
             made: list[Tactics] = []
 
             def question() -> Ending:
-                chosen = pair or self._made(finder, judge)
-                subject = Tactics(self.loaded.path, *chosen, self._caches(chosen), self.samples)
-                made.append(subject)
-                return self._isolate(judge, subject, reliability)
+                builds = pair or self._made(finder, judge)
+                made.append(Tactics(self.loaded.path, *builds, self._caches(builds), self.samples))
+                return self._isolate(judge, made[0], reliability)
 
             ending = self.job.ended(finder, question)
             return self._reported(judge, ending, reliability, (), subject=made[0] if made else None)
@@ -136,13 +131,11 @@ class Bench:
         return (base,)
 
     def _isolate(self, judge: Judge, subject: Tactics, reliability: Reliability) -> Ending:
-        many = len(subject.elements)
-        journal = self.job.journals.stage(judge.journal, "tactics", subject)
+        many, strategy = len(subject.elements), chosen(self.job.settings.strategy, TacticIsolateSettings)
         handed = PinsHandOver(self.job.settings.result, self.job.folder, self.job.tools.at, self.loaded.store)
-        pinned = judge.beside(subject, journal)
         session = Session(
-            pinned,
-            search_of(self.job.settings),
+            judge.stage("tactics", subject),
+            lambda space: SEARCHES[strategy.search].begin(space, Options(extra_checks=strategy.extra_checks)),
             question=question_about(many),
             means=self.means,
             reliability=reliability,
@@ -235,22 +228,10 @@ def question_about(many: int) -> Question:
     )
 
 
-def search_of(settings: Settings) -> Callable[[Space], Step]:
-    """Return the search over the differing tactics."""
-    strategy = chosen(settings.strategy, TacticIsolateSettings)
-    return lambda space: SEARCHES[strategy.search].begin(space, Options(extra_checks=strategy.extra_checks))
-
-
 def _isolated(subject: Tactics, number: int) -> dict[str, Any]:
     one = subject.elements[number]
-    return {
-        "layer": one.layer,
-        "key": one.bad.key,
-        "tactic": one.bad.tactic,
-        "kernel": one.bad.kernel or None,
-        "nodes": list(one.bad.nodes or one.good.nodes),
-        "good": {one.good.shown: 1},
-    }
+    named = replace(one.bad, layer=one.layer, nodes=one.bad.nodes or one.good.nodes)
+    return {**named.to_json(), "good": {one.good.shown: 1}}
 
 
 def pair_of(good: Sequence[Recording], bad: Sequence[Recording]) -> tuple[Recording, Recording]:

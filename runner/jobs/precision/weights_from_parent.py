@@ -17,6 +17,9 @@ from runner.model.graph.graph_index import Graph
 from runner.model.values import tensor_bytes
 from runner.text import listed
 
+Worked = Callable[[str, dict[str, Any]], dict[str, Any]]
+"""Calls an operation in a worker."""
+
 _ACTIVATIONS = ("Relu", "Clip")
 _FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE)
 
@@ -121,10 +124,8 @@ class Parent:
         return float(numpy_helper.to_array(tensor).reshape(-1)[0])
 
 
-def restore(
-    worked: Callable[[str, dict[str, Any]], dict[str, Any]], model: ModelProto, typed: Path, loaded: Loaded, pair: Pair
-) -> Restored:
-    """Make the weights that raised layers get; ``worked`` calls an operation in a worker."""
+def restore(worked: Worked, model: ModelProto, typed: Path, loaded: Loaded, pair: Pair) -> Restored:
+    """Make the weights that raised layers get."""
     parent = Parent(loaded)
     pairs = pairs_of(model.graph)
     graphs = list(scopes.graphs_below(model.graph))

@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-from runner.errors import UsageError
 from runner.jobs.precision.blocks.written_out_operators import groups
 from runner.jobs.precision.both_precisions import Casting
-from runner.jobs.precision.fixed_layers import Fixed
+from runner.jobs.precision.prepare_search import Material
 from runner.jobs.precision.ranking import Measurements
-from runner.jobs.precision.report.low_share import arithmetic, low_share, nodes_of
+from runner.jobs.precision.report.low_share import low_share, nodes_of
 from runner.jobs.precision.report.why_raised import reason
-from runner.loading.load import Loaded
-from runner.schema.strategy import PrecisionSettings
 
 
-def gain(
-    strategy: PrecisionSettings,
-    casting: Casting,
-    known: Measurements,
-    loaded: Loaded,
-    raised: frozenset[int],
-    kept: Fixed,
-) -> dict[str, Any]:
-    """Return what ``precision`` in result.json holds. ``raised``: all layers that are high, ``kept`` so or found."""
+def precision_section(material: Material, raised: frozenset[int]) -> dict[str, Any]:
+    """Return what ``precision`` in result.json holds. ``raised``: all layers that are high, kept so or found."""
+    strategy, casting, kept = material.strategy, material.casting, material.kept
     layers, every = casting.layers, nodes_of(casting)
     names = [one.path for one in every if one.is_high(raised)]
     return {
@@ -35,12 +25,12 @@ def gain(
                 "node": layers[index].path,
                 "op": layers[index].op_type,
                 "nested": layers[index].nested,
-                "reason": kept.high.get(index) or reason(casting, known, loaded, index, strategy.low.value),
+                "reason": kept.high.get(index) or reason(material, index),
             }
             for index in sorted(raised)
         ],
-        "groups": _groups(casting, known, raised),
-        "low_share": low_share(casting, loaded, raised),
+        "groups": _groups(casting, material.known, raised),
+        "low_share": low_share(casting, material.loaded, raised),
         "stays_high": [
             {"node": one.path, "op": one.op, "why": one.why} for one in every if one.index is None and one.high
         ],
@@ -80,23 +70,3 @@ def _groups(casting: Casting, known: Measurements, raised: frozenset[int]) -> li
                 }
             )
     return found
-
-
-def table(strategy: PrecisionSettings, casting: Casting, loaded: Loaded) -> dict[int, float]:
-    """Return what each layer costs in high precision: the user's table, else its arithmetic.
-
-    Raises UsageError for names that are none, and for costs that are no costs.
-    """
-    if not strategy.costs:
-        return arithmetic(casting, loaded)
-    known = {layer.path for layer in casting.layers}
-    if strangers := [name for name in strategy.costs if name not in known]:
-        shown = ", ".join(sorted(known)[:3])
-        raise UsageError(
-            f"strategy.costs: no node that can run in both precisions is called {strangers[0]!r}; they are {shown}"
-            f"{' and others' * (len(known) > 3)}"
-        )
-    for name, cost in strategy.costs.items():
-        if not 0 <= cost < math.inf:
-            raise UsageError(f"strategy.costs.{name}={cost}: a cost is a number that is not negative")
-    return {index: float(strategy.costs.get(layer.path, 0.0)) for index, layer in enumerate(casting.layers)}

@@ -8,7 +8,7 @@ import re
 from runner.errors import UsageError
 
 LARGEST = 1e300
-"""What stands for an infinity or a NaN: JSON has neither, and nothing is worse."""
+"""The largest number that is reported, in place of an infinity or a NaN: JSON has neither, and nothing is worse."""
 
 
 class Measure:
@@ -19,13 +19,7 @@ class Measure:
     """
 
     def __init__(self, regex: str | None) -> None:
-        try:
-            self._regex = re.compile(regex, re.MULTILINE) if regex else None
-        except re.error as error:
-            raise UsageError(
-                f"checker.measure: {regex!r} is no regular expression: {error}; write it as checker.measure="
-                "'error ([0-9.e+-]+)'"
-            ) from error
+        self._regex = compiled("measure", regex) if regex else None
 
     def of(self, text: str) -> float | None:
         """Return the largest number that is found; None where there is none."""
@@ -40,7 +34,23 @@ def as_number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
     try:
-        number = float(value)
+        return finite(float(value))
     except ValueError:
         return None
+
+
+def finite(number: float) -> float:
+    """Return a number that JSON can hold."""
     return LARGEST if math.isnan(number) else max(-LARGEST, min(LARGEST, number))
+
+
+_EXAMPLES = {"measure": "measure='error ([0-9.e+-]+)'", "fail_regex": "fail_regex=['mismatch', 'NaN in .*']"}
+
+
+def compiled(key: str, regex: str) -> re.Pattern[str]:
+    """Return a regular expression of the settings. Raises UsageError for what is none."""
+    try:
+        return re.compile(regex, re.MULTILINE)
+    except re.error as error:
+        example = f"write it as checker.{_EXAMPLES[key]}"
+        raise UsageError(f"checker.{key}: {regex!r} is no regular expression: {error}; {example}") from error
