@@ -16,8 +16,7 @@ from random import Random
 from statistics import mean
 
 from strategies.bisect import bisect
-from strategies.linear import linear
-from strategies.minimal import minimal, reduce
+from strategies.minimal import linear, reduce
 from strategies.outcome import Answer
 from strategies.search import Search, Step
 from strategies.search_space import Space
@@ -106,7 +105,6 @@ def main() -> None:
     kinds = {"one": 1, "two apart": 2, "pattern of five": 5, "five apart": 5}
     searches: dict[str, Callable[[Space], Step]] = {
         "reduce": reduce,
-        "minimal": minimal,
         "bisect": bisect,
         "linear": linear,
     }
