@@ -11,9 +11,11 @@ What is kept has always been answered YES as a whole: expectations that are wron
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from strategies.outcome import Answer
 from strategies.search import Ask, Step
@@ -26,61 +28,64 @@ Found = Callable[[tuple[int, ...]], Step]
 """What follows: gets all elements that are needed, and those that could not be told apart from them."""
 
 
-@dataclass(frozen=True)
-class Hypothesis:
+class Hypothesis(NamedTuple):
     """How many more culprits are expected; each element is one or is not, independently of the others.
 
-    ``anywhere``: so many among all elements. ``near``: so many, fewer the higher the rank, half of them at ranks below
-    ``reach``. ``log_odds``: how likely this hypothesis is beside the others (natural logarithm).
+    ``prior``: how likely this is before the first answer, in any unit. ``anywhere``: so many among all elements.
+    ``near``: so many, fewer the higher the rank, half of them at ranks below ``reach``.
     """
 
-    log_odds: float
+    prior: float
     anywhere: float = 0.01
     near: float = 0.0
     reach: float = 1.0
 
-    def expected(self, first: int, end: int, count: int) -> float:
-        """Return how many culprits are expected at ranks from ``first`` to ``end`` (exclusive) of ``count``."""
-        near = self.reach / (self.reach + first) - self.reach / (self.reach + end)
-        return self.anywhere * (end - first) / count + self.near * near
-
-
-def _prior(probability: float, anywhere: float = 0.01, near: float = 0.0, reach: float = 1.0) -> Hypothesis:
-    return Hypothesis(math.log(probability), anywhere, near, reach)
-
 
 SCATTERED = (
-    _prior(0.5),  # no more: what is known is tried alone first
-    *(_prior(0.04, 1), _prior(0.028, 2), _prior(0.02, 4), _prior(0.005, 16)),
-    *(_prior(0.002, 64), _prior(0.001, 256), _prior(0.0005, 1024)),
+    Hypothesis(0.5),  # no more: what is known is tried alone first
+    *(Hypothesis(0.04, 1), Hypothesis(0.028, 2), Hypothesis(0.02, 4), Hypothesis(0.005, 16)),
+    *(Hypothesis(0.002, 64), Hypothesis(0.001, 256), Hypothesis(0.0005, 1024)),
 )
-"""Ranks say nothing. Probabilities, here in any unit, and numbers were fitted to random cases; `benchmarks.searches`
-counts others."""
-CLUSTERED = (*SCATTERED, _prior(0.175, near=1.5, reach=0.7), _prior(0.04, near=7, reach=4.2))
+"""Ranks say nothing. These figures and those below were fitted to random cases; `benchmarks.searches` counts others."""
+CLUSTERED = (*SCATTERED, Hypothesis(0.175, near=1.5, reach=0.7), Hypothesis(0.04, near=7, reach=4.2))
 """Ranks are distances from known culprits: a neighbor is one too, or a pattern of several, as runtimes fuse them."""
-RANKED = (*SCATTERED, _prior(0.02, near=8, reach=8), _prior(0.005, near=64, reach=16))
+RANKED = (*SCATTERED, Hypothesis(0.02, near=8, reach=8), Hypothesis(0.005, near=64, reach=16))
 """Ranks are a measured order: most culprits are among the first."""
+LEAST = 1e-9
+"""No hypothesis is ever taken to be less likely than this, beside the likeliest."""
 
 
 @dataclass(frozen=True)
 class Belief:
-    """What is believed of ``count`` elements."""
+    """How likely each hypothesis is, of ``count`` elements; in any unit."""
 
     count: int
     hypotheses: tuple[Hypothesis, ...]
+    weights: tuple[float, ...]
+
+    @staticmethod
+    def first(count: int, hypotheses: tuple[Hypothesis, ...]) -> Belief:
+        """Return what is believed before the first answer."""
+        return Belief(count, hypotheses, tuple(one.prior for one in hypotheses))
 
     def clean(self, first: int, end: int) -> float:
-        """Return how likely these ranks hold no culprit, in the unit of the hypotheses' weights."""
-        return sum(math.exp(one.log_odds - one.expected(first, end, self.count)) for one in self.hypotheses)
+        """Return how likely ranks from ``first`` to ``end`` (exclusive) hold no culprit, in the unit of the weights."""
+        return sum(map(operator.mul, self.weights, self._chances(first, end)))
 
     def learn(self, first: int, end: int, *, clean: bool) -> Belief:
         """Return what is believed once it is known whether there is a culprit at these ranks."""
-        expected = [one.expected(first, end, self.count) for one in self.hypotheses]
-        change = [-number if clean else math.log(-math.expm1(-number)) for number in expected]
-        log_odds = [one.log_odds + more for one, more in zip(self.hypotheses, change, strict=True)]
-        most = max(log_odds)
-        pairs = zip(self.hypotheses, log_odds, strict=True)
-        return replace(self, hypotheses=tuple(replace(one, log_odds=odds - most) for one, odds in pairs))
+        chances = (chance if clean else 1 - chance for chance in self._chances(first, end))
+        weights = list(map(operator.mul, self.weights, chances))
+        most = max(weights)
+        return replace(self, weights=tuple(max(weight / most, LEAST) for weight in weights))
+
+    def _chances(self, first: int, end: int) -> list[float]:
+        """Return, by hypothesis, the probability that these ranks hold no culprit."""
+        share = (end - first) / self.count
+        return [
+            math.exp(-anywhere * share - near * (reach / (reach + first) - reach / (reach + end)))
+            for _, anywhere, near, reach in self.hypotheses
+        ]
 
 
 @dataclass(frozen=True)
@@ -128,23 +133,22 @@ class _Boundary:
 
     def _at(self, share: float) -> int:
         """Return how many to keep so that a YES is as likely as that."""
-        low, high = self.no, self.yes
+        low, high = self.no + 1, self.yes - 1
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (low, middle) if self.likely(middle) >= share else (middle, high)
-        inside = [keep for keep in (low, high) if self.no < keep < self.yes]
-        return min(inside, key=lambda keep: abs(self.likely(keep) - share))
+        return low if low == high or self.likely(low) + self.likely(high) >= 2 * share else high
 
 
 def by_distance(space: Space, needed: tuple[int, ...], rest: Collection[int], then: Found) -> Step:
     """Find what a YES needs of ``rest`` beside ``needed``, the farthest first; all together have a YES."""
-    belief = Belief(len(rest), CLUSTERED if space.parents else SCATTERED)
+    belief = Belief.first(len(rest), CLUSTERED if space.parents else SCATTERED)
     return _next(space, belief, needed, tuple(rest), space.by_distance, then)
 
 
 def by_rank(space: Space, needed: tuple[int, ...], ranking: tuple[int, ...], then: Found, *, none: bool) -> Step:
     """Find the same along a ranking, the likeliest first. ``none``: perhaps nothing of it is needed."""
-    belief = Belief(len(ranking), RANKED)
+    belief = Belief.first(len(ranking), RANKED)
     return _next(space, belief, needed, ranking, lambda _, rest: tuple(rest), then, none=none)
 
 
