@@ -142,7 +142,7 @@ class _Boundary:
 
 def by_distance(space: Space, needed: tuple[int, ...], rest: Collection[int], then: Found) -> Step:
     """Find what a YES needs of ``rest`` beside ``needed``, the farthest first; all together have a YES."""
-    belief = Belief.first(len(rest), CLUSTERED if space.parents else SCATTERED)
+    belief = Belief.first(len(rest), CLUSTERED)
     return _next(space, belief, needed, tuple(rest), space.by_distance, then)
 
 
