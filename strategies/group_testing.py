@@ -70,7 +70,7 @@ class Belief:
 
     def clean(self, first: int, end: int) -> float:
         """Return how likely ranks from ``first`` to ``end`` (exclusive) hold no culprit, in the unit of the weights."""
-        return sum(map(operator.mul, self.weights, self._chances(first, end)))
+        return math.fsum(map(operator.mul, self.weights, self._chances(first, end)))
 
     def learn(self, first: int, end: int, *, clean: bool) -> Belief:
         """Return what is believed once it is known whether there is a culprit at these ranks."""
