@@ -109,16 +109,25 @@ def window_trial(space: Space, window: Window) -> Trial:
 
 def find_window(space: Space, then: Callable[[Window], Step], first: First = First.END) -> Step:
     """Find the window and go on with ``then``. A closure that keeps one end of the model leaves only the other open."""
+    if space.closure is not Closure.FREE:
+        return find_end(space, then, first)
+    second = _end if first is First.START else _start
+    return find_end(space, lambda window: second(space, window, then, near=True), first)
+
+
+def find_end(space: Space, then: Callable[[Window], Step], first: First = First.END) -> Step:
+    """Find the end of the window that is looked for first, and go on with ``then``."""
     whole = Window(0, len(space.order) - 1)
     if whole.end < 0:
         return Done(None, Claim.WINDOW)
-    if space.closure is Closure.ANCESTORS:
-        return _end(space, whole, then)
-    if space.closure is Closure.DESCENDANTS:
-        return _start(space, whole, then)
-    if first is First.START:
-        return _start(space, whole, lambda window: _end(space, window, then, near=True))
-    return _end(space, whole, lambda window: _start(space, window, then, near=True))
+    return (_start if first_end(space, first) is First.START else _end)(space, whole, then)
+
+
+def first_end(space: Space, first: First) -> First:
+    """Return which end can be looked for first: a closure that keeps one end leaves only the other."""
+    if space.closure is Closure.FREE:
+        return first
+    return First.START if space.closure is Closure.DESCENDANTS else First.END
 
 
 def _end(space: Space, window: Window, then: Callable[[Window], Step], *, near: bool = False) -> Step:

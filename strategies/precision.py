@@ -3,7 +3,7 @@
 With suspects (elements whose values leave the range of the low type) the first question is all of them, and each is
 then left out once: k + 1 questions where ranges tell the truth. Without, or where they do not suffice, ever more
 elements are raised in the order of the error that they introduce (galloping, after Bentley and Yao 1976), until the
-check passes; the shortest such prefix is found by bisection, and a minimal set in it by QuickXplain. Where error adds
+check passes; the shortest such prefix is found by bisection, and a minimal set in it by group testing. Where error adds
 up over many elements no small set exists: halving then takes too many questions, and the smallest set that passed on
 the way is the answer.
 """
@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from strategies.bisect import bisect
-from strategies.minimal import SMALL, explain, shrink
+from strategies.group_testing import by_rank
+from strategies.minimal import shrink
 from strategies.one_at_a_time import claim, sweep
 from strategies.outcome import Answer
 from strategies.procedure import Procedure, Task
@@ -70,14 +71,13 @@ def grow(space: Space, base: Trial, prior: Prior) -> Step:
     rest = tuple(element for element in rest if element in space.position and element not in base.elements)
 
     def end(found: tuple[int, ...]) -> Step:
-        return Done(Trial.of((*base, *found)), Claim.GROWN)
+        return Done(Trial.of(found), Claim.GROWN)
 
     def minimal(space: Space, base: tuple[int, ...], ranking: tuple[int, ...], count: int) -> Step:
         keep, needed = Trial.of((*base, *ranking[:count])), (*base, ranking[count - 1])
 
         def fine(left: tuple[int, ...]) -> Step:
-            found = (ranking[count - 1],)
-            return explain(space, needed, True, left, lambda more: end((*found, *more))) if left else end(found)
+            return by_rank(space, needed, left, end, none=True)
 
         step = _coarse(space, needed, ranking[: count - 1], prior.kinds, fine)
         return limited(step, _most(space), lambda _, done: done or _look(keep))
@@ -129,9 +129,9 @@ def _leave_out(space: Space, keep: Trial, order: tuple[int, ...], at: int) -> St
 
     def then(answer: Answer) -> Step:
         if answer is Answer.YES:
-            return shrink(space, Trial(keep.elements - {element}), (), 0)
+            return shrink(space, Trial(keep.elements - {element}), 0)
         if answer is Answer.UNKNOWN:
-            return shrink(space, keep, (), 0)
+            return shrink(space, keep, 0)
         return _leave_out(space, keep, order, at + 1)
 
     smaller = Trial(keep.elements - {element})
@@ -178,8 +178,6 @@ def _minimal(
     """Find a minimal set in a prefix whose last element is needed; give up where error adds up."""
     keep = Trial.of((*base, *ranking[:count]))
     needed = (ranking[count - 1],) if count else ()
-    if len(keep) <= SMALL:
-        return shrink(space, keep, needed, 0)
     rest = tuple(element for element in (*base, *ranking[:count]) if element not in needed)
     step = _coarse(space, needed, rest, kinds, partial(_alone, space, needed))
     return limited(step, _most(space), lambda _, done: done or _look(keep))
@@ -209,7 +207,7 @@ def _coarse(
         return then(tuple(element for element in rest if element in kept))
 
     coarse = Space(tuple(range(len(members))))
-    step = explain(coarse, (), bool(needed), coarse.order, lambda found: Done(Trial.of(found), Claim.UNPROVEN))
+    step = by_rank(coarse, (), coarse.order, lambda found: Done(Trial.of(found), Claim.UNPROVEN), none=bool(needed))
     return _translated(step, of, left)
 
 
@@ -246,9 +244,9 @@ def _alone(space: Space, needed: tuple[int, ...], rest: tuple[int, ...]) -> Step
     """Try what is needed alone, then halve the rest, the likeliest of which come first."""
 
     def proof(found: tuple[int, ...]) -> Step:
-        return sweep(space, Trial.of((*needed, *found)), claim, last=needed)
+        return sweep(space, Trial.of(found), claim, last=found)
 
-    return explain(space, needed, bool(needed), rest, proof)
+    return by_rank(space, needed, rest, proof, none=bool(needed))
 
 
 def cheapest(space: Space, cost: dict[int, float]) -> Space:

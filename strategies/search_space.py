@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import sys
+from bisect import bisect_left
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import Enum
@@ -80,7 +81,8 @@ class Space:
         """``within`` without ``origins``, nearest to them first along edges inside ``within``.
 
         A step up costs two steps down: what runtimes fuse is matched from a root downwards, so the culprits of one
-        failure tend to lie below the first of them. Elements that cannot be reached come last; ties keep the order.
+        failure tend to lie below the first of them. Elements that cannot be reached come last. Of those that are as
+        far, what stands closer to one of ``origins`` in the order comes first.
         """
         inside = set(within) | set(origins)
         distance = dict.fromkeys(origins, 0)
@@ -95,5 +97,11 @@ class Space:
                 if other in inside and so_far + cost < distance.get(other, sys.maxsize):
                     distance[other] = so_far + cost
                     heapq.heappush(heap, (so_far + cost, self.position[other], other))
-        rest = inside - set(origins)
-        return tuple(sorted(rest, key=lambda e: (distance.get(e, sys.maxsize), self.position[e])))
+        places = sorted(self.position[element] for element in origins)
+
+        def gap(place: int) -> int:
+            after = bisect_left(places, place)
+            return min((abs(place - other) for other in places[max(after - 1, 0) : after + 1]), default=0)
+
+        rest = sorted(inside - set(origins), key=self.position.__getitem__)
+        return tuple(sorted(rest, key=lambda e: (distance.get(e, sys.maxsize), gap(self.position[e]))))

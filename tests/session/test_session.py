@@ -27,8 +27,7 @@ from runner.verdict import Signature, Verdict
 from runner.workers.leases.lease import Leases
 from runner.workers.leases.visible_gpus import Gpus
 from runner.workers.pool import Pool
-from strategies.linear import linear
-from strategies.minimal import reduce
+from strategies.minimal import linear, reduce
 from strategies.outcome import Answer, Outcome
 from strategies.repeat import repeat
 from strategies.search import Ask, Claim, Done

@@ -7,7 +7,7 @@ import tracemalloc
 from itertools import combinations
 
 from strategies import beyond_minimal
-from strategies.minimal import minimal
+from strategies.minimal import reduce
 from strategies.outcome import Answer
 from strategies.search import Search
 from strategies.search_space import Space
@@ -21,7 +21,7 @@ def chain(count: int) -> Space:
 def test_memory_does_not_grow_with_elements_times_questions() -> None:
     space = chain(3000)
     needed = frozenset(range(0, 3000, 60))
-    search = Search(space, minimal(space))
+    search = Search(space, reduce(space))
     tracemalloc.start()
     try:
         for asked in range(1, 201):

@@ -25,7 +25,7 @@ from runner.model.graph.cut import CutError
 from runner.model.graph.scopes import graphs_below, initializers
 from runner.schema.backend import OnnxRuntimeBackend
 from runner.text import listed
-from strategies.minimal import minimal
+from strategies.minimal import reduce
 from strategies.outcome import Answer
 from strategies.search import Search
 from strategies.search_space import Space
@@ -234,7 +234,7 @@ def _name(model: ModelProto) -> None:
 def _least(names: Sequence[str], loads: Callable[[Sequence[str]], bool]) -> list[str]:
     """Return as few of the names as still do."""
     space = Space(tuple(range(len(names))))
-    search = Search(space, minimal(space, 0))
+    search = Search(space, reduce(space, 0))
     while search.done is None:
         (ask,) = search.ask()
         search.tell(ask.trial, Answer.YES if loads([names[at] for at in ask.trial]) else Answer.NO)
