@@ -13,11 +13,11 @@ import hashlib
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from onnx import TensorProto
 
+from runner.checkers.compare.element_blocks import Array, blocks, real
 from runner.model.values import recorded
 from runner.model.values.dtypes import FLOATS
 from runner.model.values.recorded import TensorFile
@@ -47,23 +47,30 @@ def nudged(feeds: Mapping[str, TensorFile], folder: Path) -> dict[str, TensorFil
         if feed.dtype not in _NUDGED:
             moved[name] = feed
             continue
-        array = recorded.read(feed)
+        array = recorded.mapped(feed)
         seed = int.from_bytes(hashlib.sha256(name.encode()).digest()[:16], "little")
         generator = np.random.Generator(np.random.PCG64(seed))
         moved[name] = recorded.write(nudge(array, generator), name, folder / f"nudged_{position}.pb")
     return moved
 
 
-def nudge(array: np.ndarray[Any, Any], generator: np.random.Generator) -> np.ndarray[Any, Any]:
+def nudge(array: Array, generator: np.random.Generator) -> Array:
     """Every number of an IEEE-like type moved by one unit in its last place; zeros, infinities and NaN stay."""
-    whole = np.ascontiguousarray(array)
-    bits = whole.reshape(-1).view(np.dtype(f"u{array.dtype.itemsize}"))
+    # of the whole array this is the only copy; a block takes as many coins of the generator as it has numbers
+    result = np.array(array).reshape(-1)
+    for block in blocks(result):
+        block[:] = _nudged(block, generator)
+    return result.reshape(array.shape)
+
+
+def _nudged(block: Array, generator: np.random.Generator) -> Array:
+    bits = block.view(np.dtype(f"u{block.dtype.itemsize}"))
     step = generator.integers(0, 2, bits.shape, dtype=np.int8) * 2 - 1
     up, down = bits + bits.dtype.type(1), bits - bits.dtype.type(1)
     moved = np.where(step > 0, up, down).astype(bits.dtype)
     with np.errstate(invalid="ignore"):  # a NaN that signals
-        before = whole.reshape(-1).astype(np.float64)
-        after = moved.view(array.dtype).astype(np.float64)
+        before = real(block)
+        after = real(moved.view(block.dtype))
     stays = (before == 0) | ~np.isfinite(before) | ~np.isfinite(after)
-    result: np.ndarray[Any, Any] = np.where(stays, bits, moved).view(array.dtype).reshape(array.shape)
-    return result
+    found: Array = np.where(stays, bits, moved).view(block.dtype)
+    return found

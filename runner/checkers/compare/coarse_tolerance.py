@@ -32,7 +32,8 @@ _MOST_BESIDE = 7
 """So many columns have boxes with a score, a class and a number; with more, of all classes, there are far more rows."""
 _MOST_COLUMNS = 256
 _MOST_SHOWN = 3
-_MOST_ELEMENTS = 1 << 22
+_MOST_ELEMENTS = 1 << 20
+"""Some eight arrays of float64 are made of them: 64 MB."""
 # what of a box, or of the spread of values, an error may take without a word, and what is proposed to take
 _NOTICED, _PROPOSED = 0.1, 0.05
 _LEAST = 1e-6
@@ -74,14 +75,14 @@ def _of_output(name: str, rules: Rules, samples: Sequence[Sample]) -> Iterator[C
     files = [sample.expected[name] for sample in samples if name in sample.expected]
     if any(file.structure is not None for file in files):
         return
-    read = [recorded.read(file) for file in files]
-    arrays = [_real(array) for array in read if array.dtype.kind == "f" or array.dtype.name == "bfloat16"]
-    arrays = [array for array in arrays if np.isfinite(array).any()]
-    if not arrays:
+    # a file is mapped when it is looked at: each map keeps a file handle
+    arrays = (_real(array) for array in map(recorded.mapped, files) if _computes(array))
+    sizes = ((_largest(array), array) for array in arrays if np.isfinite(array).any())
+    largest, worst = max(sizes, key=lambda one: one[0], default=(0.0, None))
+    if worst is None:
         return
     rtol, atol = (table.get(name, table[OTHERS]) for table in (rules.rtol, rules.atol))
-    worst = max(arrays, key=_largest)
-    largest, passes = _largest(worst), rtol * _largest(worst) + atol
+    passes = rtol * largest + atol
     found = next(_reasons(worst, largest, passes), None)
     # what atol alone lets pass is as the user wants it
     if found is not None and passes > 2 * atol:
@@ -191,9 +192,15 @@ def _rounded_down(number: float) -> float:
 
 def _real(array: Array) -> Array:
     """Return an array, or the first rows of a large one, in a type that computes."""
-    if array.size > _MOST_ELEMENTS and array.ndim > 1:
-        array = array.reshape(-1, array.shape[-1])[: max(_ROWS, _MOST_ELEMENTS // array.shape[-1])]
+    if array.size > _MOST_ELEMENTS:
+        columns = array.shape[-1] if array.ndim > 1 else 1
+        rows = array.reshape(-1, columns)[: max(_ROWS, _MOST_ELEMENTS // columns)]
+        array = rows if array.ndim > 1 else rows.reshape(-1)
     return array.astype(np.float64)
+
+
+def _computes(array: Array) -> bool:
+    return bool(array.dtype.kind == "f" or array.dtype.name == "bfloat16")
 
 
 def _largest(array: Array) -> float:

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from runner.checkers.compare import auto_tolerance, metrics
+from runner.checkers.compare.element_blocks import blocks, real
 from runner.checkers.compare.metrics import Difference
 from runner.model.values import recorded as values
 from runner.model.values.recorded import TensorFile
 from runner.model.values.value_types import leaf_dtype, structure_text
-from runner.schema.checker import CompareChecker
+from runner.schema.checker import CompareChecker, Tolerance
 
 
 class _UnlikeError(Exception):
@@ -26,9 +27,10 @@ def compare(target: TensorFile, reference: TensorFile, rule: CompareChecker) -> 
     The difference of two sequences (optionals, maps) is that of the tensors in them that differ most; it is one of
     shape where they do not hold as many, or are of another type.
     """
-    epsilon = auto_tolerance.EPSILON.get(_dtype(reference), 0.0)
+    # the floor costs passes of its own
+    epsilon = auto_tolerance.EPSILON.get(_dtype(reference), 0.0) if rule.tolerance is Tolerance.auto else 0.0
     if target.structure is None and reference.structure is None:
-        return metrics.compare(values.read(target), values.read(reference), rule, epsilon)
+        return metrics.compare(values.mapped(target), values.mapped(reference), rule, epsilon)
     if target.structure != reference.structure:
         return Difference("shape", f"{_word(target)} instead of {_word(reference)}")
     try:
@@ -44,11 +46,9 @@ def compare(target: TensorFile, reference: TensorFile, rule: CompareChecker) -> 
 
 def has_inf(file: TensorFile) -> bool:
     """Whether any element is an infinity."""
-    found = values.contents(file)
-    return any(
-        np.isinf(array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)).any()
-        for _, array, _ in _pairs(found, found, "")
-    )
+    found = values.mapped(file) if file.structure is None else values.contents(file)
+    arrays = [array for _, array, _ in _pairs(found, found, "")]
+    return any(np.isinf(real(block)).any() for array in arrays for block in blocks(array.reshape(-1)))
 
 
 def _dtype(file: TensorFile) -> int:

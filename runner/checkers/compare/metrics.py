@@ -1,17 +1,22 @@
-"""How far two tensors are apart. Pure numpy: real numbers in float64 whatever their type, the others exactly."""
+"""How far two tensors are apart. Pure numpy: real numbers in float64 whatever their type, the others exactly.
+
+All is computed block by block in two passes (what is finite, and how large; then the errors), and a few more for the
+order statistics.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from runner.checkers.compare.element_blocks import BLOCK, Angle, Array, Pair, Survey, real
+from runner.checkers.compare.order_statistics import Blocks, at_ranks, median, quantile
 from runner.checkers.failure_measure import finite
 from runner.schema.checker import CompareChecker, Metric, NonFinite, Statistic
-
-Array = np.ndarray[Any, Any]
 
 # units in the last place that rounding alone may cost
 FLOOR_ULPS = 4.0
@@ -62,11 +67,14 @@ class Difference:
         return {name: finite(getattr(self, name)) for name in names}
 
 
-def compare(target: Array, reference: Array, rule: CompareChecker, epsilon: float = 0.0) -> Difference:
+def compare(
+    target: Array, reference: Array, rule: CompareChecker, epsilon: float = 0.0, block: int = BLOCK
+) -> Difference:
     """Compare ``target`` with ``reference`` (any shapes and types, ml_dtypes included) by the rule of the settings.
 
     ``rule`` is of one metric, and its tolerances are numbers (see `rules`).
-    ``epsilon``: distance from 1 to the next number of the tensors' type, for the floor.
+    ``epsilon``: distance from 1 to the next number of the tensors' type, for the floor; 0: none is wanted.
+    ``block``: so many elements are worked on at once.
     """
     if target.shape != reference.shape:
         return Difference("shape", f"shape {list(target.shape)} instead of {list(reference.shape)}")
@@ -74,143 +82,157 @@ def compare(target: Array, reference: Array, rule: CompareChecker, epsilon: floa
         return Difference("shape", f"type {target.dtype} instead of {reference.dtype}")
     if target.size == 0:
         return Difference("")
+    pair = Pair(target.reshape(-1), reference.reshape(-1), block)
     whole_number = target.dtype.kind in "iu" and target.dtype.itemsize >= EXACT_BYTES
     if _is_text(target) or target.dtype.kind == "b" or whole_number:
-        return _exactly(target, reference, rule)
-    a, b = _numbers(target), _numbers(reference)
-    kind, detail, kept = _non_finite(a, b, rule)
-    if kept is not None:
-        left_out = any(
-            policy is NonFinite.ignore and bool((test(a) | test(b)).any())
-            for policy, test in ((rule.nan, np.isnan), (rule.inf, np.isinf))
-        )
-        a, b = a[kept], b[kept]
-        if a.size == 0:
-            return Difference(kind, detail, nothing=left_out and not kind)
+        return _exactly(pair, rule)
+    seen = pair.survey()
+    kind, detail = _non_finite(seen, rule, target.size)
+    if not seen.kept:
+        policies = ((rule.nan, seen.nan), (rule.inf, seen.inf))
+        left_out = any(policy is NonFinite.ignore and count.either for policy, count in policies)
+        return Difference(kind, detail, nothing=left_out and not kind)
     with np.errstate(over="ignore", invalid="ignore"):
+        return replace(_inexactly(pair, seen, rule, FLOOR_ULPS * epsilon), kind=kind, detail=detail)
+
+
+def _inexactly(pair: Pair, seen: Survey, rule: CompareChecker, ulps: float) -> Difference:
+    """Compare real (complex) numbers, those that are finite in both; ``ulps``: of the floor."""
+    scale, angle = seen.largest[1], Angle(seen.largest)
+    tolerance = rule.atol + rule.rtol * scale
+    distances, relative, errors, floors, beyond = _Running(), _Running(), _Running(), _Running(), 0
+    for a, b in pair.kept():
         distance, size = np.abs(a - b), np.abs(b)
-        scale = float(size.max())
-        cosine = _cosine(a, b)
-        tolerance = rule.atol + rule.rtol * scale
-        measure = _measure(rule, size, scale)
-        error, limit = (1.0 - cosine, rule.cosine) if rule.metric is Metric.cosine else measure(distance)
-        # an error of r in every direction turns a vector by an angle of r: 1 - cos is half its square
-        ulps = FLOOR_ULPS * epsilon
-        floor = max(ulps * ulps / 2, 1e-12) if rule.metric is Metric.cosine else measure(ulps * size)[0]
-        relative = _largest_relative(distance, size)
+        distances.more(distance)
+        relative.more(_relative(distance, size))
+        beyond += int(np.count_nonzero(distance > tolerance))
+        angle.more(a, b)
+        errors.more(_measured(distance, size, rule))
+        if ulps:
+            floors.more(_measured(ulps * size, size, rule))
+    # an error of r in every direction turns a vector by an angle of r: 1 - cos is half its square
+    error, limit, floor = 1.0 - angle.cosine, rule.cosine, max(ulps * ulps / 2, 1e-12)
+    if rule.metric is not Metric.cosine:
+        error = _statistic(errors, lambda: _errors(pair, rule), rule, 4 * pair.block)
+        floor = _statistic(floors, lambda: _errors(pair, rule, ulps), rule, 4 * pair.block) if ulps else 0.0
+        limit = 1.0
+        if rule.metric is not Metric.elementwise:
+            # zeros everywhere (or less than a float32 can hold): only atol can say what is small
+            unit, rtol = (scale, rule.rtol) if scale > 1e-45 else (1.0, 0.0)
+            error, floor, limit = error / unit, floor / unit, rtol + rule.atol / unit
     return Difference(
-        kind,
-        detail,
+        "",
+        "",
         finite(error),
         finite(limit),
         finite(floor),
-        max_abs=finite(float(distance.max())),
-        max_rel=finite(relative),
-        cosine=cosine,
-        fraction=float(np.count_nonzero(distance > tolerance)) / target.size,
+        max_abs=finite(distances.largest),
+        max_rel=finite(relative.largest),
+        cosine=angle.cosine,
+        fraction=beyond / pair.target.size,
     )
 
 
-def _exactly(target: Array, reference: Array, rule: CompareChecker) -> Difference:
+def _exactly(pair: Pair, rule: CompareChecker) -> Difference:
     """Compare what is equal or differs. Nothing is cast to a type that lacks digits: 2^53 + 1 is not 2^53."""
-    a, b = target.reshape(-1), reference.reshape(-1)
-    if _is_text(target):
-        unlike = np.array([_text(mine) != _text(theirs) for mine, theirs in zip(a, b, strict=True)], dtype=bool)
-        distance, size = unlike.astype(np.float64), np.zeros(a.size)
-    else:
-        unlike = a != b
-        # modulo 2^64 the difference of two integers is right whatever their signs
-        wide = [
-            one.astype(np.int64).view(np.uint64) if one.dtype.kind == "i" else one.astype(np.uint64) for one in (a, b)
-        ]
-        distance = np.where(a > b, wide[0] - wide[1], wide[1] - wide[0]).astype(np.float64)
-        size = np.abs(b.astype(np.float64))
-    count, largest = int(np.count_nonzero(unlike)), float(distance.max())
-    share = count / a.size
+    is_text, size = _is_text(pair.target), pair.target.size
+    count, distances, relative = 0, _Running(), _Running()
+    angle = None if is_text else Angle(pair.survey().largest)
+    for a, b in pair.stored():
+        if angle is None:
+            unlike = np.array([_text(mine) != _text(theirs) for mine, theirs in zip(a, b, strict=True)], dtype=bool)
+            distances.more(unlike.astype(np.float64))
+        else:
+            unlike = a != b
+            # modulo 2^64 the difference of two integers is right whatever their signs
+            wide = [
+                one.astype(np.int64).view(np.uint64) if one.dtype.kind == "i" else one.astype(np.uint64)
+                for one in (a, b)
+            ]
+            distance = np.where(a > b, wide[0] - wide[1], wide[1] - wide[0]).astype(np.float64)
+            distances.more(distance)
+            relative.more(_relative(distance, np.abs(real(b))))
+            angle.more(real(a), real(b))
+        count += int(np.count_nonzero(unlike))
+    share = count / size
     limit = rule.fraction if rule.metric is Metric.fraction else 0.0
-    how_far = "" if _is_text(target) else f", by up to {largest:g}"
+    how_far = "" if is_text else f", by up to {distances.largest:g}"
     return Difference(
         "mismatch" if share > limit else "",
-        f"{count} of {a.size} elements differ{how_far}" if count else "",
+        f"{count} of {size} elements differ{how_far}" if count else "",
         share,
         limit,
         exact=True,
-        max_abs=largest,
-        max_rel=_largest_relative(distance, size),
-        cosine=1.0 if _is_text(target) else _cosine(_numbers(target), _numbers(reference)),
+        max_abs=distances.largest,
+        max_rel=relative.largest,
+        cosine=1.0 if angle is None else angle.cosine,
         fraction=share,
     )
 
 
-def _largest_relative(distance: Array, size: Array) -> float:
-    return float(np.divide(distance, size, out=np.zeros_like(distance), where=size > 0).max())
+class _Running:
+    """The maximum and the sum of numbers that come in blocks; both are NaN if any is."""
+
+    def __init__(self) -> None:
+        self.count, self.total, self.largest = 0, 0.0, 0.0
+
+    def more(self, numbers: Array) -> None:
+        self.count += numbers.size
+        self.total += float(numbers.sum())
+        self.largest = float(np.maximum(self.largest, numbers.max()))
 
 
-def _measure(rule: CompareChecker, size: Array, scale: float) -> Callable[[Array], tuple[float, float]]:
-    """The function from absolute errors to (error, limit) in the metric's unit."""
-
-    def elementwise(distance: Array) -> tuple[float, float]:
-        allowed = rule.atol + rule.rtol * size
-        ratio = np.divide(distance, allowed, out=np.where(distance > 0, np.inf, 0.0), where=allowed > 0)
-        return _statistic(ratio, rule), 1.0
-
-    def by_scale(distance: Array) -> tuple[float, float]:
-        error = _beyond(distance, rule.fraction) if rule.metric is Metric.fraction else _statistic(distance, rule)
-        # zeros everywhere (or less than a float32 can hold): only atol can say what is small
-        return (error / scale, rule.rtol + rule.atol / scale) if scale > 1e-45 else (error, rule.atol)
-
-    return elementwise if rule.metric is Metric.elementwise else by_scale
+def _relative(distance: Array, size: Array) -> Array:
+    found: Array = np.divide(distance, size, out=np.zeros_like(distance), where=size > 0)
+    return found
 
 
-def _statistic(values: Array, rule: CompareChecker) -> float:
-    if rule.statistic is Statistic.quantile:
-        return float(np.quantile(values, rule.quantile))
-    return float(getattr(np, rule.statistic.value)(values))
+def _measured(distance: Array, size: Array, rule: CompareChecker) -> Array:
+    """Return the error of each element in the metric's unit, but for the scale, which all have in common."""
+    if rule.metric is not Metric.elementwise:
+        return distance
+    allowed = rule.atol + rule.rtol * size
+    found: Array = np.divide(distance, allowed, out=np.where(distance > 0, np.inf, 0.0), where=allowed > 0)
+    return found
 
 
-def _beyond(distance: Array, fraction: float) -> float:
-    """The largest error that is left when the ``fraction`` worst elements are not counted.
-
-    It is at most t exactly if the share of elements above t is at most ``fraction``.
-    """
-    dropped = min(int(fraction * distance.size), distance.size - 1)
-    index = distance.size - 1 - dropped
-    return float(np.partition(distance.reshape(-1), index)[index])
+def _errors(pair: Pair, rule: CompareChecker, ulps: float = 0.0) -> Iterator[Array]:
+    """Yield the errors of each block; with ``ulps`` those that so many units in the last place would make."""
+    for a, b in pair.kept():
+        size = np.abs(b)
+        yield _measured(ulps * size if ulps else np.abs(a - b), size, rule)
 
 
-def _cosine(a: Array, b: Array) -> float:
-    largest = float(np.abs(a).max()), float(np.abs(b).max())
-    if not all(largest):
-        return 0.0 if any(largest) else 1.0
-    # scaled first, so that no product overflows
-    a, b = a / largest[0], b / largest[1]
-    return max(-1.0, min(1.0, float(np.real(np.vdot(a, b))) / float(np.linalg.norm(a) * np.linalg.norm(b))))
+def _statistic(seen: _Running, errors: Blocks, rule: CompareChecker, most: int) -> float:
+    """Return what of all errors is held against the tolerance."""
+    if rule.metric is Metric.fraction:
+        # the largest error that is left when the share of the worst elements is not counted: it is at most t exactly if
+        # the share of elements above t is at most `fraction`
+        dropped = min(int(rule.fraction * seen.count), seen.count - 1)
+        return at_ranks(errors, seen.count, (seen.count - 1 - dropped,), most)[0]
+    if rule.statistic is Statistic.max or math.isnan(seen.largest):
+        return seen.largest
+    if rule.statistic is Statistic.mean:
+        return seen.total / seen.count
+    if rule.statistic is Statistic.median:
+        return median(errors, seen.count, most)
+    return quantile(errors, seen.count, rule.quantile, most)
 
 
-def _non_finite(a: Array, b: Array, rule: CompareChecker) -> tuple[str, str, Array | None]:
-    """What NaN and Inf say: a kind ("" for nothing), a detail, and which elements are left to compare (None: all)."""
-    if a.dtype.kind not in "fc" or (np.isfinite(a).all() and np.isfinite(b).all()):
-        return "", "", None
-    nan_a, nan_b, inf_a, inf_b = np.isnan(a), np.isnan(b), np.isinf(a), np.isinf(b)
+def _non_finite(seen: Survey, rule: CompareChecker, size: int) -> tuple[str, str]:
+    """What NaN and Inf say: a kind ("" for nothing), and a detail."""
     kinds = []
-    for name, mine, theirs, same, policy in (
-        ("nan", nan_a, nan_b, nan_a & nan_b, rule.nan),
-        ("inf", inf_a, inf_b, inf_a & inf_b & (a == b), rule.inf),
-    ):
-        if policy is NonFinite.fail and (mine.any() or theirs.any()):
-            kinds.append((name, f"{int((mine | theirs).sum())} of {a.size} elements"))
+    for name, count, policy in (("nan", seen.nan, rule.nan), ("inf", seen.inf, rule.inf)):
+        if policy is NonFinite.fail and count.either:
+            kinds.append((name, f"{count.either} of {size} elements"))
         elif policy is NonFinite.compare:
-            if (only := int((mine & ~same).sum())) > 0:
-                kinds.append((name, f"{only} of {a.size} elements, not in the reference"))
-            elif (lost := int((theirs & ~same).sum())) > 0:
-                kinds.append(("mismatch", f"{lost} of {a.size} elements are {name} in the reference only"))
-    kept = np.isfinite(a) & np.isfinite(b)
-    kind, detail = min(kinds, key=lambda found: KINDS.index(found[0])) if kinds else ("", "")
-    return kind, detail, kept
-
-
-def _numbers(array: Array) -> Array:
-    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64).reshape(-1)
+            if count.only_target:
+                kinds.append((name, f"{count.only_target} of {size} elements, not in the reference"))
+            elif count.only_reference:
+                kinds.append(
+                    ("mismatch", f"{count.only_reference} of {size} elements are {name} in the reference only")
+                )
+    return min(kinds, key=lambda found: KINDS.index(found[0])) if kinds else ("", "")
 
 
 def _is_text(array: Array) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from onnx import MapProto, OptionalProto, SequenceProto, TensorProto
 
 from runner.model.values import tensor_bytes
-from runner.model.values.tensor_file import TensorFile, finite_of, load, to_array
+from runner.model.values.tensor_file import TensorFile, finite_of, read, to_array
 from runner.model.values.value_types import Structure, leaf_dtype
 
 Container = Any  # one of the three messages below
@@ -73,7 +73,7 @@ def contents(file: TensorFile) -> Any:
     Raises OSError, or ValueError for a file that holds something else.
     """
     if file.structure is None:
-        return to_array(load(file))
+        return read(file)
     return plain(parse(file.path.read_bytes(), file.structure), file.structure)
 
 

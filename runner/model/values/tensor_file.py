@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from onnx import TensorProto, TypeProto, numpy_helper
 
-from runner.model.values import tensor_bytes
+from runner.model.values import mapped_tensor, tensor_bytes
 from runner.model.values.dtypes import BY_NUMBER, BY_NUMPY, finiteness, is_integer
 from runner.model.values.value_types import Shape, Structure, frozen, tensor_type, type_of
 
@@ -85,16 +85,9 @@ class TensorFile:
 
 def load(file: TensorFile | Path) -> TensorProto:
     """Read a tensor file as the protobuf that it is. Raises OSError, or ValueError for a file that is none."""
-    path = file.path if isinstance(file, TensorFile) else Path(file)
-    if isinstance(file, TensorFile) and file.structure is not None:
-        raise ValueError(f"{path} holds no tensor but a {file.structure[0]}")
-    tensor = TensorProto()
-    try:
-        tensor.ParseFromString(path.read_bytes())
-    except Exception as error:  # the class that protobuf raises differs between its versions
-        if isinstance(error, OSError):
-            raise
-        raise ValueError(f"{path} is not a serialized TensorProto") from error
+    tensor, raw = _parts(file)
+    if raw is not None:
+        tensor.raw_data = bytes(raw)
     return tensor
 
 
@@ -105,7 +98,30 @@ def read(file: TensorFile | Path) -> Array:
     too old to use that, as the float32 or int8
     that onnx gives. Raises OSError, or ValueError for a file that is none.
     """
-    return to_array(load(file))
+    return np.array(mapped(file))
+
+
+def mapped(file: TensorFile | Path) -> Array:
+    """Return what ``read`` does, for as long as nothing writes the file: numbers are not copied, but mapped from it.
+
+    Those of 4 bits and less are copied, as are strings, and what is not stored as raw data.
+    """
+    tensor, raw = _parts(file)
+    array = mapped_tensor.array_of(tensor, raw)
+    if array is None and raw is not None:
+        tensor.raw_data = bytes(raw)
+    return to_array(tensor) if array is None else array
+
+
+def _parts(file: TensorFile | Path) -> tuple[TensorProto, Any]:
+    """Return the tensor without its raw data, and that where it lies. Raises as ``load`` does."""
+    path = file.path if isinstance(file, TensorFile) else Path(file)
+    if isinstance(file, TensorFile) and file.structure is not None:
+        raise ValueError(f"{path} holds no tensor but a {file.structure[0]}")
+    try:
+        return mapped_tensor.split(mapped_tensor.content(path))
+    except ValueError as error:
+        raise ValueError(f"{path} is not a serialized TensorProto") from error
 
 
 def to_array(tensor: TensorProto) -> Array:
