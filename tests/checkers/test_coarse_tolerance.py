@@ -117,3 +117,10 @@ def test_many_outputs_get_one_word_and_one_option(tmp_path: Path) -> None:
     (found,) = said(tmp_path, {f"boxes{number}": corners(300, 4000, 8) for number in range(5)})
     assert found.count("has values up to") == 3 and "2 more outputs are like that" in found
     assert all(f"boxes{number}: " in found for number in range(5))
+
+
+def test_the_largest_value_may_lie_behind_the_rows_that_are_looked_at(tmp_path: Path) -> None:
+    values = np.tile(np.float32([1, 2, 3, 4]), (600_000, 2))
+    values[-1, -1] = 4000
+    (word,) = said(tmp_path, {"y": values})
+    assert "up to 4000, so an error of 40 passes" in word and "no larger than 2.5" in word

@@ -11,16 +11,14 @@ import math
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from runner.candidate import Sample
+from runner.checkers.compare.element_blocks import Array, blocks, real
 from runner.checkers.compare.tolerances import OTHERS, Rules, rules_of
 from runner.model.values import recorded
 from runner.schema.checker import AutoChecker, CheckerSettings, CompareChecker, Metric, Tolerance
-
-Array = np.ndarray[Any, Any]
 
 OWN_UNITS = 256.0
 """Values beyond are taken for pixels, counts and the like, which mean something by one; images have 8 bits."""
@@ -76,14 +74,14 @@ def _of_output(name: str, rules: Rules, samples: Sequence[Sample]) -> Iterator[C
     if any(file.structure is not None for file in files):
         return
     # a file is mapped when it is looked at: each map keeps a file handle
-    arrays = (_real(array) for array in map(recorded.mapped, files) if _computes(array))
-    sizes = ((_largest(array), array) for array in arrays if np.isfinite(array).any())
+    arrays = (array for array in map(recorded.mapped, files) if _computes(array))
+    sizes = ((_largest(array), array) for array in arrays)
     largest, worst = max(sizes, key=lambda one: one[0], default=(0.0, None))
-    if worst is None:
+    if worst is None or not largest:
         return
     rtol, atol = (table.get(name, table[OTHERS]) for table in (rules.rtol, rules.atol))
     passes = rtol * largest + atol
-    found = next(_reasons(worst, largest, passes), None)
+    found = next(_reasons(_real(worst), largest, passes), None)
     # what atol alone lets pass is as the user wants it
     if found is not None and passes > 2 * atol:
         yield Coarse(name, largest, passes, *found)
@@ -204,4 +202,5 @@ def _computes(array: Array) -> bool:
 
 
 def _largest(array: Array) -> float:
-    return float(np.abs(np.where(np.isfinite(array), array, 0)).max())
+    found = (np.abs(real(block[np.isfinite(block)])) for block in blocks(array.reshape(-1)))
+    return max((float(sizes.max()) for sizes in found if sizes.size), default=0.0)
