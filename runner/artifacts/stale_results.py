@@ -6,9 +6,8 @@ import shutil
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-import onnx
-
 from runner.model.files.external_data import locations
+from runner.model.files.parse_without_weights import parse
 from runner.run_folder import MIN_GOOD, MIXED, REDUCED, own
 
 _NUMBERED = ("answers/*", "test_data_set_*")
@@ -49,7 +48,7 @@ def drop(folder: Path, used: Collection[Path]) -> None:
 def _weights(path: Path) -> set[Path]:
     """The files beside a model that it refers to."""
     try:
-        names = locations(onnx.load(str(path), load_external_data=False))
+        names = locations(parse(path))
     except Exception:  # noqa: BLE001 - whatever lies there under this name
         return set()
     return {path.parent / name for name in names if Path(name).name == name and (path.parent / name).is_file()}

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
-from onnx import ModelProto
-
 from runner.artifacts.disk_space import FULL
 from runner.candidate import Candidate
 from runner.checkers.checker import Tools
@@ -21,6 +19,7 @@ from runner.errors import UsageError
 from runner.files import json_of, stamp
 from runner.model.errors import ModelError
 from runner.model.files.external_data import ExternalFiles
+from runner.model.files.parse_without_weights import LARGE_FILE, is_own, parse
 from runner.model.graph import scopes
 from runner.model.values import tensor_bytes
 from runner.schema.checker import CommandChecker, InteractiveChecker
@@ -184,13 +183,12 @@ def _weights(model: Path) -> dict[str, Path]:
 
     Raises UsageError where one is missing: what a run starts with was read, so somebody took it away.
     """
-    content = model.read_bytes()
-    if _LOCATION not in content:
+    if model.stat().st_size <= LARGE_FILE and _LOCATION not in model.read_bytes():
         return {}
-    proto, files = ModelProto.FromString(content), ExternalFiles(model)
+    proto, files = parse(model), ExternalFiles(model)
     found: dict[str, Path] = {}
     for tensor in (*scopes.initializers(proto), *scopes.inline_tensors(proto)):
-        if tensor_bytes.is_external(tensor):
+        if tensor_bytes.is_external(tensor) and not is_own(tensor):
             try:
                 found[tensor_bytes.reference(tensor)[0]] = files.region(tensor)[0]
             except (ModelError, ValueError) as error:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
 from runner.candidate import Candidate, Sample
+from runner.files import sha256_of
 from strategies.search_space import Space
 from strategies.trial import Trial
 
@@ -25,7 +25,7 @@ class Command:
 
     def identity(self) -> dict[str, str]:
         """Return the content of the model's file, which is what is checked again and again."""
-        content = hashlib.sha256(self.model.read_bytes()).hexdigest() if self.model else "none"
+        content = sha256_of(self.model) if self.model else "none"
         return {"kind": "command", "model": content}
 
     def names(self, trial: Trial) -> tuple[str, ...]:

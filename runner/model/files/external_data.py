@@ -18,27 +18,32 @@ from runner.model.errors import ModelError
 from runner.model.graph import scopes
 from runner.model.values import tensor_bytes
 
+OWN_FILE = "\0"
+"""The location of what lies in the model's own file: no other file has this name."""
 _CHUNK = 4 << 20
 
 
 def locations(model: ModelProto) -> set[str]:
-    """Return the names of the files in which a model's weights lie. Raises ValueError for a reference that is none."""
+    """Return the names of the files beside a model that hold its weights. Raises ValueError for a bad reference."""
     every = (*scopes.initializers(model), *scopes.inline_tensors(model))
-    return {tensor_bytes.reference(tensor)[0] for tensor in every if tensor_bytes.is_external(tensor)}
+    names = {tensor_bytes.reference(tensor)[0] for tensor in every if tensor_bytes.is_external(tensor)}
+    return names - {OWN_FILE}
 
 
 class ExternalFiles:
     """The files that the tensors of one model refer to.
 
     ``model``: the path as given. The folder is that of this path; where a file is not there and the path is a link,
-    that of its target. ``behind_link``: whether any file was found in the second only.
+    that of its target. ``behind_link``: whether any file was found in the second only. ``own``: whether tensors may lie
+    in the model's file itself, as `parse_without_weights` leaves them.
     """
 
-    def __init__(self, model: Path) -> None:
+    def __init__(self, model: Path, own: bool = False) -> None:
         model = Path(model)
         folders = [model.parent.resolve(), model.resolve().parent]
         self._folders = list(dict.fromkeys(folders))
         self._found: dict[str, tuple[Path, int]] = {}
+        self._own = {OWN_FILE: (model, model.stat().st_size)} if own else {}
         self.behind_link = False
 
     def region(self, tensor: TensorProto) -> tuple[Path, int, int]:
@@ -68,10 +73,12 @@ class ExternalFiles:
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of all files that were referred to so far."""
+        """Bytes of all files beside the model that were referred to so far."""
         return sum(size for _, size in self._found.values())
 
     def _file(self, location: str, where: str) -> tuple[Path, int]:
+        if location in self._own:
+            return self._own[location]
         if location not in self._found:
             self._found[location] = self._look_up(location, where)
         return self._found[location]

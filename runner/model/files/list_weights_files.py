@@ -15,11 +15,10 @@ def weights_beside(path: Path) -> list[Path]:
             # the key by which a tensor names its file: few models need onnx, and every start would wait for it
             if content.find(b"location") < 0:
                 return []
-        import onnx  # noqa: PLC0415
-
         from runner.model.files.external_data import locations  # noqa: PLC0415
+        from runner.model.files.parse_without_weights import parse  # noqa: PLC0415
 
-        names = locations(onnx.load(str(path), load_external_data=False))
+        names = locations(parse(path))
     except Exception:  # noqa: BLE001 - whatever lies there: loading says what is wrong with it
         return []
     plain = [name for name in sorted(names) if "\0" not in name and ".." not in Path(name).parts]

@@ -17,6 +17,7 @@ from onnx import ModelProto, TensorProto
 
 from runner.model.errors import ModelError
 from runner.model.files.external_data import ExternalFiles, chunks
+from runner.model.files.parse_without_weights import is_own, parse_without_weights
 from runner.model.files.weights_file import WEIGHTS, WeightsWriter, write_whole
 from runner.model.graph import scopes
 from runner.model.graph.graph_index import is_sparse_constant
@@ -52,7 +53,7 @@ def ingest(args: Mapping[str, Any]) -> dict[str, Any]:
     path, store = Path(args["model"]), Path(args["store"])
     inline_limit = int(args.get("inline_limit", INLINE_LIMIT))
     digest = hashlib.sha256()
-    model, size = _parse(path, digest)
+    model, size, own = _parse(path, inline_limit, digest)
     warnings: list[str] = []
     if not model.HasField("graph"):
         raise ModelError(f"{path} has no graph: it is not an ONNX model, or an empty one")
@@ -61,9 +62,10 @@ def ingest(args: Mapping[str, Any]) -> dict[str, Any]:
         warnings.append("training information was left out")
     check_text(model)
     check_tensors(model)
-    files = ExternalFiles(path)
-    _inline_small_parts(model, files, digest)
+    files = ExternalFiles(path, own)
+    _inline_small_parts(model, files, digest, own=False)
     constants = lower_constants(model.graph, model.ir_version)
+    _inline_small_parts(model, files, digest, own=True)  # what was no top-level Constant
     warnings.extend(drop_duplicate_initializers(model.graph))
     check_names(model.graph)
     warnings.extend(sort_nodes(model.graph))
@@ -83,8 +85,8 @@ def ingest(args: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _parse(path: Path, digest: Any) -> tuple[ModelProto, int]:
-    """Return the model and the bytes of its file."""
+def _parse(path: Path, inline_limit: int, digest: Any) -> tuple[ModelProto, int, bool]:
+    """Return the model, the bytes of its file, and whether it was left to that to hold the large weights."""
     try:
         size = path.stat().st_size
         if not path.is_file():
@@ -93,28 +95,32 @@ def _parse(path: Path, digest: Any) -> tuple[ModelProto, int]:
             raise ModelError(
                 f"{path} has {size} bytes; a protobuf file cannot have 2 GiB or more: save it with external data"
             )
+        if not size:
+            raise ModelError(f"{path} is empty")
+        for piece in chunks(path, 0, size):
+            digest.update(piece)
+        if size > inline_limit and (model := parse_without_weights(path)):
+            return model, size, True
         data = path.read_bytes()
     except OSError as error:
         raise ModelError(f"{path} cannot be read: {error.strerror or error}") from None
-    if not data:
-        raise ModelError(f"{path} is empty")
-    digest.update(data)
-    model = ModelProto()
     try:
-        model.ParseFromString(data)
+        return ModelProto.FromString(data), size, False
     except Exception as error:  # noqa: BLE001 - the class that protobuf raises differs between its versions
         raise ModelError(f"{path} is not an ONNX model, or it is truncated ({error})") from None
-    return model, size
 
 
-def _inline_small_parts(model: ModelProto, files: ExternalFiles, digest: Any) -> None:
-    """Take tensors of attributes and sparse initializers into the structure: runtimes do not look for those outside."""
+def _inline_small_parts(model: ModelProto, files: ExternalFiles, digest: Any, *, own: bool) -> None:
+    """Take tensors of attributes and sparse initializers into the structure: runtimes do not look for those outside.
+
+    ``own``: those that lie in the model's own file, or all others.
+    """
     total = 0
     for tensor in scopes.inline_tensors(model):
-        if tensor_bytes.is_external(tensor):
+        if tensor_bytes.is_external(tensor) and is_own(tensor) == own:
             _, _, length = files.region(tensor)
             total += length
-            if total >= _PROTOBUF_LIMIT // 2:
+            if total >= _PROTOBUF_LIMIT // 2 and not own:
                 raise ModelError("the model has more than 1 GiB of external data in attributes of nodes")
             _take_in(tensor, files, digest)
 
@@ -122,7 +128,8 @@ def _inline_small_parts(model: ModelProto, files: ExternalFiles, digest: Any) ->
 def _take_in(tensor: TensorProto, files: ExternalFiles, digest: Any) -> None:
     """Read the elements of an external tensor into the structure."""
     data = b"".join(chunks(*files.region(tensor)))
-    digest.update(data)
+    if not is_own(tensor):  # hashed already, as a part of the model file
+        digest.update(data)
     tensor_bytes.set_raw(tensor, data)
 
 
@@ -152,12 +159,12 @@ def _place(tensor: TensorProto, size: int, files: ExternalFiles, weights: Weight
         if size < OUTSIDE_FROM:
             _take_in(tensor, files, digest)
             return
-        offset = weights.add(chunks(*region), size, digest, region)
+        # what lies in the model file is hashed already
+        offset = weights.add(chunks(*region), size, None if is_own(tensor) else digest, region)
         tensor_bytes.set_reference(tensor, WEIGHTS, offset, size)
     elif size >= OUTSIDE_FROM:
         raw = tensor_bytes.raw_bytes(tensor)
         if raw is not None:
-            # hashed already, as a part of the model file
             tensor_bytes.set_reference(tensor, WEIGHTS, weights.add([raw], size), size)
 
 

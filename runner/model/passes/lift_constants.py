@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper
+from onnx import GraphProto, NodeProto, TensorProto, helper
 
+from runner.model.files.parse_without_weights import is_own, parse, take_in
 from runner.model.graph import scopes
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.protobuf_edits import copy_of, set_messages
@@ -71,7 +72,11 @@ def as_nodes(graph: Graph, file: Path) -> Graph | None:
 
     Elements stay what they are: Constants are carried along to whoever reads them. None where there are none.
     """
-    model = ModelProto.FromString(file.read_bytes())
+    model = parse(file)
+    for node in model.graph.node:
+        for tensor in scopes.attribute_tensors(node) if node.op_type == "Constant" else ():
+            if is_own(tensor):
+                take_in(tensor, file)
     nodes = {
         node.output[0]: (place, node)
         for place, node in enumerate(model.graph.node)

@@ -145,11 +145,13 @@ def delimited(tag: int, length: int) -> bytes:
     Of a number 7 bits a byte, the lowest first, the top bit set on all but the last
     (https://protobuf.dev/programming-guides/encoding).
     """
-    prefix = bytearray([tag << 3 | 2])
-    while length > 0x7F:
-        prefix.append(length & 0x7F | 0x80)
-        length >>= 7
-    prefix.append(length)
+    prefix = bytearray()
+    for number in (tag << 3 | 2, length):
+        left = number
+        while left > 0x7F:
+            prefix.append(left & 0x7F | 0x80)
+            left >>= 7
+        prefix.append(left)
     return bytes(prefix)
 
 

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import onnx
 from onnx import TensorProto
 
 from runner.files import write_text
 from runner.model.files.external_data import locations
+from runner.model.files.parse_without_weights import parse
 from runner.report.repro import backends, checks
 from runner.report.repro.compose import compose
 from runner.report.summary import Summary
@@ -51,7 +51,7 @@ def write_repro(
     ends, error = kind.startswith(_ENDS_THE_PROCESS), kind.startswith("error")
     judge = checks.template_of(settings, stage, runs=not ends and not error)
     values = checks.values_of(checker, cwd, summary.evidence)
-    loaded = onnx.load(str(folder / model), load_external_data=False)
+    loaded = parse(folder / model)
     declared = [value.type for value in (*loaded.graph.input, *loaded.graph.output)]
     containers = any(one.WhichOneof("value") != "tensor_type" for one in declared)
     watched = ends or judge == "python" or bool(checker.memory_mb)

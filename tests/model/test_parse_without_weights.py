@@ -1,0 +1,193 @@
+"""A large model file is read without its weights: the same model, the same refusals, in little memory."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+from itertools import chain
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import ModelProto, TensorProto, helper
+
+from runner.model.errors import ModelError
+from runner.model.files import read_model
+from runner.model.files.external_data import OWN_FILE
+from runner.model.files.parse_without_weights import is_own, parse_without_weights, take_in
+from runner.model.files.read_model import ingest
+from runner.model.graph import scopes
+from runner.model.values import tensor_bytes
+from tests.model.models import model_of
+
+KINDS = [TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT64, TensorProto.FLOAT16, TensorProto.INT4]
+COUNTS = [3, 900, 1024, 3000]
+
+
+@st.composite
+def tensors(draw, name: str) -> TensorProto:
+    """A tensor whose elements lie as raw bytes or in the typed field; some are large enough to stay in the file."""
+    dtype, count, seed = draw(st.sampled_from(KINDS)), draw(st.sampled_from(COUNTS)), draw(st.integers(0, 9))
+    content = np.random.default_rng(seed).integers(0, 50, tensor_bytes.byte_size(dtype, [count]), np.uint8)
+    made = TensorProto(name=name, data_type=dtype, dims=[count], doc_string=draw(st.sampled_from(["", "said"])))
+    if not draw(st.booleans()):
+        made.raw_data = content.tobytes()
+    elif dtype == TensorProto.FLOAT:
+        made.float_data.extend(content.view("<f4"))
+    elif dtype == TensorProto.DOUBLE:
+        made.double_data.extend(content.view("<f8"))
+    elif dtype == TensorProto.INT64:
+        made.int64_data.extend(content.view("<i8"))
+    else:
+        made.int32_data.extend(content.view("<u2" if dtype == TensorProto.FLOAT16 else "u1"))
+    return made
+
+
+@st.composite
+def models(draw) -> ModelProto:
+    """A model with tensors in all places: initializers, attributes, branches, functions, sparse ones."""
+
+    def constant(name: str):
+        return helper.make_node("Constant", [], [name], value=draw(tensors("")))
+
+    branch = helper.make_graph(
+        [constant("c"), helper.make_node("Use", ["c", "nested"], ["t"], domain="odd", many=[draw(tensors("m"))])],
+        *("b", [], [helper.make_tensor_value_info("t", 1, [2])], [draw(tensors("nested"))]),
+    )
+    nodes = [
+        helper.make_node("If", ["yes"], ["z"], then_branch=branch, else_branch=branch),
+        constant("lifted"),
+        helper.make_node(
+            "Use", ["z", "w", "lifted"], ["y"], domain="odd", numbers=list(range(draw(st.integers(1, 99))))
+        ),
+        helper.make_node("Called", ["y"], ["out"], domain="own"),
+    ]
+    body = [constant("k"), helper.make_node("Use", ["i", "k"], ["o"], domain="odd")]
+    function = helper.make_function("own", "Called", ["i"], ["o"], body, [helper.make_opsetid("", 17)])
+    made = model_of(
+        *(nodes, ["x"], ["out"], [draw(tensors("w")), helper.make_tensor("yes", TensorProto.BOOL, [], [True])]),
+        domains=["odd", "own"],
+        functions=[function],
+    )
+    sparse = made.graph.sparse_initializer.add(dims=[5000])
+    sparse.values.CopyFrom(draw(tensors("s")))
+    sparse.indices.CopyFrom(
+        helper.make_tensor("", TensorProto.INT64, list(sparse.values.dims), range(sparse.values.dims[0]))
+    )
+    return made
+
+
+def every(model: ModelProto) -> list[TensorProto]:
+    return list(chain(scopes.initializers(model), scopes.inline_tensors(model)))
+
+
+def large(tensor: TensorProto) -> bool:
+    """Whether a tensor stays in the file: it has 4 KiB, and not in a field that packs them otherwise."""
+    plain = tensor.HasField("raw_data") or tensor.data_type in (TensorProto.FLOAT, TensorProto.DOUBLE)
+    return plain and (tensor_bytes.byte_size(tensor.data_type, tensor.dims) or 0) >= 4096
+
+
+def raw(model: ModelProto, chosen: list[bool]) -> ModelProto:
+    """The model with the elements of the chosen tensors as raw bytes."""
+    for tensor, one in zip(every(model), chosen, strict=True):
+        if one:
+            tensor_bytes.set_raw(tensor, tensor_bytes.raw_bytes(tensor))
+    return model
+
+
+@settings(max_examples=40, deadline=None)
+@given(models())
+def test_a_model_read_without_its_weights_is_the_same_once_they_are_taken_in(tmp_path_factory, model):
+    path = tmp_path_factory.getbasetemp() / "same.onnx"
+    path.write_bytes(model.SerializeToString())
+    got = parse_without_weights(path)
+    assert got is not None
+    left = [is_own(tensor) for tensor in every(got)]
+    assert left == [large(tensor) for tensor in every(model)]
+    for tensor in every(got):
+        if is_own(tensor):
+            take_in(tensor, path)
+    assert got == raw(model, left)
+
+
+def outcome(path: Path, without_weights: bool, monkeypatch) -> list[object]:
+    """What reading a file says and makes, with its weights left in it or not."""
+    store = path.with_name("store")
+    shutil.rmtree(store, ignore_errors=True)
+    with monkeypatch.context() as patch:
+        if not without_weights:
+            patch.setattr(read_model, "parse_without_weights", lambda path: None)
+        try:
+            said = ingest({"model": str(path), "store": str(store), "inline_limit": 0})
+        except ModelError as error:
+            return [str(error)]
+    files = sorted(store.iterdir())
+    return [said, *((file.name, hashlib.sha256(file.read_bytes()).hexdigest()) for file in files)]
+
+
+def test_damaged_files_end_as_they_do_where_all_is_parsed(tmp_path, monkeypatch):
+    weight = TensorProto(name="w", data_type=1, dims=[32, 32], raw_data=bytes(range(256)) * 16)
+    typed = helper.make_tensor("v", TensorProto.FLOAT, [1024], range(1024))
+    constant = helper.make_node("Constant", [], ["c"], value=weight)
+    nodes = [constant, helper.make_node("Sum", ["w", "v", "c"], ["y"])]
+    model = model_of(nodes, [], ["y"], [weight, typed])
+    sound = model.SerializeToString()
+    random = np.random.default_rng(0)
+    structure = [at for at in range(len(sound)) if sound[at - 16 : at + 16] not in weight.raw_data * 2]
+    files = [sound[: random.integers(len(sound))] for _ in range(20)]
+    for _ in range(80):
+        damaged = bytearray(sound)
+        damaged[random.choice(structure)] ^= 1 << random.integers(8)
+        files.append(bytes(damaged))
+    twice, lying, named = (ModelProto.FromString(sound) for _ in range(3))
+    tensor_bytes.set_reference(twice.graph.initializer[0], OWN_FILE, 0, 4096)
+    lying.graph.initializer[0].dims[0] = 31
+    named.graph.initializer[0].data_location = TensorProto.EXTERNAL
+    files += [one.SerializeToString() for one in (twice, lying, named)]
+    files += [sound + sound, sound + b"\x0b\x0c", sound + model_of([], [], [], [weight]).SerializeToString()]
+    path = tmp_path / "m.onnx"
+    refused = 0
+    for content in files:
+        path.write_bytes(content)
+        want = outcome(path, False, monkeypatch)
+        assert outcome(path, True, monkeypatch) == want
+        refused += len(want) == 1
+    assert refused > 20
+    path.write_bytes(files[-6])
+    with pytest.raises(ModelError, match="NUL"):
+        ingest({"model": str(path), "store": str(tmp_path / "s"), "inline_limit": 0})
+
+
+MEASURED = """
+import re, sys
+from pathlib import Path
+from runner.jobs.repeat.command import Command
+from runner.model.files.read_model import ingest
+from runner.model.graph.graph_index import Graph
+from runner.model.passes.lift_constants import as_nodes
+
+def peak():
+    return int(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1])
+
+before, path = peak(), Path(sys.argv[1])
+ingest({"model": str(path), "store": str(path.parent / "store")})
+as_nodes(Graph.load(path.parent / "store" / "structure.onnx"), path)
+Command(path).identity()
+print(peak() - before)
+"""
+
+
+def test_a_model_of_64_mb_is_read_in_a_third_of_that(tmp_path):
+    weights = [TensorProto(name=f"w{at}", data_type=1, dims=[2048, 2048], raw_data=bytes(16 << 20)) for at in range(4)]
+    small = helper.make_node("Constant", [], ["c"], value=helper.make_tensor("", TensorProto.FLOAT, [], [1.0]))
+    nodes = [small, helper.make_node("Sum", ["c", "w0", "w1", "w2", "w3"], ["location"])]
+    onnx.save(model_of(nodes, [], ["location"], weights), tmp_path / "m.onnx")
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED, str(tmp_path / "m.onnx")], capture_output=True, check=True, text=True
+    )
+    assert int(done.stdout) < 20 << 10
