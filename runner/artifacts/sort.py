@@ -33,6 +33,9 @@ _LOG = logging.getLogger(__name__)
 INDEX_NAME = "index.jsonl"
 _WEIGHTS = "weights.bin"
 _POINTER = ".onnx.txt"
+# phases that look for no smaller model: a lone Identity, and the whole model with good values in it, which would have
+# all weights kept
+_PROOFS = ("control", "cause")
 
 
 @dataclass(frozen=True)
@@ -115,7 +118,7 @@ class Artifacts:
             return None
         if keep is Keep.none or (keep is Keep.bad and outcome is not Outcome.FAIL):
             return None
-        if keep is Keep.best and (candidate.phase == "control" or not self._is_better(class_, len(candidate.trial))):
+        if keep is Keep.best and (candidate.phase in _PROOFS or not self._is_better(class_, len(candidate.trial))):
             return None
         try:
             place = self._place_model(candidate.model, self._kept.of(outcome), name)

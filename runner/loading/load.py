@@ -18,7 +18,6 @@ from runner.loading.profiles import profiled_samples
 from runner.loading.sanitize import remove as remove_sanitized
 from runner.loading.sanitize import sanitized
 from runner.model.files.candidate_store import Store
-from runner.model.files.weights_file import WEIGHTS
 from runner.model.graph.graph_index import Graph
 from runner.model.passes.infer_shapes import read_types
 from runner.model.values.recorded import TensorFile
@@ -197,19 +196,13 @@ def _inferred(
 
 
 def clean_up(folder: Path) -> None:
-    """Remove what only the run itself needed; large candidates that were kept stay beside their weights."""
+    """Remove what only the run itself needed; large candidates that were kept stay, and their weights."""
     remove_sanitized(folder)
     for name in ("inputs", "values", "target"):
         shutil.rmtree(folder / name, ignore_errors=True)
     store = folder / "store"
-    kept = [path for path in store.glob("kept.*") if path.is_file()]
-    for path in store.iterdir() if store.is_dir() and not store.is_symlink() else ():
-        # those in another precision too
-        if not kept or (path not in kept and not path.match(f"{Path(WEIGHTS).stem}*.bin")):
-            if path.is_dir():  # a check may have put it there
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
+    if store.is_dir() and not store.is_symlink():
+        Store(store).leave_only([path for path in store.glob("kept.*") if path.is_file()])
     for empty in (store, folder / "workers", *(folder / "checks").glob("*")):
         if empty.is_dir() and not any(empty.iterdir()):
             empty.rmdir()

@@ -43,6 +43,7 @@ class Run:
         model: Path | None = None,
         label: str = "prefix 0..9",
         signature: Signature | None = None,
+        phase: str = "search",
     ) -> None:
         self.iteration += 1
         folder = self.folder / "trials" / str(self.iteration)
@@ -50,9 +51,7 @@ class Run:
         if model is None:
             model = folder / "model.onnx"
             model.write_bytes(f"{count} nodes".encode())
-        candidate = Candidate(
-            model, folder, Trial.of(range(count)), iteration=self.iteration, phase="search", label=label
-        )
+        candidate = Candidate(model, folder, Trial.of(range(count)), iteration=self.iteration, phase=phase, label=label)
         failed = outcome is Outcome.FAIL
         signature = signature or (Signature("check", "exit 1") if failed else None)
         artifacts.sort(candidate, Verdict(outcome, signature, returncode=1 if failed else 0, seconds=0.5))
@@ -110,6 +109,13 @@ def test_keep_best_leaves_the_smallest_of_each_other_failure(run: Run) -> None:
     }
     assert sorted(others.values()) == run.kept()
     assert run.artifacts(keep=Keep.best).others() == others
+
+
+def test_keep_best_leaves_no_whole_model_that_was_made_to_pass(run: Run) -> None:
+    artifacts = run.artifacts(keep=Keep.best)
+    for phase, count in (("search", 3), ("control", 9), ("cause", 9)):
+        run.sort(artifacts, Outcome.PASS, count, phase=phase)
+    assert [name[:10] for name in run.kept()] == ["good/00001"]
 
 
 def test_keep_best_leaves_the_smallest_failing_and_the_largest_passing(run: Run) -> None:

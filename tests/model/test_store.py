@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tracemalloc
 
 import numpy as np
@@ -12,6 +13,7 @@ from onnx.reference import ReferenceEvaluator
 
 from runner.model.files.candidate_store import Store
 from runner.model.files.onnx_checker import check_model
+from runner.model.files.weights_file import free_all_but
 from runner.model.graph import scopes
 from runner.model.graph.cut import CutError, cut, whole
 from runner.model.values import tensor_bytes
@@ -207,3 +209,31 @@ def test_int4_and_bfloat16_weights_survive(tmp_path):
     for before in made:
         after = graph.initializers[before.name]
         np.testing.assert_array_equal(numpy_helper.to_array(after), numpy_helper.to_array(before))
+
+
+def test_a_store_that_is_left_holds_only_the_weights_of_what_was_kept(tmp_path):
+    wide = [tensor(name, np.full((128, 128), number, np.float32)) for number, name in enumerate("uvw", 1)]
+    shape = helper.make_tensor_type_proto(TensorProto.FLOAT, [128, 128])
+    nodes = [helper.make_node("Add", [first, name], [out]) for first, name, out in ("aux", "xvy", "ywz")]
+    model = model_of(nodes, [helper.make_value_info("a", shape)], [helper.make_value_info("z", shape)], wide)
+    graph, store, _ = ingested(model, tmp_path, inline_limit=1)
+    kept = store.write(cut(graph, [1], types={"x": shape, "y": shape}, constants={}).model, tmp_path, "kept")
+    store.write(whole(graph).model, tmp_path / "other")
+    (store.folder / "weights.fp16.bin").touch()
+    before = store.weights.stat()
+    assert before.st_blocks * 512 >= 3 << 16
+    store.leave_only([kept])
+    assert sorted(store.folder.iterdir()) == sorted([kept, store.weights])
+    assert store.weights.stat().st_size == before.st_size
+    assert store.weights.stat().st_blocks * 512 < 2 << 16
+    a = np.ones((128, 128), np.float32)
+    np.testing.assert_array_equal(run(kept, {"x": a}), a + 2)
+
+
+@pytest.mark.parametrize("link", [os.link, os.symlink])
+def test_a_file_with_another_name_keeps_all_its_bytes(tmp_path, link):
+    content = b"x" * 8192
+    (tmp_path / "mine").write_bytes(content)
+    link(tmp_path / "mine", tmp_path / "weights.bin")
+    free_all_but(tmp_path / "weights.bin", [(0, 1)])
+    assert (tmp_path / "mine").read_bytes() == content

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import shutil
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
-from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
+from google.protobuf.message import DecodeError, EncodeError  # type: ignore[import-untyped]
 from onnx import ModelProto, TensorProto
 
 from runner.model.files.external_data import chunks
 from runner.model.files.inline_weights import pieces
 from runner.model.files.read_model import INLINE_LIMIT, STRUCTURE
-from runner.model.files.weights_file import WEIGHTS, WeightsWriter, write_whole
+from runner.model.files.weights_file import WEIGHTS, WeightsWriter, free_all_but, write_whole
 from runner.model.graph import scopes
 from runner.model.graph.cut import LARGEST_FILE, CutError, too_large
 from runner.model.graph.protobuf_edits import copy_of
@@ -103,6 +105,22 @@ class Store:
             content = iter([whole.SerializeToString()])
         write_whole(path, content)
         return [path, *written]
+
+    def leave_only(self, kept: Collection[Path]) -> None:
+        """Remove all that lies here but these candidates and the weights that they refer to."""
+        used: dict[Path, list[tuple[int, int]]] = {}
+        for path in kept:
+            with suppress(OSError, ValueError, DecodeError):  # a check may have written over it
+                for tensor in _references(ModelProto.FromString(path.read_bytes())):
+                    location, offset, _ = tensor_bytes.reference(tensor)
+                    used.setdefault(self._file(location), []).append((offset, offset + _length(tensor)))
+        for path in self.folder.iterdir():
+            if path in used:
+                free_all_but(path, used[path])
+            elif path.is_dir():  # a check may have put it there
+                shutil.rmtree(path, ignore_errors=True)
+            elif path not in kept:
+                path.unlink(missing_ok=True)
 
     def _fits(self, model: ModelProto) -> bool:
         """Whether one file can hold a model with its weights."""

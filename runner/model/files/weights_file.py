@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import stat
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -13,6 +16,8 @@ from typing import Any, BinaryIO
 WEIGHTS = "weights.bin"
 # what the widest vector loads want, for readers that map the file
 _ALIGNMENT = 64
+# of Linux: fallocate(2)
+_KEEP_SIZE, _PUNCH_HOLE = 1, 2
 
 
 class WeightsWriter:
@@ -56,6 +61,28 @@ class WeightsWriter:
         if region is not None:
             self._regions[region] = offset
         return offset
+
+
+def free_all_but(path: Path, kept: Iterable[tuple[int, int]]) -> None:
+    """Give back the room on the disk of all bytes of a file but those of the ranges ``kept`` (start, end).
+
+    The others stay where they are, and those that went read as zeros. Where the system or the file system cannot do
+    that, the file stays as it is; so it does where it is a link, or has another name: it may be somebody else's.
+    """
+    with suppress(OSError, AttributeError):
+        fallocate = ctypes.CDLL(None).fallocate
+        fallocate.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong)
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            status, at = os.fstat(descriptor), 0
+            if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+                return
+            for start, end in sorted([*kept, (status.st_size, status.st_size)]):
+                if start > at:
+                    fallocate(descriptor, _PUNCH_HOLE | _KEEP_SIZE, at, start - at)
+                at = max(at, end)
+        finally:
+            os.close(descriptor)
 
 
 def write_whole(path: Path, pieces: Iterable[bytes]) -> None:
