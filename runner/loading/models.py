@@ -7,6 +7,7 @@ from typing import Any
 
 from runner.artifacts.disk_space import Room
 from runner.errors import UsageError
+from runner.model.errors import NoRoomForWeights
 from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
 from runner.reference.recording import Recorder
@@ -19,7 +20,7 @@ from runner.workers.pool import Pool
 def ingest(key: str, path: Path, store: Store, settings: Settings, pool: Pool) -> dict[str, Any]:
     """Read the model that ``key`` names into a store; return what was found out.
 
-    Raises UsageError for a wrong file, and as `operate` does.
+    Raises UsageError for a wrong file, NoRoom where its weights cannot be copied, and as `operate` does.
     """
     if not path.is_file():
         raise UsageError(f"{key}={path}: no such file")
@@ -27,7 +28,10 @@ def ingest(key: str, path: Path, store: Store, settings: Settings, pool: Pool) -
     reply = operate(pool, settings, "ingest", args, f"{key}={path}: reading it")
     if reply.value is not None:
         return reply.value
-    Room(store.folder.parent).confirm()
+    room = Room(store.folder.parent)
+    if reply.failure and reply.failure.type == NoRoomForWeights.__name__:
+        raise room.none(reply.failure.message)
+    room.confirm()
     raise UsageError(f"{key}={path}: {reply.failure.message if reply.failure else 'no answer'}")
 
 

@@ -15,3 +15,7 @@ class ModelError(Exception):
 
     def __init__(self, message: str) -> None:
         super().__init__(one_line(message))
+
+
+class NoRoomForWeights(ModelError):  # noqa: N818 - the name is the message
+    """The disk cannot hold the run's copy of the weights."""

@@ -8,6 +8,7 @@ weights lie in
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 from onnx import ModelProto, TensorProto
 
-from runner.model.errors import ModelError
+from runner.model.errors import ModelError, NoRoomForWeights
 from runner.model.files.external_data import ExternalFiles, chunks
 from runner.model.files.parse_without_weights import is_own, parse_without_weights
 from runner.model.files.weights_file import WEIGHTS, WeightsWriter, write_whole
@@ -48,7 +49,8 @@ def ingest(args: Mapping[str, Any]) -> dict[str, Any]:
     (elements: top-level nodes, Constants not counted), ``constants`` (how many Constants became initializers),
     ``warnings``, ``sha256`` (over the model file and its external data), ``behind_link`` (whether the path is a
     link and external data lie beside its target only: no runtime finds them from the path).
-    Raises ModelError, one clear line, for whatever is wrong with the files.
+    Raises ModelError, one clear line, for whatever is wrong with the files, and NoRoomForWeights before anything is
+    copied.
     """
     path, store = Path(args["model"]), Path(args["store"])
     inline_limit = int(args.get("inline_limit", INLINE_LIMIT))
@@ -147,6 +149,11 @@ def _place_weights(model: ModelProto, files: ExternalFiles, store: Path, inline_
                 _take_in(tensor, files, digest)
         (store / WEIGHTS).unlink(missing_ok=True)
         return total
+    free = shutil.disk_usage(store).free
+    if total > free:
+        raise NoRoomForWeights(
+            f"a run's copy of the weights takes {total >> 20} MiB, {free >> 20} MiB are free in {store}"
+        )
     with WeightsWriter(store / WEIGHTS) as weights:
         for tensor, size in sizes:
             _place(tensor, size, files, weights, digest)
