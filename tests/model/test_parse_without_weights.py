@@ -16,10 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper
 
+from runner.checkers.command import fixed_path
 from runner.model.errors import ModelError
+from runner.model.files import parse_without_weights as parse_without_weights_module
 from runner.model.files import read_model
 from runner.model.files.external_data import OWN_FILE
-from runner.model.files.parse_without_weights import is_own, parse_without_weights, take_in
+from runner.model.files.list_weights_files import weights_beside
+from runner.model.files.parse_without_weights import is_own, parse, parse_without_weights, take_in
 from runner.model.files.read_model import ingest
 from runner.model.graph import scopes
 from runner.model.values import tensor_bytes
@@ -161,6 +164,21 @@ def test_damaged_files_end_as_they_do_where_all_is_parsed(tmp_path, monkeypatch)
     path.write_bytes(files[-6])
     with pytest.raises(ModelError, match="NUL"):
         ingest({"model": str(path), "store": str(tmp_path / "s"), "inline_limit": 0})
+
+
+def test_a_model_whose_weights_stay_in_it_names_no_other_file(tmp_path, monkeypatch):
+    model = model_of([helper.make_node("Neg", ["w"], ["location"])], [], ["location"], [])
+    model.graph.initializer.add(name="w", data_type=1, dims=[1024], raw_data=bytes(4096))
+    beside = model.graph.initializer.add(name="v", data_type=1, dims=[1])
+    tensor_bytes.set_reference(beside, "v.bin", 0, 4)
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path)
+    (tmp_path / "v.bin").write_bytes(bytes(4))
+    monkeypatch.setattr(parse_without_weights_module, "LARGE_FILE", 0)
+    monkeypatch.setattr(fixed_path, "LARGE_FILE", 0)
+    assert [is_own(tensor) for tensor in every(parse(path))] == [True, False]
+    assert weights_beside(path) == [tmp_path / "v.bin"]
+    assert fixed_path._weights(path) == {"v.bin": tmp_path / "v.bin"}
 
 
 MEASURED = """
