@@ -181,6 +181,22 @@ def test_a_model_whose_weights_stay_in_it_names_no_other_file(tmp_path, monkeypa
     assert fixed_path._weights(path) == {"v.bin": tmp_path / "v.bin"}
 
 
+def test_a_file_that_is_written_while_it_is_read_is_refused(tmp_path, monkeypatch):
+    model = model_of([helper.make_node("Neg", ["w"], ["y"])], [], ["y"], [])
+    model.graph.initializer.add(name="w", data_type=1, dims=[1024], raw_data=bytes(4096))
+    path = tmp_path / "m.onnx"
+    onnx.save(model, path)
+
+    def late(given: Path) -> ModelProto | None:
+        """What is there when the file is hashed already."""
+        given.write_bytes(given.read_bytes().replace(bytes(4096), bytes([1]) * 4096))
+        return parse_without_weights(given)
+
+    monkeypatch.setattr(read_model, "parse_without_weights", late)
+    with pytest.raises(ModelError, match="changed while it was read"):
+        ingest({"model": str(path), "store": str(tmp_path / "store"), "inline_limit": 0})
+
+
 MEASURED = """
 import re, sys
 from pathlib import Path

@@ -16,6 +16,7 @@ from typing import Any
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 from onnx import ModelProto, TensorProto
 
+from runner.files import stamp
 from runner.model.errors import ModelError, NoRoomForWeights
 from runner.model.files.external_data import ExternalFiles, chunks
 from runner.model.files.parse_without_weights import is_own, parse_without_weights
@@ -54,7 +55,7 @@ def ingest(args: Mapping[str, Any]) -> dict[str, Any]:
     """
     path, store = Path(args["model"]), Path(args["store"])
     inline_limit = int(args.get("inline_limit", INLINE_LIMIT))
-    digest = hashlib.sha256()
+    digest, before = hashlib.sha256(), stamp(path)
     model, size, own = _parse(path, inline_limit, digest)
     warnings: list[str] = []
     if not model.HasField("graph"):
@@ -74,6 +75,8 @@ def ingest(args: Mapping[str, Any]) -> dict[str, Any]:
 
     store.mkdir(parents=True, exist_ok=True)
     weights_bytes = _place_weights(model, files, store, inline_limit, digest)
+    if own and stamp(path) != before:  # what was hashed is not what was copied
+        raise ModelError(f"{path} was changed while it was read: start again")
     _save(model, store / STRUCTURE, path)
     sparse = sum(1 for node in model.graph.node if is_sparse_constant(node))
     return {
