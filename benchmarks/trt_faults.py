@@ -275,7 +275,7 @@ class Bench:
             path = self._folder / f"{name}-{one}.pb"
             path.write_bytes(numpy_helper.from_array(value, one).SerializeToString())
             number = helper.np_dtype_to_tensor_dtype(value.dtype)
-            sample[one] = TensorFile(name=one, path=path, dtype=number, shape=value.shape)
+            sample[one] = TensorFile(name=one, place=path, dtype=number, shape=value.shape)
         return sample
 
 

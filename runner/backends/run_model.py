@@ -2,20 +2,22 @@
 
 Arguments: ``backend``: {"name": .., "implementation": "module:attribute", settings}; ``model``: path; ``samples``:
 [{input name: path}], each the path of a TensorProto file, or of a SequenceProto, OptionalProto or MapProto where the
-model declares one; ``out``: a folder for the outputs. A backend is a class with ``load``, ``run`` and ``prepare``; its
-errors are StageError.
+model declares one; ``out``: a folder for the outputs; ``pack``: an output of at most so many bytes goes into one file
+with others of its sample, since thousands of files take longer than what is in them. A backend is a class with
+``load``, ``run`` and ``prepare``; its errors are StageError.
 """
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
-# ruff: noqa: UP006, UP035, PTH103, PTH118
+# ruff: noqa: UP006, UP035, PTH103, PTH118, PTH123
 from __future__ import annotations
 
 import importlib
 import os
+from contextlib import nullcontext
 from typing import Any, Dict, Iterator, Tuple
 
 from runner.backends.errors import StageError
-from runner.backends.values import containers
+from runner.backends.values import containers, tensor_proto
 from runner.backends.values.tensor_proto import Tensor
 from runner.backends.values.value_structure import Value
 
@@ -45,7 +47,9 @@ def run(args: Dict[str, Any]) -> Dict[str, Any]:
     samples = []
     for number, paths in enumerate(args["samples"]):
         results = model.run(list(model.outputs), _feeds(model, paths))
-        samples.append(_save(results, os.path.join(args["out"], str(number)), skipped))
+        start = os.path.join(args["out"], str(number))
+        with open(f"{start}.pack", "wb") if "pack" in args else nullcontext() as pack:
+            samples.append(_save(results, start, skipped, pack, args.get("pack", 0)))
     return {"samples": samples, "skipped": skipped}
 
 
@@ -59,8 +63,13 @@ def _feeds(model: Any, paths: Dict[str, str]) -> Dict[str, Value]:
     return {name: containers.read(path, kinds.get(name)) for name, path in paths.items() if name in model.inputs}
 
 
-def _save(results: Iterator[Tuple[str, Any]], start: str, skipped: Dict[str, str]) -> Dict[str, Any]:
-    """Write what comes out to files whose paths begin with ``start``; note what cannot be written."""
+def _save(
+    results: Iterator[Tuple[str, Any]], start: str, skipped: Dict[str, str], pack: Any, most: int
+) -> Dict[str, Any]:
+    """Write what comes out to files whose paths begin with ``start``; note what cannot be written.
+
+    ``pack``: an open file for what takes at most ``most`` bytes, or None.
+    """
     saved = {}
     for index, (name, result) in enumerate(results):
         if isinstance(result, str):
@@ -68,5 +77,12 @@ def _save(results: Iterator[Tuple[str, Any]], start: str, skipped: Dict[str, str
             continue
         # never the tensor's name: it may hold any character
         value, structure = (result, None) if isinstance(result, Tensor) else result
-        saved[name] = containers.write(value, structure, name, f"{start}_{index}.pb")
+        path, content = f"{start}_{index}.pb", containers.pieces(value, structure, name)
+        saved[name] = containers.describe(value, structure, name, path)
+        size = sum(map(len, content))
+        if pack is None or size > most:
+            tensor_proto.write_pieces(content, path)
+        else:
+            saved[name]["packed"] = [pack.name, pack.tell(), size]
+            pack.writelines(content)
     return saved

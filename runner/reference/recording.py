@@ -1,8 +1,8 @@
 """Recorded values: what every tensor of the original holds in the reference run, for every sample.
 
-The whole model is run once with all its tensors as outputs. Where it cannot be run as a whole (it crashes, hangs or
-needs more memory than there is) it is run in pieces: a piece that fails is halved, down to the single node that
-cannot be run; what depends on that node stays unrecorded.
+The model is run with all its tensors as outputs, a long one in windows: a runtime takes longer for each output the more
+there are. A window that cannot be run (it crashes, hangs or needs more memory than there is) is run in pieces: a piece
+that fails is halved, down to the single node that cannot be run; what depends on that node stays unrecorded.
 """
 
 from __future__ import annotations
@@ -31,6 +31,12 @@ from runner.workers.pool import Pool
 
 log = logging.getLogger(__name__)
 
+_LOW = frozenset({onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16})
+
+WINDOW = 1000
+"""Nodes that are run together at most."""
+PACK = 1 << 16
+"""Bytes up to which a value gets no file of its own."""
 SHARE_OF_MEMORY = 0.8
 """Part of the free memory that recording may use where the user set no limit."""
 SHARE_OF_TIME = 1 / 16
@@ -89,7 +95,8 @@ class Recorder:
         unrunnable: list[str] = []
         reasons: list[str] = []
         everything = tuple(range(len(self.graph.nodes)) if nodes is None else nodes)
-        waiting = [everything] if everything else []
+        window = max(len(everything), 1) if self._is_low else WINDOW
+        waiting = [everything[at : at + window] for at in reversed(range(0, len(everything), window))]
         out_of_time, hung, pace = False, False, 0.0
         while waiting and not out_of_time:
             piece = self._runnable(waiting.pop(), values)
@@ -117,6 +124,18 @@ class Recorder:
         return Recorded(tuple(values), tuple(unrunnable), reasons[0] if reasons else "", seconds, out_of_time)
 
     @property
+    def _is_low(self) -> bool:
+        """Whether values of low precision occur.
+
+        A runtime may go on with float32 from node to node and round only what it hands out: then a window's edge is
+        seen in the values, and where something overflows it is seen in all that follow.
+        """
+        stored = {getattr(tensor, "data_type", 0) for tensor in self.graph.initializers.values()}
+        declared = {kind.tensor_type.elem_type for kind in self.types.values()}
+        chosen = {one.i for proto in self.graph.protos for one in proto.attribute if one.name in ("to", "dtype")}
+        return not _LOW.isdisjoint(stored | declared | chosen)
+
+    @property
     def _room(self) -> Room:
         return Room(self.folder.parent)
 
@@ -135,12 +154,13 @@ class Recorder:
 
     def _runnable(self, piece: tuple[int, ...], values: Sequence[Mapping[str, TensorFile]]) -> tuple[int, ...]:
         """Those nodes of ``piece`` whose inputs are known or made inside it."""
-        known = set(self.graph.initializers).union(*(sample.keys() for sample in values[:1]))
+        known: Mapping[str, Any] = values[0] if values else {}
+        made: set[str] = set()
         kept = []
         for index in piece:
             node = self.graph.nodes[index]
-            if all(name in known for name in node.inputs):
-                known.update(node.outputs)
+            if all(name in made or name in known or name in self.graph.initializers for name in node.inputs):
+                made.update(node.outputs)
                 kept.append(index)
         return tuple(kept)
 
@@ -150,7 +170,7 @@ class Recorder:
         out = self.folder / f"piece{self._pieces}"
         out.mkdir(parents=True)
         try:
-            made = cut(self.graph, piece, types=self._types(values), constants={}, expose="all")
+            made = cut(self.graph, piece, types=self._types(piece, values), constants={}, expose="all")
             path = self.store.write(made.model, out)
         except CutError as error:
             return str(error)
@@ -160,7 +180,7 @@ class Recorder:
         memory = self.memory_mb or int(left * SHARE_OF_MEMORY)
         reply = self.pool.call(
             "run",
-            {"backend": dict(self.backend), "model": str(path), "samples": feeds, "out": str(out)},
+            {"backend": dict(self.backend), "model": str(path), "samples": feeds, "out": str(out), "pack": PACK},
             python=self.python,
             timeout=timeout,
             memory_mb=memory,
@@ -180,8 +200,11 @@ class Recorder:
                 sample[name] = TensorFile.from_json(tensor)
         return None
 
-    def _types(self, values: Sequence[Mapping[str, TensorFile]]) -> dict[str, onnx.TypeProto]:
-        known = {**self.types, **recorded_types(values)}
+    def _types(self, piece: Sequence[int], values: Sequence[Mapping[str, TensorFile]]) -> dict[str, onnx.TypeProto]:
+        """What is known of the types of the tensors that a piece reads and gives."""
+        used = {name for index in piece for name in (*self.graph.nodes[index].inputs, *self.graph.nodes[index].outputs)}
+        held = [{name: sample[name] for name in used if name in sample} for sample in values]
+        known = {**self.types, **recorded_types(held)}
         # the model's own inputs as the file declares them: a shape decides which branches a runtime looks into
         for name in self.graph.inputs:
             if name in self.graph.value_types and structure_of(self.graph.value_types[name]):

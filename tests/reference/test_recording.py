@@ -215,3 +215,51 @@ def test_a_nan_that_is_meant_can_be_fed(tmp_path, pool):
         subject = Subgraph(graph, Store(folder), recorded, {}, folder / "none.onnx", folder / "seeded")
         made = subject.make(Trial.of([1]), folder / "trial")
         assert isinstance(made, Candidate if fits else Invalid)
+
+
+def chain(tmp_path, nodes, dtype=TensorProto.FLOAT):
+    """A graph of so many nodes, one after the other, with a skip from the first to the last; and a sample for it."""
+    names = ["x", *(f"t{at}" for at in range(nodes))]
+    ops = [helper.make_node(("Sin", "Neg")[at % 2], [names[at]], [names[at + 1]]) for at in range(nodes - 1)]
+    ops.append(helper.make_node("Add", [names[nodes - 1], "t0"], [names[nodes]]))
+    graph = helper.make_graph(ops, "g", [info("x", (3,), dtype)], [info(names[-1], (3,), dtype)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=8)
+    x = values.write(np.arange(3).astype(helper.tensor_dtype_to_np_dtype(dtype)), "x", tmp_path / "x.pb")
+    return Graph.of(model), {"x": x}
+
+
+def all_bytes(recorded: Recorded) -> list[dict[str, bytes]]:
+    return [{name: value.content() for name, value in one.items()} for one in recorded.values]
+
+
+@pytest.mark.parametrize(("dtype", "pieces"), [(TensorProto.FLOAT, 6), (TensorProto.FLOAT16, 1)])
+def test_windows_give_what_one_run_gives_and_low_precision_has_none(tmp_path, pool, monkeypatch, dtype, pieces):
+    pytest.importorskip("onnxruntime")
+    graph, one = chain(tmp_path, 57, dtype)
+    whole = Recorder(graph, Store(tmp_path), pool, ORT, graph.value_types, tmp_path / "whole").record([one, one])
+    monkeypatch.setattr("runner.reference.recording.WINDOW", 10)
+    made = Recorder(graph, Store(tmp_path), pool, ORT, graph.value_types, tmp_path / "windows")
+    assert all_bytes(made.record([one, one])) == all_bytes(whole)
+    assert len(list((tmp_path / "windows").iterdir())) == pieces
+
+
+def test_small_values_share_a_file_until_one_is_asked_for(tmp_path, pool):
+    pytest.importorskip("onnxruntime")
+    graph, one = chain(tmp_path, 20)
+    held = Recorder(graph, Store(tmp_path), pool, ORT, graph.value_types, tmp_path / "values").record([one]).values[0]
+    folder = tmp_path / "values" / "piece1"
+    assert [path.name for path in folder.iterdir()] == ["0.pack"]
+    np.testing.assert_array_equal(values.read(held["t1"]), -values.read(held["t0"]))
+    assert held["t1"].size == len(held["t1"].content())
+    copied = values.renamed(held["t1"], "other", tmp_path / "other.pb")
+    np.testing.assert_array_equal(values.read(copied), values.read(held["t1"]))
+    assert sorted(path.name for path in folder.iterdir()) == ["0.pack", held["t1"].path.name]
+    assert values.load(held["t1"].path) == values.load(held["t1"])
+
+
+def test_large_values_have_files_of_their_own(tmp_path, pool, monkeypatch):
+    pytest.importorskip("onnxruntime")
+    monkeypatch.setattr("runner.reference.recording.PACK", 8)
+    graph, one = chain(tmp_path, 3)
+    held = Recorder(graph, Store(tmp_path), pool, ORT, graph.value_types, tmp_path / "values").record([one]).values[0]
+    assert all(held[name].packed is None and held[name].place.exists() for name in ("t0", "t1", "t2"))

@@ -8,7 +8,7 @@ The tensors inside are written and read by `tensor_proto`, so that the onnx pack
 from __future__ import annotations
 
 from io import BytesIO
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 from runner.backends.errors import StageError
 from runner.backends.values import tensor_proto
@@ -22,10 +22,22 @@ _NAME = 1
 
 def write(value: Any, structure: Structure | None, name: str, path: str) -> Dict[str, Any]:
     """Write a value (``structure`` None: a tensor) and return the JSON form of ``TensorFile``."""
+    tensor_proto.write_pieces(pieces(value, structure, name), path)
+    return describe(value, structure, name, path)
+
+
+def pieces(value: Any, structure: Structure | None, name: str) -> List[Any]:
+    """Return the file of a value in pieces."""
     if structure is None:
-        return tensor_proto.write(value, name, path)
+        return tensor_proto.pieces(value, name)
     head = tensor_proto.field(_NAME, name.encode(errors="surrogateescape"))
-    tensor_proto.write_pieces([head, _message(value, structure).SerializeToString()], path)
+    return [head, _message(value, structure).SerializeToString()]
+
+
+def describe(value: Any, structure: Structure | None, name: str, path: str) -> Dict[str, Any]:
+    """Return the JSON form of ``TensorFile`` for a value that lies at ``path``."""
+    if structure is None:
+        return tensor_proto.describe(value, name, path)
     parts = [tensor_proto.describe(tensor, "", "") for tensor in leaves(value)]
     return {
         "name": name,

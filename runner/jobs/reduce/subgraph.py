@@ -248,11 +248,7 @@ class Subgraph:
 
 def same_in_all(tensors: Sequence[TensorFile | None], largest: int = LARGEST_CONSTANT) -> onnx.TensorProto | None:
     """Return the one tensor that all samples have; None where they differ, or it takes more than ``largest`` bytes."""
-    found = [
-        tensor.path.read_bytes()
-        for tensor in tensors
-        if tensor and tensor.structure is None and tensor.path.stat().st_size <= largest
-    ]
+    found = [tensor.content() for tensor in tensors if tensor and tensor.structure is None and tensor.size <= largest]
     if len(found) != len(tensors) or len(set(found)) != 1:
         return None
     return onnx.TensorProto.FromString(found[0])

@@ -74,7 +74,7 @@ def contents(file: TensorFile) -> Any:
     """
     if file.structure is None:
         return read(file)
-    return plain(parse(file.path.read_bytes(), file.structure), file.structure)
+    return plain(parse(file.content(), file.structure), file.structure)
 
 
 def tensors(message: Container, structure: Structure) -> Iterator[TensorProto]:

@@ -1,10 +1,12 @@
-"""A recorded value: one serialized TensorProto a file, which holds every ONNX dtype. ``containers`` has the others.
+"""A recorded value: a serialized TensorProto, which holds every ONNX dtype. ``containers`` has the others.
 
 This module also runs in workers under older interpreters (Python 3.8, onnx 1.13, numpy 1).
 """
 
 from __future__ import annotations
 
+import os
+import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -31,21 +33,46 @@ _RAW_DATA, _NAME, _OTHER_NAME = 9, 8, 1
 class TensorFile:
     """One value on disk: nearly always a tensor.
 
-    ``path``: a serialized ``onnx.TensorProto``. ``dtype``: an ``onnx.TensorProto.DataType`` number. ``finite`` /
-    ``nan``: whether all its elements are finite / any is NaN (integers and strings are finite).
+    ``place``: where its file is, or is to be; see ``path``. ``dtype``: an ``onnx.TensorProto.DataType`` number.
+    ``finite`` / ``nan``: whether all its elements are finite / any is NaN (integers and strings are finite).
     ``structure``: None for a tensor; else what the value is (see ``types``), the file is the SequenceProto,
     OptionalProto or MapProto, ``dtype`` is UNDEFINED, ``shape`` empty, and ``elements`` are the shapes of the tensors
-    inside, in order.
+    inside, in order. ``packed``: (file, first byte, bytes) of a small value that was written with others.
     """
 
     name: str
-    path: Path
+    place: Path
     dtype: int
     shape: tuple[int, ...]
     finite: bool = True
     nan: bool = False
     structure: Structure | None = None
     elements: tuple[Shape, ...] = ()
+    packed: tuple[Path, int, int] | None = None
+
+    @property
+    def path(self) -> Path:
+        """A file that holds this value alone, a serialized ``onnx.TensorProto``: a packed one is written out first."""
+        if self.packed is not None and not self.place.exists():
+            # two threads may ask for the same file
+            partial = self.place.with_name(f"{self.place.name}.{os.getpid()}.{threading.get_ident()}.part")
+            partial.write_bytes(self.content())
+            partial.replace(self.place)
+        return self.place
+
+    @property
+    def size(self) -> int:
+        """The bytes of ``content``."""
+        return self.place.stat().st_size if self.packed is None else self.packed[2]
+
+    def content(self) -> bytes:
+        """Return what the file holds, without writing a packed value out. Raises OSError."""
+        if self.packed is None:
+            return self.place.read_bytes()
+        pack, start, length = self.packed
+        with pack.open("rb") as file:
+            file.seek(start)
+            return file.read(length)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON types."""
@@ -63,7 +90,8 @@ class TensorFile:
 
     @staticmethod
     def from_json(data: dict[str, Any]) -> TensorFile:
-        """Read what ``to_json`` wrote."""
+        """Read what ``to_json`` or a worker wrote."""
+        packed = data.get("packed")
         return TensorFile(
             data["name"],
             Path(data["path"]),
@@ -73,6 +101,7 @@ class TensorFile:
             data["nan"],
             frozen(data.get("structure")),
             tuple(tuple(shape) for shape in data.get("elements", ())),
+            (Path(packed[0]), packed[1], packed[2]) if packed else None,
         )
 
     @property
@@ -115,11 +144,12 @@ def mapped(file: TensorFile | Path) -> Array:
 
 def _parts(file: TensorFile | Path) -> tuple[TensorProto, Any]:
     """Return the tensor without its raw data, and that where it lies. Raises as ``load`` does."""
-    path = file.path if isinstance(file, TensorFile) else Path(file)
+    path = file.place if isinstance(file, TensorFile) else Path(file)
     if isinstance(file, TensorFile) and file.structure is not None:
         raise ValueError(f"{path} holds no tensor but a {file.structure[0]}")
     try:
-        return mapped_tensor.split(mapped_tensor.content(path))
+        data = file.content() if isinstance(file, TensorFile) and file.packed else mapped_tensor.content(path)
+        return mapped_tensor.split(data)
     except ValueError as error:
         raise ValueError(f"{path} is not a serialized TensorProto") from error
 
@@ -201,7 +231,7 @@ def renamed(file: TensorFile, name: str, path: Path) -> TensorFile:
             target.write(piece)
         # of a field that is given twice the last one counts
         _write_field(target, _NAME if file.structure is None else _OTHER_NAME, np.frombuffer(data, dtype=np.uint8))
-    return replace(file, name=name, path=Path(path))
+    return replace(file, name=name, place=Path(path), packed=None)
 
 
 def _encoded(item: Any) -> bytes:
