@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto
 
 from runner.model.graph.graph_index import Graph
+from runner.model.graph.protobuf_edits import copy_of, set_messages
 from runner.model.graph.rename import NameSupply, names_in, names_of
+from runner.model.graph.splice_good_values import dependent_tensors
 from runner.model.nested.bodies import (
     Body,
     Kind,
@@ -67,8 +70,31 @@ class Inner:
 
     def supply(self) -> NameSupply:
         """Return names that neither the model nor this body uses; the same ones every time."""
-        taken = names_of(self.graph.model) | names_in(self.content)
-        return NameSupply(taken.union(self.outer.values(), self.shown.values()))
+        return NameSupply(self._taken)
+
+    @cached_property
+    def followers(self) -> frozenset[str]:
+        """The tensors of the model that depend on the owner, its own outputs included."""
+        return dependent_tensors(self.graph, [self.body.owner])
+
+    @cached_property
+    def open_ends(self) -> tuple[str, ...]:
+        """Those followers that a candidate hands out: outputs of the model, and what nobody reads."""
+        graph = self.graph
+        return tuple(sorted(one for one in self.followers if one in graph.output_set or not graph.readers.get(one)))
+
+    @cached_property
+    def without_followers(self) -> ModelProto:
+        """The model, which says nothing of the types of followers inside it; not to be changed."""
+        model = copy_of(self.graph.model)
+        known = [info for info in model.graph.value_info if info.name not in self.followers]
+        set_messages(model.graph.value_info, known)
+        return model
+
+    @cached_property
+    def _taken(self) -> frozenset[str]:
+        names = names_of(self.graph.model) | names_in(self.content)
+        return frozenset(names.union(self.outer.values(), self.shown.values()))
 
     def keeps_condition(self, keep: Collection[int]) -> bool:
         """Whether all nodes that decide how often a Loop runs are among these; of others: True."""

@@ -1,12 +1,14 @@
 """Cutting inside an owner, which stays: exactly these nodes of its body, in the file's order.
 
 What kept nodes read and removed ones gave is captured from outside, as a graph input or a constant of the model; in a
-Loop or Scan it is the same in every iteration. The rest of the model stays as it is.
+Loop or Scan it is the same in every iteration. The rest of the model stays as it is, and so does its index: a trial is
+indexed in time proportional to the owner.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from onnx import ModelProto, TensorProto, TypeProto, helper
 
@@ -14,7 +16,6 @@ from runner.model.graph import scopes
 from runner.model.graph.cut import Cut, CutError, Expose, cut
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.protobuf_edits import copy_of, set_messages
-from runner.model.graph.splice_good_values import dependent_tensors
 from runner.model.nested.bodies import Kind, states
 from runner.model.nested.body_index import Inner, Knowledge
 from runner.model.nested.kept_part import Part, Rewritten, stacked_type, without_dims
@@ -35,7 +36,9 @@ def cut_inside(
     if not indices and not emptied:
         raise CutError("no node is kept")
     rewritten = rewrite_owner(Part(inner, indices, known, expose))
-    model = _replaced(inner, rewritten)
+    # later iterations, and what follows, may now have other shapes
+    reshaped = inner.body.kind in (Kind.LOOP, Kind.SCAN) and len(indices) < len(inner.elements.nodes)
+    whole = _replaced(inner, rewritten, inner.without_followers if reshaped else inner.graph.model)
     types = {**_given_types(inner, known), **known.types, **rewritten.types}
     types.update((inner.outer[name], found) for name, found in known.inner.items() if name in inner.outer)
     constants = {inner.outer[name]: value for name, value in known.constants.items() if name in inner.outer}
@@ -43,30 +46,50 @@ def cut_inside(
         types[known.limit] = helper.make_tensor_type_proto(TensorProto.INT64, [])
         if known.limit_value is not None:
             constants[known.limit] = known.limit_value
-    if inner.body.kind in (Kind.LOOP, Kind.SCAN) and len(indices) < len(inner.elements.nodes):
-        # later iterations, and what follows, may now have other shapes
-        changed = {*rewritten.types, *dependent_tensors(inner.graph, [inner.body.owner])}
-        declared = {**inner.graph.value_types, **types}
-        types.update((name, without_dims(declared[name])) for name in changed if name in declared)
-        set_messages(model.graph.value_info, [info for info in model.graph.value_info if info.name not in changed])
-    whole = Graph.of(model)
+    if reshaped:
+        for name in {*rewritten.types, *inner.open_ends}:
+            declared = types.get(name) or inner.graph.value_types.get(name)
+            if declared is not None:
+                types[name] = without_dims(declared)
     # tensors that only removed nodes read become outputs, or are inputs no more
     return cut(whole, range(len(whole.nodes)), types=types, constants=constants)
 
 
-def _replaced(inner: Inner, rewritten: Rewritten) -> ModelProto:
-    """Return the model with the rewritten owner in the old one's place."""
-    graph = inner.graph
-    model = copy_of(graph.model)
-    model.graph.node[graph.positions[inner.body.owner]].CopyFrom(rewritten.owner)
+def _replaced(inner: Inner, rewritten: Rewritten, around: ModelProto) -> Graph:
+    """Return a model, indexed, with the rewritten owner in the old one's place; ``around``: what the rest is."""
+    graph, at = inner.graph, inner.body.owner
+    model = copy_of(around)
+    owner = model.graph.node[graph.positions[at]]
+    owner.CopyFrom(rewritten.owner)
     if rewritten.function is not None:
         key = scopes.function_key(rewritten.function)
         old = next((one for one in model.functions if scopes.function_key(one) == key), None)
         (old if old is not None else model.functions.add()).CopyFrom(rewritten.function)
-    gone = set(graph.protos[inner.body.owner].output) - set(rewritten.owner.output)
+    gone = set(graph.protos[at].output) - set(owner.output)
     set_messages(model.graph.output, [value for value in model.graph.output if value.name not in gone])
     model.graph.output.extend(helper.make_value_info(name, found) for name, found in rewritten.types.items())
-    return model
+    old, outputs = graph.nodes[at], tuple(name for name in owner.output if name)
+    node = replace(old, op_type=owner.op_type, inputs=scopes.reads(owner), outputs=outputs)
+    readers, producers = dict(graph.readers), dict(graph.producers)
+    for name in {*old.inputs, *node.inputs}:
+        others = {*readers.pop(name, ())} - {at}
+        if found := others | {at} if name in node.inputs else others:
+            readers[name] = tuple(sorted(found))
+    for name in gone - {""}:  # nobody reads it
+        del producers[name]
+    producers.update((name, at) for name in node.outputs)
+    above = tuple(sorted({producers[name] for name in node.inputs if name in producers}))
+    return replace(
+        graph,
+        model=model,
+        nodes=(*graph.nodes[:at], node, *graph.nodes[at + 1 :]),
+        protos=(*graph.protos[:at], owner, *graph.protos[at + 1 :]),
+        producers=producers,
+        readers=readers,
+        outputs=tuple(value.name for value in model.graph.output),
+        parents=(*graph.parents[:at], above, *graph.parents[at + 1 :]),
+        value_types={**graph.value_types, **rewritten.types},
+    )
 
 
 def _given_types(inner: Inner, known: Knowledge) -> dict[str, TypeProto]:

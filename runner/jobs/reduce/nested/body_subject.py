@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 import onnx
@@ -20,8 +21,7 @@ from runner.jobs.reduce.subgraph import same_in_all
 from runner.model.files.candidate_store import Store
 from runner.model.graph.control_model import Form, control
 from runner.model.graph.cut import Cut, Expose
-from runner.model.graph.graph_index import Graph
-from runner.model.graph.splice_good_values import dependent_tensors
+from runner.model.graph.graph_index import is_sparse_constant
 from runner.model.nested.bodies import Kind, is_constant
 from runner.model.nested.body_index import Inner, Knowledge
 from runner.model.nested.cut_body import cut_inside
@@ -96,7 +96,7 @@ class Inside:
             harmless = control(self.level.graph, self.level.all_types, Form(), {})
             fed = samples_of(harmless, self.values, self.folder / "control")
             return Candidate(self.store.write(harmless.cut.model, folder), folder, trial, fed, temporary=True)
-        return cut_candidate(cutting(self), self.store, trial, folder, self._unusable)
+        return cut_candidate(cutting(self), self.store, trial, folder, self._unusable, draws=self._draws)
 
     def cut(self, trial: Trial) -> Cut:
         """Keep ``trial`` in the body. Raises CutError where a value that must come from outside is not known."""
@@ -186,19 +186,23 @@ class Inside:
         if self.descent.body.kind not in (Kind.LOOP, Kind.SCAN):
             return frozenset()
         shown = frozenset(self.inner.shown.values())  # not of the first iteration alone
-        return shown if self._is_whole(made) else self._followers | shown
+        return shown if self._is_whole(made) else self.inner.followers | shown
 
     def _is_whole(self, made: Cut) -> bool:
         """Whether a cut of a Loop or Scan has all nodes of its body."""
-        owner = Graph.of(made.model).protos[self.descent.body.owner]
+        elements = (node for node in made.model.graph.node if not is_sparse_constant(node))
+        owner = next(islice(elements, self.descent.body.owner, None))
         body = next(one.g for one in owner.attribute if one.name == self.descent.body.attribute)
         left = [(node.name, *node.output) for node in body.node if not is_constant(node)]
         mine = [(node.name, *node.output) for node in self.inner.elements.protos]
         return left[: len(mine)] == mine
 
     @cached_property
-    def _followers(self) -> frozenset[str]:
-        return dependent_tensors(self.level.graph, [self.descent.body.owner])
+    def _draws(self) -> bool | None:
+        """Whether a candidate draws random numbers; None: that depends on what is left of the owner."""
+        graph = self.level.graph
+        owner = graph.nodes[self.descent.body.owner].name
+        return True if set(graph.drawing) - {owner} else None if owner in graph.drawing else False
 
     def _unusable(self, made: Cut) -> str | None:
         """Why a cut is no question: a value that it is fed is not there, or would itself explain a failure.
