@@ -13,6 +13,7 @@ from runner.jobs.reduce.nested.body_subject import Inside
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import whole
+from runner.model.graph.graph_index import Graph
 from runner.model.nested.bodies import bodies
 from runner.model.values import recorded as values
 from runner.reference.body_values import descend, level_of, trip_counts
@@ -193,3 +194,34 @@ def test_what_must_not_be_fed_must_not_one_level_down_either(tmp_path: Path, poo
     (tmp_path / "trial").mkdir()
     found = flat.make(Trial.of([reader]), tmp_path / "trial")
     assert isinstance(found, Invalid) and found.reason == why["a"]
+
+
+DRAWING = """
+main (float[2,3] x, bool c) => (float[2,3] y) {
+    [before] a = OUTSIDE (x)
+    [choice] y = If (c) <
+        then_branch = then () => (float[2,3] r) {
+            [first] t = INSIDE (a)
+            [second] r = Tanh (t)
+        },
+        else_branch = other () => (float[2,3] r2) { r2 = Neg (a) }
+    >
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("outside", "inside", "drawn"),
+    [
+        ("Neg", "Neg", [False, False]),
+        ("Neg", "RandomNormalLike", [True, False]),
+        ("RandomNormalLike", "Neg", [True] * 2),
+    ],
+)
+def test_a_candidate_tells_whether_it_draws_random_numbers(tmp_path: Path, pool, outside, inside, drawn):
+    text = DRAWING.replace("OUTSIDE", outside).replace("INSIDE", inside)
+    feeds = {"x": FEEDS["x"], "c": np.array(True)}
+    made_of = subject(model_of(text), [feeds], "choice.then_branch", pool, tmp_path)
+    for at, draws in enumerate(drawn):
+        found = made_of.make(Trial.of([at]), tmp_path / f"trial{at}")
+        assert found.draws == draws == bool(Graph.of(onnx.load(str(found.model))).drawing)
