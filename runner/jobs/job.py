@@ -26,7 +26,7 @@ from runner.loading.parent import check_map
 from runner.report.bundle import ReducedModel, write_bundle
 from runner.report.progress import LogObserver, observer
 from runner.report.summary import Summary
-from runner.schema.checker import Flaky
+from runner.schema.checker import BuildsChecker, Flaky
 from runner.schema.root import Settings
 from runner.schema.settings import PathUse, path_values
 from runner.session.handover import HandOver
@@ -39,6 +39,7 @@ from runner.status import Status
 from runner.verdict import Verdict
 from runner.workers.guardian import Guardian
 from runner.workers.leases.lease import Leases
+from runner.workers.leases.required_lease import lease_of
 from runner.workers.pool import Pool
 from strategies.trial import Trial
 
@@ -102,11 +103,24 @@ class Job:
 
     @property
     def means(self) -> Means:
-        """What checks may cost, and how many run at once; a person answers one question at a time."""
+        """What checks may cost, and how many run at once."""
         settings = self.settings
         budget = Budget(settings.budget.checks, settings.budget.seconds, self.started)
-        workers = 1 if settings.checker.asks_a_person else settings.workers.count
-        return Means(workers, budget, self.tools.guardian.kill)
+        return Means(self._at_once, budget, self.tools.guardian.kill)
+
+    @property
+    def _at_once(self) -> int:
+        """How many checks run at once: no more than there are leases for, or a search speculates on what cannot run.
+
+        A person answers one question at a time.
+        """
+        checker, wanted = self.settings.checker, self.settings.workers.count
+        if checker.asks_a_person or wanted == 1:
+            return 1
+        target, builds = self.settings.target, isinstance(checker, BuildsChecker)
+        own = checker.runs_own_code
+        kind = self.pool.user_kind if own else lease_of(target.to_json(), self.pool, target.python, builds=builds)
+        return self.pool.at_once(wanted, kind)
 
     def drop_stale_results(self) -> None:
         """Remove what an earlier run left in the folder, but for what this one reads."""

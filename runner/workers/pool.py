@@ -134,6 +134,11 @@ class Pool(AbstractContextManager["Pool"]):
         """The names of the GPUs that may be leased. Raises UsageError."""
         return self._leases.gpus.names if self._leases else ()
 
+    def at_once(self, wanted: int, kind: Kind | None) -> int:
+        """Return how many of so many calls run at once where each holds such a lease. Raises UsageError."""
+        kind = self._leases.needed(kind) if self._leases else None
+        return max(1, min(wanted, len(self._leases.places(kind)))) if self._leases and kind else wanted
+
     @property
     def user_kind(self) -> Kind | None:
         """The lease that commands and functions of the user's get."""

@@ -183,16 +183,18 @@ class Leases:
             return f"all {len(names)} CPU slots are taken (workers.cpu_slots)"
         return "; ".join(f"{name} is held by {_holder(self._folder.read(_place(kind, name)))}" for name in names)
 
+    def places(self, kind: Kind) -> tuple[str, ...]:
+        """Return the names of the leases that there are. Raises UsageError where workers.gpus is wrong."""
+        return tuple(f"cpu-{number}" for number in range(self._cpu_slots)) if kind == "cpu" else self.gpus.names
+
     def _names(self, kind: Kind) -> tuple[str, ...]:
-        if kind == "cpu":
-            return tuple(f"cpu-{number}" for number in range(self._cpu_slots))
-        gpus = self.gpus
-        if not gpus.names:
-            raise NoGpuError(
-                f"workers.gpus: this needs a GPU, and there is none: {gpus.why}. See what there is with nvidia-smi -L, "
-                "and name it with workers.gpus=[UUID] (or workers.gpus=null for all)"
-            )
-        return gpus.names
+        names = self.places(kind)
+        if names:
+            return names
+        raise NoGpuError(
+            f"workers.gpus: this needs a GPU, and there is none: {self.gpus.why}. See what there is with nvidia-smi "
+            "-L, and name it with workers.gpus=[UUID] (or workers.gpus=null for all)"
+        )
 
     def _lock(self, place: str) -> tuple[str, tuple[int, ...]] | None:
         """Lock ``place``; inside a process that holds it already, a place of the same name inside it."""
