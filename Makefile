@@ -11,7 +11,7 @@ demo: $(VENV)/.installed
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n auto --dist worksteal -m "not slow"
 
-# the rest: long matrices, of which `make test` takes a sample, and what builds with TensorRT for RTX
+# the rest: long matrices, of most of which `make test` takes a sample, and what builds with TensorRT for RTX
 test-slow: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n auto --dist worksteal -m slow
 

@@ -117,6 +117,7 @@ def _child(case: Hostile, folder: Path, out: Path, seen: Path) -> NoReturn:
         sys.stdout, sys.stderr = os.fdopen(1, "w"), os.fdopen(2, "w")
         resource.setrlimit(resource.RLIMIT_CPU, (_PATIENCE, _PATIENCE))
         signal.alarm(_PATIENCE)
+        sys.dont_write_bytecode = True  # what Python writes besides is not looked for
         log = os.open(seen, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         sys.addaudithook(lambda event, values: _note(log, event, values, str(folder)))
         code = run("runner", ["bug.yaml", *case.options], Sweep())

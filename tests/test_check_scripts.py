@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.matrix import sample
-
 pytest.importorskip("onnxruntime")
 check_scripts = pytest.importorskip("benchmarks.check_scripts")
 
@@ -26,7 +24,8 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("script", "model"), sample(ROWS, 5))
+@pytest.mark.slow
+@pytest.mark.parametrize(("script", "model"), ROWS)
 def test_right_or_exit_3_with_advice(tmp_path: Path, script: str, model: str) -> None:
     row = check_scripts.judge(model, script, tmp_path / "work")
     assert row.right, row

@@ -15,7 +15,6 @@ import pytest
 from benchmarks.fault_kinds import FAULTS, Fault
 from benchmarks.fault_sockets import sockets
 from benchmarks.faults import Undisturbed, row
-from tests.matrix import sample
 
 LIGHT = [pytest.param(fault, id=fault.name) for fault in FAULTS if fault.light]
 
@@ -25,7 +24,8 @@ def normal(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
     return Undisturbed.of(tmp_path_factory.mktemp("faults"), (False,))
 
 
-@pytest.mark.parametrize("fault", sample(LIGHT, 4))
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", LIGHT)
 def test_a_fault_costs_no_answer(
     tmp_path: Path, normal: Undisturbed, fault: Fault, record_property: Callable[[str, object], None]
 ) -> None:

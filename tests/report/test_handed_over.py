@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import CI
-from tests.matrix import sample
 from tests.report import handed
 from tests.report.handed import Case, Fresh
 
@@ -22,19 +21,17 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Fresh:
     return Fresh(tmp_path_factory.mktemp("fresh"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "group",
-    sample(
-        [
-            lambda _: handed.values_cases(),
-            lambda _: handed.error_cases(),
-            handed.end_cases,
-            lambda _: handed.command_cases(),
-            lambda _: handed.python_cases(),
-            lambda _: handed.build_cases(),
-        ],
-        3,
-    ),
+    [
+        lambda _: handed.values_cases(),
+        lambda _: handed.error_cases(),
+        handed.end_cases,
+        lambda _: handed.command_cases(),
+        lambda _: handed.python_cases(),
+        lambda _: handed.build_cases(),
+    ],
     ids=["values", "errors", "ends", "commands", "functions", "builds"],
 )
 def test_each_case_is_told_right(
