@@ -131,7 +131,8 @@ class Recorder:
         seen in the values, and where something overflows it is seen in all that follow.
         """
         stored = {getattr(tensor, "data_type", 0) for tensor in self.graph.initializers.values()}
-        declared = {kind.tensor_type.elem_type for kind in self.types.values()}
+        fed = [value.type for value in self.graph.model.graph.input]
+        declared = {kind.tensor_type.elem_type for kind in (*fed, *self.types.values())}
         chosen = {one.i for proto in self.graph.protos for one in proto.attribute if one.name in ("to", "dtype")}
         return not _LOW.isdisjoint(stored | declared | chosen)
 

@@ -225,3 +225,28 @@ def test_a_model_of_64_mb_is_read_in_a_third_of_that(tmp_path):
         [sys.executable, "-c", MEASURED, str(tmp_path / "m.onnx")], capture_output=True, check=True, text=True
     )
     assert int(done.stdout) < 20 << 10
+
+
+def test_a_file_of_countless_small_fields_is_parsed_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each would be a step in Python, of which an untrusted file may hold hundreds of millions."""
+    weight = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[2000], raw_data=bytes(8000))
+    model = model_of([helper.make_node("Neg", ["w"], ["y"])], [], ["y"], [weight])
+    path = tmp_path / "m.onnx"
+    path.write_bytes(model.SerializeToString())
+    assert parse_without_weights(path) is not None
+    monkeypatch.setattr(parse_without_weights_module, "_MOST_STEPS", 5)
+    assert parse_without_weights(path) is None
+    assert parse(path) == model
+
+
+def test_weights_that_several_share_take_their_room_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"w{number}" for number in range(5)]
+    shared = [TensorProto(name=name, data_type=TensorProto.FLOAT, dims=[2000]) for name in names]
+    for tensor in shared:
+        tensor_bytes.set_reference(tensor, "w.bin", 0, 8000)
+    onnx.save(model_of([helper.make_node("Sum", names, ["y"])], [], ["y"], shared), tmp_path / "m.onnx")
+    (tmp_path / "w.bin").write_bytes(bytes(8000))
+    room = shutil.disk_usage(tmp_path)._replace(free=10_000)
+    monkeypatch.setattr(read_model.shutil, "disk_usage", lambda _: room)
+    ingest({"model": tmp_path / "m.onnx", "store": tmp_path / "store", "inline_limit": 4096})
+    assert (tmp_path / "store" / "weights.bin").stat().st_size == 8000

@@ -10,6 +10,7 @@ Whatever is strange (damaged, or hostile) is parsed whole, and so ends as any mo
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
@@ -41,12 +42,23 @@ _DATA = ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "u
 # a list of numbers or strings may be a field each: it is not walked through
 _MOST_FIELDS = {_TENSOR: 64, _ATTRIBUTE: 64}
 _DEEPEST = 100  # protobuf's own limit
+# fields of a whole file; a model of a million nodes has fewer, and each takes about a microsecond
+_MOST_STEPS = 4_000_000
 _BUFFER = 1 << 16
 _LONGEST_HEAD = 20
 
 
 class _Strange(Exception):  # noqa: N818 - it is no error, yet
     """The file is not what is expected."""
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """One walk through a file. ``left``: places of bytes that were left there; ``steps``: those that it may take."""
+
+    file: BinaryIO
+    left: list[int] = field(default_factory=list)
+    steps: Iterator[int] = field(default_factory=lambda: iter(range(_MOST_STEPS)))
 
 
 class _ManyFields(Exception):  # noqa: N818
@@ -67,16 +79,16 @@ def parse_without_weights(path: Path) -> ModelProto | None:
 
     Raises OSError.
     """
-    left: list[int] = []
     try:
         with path.open("rb", buffering=_BUFFER) as file:
-            pieces = _structure(file, _MODEL, 0, path.stat().st_size, left)
+            walk = _Walk(file)
+            pieces = _structure(walk, _MODEL, 0, path.stat().st_size)
         model = ModelProto.FromString(b"".join(pieces))
     except (_Strange, DecodeError, ValueError):
         return None
     own = [one for one in (*scopes.initializers(model), *scopes.inline_tensors(model)) if is_own(one)]
     # a tensor that nobody would look at, or one that is put together from two, is none of ours
-    return model if len(own) == len(left) and all(map(_is_sound, own)) else None
+    return model if len(own) == len(walk.left) and all(map(_is_sound, own)) else None
 
 
 def is_own(tensor: TensorProto) -> bool:
@@ -103,32 +115,32 @@ def _is_sound(tensor: TensorProto) -> bool:
     return length == wanted and len(tensor.external_data) == 3 and held.isdisjoint(_DATA)
 
 
-def _structure(file: BinaryIO, message: int, start: int, end: int, left: list[int], depth: int = 0) -> list[bytes]:
-    """Return the content of a message without the bytes of large tensors, whose places are added to ``left``."""
+def _structure(walk: _Walk, message: int, start: int, end: int, depth: int = 0) -> list[bytes]:
+    """Return the content of a message without the bytes of large tensors, whose places are noted."""
     if depth > _DEEPEST:
         raise _Strange
     below = _BELOW[message]
     pieces, copied = [], start
-    for number, kind, at, body, stop in _fields(file, start, end, _MOST_FIELDS.get(message)):
+    for number, kind, at, body, stop in _fields(walk, start, end, _MOST_FIELDS.get(message)):
         if kind != _BYTES or stop - body < _LEFT_FROM or number not in below:
             continue
         try:
             if below[number] == _TENSOR:
-                inside = _tensor(file, body, stop, left)
+                inside = _tensor(walk, body, stop)
             else:
-                inside = _structure(file, below[number], body, stop, left, depth + 1)
+                inside = _structure(walk, below[number], body, stop, depth + 1)
         except _ManyFields:
             continue
-        pieces += [_read(file, copied, at), tensor_bytes.delimited(number, sum(map(len, inside))), *inside]
+        pieces += [_read(walk.file, copied, at), tensor_bytes.delimited(number, sum(map(len, inside))), *inside]
         copied = stop
-    return [*pieces, _read(file, copied, end)]
+    return [*pieces, _read(walk.file, copied, end)]
 
 
-def _tensor(file: BinaryIO, start: int, end: int, left: list[int]) -> list[bytes]:
+def _tensor(walk: _Walk, start: int, end: int) -> list[bytes]:
     """Return the content of a tensor, with a reference in place of its bytes if they are many."""
-    fields = list(_fields(file, start, end, _MOST_FIELDS[_TENSOR]))
+    fields = list(_fields(walk, start, end, _MOST_FIELDS[_TENSOR]))
     numbers = {
-        number: _varint(_read(file, body, stop), 0)[0] for number, kind, _, body, stop in fields if kind == _VARINT
+        number: _varint(_read(walk.file, body, stop), 0)[0] for number, kind, _, body, stop in fields if kind == _VARINT
     }
     outside = numbers.get(_LOCATION) or any(number == _EXTERNAL_DATA for number, *_ in fields)
     dtype = None if outside else numbers.get(_DTYPE)
@@ -137,21 +149,23 @@ def _tensor(file: BinaryIO, start: int, end: int, left: list[int]) -> list[bytes
         if kind == _BYTES and stop - body >= _LEFT_FROM and dtype in _PAYLOADS.get(number, ()):
             reference = TensorProto()
             tensor_bytes.set_reference(reference, OWN_FILE, body, stop - body)
-            pieces += [_read(file, copied, at), reference.SerializeToString()]
+            pieces += [_read(walk.file, copied, at), reference.SerializeToString()]
             copied = stop
-            left.append(body)
-    return [*pieces, _read(file, copied, end)]
+            walk.left.append(body)
+    return [*pieces, _read(walk.file, copied, end)]
 
 
-def _fields(file: BinaryIO, at: int, end: int, most: int | None) -> Iterator[tuple[int, int, int, int, int]]:
+def _fields(walk: _Walk, at: int, end: int, most: int | None) -> Iterator[tuple[int, int, int, int, int]]:
     """Yield number, wire type, start, start of the content and end of the fields of a message."""
     count = 0
     while at < end:
         count += 1
         if most and count > most:
             raise _ManyFields
-        file.seek(at)
-        head = file.read(_LONGEST_HEAD)
+        if next(walk.steps, None) is None:
+            raise _Strange
+        walk.file.seek(at)
+        head = walk.file.read(_LONGEST_HEAD)
         key, used = _varint(head, 0)
         number, kind, body = key >> 3, key & 7, at + used
         if kind == _BYTES:

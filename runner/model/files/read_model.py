@@ -140,11 +140,13 @@ def _take_in(tensor: TensorProto, files: ExternalFiles, digest: Any) -> None:
 
 def _place_weights(model: ModelProto, files: ExternalFiles, store: Path, inline_limit: int, digest: Any) -> int:
     """Put the initializers where they belong; return the bytes of those that are no strings."""
-    sizes = []
-    for tensor in scopes.initializers(model):
-        if tensor_bytes.is_external(tensor):
-            files.region(tensor)  # all of them, before anything is written
-        sizes.append((tensor, tensor_bytes.byte_size(tensor.data_type, tensor.dims) or 0))
+    sizes, copied = [], {}
+    for at, tensor in enumerate(scopes.initializers(model)):
+        # all regions, before anything is written; one that several refer to is written once
+        region = files.region(tensor) if tensor_bytes.is_external(tensor) else at
+        size = tensor_bytes.byte_size(tensor.data_type, tensor.dims) or 0
+        copied[region] = size if size >= OUTSIDE_FROM else 0
+        sizes.append((tensor, size))
     total = sum(size for _, size in sizes)
     if total <= inline_limit:
         for tensor, _ in sizes:
@@ -153,9 +155,10 @@ def _place_weights(model: ModelProto, files: ExternalFiles, store: Path, inline_
         (store / WEIGHTS).unlink(missing_ok=True)
         return total
     free = shutil.disk_usage(store).free
-    if total > free:
+    wanted = sum(copied.values())
+    if wanted > free:
         raise NoRoomForWeights(
-            f"a run's copy of the weights takes {total >> 20} MiB, {free >> 20} MiB are free in {store}"
+            f"a run's copy of the weights takes {wanted >> 20} MiB, {free >> 20} MiB are free in {store}"
         )
     with WeightsWriter(store / WEIGHTS) as weights:
         for tensor, size in sizes:
