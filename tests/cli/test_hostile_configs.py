@@ -21,6 +21,7 @@ SEED = 11
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="cases run in forks, watched by an audit hook")
 
 
+@pytest.mark.slow
 def test_a_few_of_each_kind(tmp_path: Path) -> None:
     canary = prepare(tmp_path)
     cases = [*configurations(SEED, 26, canary), *replays(SEED, 4, genuine_replay(tmp_path))]

@@ -48,6 +48,7 @@ def test_each_case_is_told_right(
             assert "cannot tell: " in said.text
 
 
+@pytest.mark.slow
 def test_an_engine_that_runs_is_told_right(fresh: Fresh, tmp_path: Path) -> None:
     """On a stand-in: no GPU has run this."""
     cases = enumerate(handed.engine_cases())

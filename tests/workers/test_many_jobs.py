@@ -164,7 +164,8 @@ def _runs(process: psutil.Process) -> bool:
     return False
 
 
-@pytest.mark.parametrize("count", [20, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [20, 200])
 def test_jobs_on_two_gpus(tmp_path: Path, count: int) -> None:
     assert len(FATES) == 200
     (tmp_path / "checks.py").write_text(CHECKS)
