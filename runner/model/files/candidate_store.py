@@ -50,8 +50,8 @@ class Store:
         """Write a candidate and return its path.
 
         A candidate whose weights are small gets them inside (``model`` is changed in place so) and lies in ``folder``
-        as ``STEM.onnx``; a larger one lies in the
-        store's folder under a name made of ``folder`` and ``stem``, and refers to the weights file there.
+        as ``STEM.onnx``; a larger one lies in the store's folder under a name made of ``folder`` and ``stem``, and
+        refers to the weights file there.
         Raises CutError for one that no file can hold.
         """
         outside, inside = self.kept_bytes(model), _inline_bytes(model)

@@ -1,8 +1,7 @@
 """Reading a user's model once, with care: from then on everything works on a structure and one weights file of our own.
 
 The structure is the model as it was, to the letter, but for this: top-level Constant nodes are initializers, and large
-weights lie in
-``weights.bin`` beside it. Only nodes that stand in no executable order are moved, and that is said.
+weights lie in ``weights.bin`` beside it. Only nodes that stand in no executable order are moved, and that is said.
 """
 
 from __future__ import annotations

@@ -124,8 +124,7 @@ def read(file: TensorFile | Path) -> Array:
     """Read a tensor file as an array.
 
     Strings come as an object array of str. A dtype that numpy lacks comes in the one of ml_dtypes, or, where onnx is
-    too old to use that, as the float32 or int8
-    that onnx gives. Raises OSError, or ValueError for a file that is none.
+    too old to use that, as the float32 or int8 that onnx gives. Raises OSError, or ValueError for a file that is none.
     """
     return np.array(mapped(file))
 
