@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -38,7 +38,7 @@ class Graph:
     """A model whose nodes stand in an executable order, indexed.
 
     ``nodes``: the elements. ``protos``: the same as protobufs. ``positions``: their places in the file. ``carried``:
-    constants that cannot be initializers, by
+    constants that cannot be, or are not to be, initializers, by
     output: (place in the file, node); they are no elements. ``inputs``: the graph inputs that must be fed.
     ``parents``: for each node, the
     elements that it reads from, ascending. ``value_types``: types of graph inputs, outputs and value_info as the file
@@ -64,13 +64,16 @@ class Graph:
         return Graph.of(ModelProto.FromString(Path(path).read_bytes()))
 
     @staticmethod
-    def of(model: ModelProto) -> Graph:
-        """Index a model, which the graph keeps and nobody may change from then on."""
+    def of(model: ModelProto, constants: Collection[str] = ()) -> Graph:
+        """Index a model, which the graph keeps and nobody may change from then on.
+
+        ``constants``: outputs of Constant nodes that are no elements either.
+        """
         graph = model.graph
         initializers = initializers_of(graph)
         elements, positions, carried = [], [], {}
         for position, proto in enumerate(graph.node):
-            if is_sparse_constant(proto):
+            if is_sparse_constant(proto) or (proto.output and proto.output[0] in constants):
                 carried[proto.output[0]] = (position, proto)
             else:
                 elements.append(proto)

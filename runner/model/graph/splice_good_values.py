@@ -59,7 +59,7 @@ def splice(
             for name in node.outputs
             if name not in graph.output_set and (readers := graph.readers.get(name)) and lost.issuperset(readers)
         )
-    return Splice(Graph.of(model), given)
+    return Splice(Graph.of(model, graph.carried), given)
 
 
 def depends_on(graph: Graph, nodes: Collection[int], without: Collection[int] = ()) -> frozenset[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from onnx import GraphProto, NodeProto, TensorProto, helper
@@ -77,23 +76,25 @@ def as_nodes(graph: Graph, file: Path) -> Graph | None:
         for tensor in scopes.attribute_tensors(node) if node.op_type == "Constant" else ():
             if is_own(tensor):
                 take_in(tensor, file)
-    nodes = {
-        node.output[0]: (place, node)
+    constants = {
+        place: node
         for place, node in enumerate(model.graph.node)
         if (tensor := constant_tensor(node))
         and not tensor_bytes.is_external(tensor)
-        and node.output[0] in graph.initializers
-        and node.output[0] not in graph.overridable
+        and tensor.name in graph.initializers
     }
-    if not nodes:
+    if not constants:
         return None
-    places = {name: place for place, node in enumerate(model.graph.node) for name in node.output if name}
-    positions = tuple(places.get(next(iter(node.outputs), ""), -1) for node in graph.nodes)
-    carried = {name: (places.get(name, -1), node) for name, (_, node) in graph.carried.items()}
-    if list(positions) != sorted(set(positions)):  # nodes were moved, or left out
-        positions = graph.positions
-        first = -len(nodes)
-        nodes = {name: (first + at, node) for at, (name, (_, node)) in enumerate(nodes.items())}
-        carried = dict(graph.carried)
-    left = {name: tensor for name, tensor in graph.initializers.items() if name not in nodes}
-    return replace(graph, positions=positions, carried={**carried, **nodes}, initializers=left)
+    first_outputs = [next(filter(None, node.output), "") for node in model.graph.node]
+    known = {name: place for place, name in enumerate(first_outputs) if name}
+    others = graph.model.graph.node
+    places = [known.get(next(filter(None, node.output), ""), -1) for node in others]
+    if places != sorted(set(places)):  # nodes were moved, or give nothing: Constants stand before all others
+        places = [len(first_outputs) + place for place in range(len(others))]
+    placed = {**constants, **dict(zip(places, others, strict=True))}
+    names = {node.output[0] for node in constants.values()}
+    made = copy_of(graph.model)
+    set_messages(made.graph.node, [placed[place] for place in sorted(placed)])
+    set_messages(made.graph.initializer, [one for one in made.graph.initializer if one.name not in names])
+    set_messages(made.graph.input, [one for one in made.graph.input if one.name not in names])
+    return Graph.of(made, names)

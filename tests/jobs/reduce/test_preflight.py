@@ -122,6 +122,7 @@ def test_constants_that_a_tool_wants_as_nodes(tmp_path: Path, dynamic: bool):
     run = reduced(tmp_path, model, check_script(tmp_path, body + "sys.exit(1 if found else 0)"))
     assert run.code == 0, run.output
     assert run.result["culprits"] == (["abs", "culprit"] if dynamic else ["culprit"])
+    assert run.result["cause"]["status"] == "proven"
     (said,) = [warning for warning in run.result["warnings"] if "rewritten for cutting" in warning]
     assert "its Constant nodes" in said
     assert ("declared types" in said) == dynamic
