@@ -25,6 +25,9 @@ class Node:
     one.
     """
 
+    # a long graph has as many of these as nodes
+    __slots__ = ("domain", "index", "inputs", "name", "op_type", "outputs")
+
     index: int
     name: str
     op_type: str
@@ -140,15 +143,17 @@ class Graph:
     @cached_property
     def domains(self) -> tuple[frozenset[str], ...]:
         """For each element, the operator domains that it and what is nested in it use."""
-        seen: dict[str, frozenset[str]] = {}
-        found = []
-        for node, proto in zip(self.nodes, self.protos):  # noqa: B905 - equally long; runs on older interpreters too
-            nested = any(attribute.HasField("g") or attribute.graphs for attribute in proto.attribute)
-            if nested:
-                found.append(frozenset(scopes.domain_of(inner.domain) for inner in scopes.all_nodes([proto])))
-            else:
-                found.append(seen.setdefault(node.domain, frozenset([node.domain])))
+        seen = {domain: frozenset([domain]) for domain in {node.domain for node in self.nodes}}
+        found = [seen[node.domain] for node in self.nodes]
+        for index in self.nesting:
+            inside = scopes.all_nodes([self.protos[index]])
+            found[index] = frozenset(scopes.domain_of(inner.domain) for inner in inside)
         return tuple(found)
+
+    @cached_property
+    def nesting(self) -> frozenset[int]:
+        """The elements that hold graphs."""
+        return frozenset(index for index, proto in enumerate(self.protos) if scopes.subgraphs(proto))
 
     @cached_property
     def drawing(self) -> tuple[str, ...]:
