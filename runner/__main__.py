@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -9,6 +10,7 @@ import sys
 
 def main() -> None:
     """Run the command line and exit with its code."""
+    gc.set_threshold(300_000, 20, 20)  # what a run loads and indexes stays: it need not be looked through so often
     _mend_path()
     # in this order, and only now that names are safe from the user's folder: signals may come while the rest is loaded
     try:

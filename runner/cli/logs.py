@@ -12,7 +12,6 @@ from typing import Any
 
 import rich
 from omegaconf import DictConfig, OmegaConf
-from rich.logging import RichHandler
 
 from runner.cli.terminal import printable
 from runner.errors import UsageError
@@ -138,6 +137,8 @@ def _console(log: LogSettings, job: int | None) -> logging.Handler:
         rich.reconfigure(no_color=True, highlight=False)
     number = f"#{job} " if job is not None else ""
     if rich.get_console().is_terminal:
+        from rich.logging import RichHandler  # noqa: PLC0415 - only a terminal needs it
+
         handler: logging.Handler = RichHandler(
             show_time="timestamp" in log.format, show_path="line_info" in log.format, markup=False
         )

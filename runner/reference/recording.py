@@ -172,7 +172,7 @@ class Recorder:
         out.mkdir(parents=True)
         try:
             made = cut(self.graph, piece, types=self._types(piece, values), constants={}, expose="all")
-            path = self.store.write(made.model, out)
+            path = self.store.write(made.model, out, nests=made.nests)
         except CutError as error:
             return str(error)
         feeds = [{name: str(sample[name].path) for name in made.inputs} for sample in values]
@@ -225,12 +225,16 @@ def recorded_types(values: Sequence[Mapping[str, TensorFile]]) -> dict[str, onnx
     Of a value that is a tensor in one sample and none in another no type is known.
     """
     found: dict[str, onnx.TypeProto] = {}
+    shared: dict[tuple[int, tuple[int | None, ...] | None], onnx.TypeProto] = {}  # a long graph has few kinds of them
     for name, first in values[0].items() if values else ():
         every = [sample[name] for sample in values if name in sample]
         if any(one.structure != first.structure for one in every):
             continue
         if first.structure is None:
-            found[name] = tensor_type(first.dtype, common_shape([one.shape for one in every]))
+            kind = first.dtype, common_shape([one.shape for one in every])
+            if kind not in shared:
+                shared[kind] = tensor_type(*kind)
+            found[name] = shared[kind]
         else:
             found[name] = type_of(first.structure, [shape for one in every for shape in one.elements])
     return found

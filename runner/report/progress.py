@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+from typing import TYPE_CHECKING
 
 import rich
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from runner.text import counted, one_line
 from runner.verdict import Verdict
 from strategies.outcome import Outcome
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _LOG = logging.getLogger(__name__)
 _LONGEST_REASON = 200
@@ -47,14 +49,16 @@ class LiveObserver(LogObserver):
     """The log lines, and below them a bar that moves. The console is the one that the log's handler prints on."""
 
     def __init__(self, title: str, noun: str, console: Console) -> None:
+        from rich import progress  # noqa: PLC0415 - only a terminal needs it
+
         super().__init__(title, noun)
-        self._progress = Progress(
-            SpinnerColumn(),
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}", markup=False),
-            TimeElapsedColumn(),
+        self._progress = progress.Progress(
+            progress.SpinnerColumn(),
+            progress.TextColumn("{task.description}", markup=False),
+            progress.BarColumn(),
+            progress.MofNCompleteColumn(),
+            progress.TextColumn("{task.fields[note]}", markup=False),
+            progress.TimeElapsedColumn(),
             console=console,
             transient=True,
         )

@@ -7,10 +7,11 @@ user chooses from; the option's YAML names it in its defaults. A user's own opti
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
-from hydra.core.config_store import ConfigStore
+from hydra.core.config_store import ConfigNode, ConfigStore
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
@@ -32,10 +33,13 @@ def register() -> None:
         return
     schemas: dict[tuple[str, str], type] = {("schema", "settings"): Settings}
     schemas |= {(f"schema/{group}", name): schema for group, named in SCHEMAS.items() for name, schema in named.items()}
-    for schema in schemas.values():
-        _thaw(schema)
+    repository = ConfigStore.instance().repo
     for (group, name), schema in schemas.items():
-        _store(group, name, schema)
+        _thaw(schema)
+        folder = repository
+        for part in group.split("/"):
+            folder = folder.setdefault(part, {})
+        folder[f"{name}.yaml"] = _Schema(group, name, schema)
 
 
 def options(group: str) -> str:
@@ -58,19 +62,32 @@ def run_folder(resume: str | None, fresh: str) -> str:
     return str(folder)
 
 
-def _store(group: str, name: str, schema: type) -> None:
-    """Store the config of a schema; mappings in it take any key (``inputs.shapes={x: [1, 3]}``).
+class _Schema(ConfigNode):
+    """An entry of Hydra's store whose ``node`` is made when it is asked for: a run needs a quarter of them."""
+
+    def __init__(self, group: str, name: str, schema: type) -> None:
+        self.name, self.group, self.package, self.provider = f"{name}.yaml", group, None, "winnow"
+        self._schema = schema
+
+    def __getattr__(self, name: str) -> Any:
+        if name != "node":
+            raise AttributeError(name)
+        return _config_of(self._schema)
+
+
+@cache
+def _config_of(schema: type) -> DictConfig:
+    """Return the config of a schema; mappings in it take any key (``inputs.shapes={x: [1, 3]}``).
 
     Hydra locks the whole configuration against unknown keys; what is a mapping in the schema has none that are known.
     """
-    store = ConfigStore.instance()
-    store.store(group=group, name=name, node=schema, provider="winnow")
-    node = store._open(f"{group}/{name}.yaml").node
+    node: DictConfig = OmegaConf.structured(schema)
     hints = get_type_hints(schema)
     for key in map(str, node):
         held = node._get_node(key)
         if get_origin(hints[key]) is dict and isinstance(held, DictConfig):  # not a group, whose keys are known
             OmegaConf.set_struct(held, False)
+    return node
 
 
 def _thaw(schema: type) -> None:

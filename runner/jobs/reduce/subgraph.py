@@ -97,7 +97,7 @@ class Subgraph:
             return self._control(folder)
         if self.as_file and trial == self.space.whole:
             return self.original(folder)
-        draws = not self._drawing.isdisjoint(self.names(trial))
+        draws = bool(self._drawing) and not self._drawing.isdisjoint(self.names(trial))
         return cut_candidate(self, self.store, trial, folder, self._unusable, draws=draws)
 
     def cut(self, trial: Trial) -> Cut:

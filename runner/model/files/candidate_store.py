@@ -46,22 +46,25 @@ class Store:
         """Return the bytes of weights that a model of this store refers to."""
         return sum(_length(tensor) for tensor in _references(model))
 
-    def write(self, model: ModelProto, folder: Path, stem: str = "model") -> Path:
+    def write(self, model: ModelProto, folder: Path, stem: str = "model", *, nests: bool = True) -> Path:
         """Write a candidate and return its path.
 
         A candidate whose weights are small gets them inside (``model`` is changed in place so) and lies in ``folder``
         as ``STEM.onnx``; a larger one lies in the store's folder under a name made of ``folder`` and ``stem``, and
-        refers to the weights file there.
+        refers to the weights file there. ``nests``: whether graphs may be nested in its nodes: to look for them takes
+        longer than all else.
         Raises CutError for one that no file can hold.
         """
-        outside, inside = self.kept_bytes(model), _inline_bytes(model)
-        inside += outside if outside <= self.inline_limit else 0
+        tensors = list(scopes.initializers(model) if nests else model.graph.initializer)
+        external = [tensor for tensor in tensors if tensor_bytes.is_external(tensor)]
+        outside = sum(map(_length, external))
+        inside = sum(map(_length, tensors)) - (0 if outside <= self.inline_limit else outside)
         if inside >= self.file_limit:
             raise too_large(inside)
         if outside > self.inline_limit:
             path = self.folder / f"{folder.name}.{stem}.onnx"
         else:
-            self.inline(model)
+            self._fill(external)
             folder.mkdir(parents=True, exist_ok=True)
             path = folder / f"{stem}.onnx"
         try:
@@ -72,8 +75,7 @@ class Store:
 
     def inline(self, model: ModelProto) -> None:
         """Read the weights that a model refers to into it, in place."""
-        for tensor in _references(model):
-            tensor_bytes.set_raw(tensor, self._read(tensor))
+        self._fill(_references(model))
 
     def standalone(
         self,
@@ -121,6 +123,10 @@ class Store:
                 shutil.rmtree(path, ignore_errors=True)
             elif path not in kept:
                 path.unlink(missing_ok=True)
+
+    def _fill(self, tensors: Iterable[TensorProto]) -> None:
+        for tensor in tensors:
+            tensor_bytes.set_raw(tensor, self._read(tensor))
 
     def _fits(self, model: ModelProto) -> bool:
         """Whether one file can hold a model with its weights."""

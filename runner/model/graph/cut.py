@@ -43,12 +43,14 @@ class Cut:
     """A candidate model, which shares nothing with the original.
 
     ``inputs``: what must be fed. ``outputs``: its graph outputs. ``constants``: which of the given constants it holds.
+    ``nests``: whether graphs may be nested in its nodes.
     """
 
     model: ModelProto
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     constants: tuple[str, ...]
+    nests: bool = True
 
 
 def cut(
@@ -120,7 +122,7 @@ def cut(
     )
     _add_annotations(model, graph, made | set(outside))
     _add_functions_and_opsets(model, graph, indices)
-    return Cut(model, tuple(fed), tuple(outputs), tuple(held))
+    return Cut(model, tuple(fed), tuple(outputs), tuple(held), not graph.nesting.isdisjoint(indices))
 
 
 def whole(graph: Graph) -> Cut:
@@ -173,10 +175,12 @@ def shell(source: ModelProto) -> ModelProto:
 
 def _add_nodes(model: ModelProto, graph: Graph, indices: list[int], carried: Iterable[tuple[int, object]]) -> None:
     """Add the kept nodes and the constants carried along, in the file's order."""
-    placed = [(graph.positions[index], graph.protos[index]) for index in indices]
-    placed.extend(dict(carried).items())
-    placed.sort(key=lambda pair: pair[0])
-    model.graph.node.extend([node for _, node in placed])
+    added = dict(carried)
+    if added:
+        added.update((graph.positions[index], graph.protos[index]) for index in indices)
+        model.graph.node.extend([added[position] for position in sorted(added)])
+    else:
+        model.graph.node.extend(map(graph.protos.__getitem__, indices))
 
 
 def _keep_initializer(model: ModelProto, graph: Graph, name: str) -> None:
@@ -204,8 +208,8 @@ def exposed(graph: Graph, indices: Sequence[int], expose: Expose) -> list[str]:
         read = False
         for name in node.outputs:
             readers = graph.readers.get(name, ())
-            inside = any(reader in kept for reader in readers)
-            outside = name in graph.output_set or any(reader not in kept for reader in readers)
+            inside = not kept.isdisjoint(readers)
+            outside = name in graph.output_set or not kept.issuperset(readers)
             read = read or inside or outside
             if outside and not (inside and expose == "sinks"):
                 names[name] = None
@@ -225,9 +229,7 @@ def _add_annotations(model: ModelProto, graph: Graph, present: set[str]) -> None
 
 def _add_functions_and_opsets(model: ModelProto, graph: Graph, indices: list[int]) -> None:
     """Add the functions that the kept nodes call, through others too, and the opset imports of all of these."""
-    used: set[str] = set()
-    for index in indices:
-        used |= graph.domains[index]
+    used: set[str] = set().union(*set(map(graph.domains.__getitem__, indices)))
     if graph.functions:
         pending = list(scopes.all_nodes([graph.protos[index] for index in indices]))
         needed: dict[tuple[str, str, str], None] = {}

@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from sys import intern
 from typing import Any
 
 from onnx import GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto, TypeProto
@@ -24,6 +25,9 @@ class Node:
     nested graphs capture included. ``outputs``: the non-empty ones. ``domain``: ``ai.onnx`` is written as the empty
     one.
     """
+
+    # a long graph has as many of these as nodes
+    __slots__ = ("domain", "index", "inputs", "name", "op_type", "outputs")
 
     index: int
     name: str
@@ -143,15 +147,17 @@ class Graph:
     @cached_property
     def domains(self) -> tuple[frozenset[str], ...]:
         """For each element, the operator domains that it and what is nested in it use."""
-        seen: dict[str, frozenset[str]] = {}
-        found = []
-        for node, proto in zip(self.nodes, self.protos):  # noqa: B905 - equally long; runs on older interpreters too
-            nested = any(attribute.HasField("g") or attribute.graphs for attribute in proto.attribute)
-            if nested:
-                found.append(frozenset(scopes.domain_of(inner.domain) for inner in scopes.all_nodes([proto])))
-            else:
-                found.append(seen.setdefault(node.domain, frozenset([node.domain])))
+        seen = {domain: frozenset([domain]) for domain in {node.domain for node in self.nodes}}
+        found = [seen[node.domain] for node in self.nodes]
+        for index in self.nesting:
+            inside = scopes.all_nodes([self.protos[index]])
+            found[index] = frozenset(scopes.domain_of(inner.domain) for inner in inside)
         return tuple(found)
+
+    @cached_property
+    def nesting(self) -> frozenset[int]:
+        """The elements that hold graphs."""
+        return frozenset(index for index, proto in enumerate(self.protos) if scopes.subgraphs(proto))
 
     @cached_property
     def drawing(self) -> tuple[str, ...]:
@@ -192,9 +198,16 @@ def initializers_of(graph: GraphProto) -> dict[str, TensorProto | SparseTensorPr
 
 
 def _nodes(protos: list[NodeProto]) -> tuple[Node, ...]:
-    """Return the elements, with names as shown."""
+    """Return the elements, with names as shown. Texts are interned: protobuf makes new ones whenever it is asked."""
     return tuple(
-        Node(index, name, proto.op_type, scopes.domain_of(proto.domain), scopes.reads(proto), _outputs(proto))
+        Node(
+            index,
+            intern(name),
+            intern(proto.op_type),
+            intern(scopes.domain_of(proto.domain)),
+            tuple(map(intern, scopes.reads(proto))),
+            tuple(map(intern, _outputs(proto))),
+        )
         for index, (name, proto) in enumerate(zip(display_names(protos), protos))  # noqa: B905 - equally long
     )
 
@@ -203,20 +216,24 @@ def _outputs(proto: NodeProto) -> tuple[str, ...]:
     return tuple(name for name in proto.output if name)
 
 
+def _second_name(proto: NodeProto, place: int) -> str:
+    return next(iter(_outputs(proto)), f"{proto.op_type}#{place}")
+
+
 def display_names(protos: list[NodeProto]) -> list[str]:
     """Return a unique name for each node: its own, or its first output where it has none or shares it.
 
     First outputs are unique, so names that clash are replaced until none does.
     """
-    fallback = [next(iter(_outputs(proto)), f"{proto.op_type}#{at}") for at, proto in enumerate(protos)]
-    names = [proto.name or fallback[at] for at, proto in enumerate(protos)]
+    names = [proto.name or _second_name(proto, at) for at, proto in enumerate(protos)]
     while True:
         counts = Counter(names)
-        clashing = [at for at, name in enumerate(names) if counts[name] > 1 and name != fallback[at]]
+        shared = [at for at, name in enumerate(names) if counts[name] > 1] if len(counts) < len(names) else []
+        clashing = [(at, other) for at in shared if (other := _second_name(protos[at], at)) != names[at]]
         if not clashing:
             return names
-        for at in clashing:
-            names[at] = fallback[at]
+        for at, other in clashing:
+            names[at] = other
 
 
 def _value_types(graph: GraphProto) -> dict[str, TypeProto]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from onnx import NodeProto, ValueInfoProto, helper
 
 from runner.model.graph.graph_index import Graph
-from runner.model.graph.protobuf_edits import copy_of, set_messages
+from runner.model.graph.protobuf_edits import copy_without, set_messages
 from runner.model.graph.rename import NameSupply, names_of
 
 
@@ -38,9 +38,8 @@ def splice(
     that are gone read becomes an output too, so that no runtime drops what computes it.
     """
     lost = set(gone)
-    model = copy_of(graph.model)
-    model.ClearField("training_info")
-    del model.graph.node[:]
+    model = copy_without(graph.model, "graph", "training_info")
+    model.graph.CopyFrom(copy_without(graph.model.graph, "node"))
     supply = NameSupply(names_of(graph.model))
     given = {}
     for name in dict.fromkeys(graph.outputs):

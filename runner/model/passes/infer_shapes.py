@@ -119,4 +119,12 @@ def _symbolic(model: ModelProto) -> tuple[ModelProto | None, str]:
 
 def _types(model: ModelProto) -> dict[str, TypeProto]:
     groups = (model.graph.value_info, model.graph.output, model.graph.input)
-    return {value.name: value.type for group in groups for value in group if declares_type(value.type)}
+    shared: dict[bytes, TypeProto] = {}  # a long graph has few kinds of them, and one of its own keeps the whole model
+
+    def alone(kind: TypeProto) -> TypeProto:
+        content = kind.SerializeToString()
+        if content not in shared:
+            shared[content] = copy_of(kind)
+        return shared[content]
+
+    return {value.name: alone(value.type) for group in groups for value in group if declares_type(value.type)}

@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 import threading
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
+from sys import intern
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -93,7 +95,7 @@ class TensorFile:
         """Read what ``to_json`` or a worker wrote."""
         packed = data.get("packed")
         return TensorFile(
-            data["name"],
+            intern(data["name"]),
             Path(data["path"]),
             data["dtype"],
             tuple(data["shape"]),
@@ -101,7 +103,7 @@ class TensorFile:
             data["nan"],
             frozen(data.get("structure")),
             tuple(tuple(shape) for shape in data.get("elements", ())),
-            (Path(packed[0]), packed[1], packed[2]) if packed else None,
+            (_parsed(packed[0]), packed[1], packed[2]) if packed else None,
         )
 
     @property
@@ -110,6 +112,12 @@ class TensorFile:
         if self.structure is None:
             return tensor_type(self.dtype, self.shape)
         return type_of(self.structure, self.elements)
+
+
+@lru_cache(maxsize=8)
+def _parsed(path: str) -> Path:
+    """Return the path of a pack: thousands of values share it."""
+    return Path(path)
 
 
 def load(file: TensorFile | Path) -> TensorProto:

@@ -60,10 +60,10 @@ class Spliced:
             for name in (*made.inputs, *made.constants):
                 if why := self._unusable(given.get(name, name)):
                     return Invalid(why)
-            path = self.base.store.write(made.model, folder)
+            path = self.base.store.write(made.model, folder, nests=made.nests)
         except CutError as error:
             return Invalid(str(error))
-        draws = bool(self.splice(trial).graph.drawing)
+        draws = not frozenset(self.base.graph.drawing).isdisjoint(self.names(trial))
         samples = self.samples(made, trial)
         return Candidate(path, folder, trial, samples, nodes=self.names(trial), draws=draws, temporary=True)
 

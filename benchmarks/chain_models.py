@@ -1,0 +1,32 @@
+"""Models of any length for measurements: a chain of small nodes, with weights in a file beside it if asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+
+def chain(path: Path, nodes: int, weight_mb: float = 0.0) -> Path:
+    """Write a chain of ``nodes`` nodes, and return its path.
+
+    ``weight_mb``: how much all weights take together, as external data; without it no node has any.
+    """
+    side = int((weight_mb * (1 << 20) / 4 / nodes) ** 0.5)
+    made, weights = [], []
+    for number in range(nodes):
+        names = [f"t{number}"]
+        if side:
+            array = np.random.default_rng(number).standard_normal((side, side), dtype=np.float32) / side**0.5
+            weights.append(numpy_helper.from_array(array, f"w{number}"))
+            names.append(f"w{number}")
+        operator = "MatMul" if side else ("Relu", "Neg", "Abs")[number % 3]
+        made.append(helper.make_node(operator, names, [f"t{number + 1}"], f"n{number}"))
+    shape = [1, side or 4]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in ("t0", f"t{nodes}")]
+    graph = helper.make_graph(made, "chain", ends[:1], ends[1:], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, path, save_as_external_data=bool(side), location=f"{path.stem}.data", size_threshold=0)
+    return path

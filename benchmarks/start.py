@@ -1,0 +1,108 @@
+"""How long until the first check begins, beside importing what no run goes without, in one run.
+
+    python -m benchmarks.start [MODEL ...] [--times 10]
+
+One round starts each of these once, so that a busy machine slows down all of them: medians, and ratios to the import.
+A check of a command begins with the first line of its script; one on ONNX Runtime with the folder of its candidate.
+A small model is made here; others are named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from benchmarks.chain_models import chain
+
+IMPORTS = "import hydra, onnx, numpy"
+STAMP = 'date +%s.%N >> "$STAMP"; exit 1\n'
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("models", nargs="*", type=Path)
+    parser.add_argument("--times", type=int, default=10)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        small = chain(Path(scratch) / "small.onnx", 3)
+        rows: dict[str, Callable[[], float]] = {
+            IMPORTS: partial(_ended, ["-c", IMPORTS]),
+            "--version": partial(_ended, ["-m", "runner", "--version"]),
+            "--cfg job": partial(_ended, ["-m", "runner", f"model={small}", "--cfg", "job"]),
+        }
+        for model in (small, *given.models):
+            name = model.parent.name if model.name == "model.onnx" else model.stem
+            rows[f"{name}: checker=command"] = partial(_command, model.resolve())
+            rows[f"{name}: checker=runs"] = partial(_runs, model.resolve())
+        taken: dict[str, list[float]] = {name: [] for name in rows}
+        for _ in range(given.times):
+            for name, measure in rows.items():
+                taken[name].append(measure())
+    unit = statistics.median(taken[IMPORTS])
+    print("| from the start of Python to the first check, or to the end | s | times the import | least | most |")
+    print("|---|---|---|---|---|")
+    for name, seconds in taken.items():
+        median = statistics.median(seconds)
+        print(f"| {name} | {median:.3f} | {median / unit:.2f} | {min(seconds):.3f} | {max(seconds):.3f} |")
+
+
+def _ended(arguments: list[str]) -> float:
+    began = time.monotonic()
+    subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
+    return time.monotonic() - began
+
+
+def _command(model: Path) -> float:
+    with tempfile.TemporaryDirectory() as out:
+        stamp = Path(out) / "stamp"
+        check = Path(out) / "check.sh"
+        check.write_text(STAMP)
+        argv = json.dumps(["sh", str(check), "{model}"])
+        began = time.time()
+        job = _job(model, out, "checker=command", f"checker.command={argv}", "checker.fail_codes=[1]", stamp=stamp)
+        while not stamp.exists() or not stamp.read_text().endswith("\n"):
+            _wait(job)
+        _end(job)
+        return float(stamp.read_text().split()[0]) - began
+
+
+def _runs(model: Path) -> float:
+    with tempfile.TemporaryDirectory() as out:
+        began = time.time()
+        job = _job(model, out, "checker=runs", "target=onnxruntime")
+        while not (Path(out) / "run" / "checks" / "00001").exists():
+            _wait(job)
+        seconds = time.time() - began
+        _end(job)
+        return seconds
+
+
+def _job(model: Path, out: str, *arguments: str, stamp: Path | None = None) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "runner", "strategy=reduce", f"model={model}", *arguments]
+    environment = {**os.environ, "STAMP": str(stamp)}
+    folder = f"hydra.run.dir={Path(out) / 'run'}"
+    return subprocess.Popen([*command, folder], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment)
+
+
+def _wait(job: subprocess.Popen[bytes]) -> None:
+    if job.poll() is not None:
+        raise RuntimeError(f"it ended before its first check: {job.stderr.read().decode() if job.stderr else ''}")
+    time.sleep(0.0005)
+
+
+def _end(job: subprocess.Popen[bytes]) -> None:
+    job.terminate()
+    job.communicate()
+
+
+if __name__ == "__main__":
+    main()
