@@ -135,6 +135,11 @@ def _doubts(settings: Settings, graph: Graph, recorded: Recorded) -> list[str]:
             f"recording took more than inputs.timeout={settings.inputs.timeout:g} s: "
             "what was not reached gets inferred shapes and seeded values"
         )
+    if recorded.rounds:
+        found.append(
+            "the reference could not run the whole model at once: where the parts meet that it was run in, values of "
+            "low precision are rounded, so they may differ a little from those of the whole"
+        )
     if recorded.on_demand:
         found.append(
             "the recorded values are not all kept: one that is asked for is computed again by the reference "

@@ -53,6 +53,13 @@ def declared_bytes(graph: Graph, types: Mapping[str, onnx.TypeProto], piece: Seq
     return [size for name in names if (size := bytes_of(types[name]))]
 
 
+def weight_bytes(graph: Graph, piece: Sequence[int]) -> int:
+    """Return the bytes of the weights that a piece reads."""
+    names = {name for index in piece for name in graph.nodes[index].inputs if name in graph.initializers}
+    tensors = [tensor for name in names if isinstance(tensor := graph.initializers[name], onnx.TensorProto)]
+    return sum(tensor_bytes.byte_size(tensor.data_type, tensor.dims) or 0 for tensor in tensors)
+
+
 def bytes_of(kind: onnx.TypeProto) -> int:
     """Return the bytes of a tensor of this type; 0 where its shape is not known."""
     dims = [dim.dim_value for dim in kind.tensor_type.shape.dim]

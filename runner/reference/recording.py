@@ -27,7 +27,7 @@ from runner.model.graph.cut import CutError, cut
 from runner.model.graph.graph_index import Graph
 from runner.model.values.recorded import TensorFile, paths
 from runner.model.values.value_types import common_shape, structure_of, tensor_type, type_of
-from runner.reference.model_pieces import Piece, bytes_of, declared_bytes, is_low, needed
+from runner.reference.model_pieces import Piece, bytes_of, declared_bytes, is_low, needed, weight_bytes
 from runner.reference.values_on_demand import ValuesOnDemand
 from runner.workers.leases.required_lease import lease_of
 from runner.workers.pool import Pool
@@ -60,6 +60,7 @@ class Recorded:
     stopped before every node was tried. ``partners``: the tensors whose value another model (reference.model) tells,
     None: there is none; no other tensor is to be judged. ``unfit``: why a value must not be fed, by tensor.
     ``on_demand``: not all are kept; the others are computed again when they are asked for.
+    ``rounds``: a model of low precision could not be run as one, so values are rounded where its parts meet.
     """
 
     values: tuple[Mapping[str, TensorFile], ...]
@@ -70,6 +71,7 @@ class Recorded:
     partners: frozenset[str] | None = None
     unfit: Mapping[str, str] = field(default_factory=dict)
     on_demand: bool = False
+    rounds: bool = False
 
     def healthy(self, outputs: Sequence[str]) -> bool:
         """Whether the reference run ended with finite outputs, so that an Inf on the way is meant (a mask, say)."""
@@ -80,8 +82,8 @@ class Recorded:
 class Recorder:
     """Runs the original on the reference and keeps what every tensor holds.
 
-    ``budget``: bytes of values in memory at a time. ``disk``: bytes of values that are kept though they can be computed
-    again, None: all are kept. ``lazy``: such values are not kept before somebody asks for them.
+    ``budget``: bytes of values and weights in memory at a time. ``disk``: bytes of values that are kept though they
+    can be computed again, None: all are kept. ``lazy``: such values are not kept before somebody asks for them.
     """
 
     graph: Graph
@@ -116,7 +118,7 @@ class Recorder:
         self._demand = demand
         unrunnable: list[str] = []
         reasons: list[str] = []
-        out_of_time, hung, pace = False, False, 0.0
+        out_of_time, hung, rounds, pace = False, False, False, 0.0
         while waiting and not out_of_time:
             piece = self._runnable(waiting.pop(), values)
             if not piece:
@@ -140,13 +142,14 @@ class Recorder:
                 reasons.append(reason)
                 log.warning("the reference cannot run %s: %s", unrunnable[-1], reason)
                 continue
+            rounds = rounds or low
             middle = len(piece) // 2
             waiting += [piece[middle:], piece[:middle]]
         seconds = time.monotonic() - started
         all_there = demand is None or demand.is_complete
         found = tuple(values) if demand is None or all_there else demand.of(values)
         reason = reasons[0] if reasons else ""
-        return Recorded(found, tuple(unrunnable), reason, seconds, out_of_time, on_demand=not all_there)
+        return Recorded(found, tuple(unrunnable), reason, seconds, out_of_time, on_demand=not all_there, rounds=rounds)
 
     @property
     def _room(self) -> Room:
@@ -162,13 +165,13 @@ class Recorder:
         return must + min(every - must, 0 if self.lazy else self.disk)
 
     def _is_too_much(self, piece: Sequence[int]) -> bool:
-        """Whether the values of a piece would not fit into the memory for them, by what is declared or ran before."""
+        """Whether a piece would not fit into the memory for it, by what is declared or ran before."""
         if self.budget is None:
             return False
-        known = declared_bytes(self.graph, self.types, piece)
-        if not self._node_bytes and len(known) < len(piece) / 2:
-            return len(piece) > FIRST
-        return max(sum(known), self._node_bytes * len(piece)) > self.budget
+        known, weights = declared_bytes(self.graph, self.types, piece), weight_bytes(self.graph, piece)
+        if not self._node_bytes and len(known) < len(piece) / 2 and len(piece) > FIRST:
+            return True
+        return weights + max(sum(known), self._node_bytes * len(piece)) > self.budget
 
     def _patience(self, nodes: int, left: float, pace: float, *, hung: bool) -> float:
         """Seconds that a piece may take: ``left`` are, and the slowest piece so far took ``pace`` for each node."""
