@@ -217,11 +217,14 @@ class Recorder:
         self._node_bytes = size / len(nodes) / max(len(values), 1)
         return None
 
-    def _again(self, values: list[dict[str, TensorFile]], piece: Piece, names: frozenset[str]) -> str | None:
-        """Run a piece once more as it was run; write these tensors alone."""
-        self._room.confirm()
+    def _again(self, values: list[dict[str, TensorFile]], piece: Piece, names: frozenset[str], size: int) -> str | None:
+        """Run a piece once more as it was run; write these tensors alone, which take ``size`` bytes."""
+        self._room.confirm(size, "computing recorded values again")
         found = self._call(piece, values, self.timeout, names, pack=False)
-        return found if isinstance(found, str) else None
+        if not isinstance(found, str):
+            return None
+        self._room.confirm()
+        return found
 
     def _call(
         self,

@@ -17,8 +17,8 @@ from runner.errors import NotTried
 from runner.model.values.recorded import TensorFile
 from runner.reference.model_pieces import Piece
 
-RunAgain = Callable[[Piece, frozenset[str]], str | None]
-"""Runs a piece and writes the tensors of these names where they lay; says why that failed, if it did."""
+RunAgain = Callable[[Piece, frozenset[str], int], str | None]
+"""Runs a piece and writes these tensors, so many bytes, where they lay; says why that failed, if it did."""
 
 
 @dataclass(eq=False)
@@ -71,11 +71,11 @@ class ValuesOnDemand:
                 else:
                     self._there[file.place] = self._there.pop(file.place)
             for piece, missing in wanted.items():
-                if why := self.run(piece, frozenset(file.name for file in missing)):
-                    names = ", ".join(sorted({file.name for file in missing}))
+                names = frozenset(file.name for file in missing)
+                if why := self.run(piece, names, sum(self._sizes[file.place] for file in missing)):
                     raise NotTried(
-                        f"the reference computed {names} once and cannot again ({why}): give cut.record=all, "
-                        "which keeps all values"
+                        f"the reference computed {', '.join(sorted(names))} once and cannot again ({why}): give "
+                        "cut.record=all, which keeps all values"
                     )
                 for place, made_by in self._pieces.items():
                     if made_by is piece and place not in self._there and place.exists():
