@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +31,8 @@ class Candidate:
     anew: logs and whatever a check asks for (npz, test_data_set) go there. ``draws``: it draws random numbers, of which
     a runtime may give the same in one process again and again. ``ours``: its model may be kept as an artifact.
     ``temporary``: its model was written for this check alone, and is removed after it. The judge says the rest:
-    ``iteration``: one running number over a whole run; ``phase`` and ``label``: what it is checked for.
+    ``iteration``: one running number over a whole run; ``phase`` and ``label``: what it is checked for. The checker
+    adds ``values``: files and folders with values in the form that it asks for.
     """
 
     model: Path | None
@@ -45,11 +47,20 @@ class Candidate:
     iteration: int = 0
     phase: str = ""
     label: str = ""
+    values: list[Path] = field(default_factory=list, compare=False)
 
     def discard(self) -> None:
         """Remove the model's file, if it was made for this check alone."""
         if self.temporary and self.model:
             self.model.unlink(missing_ok=True)
+
+    def discard_values(self) -> None:
+        """Remove what ``values`` names."""
+        for path in self.values:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,8 @@
 Arguments: ``backend``: {"name": .., "implementation": "module:attribute", settings}; ``model``: path; ``samples``:
 [{input name: path}], each the path of a TensorProto file, or of a SequenceProto, OptionalProto or MapProto where the
 model declares one; ``out``: a folder for the outputs; ``pack``: an output of at most so many bytes goes into one file
-with others of its sample, since thousands of files take longer than what is in them. A backend is a class with
+with others of its sample, since thousands of files take longer than what is in them; ``write``: names of the other
+outputs that are written, of the rest only is told what they are (without it, all are). A backend is a class with
 ``load``, ``run`` and ``prepare``; its errors are StageError.
 """
 
@@ -49,7 +50,7 @@ def run(args: Dict[str, Any]) -> Dict[str, Any]:
         results = model.run(list(model.outputs), _feeds(model, paths))
         start = os.path.join(args["out"], str(number))
         with open(f"{start}.pack", "wb") if "pack" in args else nullcontext() as pack:
-            samples.append(_save(results, start, skipped, pack, args.get("pack", 0)))
+            samples.append(_save(results, start, skipped, pack, args))
     return {"samples": samples, "skipped": skipped}
 
 
@@ -64,13 +65,15 @@ def _feeds(model: Any, paths: Dict[str, str]) -> Dict[str, Value]:
 
 
 def _save(
-    results: Iterator[Tuple[str, Any]], start: str, skipped: Dict[str, str], pack: Any, most: int
+    results: Iterator[Tuple[str, Any]], start: str, skipped: Dict[str, str], pack: Any, args: Dict[str, Any]
 ) -> Dict[str, Any]:
     """Write what comes out to files whose paths begin with ``start``; note what cannot be written.
 
-    ``pack``: an open file for what takes at most ``most`` bytes, or None.
+    ``pack``: an open file for what takes at most ``args["pack"]`` bytes, or None.
     """
     saved = {}
+    write = args.get("write")
+    wanted = None if write is None else frozenset(write)
     for index, (name, result) in enumerate(results):
         if isinstance(result, str):
             skipped[name] = result
@@ -80,9 +83,11 @@ def _save(
         path, content = f"{start}_{index}.pb", containers.pieces(value, structure, name)
         saved[name] = containers.describe(value, structure, name, path)
         size = sum(map(len, content))
-        if pack is None or size > most:
-            tensor_proto.write_pieces(content, path)
-        else:
+        if pack is not None and size <= args["pack"]:
             saved[name]["packed"] = [pack.name, pack.tell(), size]
             pack.writelines(content)
+        elif wanted is None or name in wanted:
+            tensor_proto.write_pieces(content, path)
+        else:
+            saved[name]["length"] = size
     return saved

@@ -12,7 +12,7 @@ from runner.checkers.checker import Tools
 from runner.checkers.command.template import digest
 from runner.checkers.failure_text import normalize
 from runner.errors import NotTried, UsageError
-from runner.model.values.recorded import TensorFile
+from runner.model.values.recorded import TensorFile, paths
 from runner.schema.backend import BackendSettings
 from runner.schema.installed_choices import added
 from runner.schema.settings import PathUse, context_of, path_values
@@ -99,7 +99,7 @@ class Side:
             "backend": settings | ({"engine": str(engine)} if engine else {}),
             "model": str(model),
             "tactics": tactics,
-            "samples": [{name: str(feed.path) for name, feed in sample.items()} for sample in samples],
+            "samples": [paths(sample) for sample in samples],
             "out": str(out),
         }
         if self.settings.builds_engines:

@@ -16,6 +16,7 @@ from typing import Any
 from runner.candidate import Candidate, Sample
 from runner.checkers.checker import Checker, Tools
 from runner.checkers.wrapping_checker import Around
+from runner.model.values.recorded import paths
 from runner.schema.backend import OnnxRuntimeBackend, Rounding
 from runner.schema.root import Settings
 from runner.verdict import Signature, Verdict
@@ -95,7 +96,7 @@ def overflows(
         "model": str(model),
         "high": str(high),
         "rounding": rounding(settings),
-        "samples": [{name: str(feed.path) for name, feed in sample.feeds.items()} for sample in samples],
+        "samples": [paths(sample.feeds) for sample in samples],
     }
     limits = settings.workers
     reply = tools.pool.call("overflow", args, timeout=limits.timeout or PATIENCE, memory_mb=limits.memory_mb)

@@ -15,6 +15,7 @@ from runner.checkers.failure_measure import Measure, as_number
 from runner.checkers.failure_text import last_line, normalize
 from runner.errors import NotTried, UsageError
 from runner.files import read_plain
+from runner.model.values.recorded import paths
 from runner.schema.checker import PythonChecker
 from runner.schema.root import Settings
 from runner.schema.settings import context_of
@@ -79,8 +80,8 @@ class PythonCheck(Checker):
             "file": str(self._file),
             "function": self._settings.function,
             "model": str(candidate.model) if candidate.model else None,
-            "samples": [{name: str(feed.path) for name, feed in held.items()} for held in every[::2]],
-            "expected": [{name: str(value.path) for name, value in held.items()} for held in every[1::2]],
+            "samples": [paths(held) for held in every[::2]],
+            "expected": [paths(held) for held in every[1::2]],
             "structures": {name: one.structure for held in every for name, one in held.items() if one.structure},
         }
         settings = self._settings

@@ -12,6 +12,7 @@ from runner.checkers.compare.tolerances import rules_of
 from runner.cli.explain_errors import close
 from runner.cli.overwrite_guard import check_paths, check_weights_name, spare_inputs
 from runner.errors import UsageError
+from runner.loading.recording_limits import bytes_of
 from runner.schema.installed_choices import SCHEMAS, SEARCHES, added
 from runner.schema.root import Settings
 from runner.schema.settings import beyond_limits
@@ -38,6 +39,8 @@ def check_given(settings: Settings, foreign: Collection[str] = (), files: Iterab
     _search(settings.strategy)
     check_paths(settings)
     rules_of(settings.checker)
+    for key in ("memory", "disk"):
+        bytes_of(f"cut.{key}", getattr(settings.cut, key))
     if not settings.model:
         if settings.strategy.needs_model:
             raise UsageError(

@@ -25,7 +25,7 @@ def context(
     parts = {
         "strategy": settings.strategy.subject,
         **{f"subject.{key}": value for key, value in subject.identity().items()},
-        "cut": json.dumps(context_of(settings.cut)),
+        "cut": json.dumps({**context_of(settings.cut), "record": "ahead" if settings.cut.records else "off"}),
         **{f"check.{key}": value for key, value in checker.identity().items()},
     }
     if loaded:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import onnx
@@ -15,6 +15,7 @@ from runner.errors import NotApplicable, UsageError
 from runner.loading.models import ingest, recorder, recording_backend
 from runner.loading.parent import Inherited, inherit, needs_values
 from runner.loading.profiles import profiled_samples
+from runner.loading.recording_limits import recording_limits
 from runner.loading.sanitize import remove as remove_sanitized
 from runner.loading.sanitize import sanitized
 from runner.model.files.candidate_store import Store
@@ -25,7 +26,7 @@ from runner.reference.body_values import Level
 from runner.reference.loop_types import loop_types
 from runner.reference.recording import Recorded, Recorder
 from runner.schema.backend import OnnxRuntimeBackend, Rounding
-from runner.schema.cut import RecordMode, ShapeInference
+from runner.schema.cut import ShapeInference
 from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
 from runner.text import listed
@@ -77,13 +78,14 @@ def load(settings: Settings, pool: Pool, folder: Path, *, record: bool = True) -
     values, unusable = _samples(settings, graph, pool, folder)
     warnings += unusable
     recorded, inherited = Recorded(values), None
-    if record and settings.cut.record is RecordMode.ahead and values:
+    if record and settings.cut.records and values:
         if settings.reference.model:
             inherited = inherit(settings, graph, store, values, pool, folder / "values")
             recorded, warnings = inherited.recorded, [*warnings, *inherited.warnings]
         else:
             source = recording_backend(settings)
-            recorded = recorder(settings, source, graph, store, pool, folder / "values").record(values)
+            limits = recording_limits(settings.cut, folder)
+            recorded = recorder(settings, source, graph, store, pool, folder / "values", limits).record(values)
     elif record and settings.reference.model:
         raise needs_values(settings)
     warnings += _doubts(settings, graph, recorded)
@@ -105,7 +107,9 @@ def record_target(settings: Settings, pool: Pool, loaded: Loaded, folder: Path) 
         {name: sample[name] for name in loaded.graph.inputs if name in sample} for sample in loaded.recorded.values
     ]
     shutil.rmtree(folder / "target", ignore_errors=True)
-    running = recorder(settings, settings.target, loaded.graph, loaded.store, pool, folder / "target")
+    # nobody reads these values, but whether they are finite
+    limits = replace(recording_limits(settings.cut, folder), disk=0, lazy=True)
+    running = recorder(settings, settings.target, loaded.graph, loaded.store, pool, folder / "target", limits)
     return running.record(inputs).values
 
 
@@ -130,6 +134,16 @@ def _doubts(settings: Settings, graph: Graph, recorded: Recorded) -> list[str]:
         found.append(
             f"recording took more than inputs.timeout={settings.inputs.timeout:g} s: "
             "what was not reached gets inferred shapes and seeded values"
+        )
+    if recorded.rounds:
+        found.append(
+            "the reference could not run the whole model at once: where the parts meet that it was run in, values of "
+            "low precision are rounded, so they may differ a little from those of the whole"
+        )
+    if recorded.on_demand:
+        found.append(
+            "the recorded values are not all kept: one that is asked for is computed again by the reference "
+            "(cut.record=all keeps all, cut.disk=SIZE more of them)"
         )
     open_inputs = [
         name

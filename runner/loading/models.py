@@ -7,6 +7,7 @@ from typing import Any
 
 from runner.artifacts.disk_space import Room
 from runner.errors import UsageError
+from runner.loading.recording_limits import RecordingLimits, recording_limits
 from runner.model.errors import NoRoomForWeights
 from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
@@ -36,9 +37,16 @@ def ingest(key: str, path: Path, store: Store, settings: Settings, pool: Pool) -
 
 
 def recorder(
-    settings: Settings, backend: BackendSettings, graph: Graph, store: Store, pool: Pool, folder: Path
+    settings: Settings,
+    backend: BackendSettings,
+    graph: Graph,
+    store: Store,
+    pool: Pool,
+    folder: Path,
+    limits: RecordingLimits | None = None,
 ) -> Recorder:
-    """Return what runs a graph on a backend; the values go into ``folder``."""
+    """Return what runs a graph on a backend; the values go into ``folder``, without ``limits`` all of them."""
+    own = limits or RecordingLimits(recording_limits(settings.cut, store.folder).memory)
     return Recorder(
         graph,
         store,
@@ -49,6 +57,9 @@ def recorder(
         backend.python,
         settings.inputs.timeout,
         settings.workers.memory_mb,
+        own.memory,
+        own.disk,
+        own.lazy,
     )
 
 

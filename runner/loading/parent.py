@@ -184,5 +184,5 @@ def needs_values(settings: Settings) -> UsageError:
     """Return the error for a reference model whose values are not recorded."""
     return UsageError(
         f"reference.model={settings.reference.model}: it says what the model's tensors should hold, so its values are "
-        "recorded: set cut.record=ahead, and inputs=files if the model's inputs cannot be made up"
+        "recorded: set cut.record=auto, and inputs=files if the model's inputs cannot be made up"
     )

@@ -2,7 +2,8 @@
 
 The model is run with all its tensors as outputs, a long one in windows: a runtime takes longer for each output the more
 there are. A window that cannot be run (it crashes, hangs or needs more memory than there is) is run in pieces: a piece
-that fails is halved, down to the single node that cannot be run; what depends on that node stays unrecorded.
+that fails is halved, down to the single node that cannot be run; what depends on that node stays unrecorded. With a
+limit on the disk, values beyond it are computed again when they are asked for.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,22 +25,25 @@ from runner.errors import UsageError
 from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import CutError, cut
 from runner.model.graph.graph_index import Graph
-from runner.model.values import tensor_bytes
-from runner.model.values.recorded import TensorFile
+from runner.model.values.recorded import TensorFile, paths
 from runner.model.values.value_types import common_shape, structure_of, tensor_type, type_of
+from runner.reference.model_pieces import Piece, bytes_of, declared_bytes, is_low, needed, weight_bytes
+from runner.reference.values_on_demand import ValuesOnDemand
 from runner.workers.leases.required_lease import lease_of
 from runner.workers.pool import Pool
 
 log = logging.getLogger(__name__)
 
-_LOW = frozenset({onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16})
-
 WINDOW = 1000
 """Nodes that are run together at most."""
+FIRST = 100
+"""Nodes that are run first where nothing tells the size of what they give."""
 PACK = 1 << 16
 """Bytes up to which a value gets no file of its own."""
 SHARE_OF_MEMORY = 0.8
 """Part of the free memory that recording may use where the user set no limit."""
+CONSTANT = 4 << 20
+"""Bytes up to which a value that no data reaches is always kept: it is a part of candidates."""
 SHARE_OF_TIME = 1 / 16
 """Part of the time that several nodes together get: one that hangs must leave time to find it, and for the others."""
 SHORT_PATIENCE, MARGIN = 4.0, 20.0
@@ -54,6 +59,8 @@ class Recorded:
     ``unrunnable``: nodes that the reference cannot run, ``reason``: of the first of them. ``out_of_time``: it was
     stopped before every node was tried. ``partners``: the tensors whose value another model (reference.model) tells,
     None: there is none; no other tensor is to be judged. ``unfit``: why a value must not be fed, by tensor.
+    ``on_demand``: not all are kept; the others are computed again when they are asked for.
+    ``rounds``: a model of low precision could not be run as one, so values are rounded where its parts meet.
     """
 
     values: tuple[Mapping[str, TensorFile], ...]
@@ -63,6 +70,8 @@ class Recorded:
     out_of_time: bool = False
     partners: frozenset[str] | None = None
     unfit: Mapping[str, str] = field(default_factory=dict)
+    on_demand: bool = False
+    rounds: bool = False
 
     def healthy(self, outputs: Sequence[str]) -> bool:
         """Whether the reference run ended with finite outputs, so that an Inf on the way is meant (a mask, say)."""
@@ -71,7 +80,11 @@ class Recorded:
 
 @dataclass
 class Recorder:
-    """Runs the original on the reference and keeps what every tensor holds."""
+    """Runs the original on the reference and keeps what every tensor holds.
+
+    ``budget``: bytes of values and weights in memory at a time. ``disk``: bytes of values that are kept though they
+    can be computed again, None: all are kept. ``lazy``: such values are not kept before somebody asks for them.
+    """
 
     graph: Graph
     store: Store
@@ -82,7 +95,12 @@ class Recorder:
     python: str | None = None
     timeout: float = 600.0
     memory_mb: int | None = None
+    budget: int | None = None
+    disk: int | None = None
+    lazy: bool = False
     _pieces: int = field(default=0, init=False)
+    _demand: ValuesOnDemand | None = field(default=None, init=False)
+    _node_bytes: float = field(default=0.0, init=False)
 
     def record(self, samples: Sequence[Mapping[str, TensorFile]], nodes: Sequence[int] | None = None) -> Recorded:
         """Record every tensor for each of ``samples`` (values of the model's inputs).
@@ -90,17 +108,23 @@ class Recorder:
         ``nodes``: the elements to run, ascending, where the others' values are among the samples.
         """
         started = time.monotonic()
-        self._room.confirm(self._least_bytes() * len(samples), "recording the values of all tensors")
+        everything = tuple(range(len(self.graph.nodes)) if nodes is None else nodes)
+        low = is_low(self.graph, self.types)
+        window = max(len(everything), 1) if low else WINDOW
+        waiting = [everything[at : at + window] for at in reversed(range(0, len(everything), window))]
+        self._room.confirm(self._least_bytes(waiting) * len(samples), "recording the values of all tensors")
         values: list[dict[str, TensorFile]] = [dict(sample) for sample in samples]
+        demand = None if self.disk is None else ValuesOnDemand(partial(self._again, values), self.disk)
+        self._demand = demand
         unrunnable: list[str] = []
         reasons: list[str] = []
-        everything = tuple(range(len(self.graph.nodes)) if nodes is None else nodes)
-        window = max(len(everything), 1) if self._is_low else WINDOW
-        waiting = [everything[at : at + window] for at in reversed(range(0, len(everything), window))]
-        out_of_time, hung, pace = False, False, 0.0
+        out_of_time, hung, rounds, pace = False, False, False, 0.0
         while waiting and not out_of_time:
             piece = self._runnable(waiting.pop(), values)
             if not piece:
+                continue
+            if len(piece) > 1 and not low and self._is_too_much(piece):
+                waiting += [piece[len(piece) // 2 :], piece[: len(piece) // 2]]
                 continue
             left = self.timeout - (time.monotonic() - started)
             if left < SHORTEST_SECONDS:
@@ -118,32 +142,36 @@ class Recorder:
                 reasons.append(reason)
                 log.warning("the reference cannot run %s: %s", unrunnable[-1], reason)
                 continue
+            rounds = rounds or low
             middle = len(piece) // 2
             waiting += [piece[middle:], piece[:middle]]
         seconds = time.monotonic() - started
-        return Recorded(tuple(values), tuple(unrunnable), reasons[0] if reasons else "", seconds, out_of_time)
-
-    @property
-    def _is_low(self) -> bool:
-        """Whether values of low precision occur.
-
-        A runtime may go on with float32 from node to node and round only what it hands out: then a window's edge is
-        seen in the values, and where something overflows it is seen in all that follow.
-        """
-        stored = {getattr(tensor, "data_type", 0) for tensor in self.graph.initializers.values()}
-        fed = [value.type for value in self.graph.model.graph.input]
-        declared = {kind.tensor_type.elem_type for kind in (*fed, *self.types.values())}
-        chosen = {one.i for proto in self.graph.protos for one in proto.attribute if one.name in ("to", "dtype")}
-        return not _LOW.isdisjoint(stored | declared | chosen)
+        all_there = demand is None or demand.is_complete
+        found = tuple(values) if demand is None or all_there else demand.of(values)
+        reason = reasons[0] if reasons else ""
+        return Recorded(found, tuple(unrunnable), reason, seconds, out_of_time, on_demand=not all_there, rounds=rounds)
 
     @property
     def _room(self) -> Room:
         return Room(self.folder.parent)
 
-    def _least_bytes(self) -> int:
+    def _least_bytes(self, pieces: Sequence[Sequence[int]]) -> int:
         """Return the bytes that the values of one sample take at least: of those tensors whose shape is known."""
-        held = {name for node in self.graph.nodes for name in node.outputs}
-        return sum(_bytes_of(self.types[name]) for name in held if name in self.types)
+        every = sum(sum(declared_bytes(self.graph, self.types, piece)) for piece in pieces)
+        if self.disk is None:
+            return every
+        held = {name for piece in pieces for name in needed(self.graph, piece)}
+        must = sum(bytes_of(self.types[name]) for name in held if name in self.types)
+        return must + min(every - must, 0 if self.lazy else self.disk)
+
+    def _is_too_much(self, piece: Sequence[int]) -> bool:
+        """Whether a piece would not fit into the memory for it, by what is declared or ran before."""
+        if self.budget is None:
+            return False
+        known, weights = declared_bytes(self.graph, self.types, piece), weight_bytes(self.graph, piece)
+        if not self._node_bytes and len(known) < len(piece) / 2 and len(piece) > FIRST:
+            return True
+        return weights + max(sum(known), self._node_bytes * len(piece)) > self.budget
 
     def _patience(self, nodes: int, left: float, pace: float, *, hung: bool) -> float:
         """Seconds that a piece may take: ``left`` are, and the slowest piece so far took ``pace`` for each node."""
@@ -165,28 +193,71 @@ class Recorder:
                 kept.append(index)
         return tuple(kept)
 
-    def _run(self, piece: tuple[int, ...], values: list[dict[str, TensorFile]], timeout: float) -> str | None:
-        """Run a piece with all its tensors as outputs; return why it failed, if it did."""
+    def _run(self, nodes: tuple[int, ...], values: list[dict[str, TensorFile]], timeout: float) -> str | None:
+        """Run nodes with all their tensors as outputs; return why it failed, if it did."""
         self._pieces += 1
-        out = self.folder / f"piece{self._pieces}"
-        out.mkdir(parents=True)
+        piece = Piece(nodes, self._types(nodes, values), self.folder / f"piece{self._pieces}")
+        piece.folder.mkdir(parents=True)
+        demand, must, write = self._demand, frozenset[str](), None
+        if demand:
+            must = needed(self.graph, nodes)
+            if self.lazy or demand.kept >= demand.limit:
+                write = must | self.graph.data_independent
+        found = self._call(piece, values, timeout, write, pack=True)
+        if isinstance(found, str):
+            return found
+        size = 0
+        for sample, made in zip(values, found, strict=True):
+            for name, tensor in made.items():
+                file = sample[name] = TensorFile.from_json(tensor)
+                size += file.size
+                constant = name in self.graph.data_independent and file.size <= CONSTANT if demand else True
+                if demand and file.packed is None and name not in must and not constant:
+                    demand.add(file, piece)
+        self._node_bytes = size / len(nodes) / max(len(values), 1)
+        return None
+
+    def _again(self, values: list[dict[str, TensorFile]], piece: Piece, names: frozenset[str], size: int) -> str | None:
+        """Run a piece once more as it was run; write these tensors alone, which take ``size`` bytes."""
+        self._room.confirm(size, "computing recorded values again")
+        found = self._call(piece, values, self.timeout, names, pack=False)
+        if not isinstance(found, str):
+            return None
+        self._room.confirm()
+        return found
+
+    def _call(
+        self,
+        piece: Piece,
+        values: list[dict[str, TensorFile]],
+        timeout: float,
+        write: frozenset[str] | None,
+        *,
+        pack: bool,
+    ) -> str | list[dict[str, Any]]:
+        """Return what a piece gives for each sample, or why it failed."""
         try:
-            made = cut(self.graph, piece, types=self._types(piece, values), constants={}, expose="all")
-            path = self.store.write(made.model, out, nests=made.nests)
+            made = cut(self.graph, piece.nodes, types=piece.types, constants={}, expose="all")
+            path = self.store.write(made.model, piece.folder, nests=made.nests)
         except CutError as error:
             return str(error)
-        feeds = [{name: str(sample[name].path) for name in made.inputs} for sample in values]
         # a container sees what its host has left
         left = min(psutil.virtual_memory().available / 2**20, machine.memory_mb())
-        memory = self.memory_mb or int(left * SHARE_OF_MEMORY)
         reply = self.pool.call(
             "run",
-            {"backend": dict(self.backend), "model": str(path), "samples": feeds, "out": str(out), "pack": PACK},
+            {
+                "backend": dict(self.backend),
+                "model": str(path),
+                "samples": [paths({name: sample[name] for name in made.inputs}) for sample in values],
+                "out": str(piece.folder),
+                **({"pack": PACK} if pack else {}),
+                **({} if write is None else {"write": sorted(write.intersection(made.outputs))}),
+            },
             python=self.python,
             timeout=timeout,
-            memory_mb=memory,
+            memory_mb=self.memory_mb or int(left * SHARE_OF_MEMORY),
             # the halves of a larger piece are the second opinion
-            fresh=len(piece) == 1,
+            fresh=len(piece.nodes) == 1,
             confirm=False,
             lease=lease_of(self.backend, self.pool, self.python),
         )
@@ -196,10 +267,7 @@ class Recorder:
             raise UsageError(f"no values can be recorded with {self.backend['name']}{under}: {reply.failure.message}")
         if reply.value is None:
             return reply.death or (f"{reply.failure.stage}: {reply.failure.message}" if reply.failure else "no answer")
-        for sample, found in zip(values, reply.value["samples"], strict=True):
-            for name, tensor in found.items():
-                sample[name] = TensorFile.from_json(tensor)
-        return None
+        return list(reply.value["samples"])
 
     def _types(self, piece: Sequence[int], values: Sequence[Mapping[str, TensorFile]]) -> dict[str, onnx.TypeProto]:
         """What is known of the types of the tensors that a piece reads and gives."""
@@ -211,12 +279,6 @@ class Recorder:
             if name in self.graph.value_types and structure_of(self.graph.value_types[name]):
                 known.pop(name, None)
         return known
-
-
-def _bytes_of(kind: onnx.TypeProto) -> int:
-    dims = [dim.dim_value for dim in kind.tensor_type.shape.dim]
-    known = kind.HasField("tensor_type") and all(dim > 0 for dim in dims)
-    return tensor_bytes.byte_size(kind.tensor_type.elem_type, dims) or 0 if known else 0
 
 
 def recorded_types(values: Sequence[Mapping[str, TensorFile]]) -> dict[str, onnx.TypeProto]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from runner.schema.settings import settings
+from runner.schema.settings import setting, settings
 
 
 class CutPolicy(str, Enum):
@@ -34,8 +34,11 @@ class ShapeInference(str, Enum):
 class RecordMode(str, Enum):
     """When the values of cut tensors are recorded."""
 
-    ahead = "ahead"
+    auto = "auto"
+    all = "all"
+    lazy = "lazy"
     off = "off"
+    ahead = "ahead"  # what `all` was called
 
 
 @settings
@@ -44,5 +47,12 @@ class CutSettings:
 
     policy: CutPolicy = CutPolicy.auto
     outputs: OutputPolicy = OutputPolicy.frontier
-    record: RecordMode = RecordMode.ahead
+    record: RecordMode = RecordMode.auto
+    memory: str | None = setting(None, in_context=False)
+    disk: str | None = setting(None, in_context=False)
     shapes: ShapeInference = ShapeInference.onnx
+
+    @property
+    def records(self) -> bool:
+        """Whether values are recorded; which of them are kept makes no difference to a verdict."""
+        return self.record is not RecordMode.off

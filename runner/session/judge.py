@@ -234,6 +234,7 @@ class Judge:
             # it copies models, and has a lock of its own: whoever begins a check must not wait for that
             self.artifacts.sort(candidate, verdict)
             candidate.discard()
+        candidate.discard_values()
         with suppress(OSError):
             candidate.folder.rmdir()  # where nothing was left in it
         self._tell(candidate.iteration, candidate.phase, candidate.label, candidate.trial, verdict)

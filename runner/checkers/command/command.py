@@ -179,20 +179,21 @@ class CommandCheck(Checker):
         given |= {name: str(path) for name in ("model", "engine") if (path := getattr(candidate, name))}
         suffix = "" if len(candidate.samples) < 2 else f"_{number}"
         if sample is not None and "inputs" in self._template.mentions:
-            given["inputs"] = self._npz(sample.feeds, candidate.folder / f"inputs{suffix}.npz")
+            given["inputs"] = self._npz(candidate, sample.feeds, f"inputs{suffix}.npz")
         if sample is not None and "references" in self._template.mentions:
-            given["references"] = self._npz(sample.expected, candidate.folder / f"references{suffix}.npz")
+            given["references"] = self._npz(candidate, sample.expected, f"references{suffix}.npz")
         if "data" in self._template.mentions:
             given["data"] = str(_data_sets(candidate))
         return given
 
-    def _npz(self, tensors: Mapping[str, recorded.TensorFile], path: Path) -> str:
-        left_out = recorded.write_npz(tensors, path)
-        for name in left_out:
-            if name not in self._warned:
-                self._warned.add(name)
+    def _npz(self, candidate: Candidate, tensors: Mapping[str, recorded.TensorFile], name: str) -> str:
+        path = candidate.folder / name
+        candidate.values.append(path)
+        for tensor in recorded.write_npz(tensors, path):
+            if tensor not in self._warned:
+                self._warned.add(tensor)
                 log.warning(
-                    "%s: numpy has no type for %s, so it is not in the npz; {data} has every type", path.name, name
+                    "%s: numpy has no type for %s, so it is not in the npz; {data} has every type", name, tensor
                 )
         return str(path)
 
@@ -238,4 +239,5 @@ def _data_sets(candidate: Candidate) -> Path:
         for number, sample in enumerate(candidate.samples or (Sample({}),)):
             recorded.write_test_data_set(sample.feeds, sample.expected, partial / f"test_data_set_{number}")
         partial.rename(folder)
+        candidate.values.append(folder)
     return folder

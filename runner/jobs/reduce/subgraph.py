@@ -27,6 +27,7 @@ from runner.model.values.recorded import TensorFile, seeded
 from runner.model.values.value_types import has_no_rank, structure_of, without_shape
 from runner.reference.nonfinite import Taint
 from runner.reference.recording import Recorded, recorded_types
+from runner.reference.values_on_demand import for_one_check
 from runner.schema.cut import CutPolicy, OutputPolicy
 from runner.session.subject import Kept, cut_candidate
 from strategies.search_space import Closure, Space
@@ -147,8 +148,12 @@ class Subgraph:
         types = {value.name: value.type for value in made.model.graph.input}
         return tuple(
             Sample(
-                {name: tensor for name in made.inputs if (tensor := self._feed(name, types[name], values))},
-                {name: values[name] for name in made.outputs if name in values and self.has_reference(name)},
+                for_one_check(
+                    {name: tensor for name in made.inputs if (tensor := self._feed(name, types[name], values))}
+                ),
+                for_one_check(
+                    {name: values[name] for name in made.outputs if name in values and self.has_reference(name)}
+                ),
             )
             for values in self.recorded.values
         )

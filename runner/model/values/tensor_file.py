@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from sys import intern
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 from onnx import TensorProto, TypeProto, numpy_helper
@@ -19,6 +19,9 @@ from onnx import TensorProto, TypeProto, numpy_helper
 from runner.model.values import mapped_tensor, tensor_bytes
 from runner.model.values.dtypes import BY_NUMBER, BY_NUMPY, finiteness, is_integer
 from runner.model.values.value_types import Shape, Structure, frozen, tensor_type, type_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 Array = Any  # numpy.ndarray of any dtype; numpy's own generic differs between the versions that this runs under
 
@@ -40,6 +43,8 @@ class TensorFile:
     ``structure``: None for a tensor; else what the value is (see ``types``), the file is the SequenceProto,
     OptionalProto or MapProto, ``dtype`` is UNDEFINED, ``shape`` empty, and ``elements`` are the shapes of the tensors
     inside, in order. ``packed``: (file, first byte, bytes) of a small value that was written with others.
+    ``recompute``: makes the files of values that need not be there, and keeps them for as long as these objects live;
+    ``length``: the bytes of such a file.
     """
 
     name: str
@@ -51,10 +56,17 @@ class TensorFile:
     structure: Structure | None = None
     elements: tuple[Shape, ...] = ()
     packed: tuple[Path, int, int] | None = None
+    length: int | None = None
+    recompute: Callable[[list[TensorFile]], None] | None = field(default=None, compare=False, repr=False)
 
     @property
     def path(self) -> Path:
-        """A file that holds this value alone, a serialized ``onnx.TensorProto``: a packed one is written out first."""
+        """A file that holds this value alone, a serialized ``onnx.TensorProto``.
+
+        A packed one is written out first, one that was not kept is computed again.
+        """
+        if self.recompute is not None:
+            self.recompute([self])
         if self.packed is not None and not self.place.exists():
             # two threads may ask for the same file
             partial = self.place.with_name(f"{self.place.name}.{os.getpid()}.{threading.get_ident()}.part")
@@ -65,12 +77,14 @@ class TensorFile:
     @property
     def size(self) -> int:
         """The bytes of ``content``."""
-        return self.place.stat().st_size if self.packed is None else self.packed[2]
+        if self.packed is not None:
+            return self.packed[2]
+        return self.path.stat().st_size if self.length is None else self.length
 
     def content(self) -> bytes:
         """Return what the file holds, without writing a packed value out. Raises OSError."""
         if self.packed is None:
-            return self.place.read_bytes()
+            return self.path.read_bytes()
         pack, start, length = self.packed
         with pack.open("rb") as file:
             file.seek(start)
@@ -104,6 +118,7 @@ class TensorFile:
             frozen(data.get("structure")),
             tuple(tuple(shape) for shape in data.get("elements", ())),
             (_parsed(packed[0]), packed[1], packed[2]) if packed else None,
+            data.get("length"),
         )
 
     @property
@@ -118,6 +133,17 @@ class TensorFile:
 def _parsed(path: str) -> Path:
     """Return the path of a pack: thousands of values share it."""
     return Path(path)
+
+
+def paths(files: Mapping[str, TensorFile]) -> dict[str, str]:
+    """Return the path of each file; those that have to be computed first are computed together."""
+    together: dict[Any, list[TensorFile]] = {}
+    for file in files.values():
+        if file.recompute is not None:
+            together.setdefault(file.recompute, []).append(file)
+    for recompute, wanted in together.items():
+        recompute(wanted)
+    return {name: str(file.path) for name, file in files.items()}
 
 
 def load(file: TensorFile | Path) -> TensorProto:
@@ -154,6 +180,8 @@ def _parts(file: TensorFile | Path) -> tuple[TensorProto, Any]:
     path = file.place if isinstance(file, TensorFile) else Path(file)
     if isinstance(file, TensorFile) and file.structure is not None:
         raise ValueError(f"{path} holds no tensor but a {file.structure[0]}")
+    if isinstance(file, TensorFile) and file.packed is None:
+        path = file.path
     try:
         data = file.content() if isinstance(file, TensorFile) and file.packed else mapped_tensor.content(path)
         return mapped_tensor.split(data)
@@ -238,7 +266,7 @@ def renamed(file: TensorFile, name: str, path: Path) -> TensorFile:
             target.write(piece)
         # of a field that is given twice the last one counts
         _write_field(target, _NAME if file.structure is None else _OTHER_NAME, np.frombuffer(data, dtype=np.uint8))
-    return replace(file, name=name, place=Path(path), packed=None)
+    return replace(file, name=name, place=Path(path), packed=None, length=None, recompute=None)
 
 
 def _encoded(item: Any) -> bytes:

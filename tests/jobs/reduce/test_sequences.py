@@ -54,6 +54,7 @@ def test_a_command_finds_the_recorded_sequences(tmp_path: Path) -> None:
     run = winnow(f"model={model(tmp_path)}", *by_command(check, "{data}"), *files, folder=tmp_path / "run")
     assert run.code == 0, run.output
     assert run.result["culprits"] == ["erase", "again"]
+    assert not [*run.folder.glob("checks/*/data")], "what a check was given is not kept"
     # the model's own inputs come first
     kind = ("sequence", ("tensor", 1))
     found, _ = read_test_data_set(run.folder / "test_data_set_0", [None, kind], [kind])

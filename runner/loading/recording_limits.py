@@ -1,0 +1,58 @@
+"""How much memory and disk recorded values may take: `cut.memory`, `cut.disk`, `cut.record`."""
+
+from __future__ import annotations
+
+import re
+import resource
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from runner import machine
+from runner.errors import UsageError
+from runner.schema.cut import CutSettings, RecordMode
+
+_UNITS = {"": 1, **{f"{unit}{end}": 1 << 10 * power for power, unit in enumerate("KMGT", 1) for end in ("", "B", "IB")}}
+
+
+MEMORY = 1 << 30
+"""Bytes that are enough where the user set no limit: more makes recording no faster."""
+
+
+@dataclass(frozen=True)
+class RecordingLimits:
+    """Bytes, as `Recorder` takes them. ``disk`` None: everything is kept."""
+
+    memory: int
+    disk: int | None = None
+    lazy: bool = False
+
+
+def recording_limits(cut: CutSettings, folder: Path) -> RecordingLimits:
+    """Return the limits of a run in ``folder``. Raises UsageError for what is no number of bytes."""
+    memory, disk = bytes_of("cut.memory", cut.memory), bytes_of("cut.disk", cut.disk)
+    if memory is None:
+        # a container sees what its host has left, and neither shows what this process may have
+        own = [limit for limit in map(_soft_limit, (resource.RLIMIT_AS, resource.RLIMIT_DATA)) if limit >= 0]
+        memory = int(min(psutil.virtual_memory().available / 4, machine.memory_mb() * 2**18, *own, MEMORY))
+    if cut.record in (RecordMode.all, RecordMode.ahead):
+        return RecordingLimits(memory)
+    free = shutil.disk_usage(folder).free // 2 if disk is None else disk
+    return RecordingLimits(memory, free, cut.record is RecordMode.lazy)
+
+
+def _soft_limit(kind: int) -> float:
+    """Return a quarter of what the system lets this process have; below zero: all it wants."""
+    return resource.getrlimit(kind)[0] / 4
+
+
+def bytes_of(key: str, size: str | None) -> int | None:
+    """Return bytes: of a number, or of one with a unit (64M, 1GiB). Raises UsageError."""
+    if size is None:
+        return None
+    match = re.fullmatch(r"(\d{1,18}) *([A-Za-z]*)", size.strip(), re.ASCII)
+    if match is None or match.group(2).upper() not in _UNITS:
+        raise UsageError(f"{key}={size}: give bytes, or a number with a unit: {key}=512M, {key}=2GiB")
+    return int(match.group(1)) * _UNITS[match.group(2).upper()]
