@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from runner.model.values.recorded import TensorFile
 from strategies.trial import Trial
@@ -30,7 +31,9 @@ class Candidate:
     anew: logs and whatever a check asks for (npz, test_data_set) go there. ``draws``: it draws random numbers, of which
     a runtime may give the same in one process again and again. ``ours``: its model may be kept as an artifact.
     ``temporary``: its model was written for this check alone, and is removed after it. The judge says the rest:
-    ``iteration``: one running number over a whole run; ``phase`` and ``label``: what it is checked for.
+    ``iteration``: one running number over a whole run; ``phase`` and ``label``: what it is checked for. ``target``:
+    settings of the target that are otherwise for this candidate. ``switches``: what the user's command is to be told;
+    None where nothing is switched.
     """
 
     model: Path | None
@@ -42,6 +45,8 @@ class Candidate:
     draws: bool = False
     ours: bool = True
     temporary: bool = False
+    target: Mapping[str, Any] = field(default_factory=dict)
+    switches: tuple[str, ...] | None = None
     iteration: int = 0
     phase: str = ""
     label: str = ""

@@ -84,17 +84,18 @@ class Side:
         tactics: Mapping[str, Any] | None = None,
         engine: Path | None = None,
         fresh: bool = False,
+        changes: Mapping[str, Any] | None = None,
     ) -> BackendRun:
         """Run ``model`` on each sample, or build it for them; outputs are written into the folder ``out``.
 
         ``tactics``: what a build is asked about them. ``engine``: one that was built of ``model`` before, to be run.
-        ``fresh``: in a new process.
+        ``fresh``: in a new process. ``changes``: settings that are otherwise this time.
 
         Raises UsageError if the settings or the installation are at fault, WorkerStartError if the interpreter is;
         never for what the model does.
         """
         out.mkdir(parents=True, exist_ok=True)
-        settings = self.settings.to_json()
+        settings = {**self.settings.to_json(), **(changes or {})}
         arguments = {
             "backend": settings | ({"engine": str(engine)} if engine else {}),
             "model": str(model),

@@ -74,7 +74,8 @@ class Case:
         own = self.reference_model if side is self.reference_side else None
         # what a build of the target leaves may be kept
         out = self.candidate.folder if side.builds and side is self.target_side else self.work / name
-        engine = self.candidate.engine if side is self.target_side else None
-        ran = side.run(own or self.model, feeds, out, engine=engine, fresh=self.candidate.draws)
+        given = (self.candidate.engine, self.candidate.target) if side is self.target_side else (None, None)
+        engine, changes = given
+        ran = side.run(own or self.model, feeds, out, engine=engine, fresh=self.candidate.draws, changes=changes)
         self.runs.append(ran)
         return ran

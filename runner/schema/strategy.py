@@ -204,6 +204,20 @@ class TacticCompareSettings(StrategySettings):
     bad: str | None = setting(None, path=PathUse.READ)
 
 
+@settings
+class PassesSettings(StrategySettings):
+    """A search for the optimizations, or other switches, that a failure needs; the model stays whole."""
+
+    implementation = "runner.jobs.passes.run:run"
+    tasks = frozenset({Task.SUBSET})
+
+    name: str = "passes"
+    search: str = "reduce"
+    subject: str = "passes"
+    switches: list[str] = setting([])
+    extra_checks: int | None = setting(None, least=0)
+
+
 _S = TypeVar("_S", bound=StrategySettings)
 
 

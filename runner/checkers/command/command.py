@@ -6,6 +6,7 @@ import dataclasses
 import json
 import logging
 import os
+import shlex
 import shutil
 import threading
 from collections.abc import Iterator, Mapping
@@ -80,7 +81,7 @@ class CommandCheck(Checker):
 
         Raises CannotJudge where a file that the command names has changed since the run began.
         """
-        asked = [name for name in ("model", "engine") if name in self._template.mentions]
+        asked = [name for name in ("model", "engine", "switches") if name in self._template.mentions]
         missing = [name for name in asked if getattr(candidate, name) is None]
         if missing:
             named = " and ".join(f"{{{name}}}" for name in missing)
@@ -178,6 +179,8 @@ class CommandCheck(Checker):
         given = {"dir": str(candidate.folder), "iteration": str(candidate.iteration)}
         given |= {name: str(path) for name in ("model", "engine") if (path := getattr(candidate, name))}
         suffix = "" if len(candidate.samples) < 2 else f"_{number}"
+        if candidate.switches is not None:
+            given["switches"] = shlex.join(candidate.switches)
         if sample is not None and "inputs" in self._template.mentions:
             given["inputs"] = self._npz(sample.feeds, candidate.folder / f"inputs{suffix}.npz")
         if sample is not None and "references" in self._template.mentions:
