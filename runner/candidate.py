@@ -24,6 +24,19 @@ class Sample:
 
 
 @dataclass(frozen=True)
+class Variant:
+    """What is otherwise where a candidate runs.
+
+    ``settings``: of the target. ``switches``: words for the user's command, None where nothing is switched. ``python``:
+    the interpreter, None: the configured one.
+    """
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    switches: tuple[str, ...] | None = None
+    python: str | None = None
+
+
+@dataclass(frozen=True)
 class Candidate:
     """What a checker gets.
 
@@ -31,9 +44,8 @@ class Candidate:
     anew: logs and whatever a check asks for (npz, test_data_set) go there. ``draws``: it draws random numbers, of which
     a runtime may give the same in one process again and again. ``ours``: its model may be kept as an artifact.
     ``temporary``: its model was written for this check alone, and is removed after it. The judge says the rest:
-    ``iteration``: one running number over a whole run; ``phase`` and ``label``: what it is checked for. ``target``:
-    settings of the target that are otherwise for this candidate. ``switches``: what the user's command is to be told;
-    None where nothing is switched.
+    ``iteration``: one running number over a whole run; ``phase`` and ``label``: what it is checked for. ``variant``:
+    of what runs it.
     """
 
     model: Path | None
@@ -45,8 +57,7 @@ class Candidate:
     draws: bool = False
     ours: bool = True
     temporary: bool = False
-    target: Mapping[str, Any] = field(default_factory=dict)
-    switches: tuple[str, ...] | None = None
+    variant: Variant = field(default_factory=Variant)
     iteration: int = 0
     phase: str = ""
     label: str = ""

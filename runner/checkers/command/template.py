@@ -21,6 +21,7 @@ PLACEHOLDERS: Mapping[str, str] = {
     "dir": "the iteration's own folder",
     "iteration": "its number",
     "switches": "those of strategy.switches that are on",
+    "python": "the interpreter of a release",
 }
 VALUES = ("inputs", "references", "data")
 

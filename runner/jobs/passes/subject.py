@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from runner.candidate import Candidate, Sample
+from runner.candidate import Candidate, Sample, Variant
 from runner.jobs.passes.switch import Switch, changes
 from runner.schema.backend import BackendSettings
 from strategies.search_space import Space
@@ -50,4 +50,4 @@ class Passes:
         """Return the model, with the settings of the target, or the words of the command, that the trial means."""
         off = self.without(trial)
         words = tuple(one.name for one in self.switches if not one.key and one not in off)
-        return Candidate(self.model, folder, trial, self.samples, target=changes(self.target, off), switches=words)
+        return Candidate(self.model, folder, trial, self.samples, variant=Variant(changes(self.target, off), words))
