@@ -218,6 +218,21 @@ class PassesSettings(StrategySettings):
     extra_checks: int | None = setting(None, least=0)
 
 
+@settings
+class ExtractSettings(StrategySettings):
+    """A part of a model that the user names; nothing is searched."""
+
+    implementation = "runner.jobs.extract.run:run"
+    cuts_model = True
+
+    name: str = "extract"
+    search: str = "extract"
+    subject: str = "subgraph"
+    nodes: list[str] = setting([])
+    inputs: list[str] = setting([])
+    outputs: list[str] = setting([])
+
+
 class Patches(str, Enum):
     """Which releases of one minor version are asked."""
 
