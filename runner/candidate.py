@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from runner.model.values.recorded import TensorFile
 from strategies.trial import Trial
@@ -24,6 +25,19 @@ class Sample:
 
 
 @dataclass(frozen=True)
+class Variant:
+    """What is otherwise where a candidate runs.
+
+    ``settings``: of the target. ``switches``: words for the user's command, None where nothing is switched. ``python``:
+    the interpreter, None: the configured one.
+    """
+
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    switches: tuple[str, ...] | None = None
+    python: str | None = None
+
+
+@dataclass(frozen=True)
 class Candidate:
     """What a checker gets.
 
@@ -31,8 +45,8 @@ class Candidate:
     anew: logs and whatever a check asks for (npz, test_data_set) go there. ``draws``: it draws random numbers, of which
     a runtime may give the same in one process again and again. ``ours``: its model may be kept as an artifact.
     ``temporary``: its model was written for this check alone, and is removed after it. The judge says the rest:
-    ``iteration``: one running number over a whole run; ``phase`` and ``label``: what it is checked for. The checker
-    adds ``values``: files and folders with values in the form that it asks for.
+    ``iteration``: one running number over a whole run; ``phase`` and ``label``: what it is checked for. ``variant``:
+    of what runs it. The checker adds ``values``: files and folders with values in the form that it asks for.
     """
 
     model: Path | None
@@ -44,6 +58,7 @@ class Candidate:
     draws: bool = False
     ours: bool = True
     temporary: bool = False
+    variant: Variant = field(default_factory=Variant)
     iteration: int = 0
     phase: str = ""
     label: str = ""

@@ -18,7 +18,8 @@ def listed(names: Collection[str], most: int = MOST) -> str:
 
 def counted(number: int, noun: str) -> str:
     """Return a number of things in words: ``1 node``, ``3 nodes``."""
-    return f"{number} {noun}{'s' * (number != 1)}"
+    plural = "" if number == 1 else "es" if noun.endswith(("s", "x", "ch", "sh")) else "s"
+    return f"{number} {noun}{plural}"
 
 
 def one_line(text: object, longest: int = LONGEST) -> str:

@@ -26,6 +26,8 @@ class Task(str, Enum):
     """The same, where a ranking is known beforehand, or only a prefix or a suffix is wanted."""
     REPEAT = "repeat"
     """No set at all: one check again and again."""
+    HISTORY = "history"
+    """One element of an ordered history at a time."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class Options:
 
     ``extra_checks``: see `beyond`; None: as many as may help. ``first``: which end of a window is looked for first.
     ``reverse``: a suffix and not a prefix. ``prior``: what is known beforehand. ``until``: see `repeat`.
+    ``start``: the element that is known to have the property; ``exhaustive``: ask all others;
+    ``label``: what checks call an element; see `nearest`.
     """
 
     extra_checks: int | None = None
@@ -41,6 +45,9 @@ class Options:
     reverse: bool = False
     prior: Prior | None = None
     until: str = "bad"
+    start: int = 0
+    exhaustive: bool = False
+    label: Callable[[int], str] = str
 
 
 @dataclass(frozen=True)

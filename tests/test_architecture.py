@@ -18,7 +18,10 @@ FLOORS = (
     ("runner", "runner.schema", "runner.model", "runner.backends", "runner.workers"),
     ("runner.checkers", "runner.inputs", "runner.journal", "runner.artifacts", "runner.report"),
     ("runner.session", "runner.loading", "runner.reference"),
-    ("runner.jobs", "runner.jobs.reduce", "runner.jobs.precision", "runner.jobs.tactics", "runner.jobs.repeat"),
+    (
+        *("runner.jobs", "runner.jobs.reduce", "runner.jobs.precision", "runner.jobs.tactics", "runner.jobs.repeat"),
+        *("runner.jobs.passes", "runner.jobs.versions", "runner.jobs.extract"),
+    ),
     ("runner.cli", "runner.sweeps", "runner.__main__"),
 )
 SEES_HYDRA = ("runner.__main__", "runner.cli", "runner.sweeps", "runner.schema")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from runner.candidate import Variant
 from runner.checkers.checker import Tools
 from runner.checkers.command.template import digest
 from runner.checkers.failure_text import normalize
@@ -84,17 +85,19 @@ class Side:
         tactics: Mapping[str, Any] | None = None,
         engine: Path | None = None,
         fresh: bool = False,
+        variant: Variant | None = None,
     ) -> BackendRun:
         """Run ``model`` on each sample, or build it for them; outputs are written into the folder ``out``.
 
         ``tactics``: what a build is asked about them. ``engine``: one that was built of ``model`` before, to be run.
-        ``fresh``: in a new process.
+        ``fresh``: in a new process. ``variant``: what is otherwise this time.
 
         Raises UsageError if the settings or the installation are at fault, WorkerStartError if the interpreter is;
         never for what the model does.
         """
         out.mkdir(parents=True, exist_ok=True)
-        settings = self.settings.to_json()
+        settings = {**self.settings.to_json(), **(variant.settings if variant else {})}
+        python = (variant and variant.python) or self.settings.python
         arguments = {
             "backend": settings | ({"engine": str(engine)} if engine else {}),
             "model": str(model),
@@ -108,11 +111,11 @@ class Side:
         reply = self.tools.pool.call(
             "build" if self.builds else "run",
             {**arguments, **more},
-            python=self.settings.python,
+            python=python,
             timeout=self.timeout,
             memory_mb=self.memory_mb,
             fresh=fresh and not self.builds,
-            lease=lease_of(settings, self.tools.pool, self.settings.python, builds=self.builds),
+            lease=lease_of(settings, self.tools.pool, python, builds=self.builds),
         )
         return replace(self._ran(reply), peak_rss_mb=reply.peak_rss_mb, log=reply.log)
 

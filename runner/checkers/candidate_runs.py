@@ -74,7 +74,8 @@ class Case:
         own = self.reference_model if side is self.reference_side else None
         # what a build of the target leaves may be kept
         out = self.candidate.folder if side.builds and side is self.target_side else self.work / name
-        engine = self.candidate.engine if side is self.target_side else None
-        ran = side.run(own or self.model, feeds, out, engine=engine, fresh=self.candidate.draws)
+        own_side = side is self.target_side
+        engine, variant = (self.candidate.engine, self.candidate.variant) if own_side else (None, None)
+        ran = side.run(own or self.model, feeds, out, engine=engine, fresh=self.candidate.draws, variant=variant)
         self.runs.append(ran)
         return ran

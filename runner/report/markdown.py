@@ -14,7 +14,9 @@ from onnx import AttributeProto, ModelProto, NodeProto, TensorProto
 from runner.files import write_text
 from runner.report.cause_section import experiments, sentence
 from runner.report.markup import block, bullets, code, cut, section, some, table, text
+from runner.report.passes_section import passes_section
 from runner.report.precision_section import raised, title
+from runner.report.releases_section import releases_section
 from runner.report.summary import Summary
 from runner.status import Status
 
@@ -60,6 +62,8 @@ def report(
         _nodes(summary, model),
         experiments(summary.cause) if summary.cause else "",
         _suspects(summary),
+        passes_section(summary.passes),
+        releases_section(summary.releases),
         section("Statistics", table(("", ""), list((summary.statistics or {}).items()))),
         _fused(summary),
         section("Versions", table(("package", "version"), sorted(versions.items()))),

@@ -43,6 +43,8 @@ class Summary:
     ``answers``: all of them, where several were wanted and found. ``cause``: what was shown of it, by
     experiment.
     ``memory``: what one check may take, in words.
+    ``passes``: switches that a failure needs, sets of them that heal it, and the settings that turn the first off.
+    ``releases``: of a package, how each that was asked ended, and which were not asked.
     ``suspects``: tactics of bad builds only. ``unresolved``: how often a verdict is not known, by reason.
     ``evidence``: what the check measured on what is handed over; not in result.json.
     """
@@ -75,6 +77,8 @@ class Summary:
     reliability: Mapping[str, Any] | None = None
     tried: str = ""
     suspects: tuple[Mapping[str, Any], ...] = ()
+    passes: Mapping[str, Any] | None = None
+    releases: Mapping[str, Any] | None = None
     fused: Mapping[str, Any] | None = None
     precision: Mapping[str, Any] | None = None
     cause: Mapping[str, Any] | None = None

@@ -72,6 +72,7 @@ class OnnxRuntimeBackend(BackendSettings):
     optimization: Optimization = Optimization.all
     session_options: dict[str, str] = setting({})
     config_entries: dict[str, str] = setting({})
+    disabled_optimizers: list[str] = setting([])
     custom_ops: list[str] = setting([], path=PathUse.READ | PathUse.LIBRARY)
     threads: int = setting(1, least=0)
     rounding: Rounding = Rounding.auto

@@ -74,7 +74,8 @@ class SameFailure(str, Enum):
 
     # stage, kind and the normalized message
     strict = "strict"
-    # stage and kind (exit 1, error TYPE, death, timeout, nan or inf, mismatch), and of an exception its class and line
+    # stage and kind (exit 1, error TYPE or its message, death, timeout, nan or inf, mismatch), and of an exception its
+    # class and line
     kind = "kind"
     # the stage (load, build, infer, compare, check)
     stage = "stage"

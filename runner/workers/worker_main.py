@@ -48,7 +48,7 @@ OPERATIONS = {
     "overflow": ("runner.backends.emulation.overflow:overflow", "overflow", "onnxruntime"),
     "contrib_schemas": ("runner.backends.ort.contrib_schemas:contrib_schemas", "cast"),
     "loads": ("runner.backends.ort.load_levels:loads", "load", "onnxruntime"),
-    "optimizers": ("runner.backends.ort.load_levels:optimizers", "load", "onnxruntime"),
+    "optimizers": ("runner.backends.ort.optimizer_names:optimizers", "load", "onnxruntime"),
     "introduced": ("runner.backends.emulation.layer_error_run:introduced", "introduced", "onnxruntime"),
     "infer_shapes": ("runner.model.passes.infer_shapes:infer_shapes", "shapes"),
     "check_model": ("runner.model.files.onnx_checker:check_model", "check_model"),

@@ -86,3 +86,14 @@ def test_the_last_line_that_says_something() -> None:
 def test_long_hostile_lines_do_not_take_long() -> None:
     normalize("/" * 100_000)
     normalize("a/" * 50_000 + "'" * 1000)
+
+
+def test_one_error_of_a_runtime_under_another_class() -> None:
+    """What is FAIL in one release of ONNX Runtime is RUNTIME_EXCEPTION in another, with the same words."""
+    old = Signature("load", "error RUNTIME_EXCEPTION", "Exception during initialization: GetIndexFromName")
+    new = Signature("load", "error FAIL", "Exception during initialization: GetIndexFromName")
+    assert same_failure(old, new) and not same_failure(old, new, SameFailure.strict)
+    assert not same_failure(old, Signature("load", "error FAIL", "Unsupported model IR version"))
+    assert not same_failure(old, Signature("infer", "error FAIL", old.detail))
+    assert not same_failure(Signature("load", "error A"), Signature("load", "error B"))  # no words to compare
+    assert not same_failure(Signature("check", "exit 1", "x"), Signature("check", "exit 2", "x"))

@@ -1,38 +1,15 @@
 """Whether a plain ONNX Runtime loads a model: at each level of its graph optimizations, on its CPU provider."""
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
-# ruff: noqa: UP006, UP035, PLC0415, PTH123
+# ruff: noqa: UP006, UP035, PLC0415
 from __future__ import annotations
 
-import re
 from typing import Any, Dict
 
 from runner.backends.ort.onnxruntime import LEVELS, register
 
 # reports call the lowest level `disable`, after ORT_DISABLE_ALL
 _LEVELS = {"disable" if name == "none" else name: member for name, member in LEVELS.items()}
-_NAME = re.compile(
-    rb"\0((?:Fuse|Eliminate)[A-Z]\w{2,40}|"
-    rb"[A-Z]\w{2,60}?(?:Fusion|Elimination|Transformer|Optimizer|Folding|Sharing|ToInitializer)\w{0,8})(?=\0)"
-)
-
-# names that are no strings of their own in the library: short ones are inlined, others share a longer one's end
-_HIDDEN = (
-    "AttentionFusion",
-    "ConcatSliceElimination",
-    "ConvActivationFusion",
-    "DoubleQDQPairsRemover",
-    "EnsureUniqueDQForNodeUnit",
-    "GatherSliceToSplitFusion",
-    "GeluFusion",
-    "LayerNormFusion",
-    "MatMulAddFusion",
-    "MatMulNBitsFusion",
-    "PropagateCastOps",
-    "ShapeToInitializer",
-    "SkipLayerNormFusion",
-    "TransposeOptimizer",
-)
 
 
 def loads(args: Dict[str, Any]) -> Dict[str, Any]:
@@ -65,15 +42,3 @@ def loads(args: Dict[str, Any]) -> Dict[str, Any]:
         else:
             found[name] = ""
     return {"levels": found}
-
-
-def optimizers(args: Dict[str, Any]) -> Dict[str, Any]:
-    """Return ``names`` of what may be an optimizer that can be disabled: the runtime lists none, its library has them.
-
-    Some of the names are none: disabling those does nothing.
-    """
-    from onnxruntime.capi import onnxruntime_pybind11_state as state
-
-    with open(state.__file__, "rb") as file:
-        names = {match.decode() for match in _NAME.findall(file.read())}
-    return {"names": sorted(names | set(_HIDDEN))}

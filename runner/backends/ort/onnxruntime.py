@@ -10,6 +10,7 @@ from typing import Any, Dict, Iterator, List, Tuple
 
 from runner.backends.emulation.rounding import do_not_optimize, rounded
 from runner.backends.errors import StageError, choose
+from runner.backends.ort.optimizer_names import known_optimizers
 from runner.backends.ort.ort_values import from_ort_value, from_python, to_ort_value
 from runner.backends.ort.plugin_providers import devices
 from runner.backends.values.value_structure import Value, parse
@@ -88,7 +89,8 @@ class OnnxRuntime:
             chosen = {} if plugged else {"providers": built_in}
             rounding = settings.get("rounding")
             model = _rounded(path, options, rounding) if rounding in ("on", "strict") else path
-            session = onnxruntime.InferenceSession(model, sess_options=options, **chosen)
+            disabled = known_optimizers(settings.get("disabled_optimizers") or ()) or None
+            session = onnxruntime.InferenceSession(model, sess_options=options, disabled_optimizers=disabled, **chosen)
         except StageError:
             raise
         except Exception as error:

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import logging
 import os
+import shlex
 import shutil
 import threading
 from collections.abc import Iterator, Mapping
@@ -80,8 +81,9 @@ class CommandCheck(Checker):
 
         Raises CannotJudge where a file that the command names has changed since the run began.
         """
-        asked = [name for name in ("model", "engine") if name in self._template.mentions]
-        missing = [name for name in asked if getattr(candidate, name) is None]
+        asked = [name for name in ("model", "engine", "switches", "python") if name in self._template.mentions]
+        held = {**vars(candidate), **vars(candidate.variant)}
+        missing = [name for name in asked if held[name] is None]
         if missing:
             named = " and ".join(f"{{{name}}}" for name in missing)
             return Verdict(
@@ -178,6 +180,10 @@ class CommandCheck(Checker):
         given = {"dir": str(candidate.folder), "iteration": str(candidate.iteration)}
         given |= {name: str(path) for name in ("model", "engine") if (path := getattr(candidate, name))}
         suffix = "" if len(candidate.samples) < 2 else f"_{number}"
+        if candidate.variant.switches is not None:
+            given["switches"] = shlex.join(candidate.variant.switches)
+        if candidate.variant.python is not None:
+            given["python"] = candidate.variant.python
         if sample is not None and "inputs" in self._template.mentions:
             given["inputs"] = self._npz(candidate, sample.feeds, f"inputs{suffix}.npz")
         if sample is not None and "references" in self._template.mentions:

@@ -20,6 +20,8 @@ PLACEHOLDERS: Mapping[str, str] = {
     "data": "a folder with test_data_set_0 and so on",
     "dir": "the iteration's own folder",
     "iteration": "its number",
+    "switches": "those of strategy.switches that are on",
+    "python": "the interpreter of a release",
 }
 VALUES = ("inputs", "references", "data")
 
@@ -64,7 +66,13 @@ class Template:
 
     def fill(self, values: Mapping[str, str]) -> list[str]:
         """The argv to run. Every placeholder of the command must have a value."""
-        return [_FIELD.sub(lambda m: f"{{{m[1]}}}" if m[1] else values[m[2]], word) for word in self.words]
+        filled = [
+            shlex.split(values["switches"])  # several words, or none
+            if word == "{switches}"
+            else [_FIELD.sub(lambda m: f"{{{m[1]}}}" if m[1] else values[m[2]], word)]
+            for word in self.words
+        ]
+        return [word for several in filled for word in several]
 
     def files(self) -> dict[str, Path]:
         """The words that name existing files, relative to where the user stands.

@@ -1,0 +1,70 @@
+"""Runs `strategy=extract`: cuts out what the user names, checks it once, and hands it over with recorded values."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from runner.errors import NotApplicable, UsageError
+from runner.jobs.extract.selection import between, named
+from runner.jobs.job import Job
+from runner.jobs.reduce.reduce_summary import answered, files_of
+from runner.jobs.reduce.subgraph import Subgraph
+from runner.loading.load import Loaded, load
+from runner.model.graph.cut import CutError
+from runner.report.summary import Summary
+from runner.run_folder import REDUCED
+from runner.schema.root import Settings
+from runner.schema.strategy import ExtractSettings, chosen
+from runner.session.handover import HandOver
+from runner.session.judge import Judge
+from runner.session.result import Ending
+from runner.session.stage import Standing
+from runner.status import Status
+from runner.text import counted
+from strategies.trial import Trial
+
+
+def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
+    """Extract a part and leave the result folder behind. Raises UsageError for names that the model does not have."""
+    strategy = chosen(settings.strategy, ExtractSettings)
+    if bool(strategy.nodes) == bool(strategy.inputs or strategy.outputs):
+        raise UsageError(
+            "strategy=extract: name what is wanted, either strategy.nodes=[NODE, ..] or the tensors it lies between, "
+            "strategy.inputs=[TENSOR, ..] strategy.outputs=[TENSOR, ..]"
+        )
+    with Job.opened(settings, folder, command) as job:
+        loaded = load(settings, job.pool, job.folder)
+        graph = loaded.graph
+        wanted = named(graph, strategy.nodes) if strategy.nodes else between(graph, strategy.inputs, strategy.outputs)
+        subject = Subgraph(
+            *(graph, loaded.store, loaded.recorded, loaded.types, loaded.studied, job.folder / "values"),
+            cut_policy=settings.cut.policy,
+            outputs=settings.cut.outputs,
+        )
+        with job.judge(subject, loaded, "nodes") as judge:
+            job.drop_stale_results()
+            ending = job.ended(_Nothing(), lambda: _extracted(job, loaded, judge, wanted))
+            summary = answered(job.summary(judge, ending, loaded), ending, subject, job.folder)
+            job.bundle(summary, files_of(ending))
+    return summary
+
+
+class _Nothing:
+    """What there is to say where somebody stops an extraction."""
+
+    def interrupted(self, exit_code: int) -> Ending:
+        """Return that it was."""
+        return Ending(Status.interrupted, "interrupted", code=exit_code)
+
+
+def _extracted(job: Job, loaded: Loaded, judge: Judge, wanted: Trial) -> Ending:
+    subject = judge.subject
+    size = counted(len(wanted), "node")
+    try:
+        HandOver(job.settings.result, job.folder, job.tools.at, loaded.store).write(subject, wanted, REDUCED)
+    except CutError as error:
+        raise NotApplicable(f"{size} cannot be cut out: {error}") from error
+    verdict = judge.sure(wanted, "pre-flight", f"the part of {size}")
+    said = f"{size} of {len(loaded.graph.nodes)} extracted; alone the check says {verdict.said}"
+    return Ending(Status.found, said, standing=Standing(judge, wanted), signature=verdict.signature, main=wanted)

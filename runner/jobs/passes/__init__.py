@@ -1,0 +1,1 @@
+"""A run of `strategy=passes`: which optimizations, or other switches, a failure needs, and which heal it."""

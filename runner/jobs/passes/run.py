@@ -1,0 +1,245 @@
+"""Runs `strategy=passes`: the smallest set of switches that must be on for the failure, and the smallest that heal it.
+
+The model stays whole; what is searched are the optimizations of the target, or switches of the user's command. First
+the smallest set that fails with all others off, then each of its members alone off with all others on. Where none of
+these passes, something else fails as well, and the smallest set to turn off is searched for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from runner.candidate import Sample
+from runner.errors import UsageError
+from runner.jobs.job import Job
+from runner.jobs.passes.subject import Passes
+from runner.jobs.passes.switch import Switch, builder_switches, changes, overrides, session_switches
+from runner.loading.load import Loaded, load
+from runner.report.summary import Summary
+from runner.run_folder import MIXED
+from runner.schema.backend import OnnxRuntimeBackend, TensorRtBackend
+from runner.schema.checker import CommandChecker
+from runner.schema.installed_choices import SEARCHES
+from runner.schema.root import Settings
+from runner.schema.strategy import PassesSettings, chosen
+from runner.session.handover import HandOver
+from runner.session.judge import Judge
+from runner.session.question import NOTHING, Question
+from runner.session.reliability import Reliability
+from runner.session.result import Ending
+from runner.session.session import Session
+from runner.session.subject import Subject
+from runner.status import Status
+from runner.text import counted, listed
+from runner.verdict import Verdict
+from strategies.outcome import Answer, Outcome
+from strategies.procedure import Options
+from strategies.search import Step
+from strategies.search_space import Space
+from strategies.trial import Trial
+
+log = logging.getLogger(__name__)
+
+ALL_OFF = "the whole model with all of them off"
+
+
+def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
+    """Search the switches and leave the result folder behind. Raises UsageError where nothing can be switched."""
+    _refuse(settings)
+    with Job.opened(settings, folder, command) as job:
+        loaded = load(job.settings, job.pool, job.folder, record=False)
+        samples = tuple(Sample(sample) for sample in loaded.recorded.values)
+        subject = Passes(loaded.path, _switches(job), job.settings.target, samples)
+        with job.judge(subject, loaded, "settings") as judge:
+            return _Search(job, loaded, subject, judge).summary()
+
+
+def _refuse(settings: Settings) -> None:
+    strategy, checker = chosen(settings.strategy, PassesSettings), settings.checker
+    if checker.runs_own_code and not (isinstance(checker, CommandChecker) and strategy.switches):
+        raise UsageError(
+            f"strategy=passes checker={checker.name}: it runs code of yours, in which nothing is turned off from "
+            "here. Name the command's switches: checker=command checker.command='python check.py {model} {switches}' "
+            "strategy.switches=[--opt-a, --opt-b]; or take checker=auto, runs, finite, compare or builds"
+        )
+    if isinstance(checker, CommandChecker) and "{switches}" not in str(checker.command):
+        raise UsageError(
+            "checker.command does not name {switches}, so every trial is the same: checker.command='python check.py "
+            "{model} {switches}'"
+        )
+    if strategy.switches and not checker.runs_own_code:
+        raise UsageError(
+            f"strategy.switches: checker={checker.name} starts no command that they are for. Leave them out, or set "
+            "checker=command"
+        )
+    sanitize = settings.sanitize
+    if sanitize.fold or sanitize.shapes or sanitize.cleanup:
+        raise UsageError(
+            "sanitize: strategy=passes checks your own file as it is. Leave sanitize out, or sanitize the file before"
+        )
+
+
+def _switches(job: Job) -> tuple[Switch, ...]:
+    """Return what can be switched off. Raises UsageError where that is nothing."""
+    settings = job.settings
+    target = settings.target
+    found: tuple[Switch, ...] = ()
+    if named := chosen(settings.strategy, PassesSettings).switches:
+        found = tuple(Switch(word) for word in dict.fromkeys(named))
+    elif isinstance(target, OnnxRuntimeBackend):
+        reply = job.pool.call("optimizers", {}, python=target.python, timeout=settings.workers.timeout)
+        if reply.value is None:
+            raise UsageError(f"target=onnxruntime: {reply.failure.message if reply.failure else reply.death}")
+        found = session_switches(target, reply.value["names"])
+    elif isinstance(target, TensorRtBackend):
+        found = builder_switches(target)
+    if not found:
+        raise UsageError(
+            f"strategy=passes target={target.name}: nothing can be switched off there. Set target=onnxruntime or "
+            "target=tensorrt, or checker=command with strategy.switches=[--opt-a, --opt-b]"
+        )
+    return found
+
+
+@dataclass(frozen=True)
+class _Search:
+    """The searches of one run. ``subject``: a trial is the switches that are on."""
+
+    job: Job
+    loaded: Loaded
+    subject: Passes
+    judge: Judge
+
+    def summary(self) -> Summary:
+        """Search, and return what is reported."""
+        job, reliability = self.job, self.job.reliability()
+        session = self._session(self.judge, QUESTION, reliability)
+        healing: list[Trial] = []
+        ending = job.ended(session, lambda: self._asked(session, healing))
+        summary = job.summary(self.judge, ending, self.loaded, reliability)
+        if ending.trial is not None:
+            culprits = self.subject.names(ending.trial)
+            told = _told(self.subject, culprits, [self.subject.names(one) for one in healing])
+            off = self._off_settings(healing[0]) if healing else {}
+            passes = {
+                "asked": len(self.subject.switches),
+                "needed": list(culprits),
+                "heals": [list(self.subject.names(one)) for one in healing],
+                "settings": off,
+                "overrides": list(overrides(off)),
+            }
+            message = told + summary.message.removeprefix(ending.message) if healing else summary.message
+            summary = replace(summary, culprits=culprits, passes=passes, message=message)
+        job.bundle(summary)
+        return summary
+
+    def _asked(self, session: Session, healing: list[Trial]) -> Ending:
+        if ending := session.preflight():
+            return ending
+        if ending := self._all_off(session):
+            return ending
+        if self.job.settings.plan:
+            return session.planned()
+        ending = session.reduce()
+        if ending.status is Status.found and ending.trial is not None:
+            healing += self._healing(session, ending.trial)
+        return ending
+
+    def _all_off(self, session: Session) -> Ending | None:
+        """Return how it ends where the failure needs none of the switches."""
+        verdict = session.judge.sure(NOTHING, "control", ALL_OFF)
+        if verdict.outcome is Outcome.PASS or session.reliability.rates is not None:
+            return None
+        what = counted(len(self.subject.switches), "switch")
+        if verdict.outcome is Outcome.FAIL:
+            return Ending(
+                Status.nothing_to_find, f"with all of {what} off the whole model fails as well: none of them is needed"
+            )
+        return Ending(Status.could_not_judge, f"{ALL_OFF} ({what}) cannot be judged: {verdict.said}")
+
+    def _healing(self, session: Session, needed: Trial) -> list[Trial]:
+        """Return the sets with which the whole model passes once they are off: each member alone, else the smallest."""
+        whole = self.subject.space.whole
+        found = []
+        for member in needed:
+            rest, (name,) = Trial(whole.elements - {member}), self.subject.names(Trial.of([member]))
+            ruling = session.ruled(session.judge, rest, "search", f"all but {name}", "search")
+            if ruling and ruling.answer is Answer.NO and ruling.verdict.outcome is Outcome.PASS:
+                found.append(Trial.of([member]))
+        return found or self._smallest(session)
+
+    def _smallest(self, session: Session) -> list[Trial]:
+        """Search for the smallest set to turn off: what was found is not all that fails."""
+        judge = session.judge.stage("passes off", replace(self.subject, off=True))
+        off = self._session(judge, OFF, session.reliability.renewed(OFF))
+        if off.preflight():
+            return []
+        ending = off.reduce()
+        return [ending.trial] if ending.status is Status.found and ending.trial is not None else []
+
+    def _session(self, judge: Judge, question: Question, reliability: Reliability) -> Session:
+        job, strategy = self.job, chosen(self.job.settings.strategy, PassesSettings)
+
+        def step(space: Space) -> Step:
+            return SEARCHES[strategy.search].begin(space, Options(extra_checks=strategy.extra_checks))
+
+        handed = SameModel(job.settings.result, job.folder, job.tools.at, self.loaded.store)
+        return Session(
+            judge,
+            step,
+            question=question,
+            means=job.means,
+            reliability=reliability,
+            find_min_good=False,
+            hand_over=handed,
+        )
+
+    def _off_settings(self, off: Trial) -> dict[str, Any]:
+        return changes(self.subject.target, (self.subject.switches[number] for number in off))
+
+
+class SameModel(HandOver):
+    """Hands nothing over: the model stays as it is, and settings are what is found."""
+
+    def write(self, subject: Subject, trial: Trial, name: str) -> Path:
+        """Return the user's file."""
+        assert isinstance(subject, Passes)
+        return subject.model
+
+
+@dataclass(frozen=True)
+class PassesQuestion(Question):
+    """Which switches are needed; ``off``: which have to be turned off."""
+
+    def begin(self, judge: Judge, whole: Verdict) -> None:
+        """Say what is searched for."""
+        if self.wants_failure:
+            super().begin(judge, whole)
+        else:
+            log.info("several fail independently of each other: which have to be off for the model to pass?")
+
+    def shown(self, subject: Subject, trial: Trial) -> str:
+        """Count switches."""
+        return counted(len(trial), "switch") + ("" if self.wants_failure else " off")
+
+
+QUESTION = PassesQuestion(
+    whole="the whole model",
+    nothing=ALL_OFF,
+    nothing_fails=(f"{ALL_OFF} does not pass", "the failure is not in what can be switched off."),
+)
+OFF = PassesQuestion(wanted=Outcome.PASS, whole=ALL_OFF, nothing="the whole model", name=MIXED)
+
+
+def _told(subject: Passes, needed: Sequence[str], healing: Sequence[Sequence[str]]) -> str:
+    """Return the answer in a sentence."""
+    many = counted(len(subject.switches), "switch")
+    verb = "is" if len(needed) == 1 else "are"
+    said = f"{' with '.join(needed)} {verb} needed for the failure, of {many}"
+    if len(healing) == len(needed) > 1:
+        return f"{said}; with any one of them off the whole model passes"
+    return f"{said}; the whole model passes without {' or without '.join(listed(one) for one in healing)}"

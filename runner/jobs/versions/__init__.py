@@ -1,0 +1,1 @@
+"""A run of `strategy=versions`: in which releases of a package the failure is there."""

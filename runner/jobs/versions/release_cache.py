@@ -1,0 +1,220 @@
+"""The cache of releases: a virtual environment for each, which shares all other packages with a base interpreter.
+
+It lies outside of runs and serves all of them. A release is complete or not there: an environment is made under a name
+of its own and renamed at the end. Only wheels are installed, so no code of a package's is run for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.version import InvalidVersion, Version
+
+from runner.errors import UsageError
+
+log = logging.getLogger(__name__)
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_AVAILABLE = re.compile(r"^Available versions: (.+)$", re.MULTILINE)
+_SITE = "import sysconfig; print(sysconfig.get_path('purelib')); print(sysconfig.get_python_version())"
+#: ABI of NumPy 2, which packages built for NumPy 1 cannot be imported with
+_OLD_NUMPY = "numpy<2"
+
+
+@dataclass(frozen=True)
+class Installed:
+    """What came of an installation: an interpreter that has the release, or why there is none."""
+
+    python: Path | None = None
+    why_not: str = ""
+
+
+@dataclass
+class ReleaseCache:
+    """``folder``: of the cache; ``base``: the interpreter whose packages are shared. ``options``: pip's.
+
+    ``besides``: requirements that are installed with each release. ``timeout``: seconds for one installation.
+    ``installs``: how many this run made; ``refused``: releases that could not be had, and why.
+    """
+
+    folder: Path
+    package: str
+    base: str
+    besides: Sequence[str] = ()
+    options: Sequence[str] = ()
+    offline: bool = False
+    timeout: float | None = None
+    installs: int = 0
+    refused: dict[Version, str] = field(default_factory=dict)
+    _of_base: tuple[str, str] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.package):
+            raise UsageError(f"strategy.package={self.package}: this is no name of a package. Give one, as onnxruntime")
+        for requirement in self.besides:
+            if not _NAME.match(requirement):
+                raise UsageError(f"strategy.besides={requirement}: this is no requirement. Give one, as 'numpy<2'")
+
+    def available(self, python: str) -> list[Version]:
+        """Return the releases that can be had under an interpreter, oldest first: of the index, or of the cache.
+
+        Raises UsageError where the index cannot be asked.
+        """
+        cached = sorted(version for version in map(self._version_of, self._kept()) if version)
+        if self.offline:
+            return cached
+        asked = self._pip("index", "versions", self.package)
+        found = _AVAILABLE.search(asked.stdout)
+        if asked.returncode or not found:
+            why = (asked.stderr.strip().splitlines() or ["it says nothing"])[-1]
+            if cached:
+                log.warning("pip cannot ask the index (%s): the releases in %s are asked", why, self.folder)
+                return cached
+            raise UsageError(
+                f"strategy.package={self.package}: pip cannot list its releases: {why}. Name them, strategy.versions="
+                "[1.22.1, 1.23.2], or their interpreters, strategy.interpreters=[old/bin/python]"
+            )
+        return sorted(Version(one.strip()) for one in found[1].split(","))
+
+    def install(self, version: Version) -> Installed:
+        """Return the interpreter that has a release, which is installed if it is not in the cache."""
+        found = self._installed(version)
+        if found.why_not:
+            self.refused[version] = found.why_not
+        return found
+
+    def _installed(self, version: Version) -> Installed:
+        place = self._place(version)
+        python = place / "bin" / "python"
+        if python.exists():
+            return Installed(python)
+        if self.offline:
+            return Installed(why_not="it is not in the cache, and strategy.offline=true")
+        made = place.with_name(f"{place.name}.{os.getpid()}")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if why := self._make(made, version):
+                return Installed(why_not=why)
+            try:
+                made.rename(place)
+            except OSError:  # another run was faster
+                if not python.exists():
+                    raise
+        except subprocess.TimeoutExpired:
+            return Installed(why_not=f"its installation took more than strategy.install_timeout={self.timeout:g} s")
+        finally:
+            shutil.rmtree(made, ignore_errors=True)
+        self.installs += 1
+        return Installed(python)
+
+    def _make(self, place: Path, version: Version) -> str:
+        """Make an environment with a release; return why that cannot be, "" where it was made."""
+        shutil.rmtree(place, ignore_errors=True)
+        done = self._run([self.base, "-m", "venv", "--without-pip", str(place)])
+        if done.returncode:
+            return f"{self.base} makes no virtual environment: {_last(done)}"
+        site = next(place.glob("lib/python*/site-packages"))
+        why = self._wheels(site, f"{self.package}=={version}", "--no-deps")
+        why = why or (self._wheels(site, *self.besides, "--no-deps") if self.besides else "")
+        if why:
+            return why
+        # after its own packages come those of the base, with what their .pth files add
+        line = f"import site; site.addsitedir({self._site()[0]!r})\n"
+        (site / "shared_packages.pth").write_text(line, encoding="utf-8")
+        if self._imports(place, self.package) or self.besides:
+            return ""
+        log.info("%s %s cannot be imported as it is: it is tried with %s", self.package, version, _OLD_NUMPY)
+        return self._wheels(site, _OLD_NUMPY, "--no-deps")
+
+    def _imports(self, place: Path, package: str) -> bool:
+        return not self._run([str(place / "bin" / "python"), "-c", f"import {package.replace('-', '_')}"]).returncode
+
+    def _wheels(self, site: Path, *what: str) -> str:
+        wheels = ("--only-binary", ":all:", "--no-compile", "--quiet", "--upgrade", "--target", str(site))
+        done = self._pip("install", *wheels, *what)
+        return f"pip cannot install it: {_last(done)}" if done.returncode else ""
+
+    def _pip(self, verb: str, *words: str) -> subprocess.CompletedProcess[str]:
+        quiet = ("--disable-pip-version-check", "--no-input")
+        done = self._run([sys.executable, "-m", "pip", "--python", self.base, verb, *quiet, *self.options, *words])
+        if done.returncode and "No module named pip" in done.stderr:
+            raise UsageError(
+                f"strategy=versions installs releases with pip, which {sys.executable} does not have: python -m "
+                "ensurepip, or name interpreters that have them, strategy.interpreters=[old/bin/python]"
+            )
+        return done
+
+    def _run(self, argv: Sequence[str]) -> subprocess.CompletedProcess[str]:
+        environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+        return subprocess.run(
+            argv, capture_output=True, text=True, errors="replace", timeout=self.timeout, env=environment, check=False
+        )
+
+    # ---- names in the cache
+
+    def _kept(self) -> list[Path]:
+        return [*self.folder.glob(f"{self.package}-*-{self._kind()}")] if self.folder.is_dir() else []
+
+    def _version_of(self, place: Path) -> Version | None:
+        try:
+            return Version(place.name.removeprefix(f"{self.package}-").removesuffix(f"-{self._kind()}"))
+        except InvalidVersion:
+            return None
+
+    def _place(self, version: Version) -> Path:
+        return self.folder / f"{self.package}-{version}-{self._kind()}"
+
+    def _kind(self) -> str:
+        """Return what tells environments of one release apart: Python's version, the base, and what is installed."""
+        site, python = self._site()
+        told = json.dumps([site, sorted(self.besides)])
+        return f"py{python}-{hashlib.sha256(told.encode()).hexdigest()[:8]}"
+
+    def _site(self) -> tuple[str, str]:
+        """Return the folder of the base's packages and its version."""
+        if self._of_base is None:
+            done = self._run([self.base, "-c", _SITE])
+            if done.returncode:
+                raise UsageError(f"{self.base} does not run: {_last(done)}")
+            site, python = done.stdout.split("\n")[:2]
+            self._of_base = (site, python)
+        return self._of_base
+
+
+def chosen_versions(available: Sequence[Version], asked: object, *, last: bool) -> list[Version]:
+    """Return the releases that are asked for, oldest first.
+
+    ``asked``: a specifier, a list of releases, or None for all; ``last``: only the last one of each minor version,
+    where they were not listed. Raises UsageError for what is neither, and where nothing is left.
+    """
+    try:
+        if isinstance(asked, Sequence) and not isinstance(asked, str):
+            return sorted({Version(str(one)) for one in asked})
+        specifier = SpecifierSet(str(asked) if asked else "")
+    except (InvalidVersion, InvalidSpecifier) as error:
+        raise UsageError(
+            f"strategy.versions={asked}: {error}. Give a specifier, '>=1.18,<1.24', or a list, [1.22.1, 1.23.2]"
+        ) from error
+    early = bool(specifier.prereleases)
+    found = [one for one in sorted(available) if specifier.contains(one, prereleases=early)]
+    if last:
+        found = [*{(one.epoch, *one.release[:2]): one for one in found}.values()]
+    if not found:
+        raise UsageError(f"strategy.versions={asked}: no release is in it; there are {', '.join(map(str, available))}")
+    return found
+
+
+def _last(done: subprocess.CompletedProcess[str]) -> str:
+    lines = [line for line in (done.stderr or done.stdout).strip().splitlines() if not line.startswith("WARNING")]
+    return lines[-1].removeprefix("ERROR: ") if lines else f"exit {done.returncode}"

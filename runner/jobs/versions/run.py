@@ -1,0 +1,213 @@
+"""Runs `strategy=versions`: from a release that is known to be bad to the nearest good one on either side."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from packaging.version import InvalidVersion, Version
+
+from runner.candidate import Sample
+from runner.errors import CannotJudge, UsageError
+from runner.jobs.job import Job
+from runner.jobs.versions.release_cache import ReleaseCache, chosen_versions
+from runner.jobs.versions.subject import Release, Releases
+from runner.loading.load import Loaded, load
+from runner.report.summary import Summary
+from runner.schema.checker import CommandChecker
+from runner.schema.installed_choices import SEARCHES
+from runner.schema.root import Settings
+from runner.schema.strategy import Patches, VersionsSettings, chosen
+from runner.session.judge import Judge
+from runner.session.question import Question, study
+from runner.session.reliability import WHOLE, ContradictionError, Reliability
+from runner.session.result import Ending
+from runner.session.session import Session
+from runner.status import Status
+from runner.text import listed
+from runner.verdict import Verdict
+from runner.workers.interpreter import find_python
+from strategies.outcome import Outcome
+from strategies.procedure import Options
+from strategies.trial import Trial
+
+log = logging.getLogger(__name__)
+
+_WORDS = {Outcome.FAIL: "broken", Outcome.PASS: "good", Outcome.DIFFERENT: "fails otherwise"}
+
+
+def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
+    """Search the releases and leave the result folder behind. Raises UsageError where there are none to search."""
+    _refuse(settings)
+    with Job.opened(settings, folder, command) as job:
+        strategy = chosen(settings.strategy, VersionsSettings)
+        cache = ReleaseCache(
+            job.tools.at(strategy.cache).absolute(),
+            strategy.package,
+            find_python(settings.target.python),
+            *(strategy.besides, strategy.pip, strategy.offline, strategy.install_timeout),
+        )
+        releases, bad = _releases(job, strategy, cache)
+        loaded = load(job.settings, job.pool, job.folder, record=False) if settings.model else None
+        samples = tuple(Sample(sample) for sample in loaded.recorded.values) if loaded else ()
+        subject = Releases(loaded.path if loaded else None, releases, cache.install, samples)
+        with job.judge(subject, loaded, "releases") as judge:
+            return _History(job, loaded, subject, judge, bad, cache).summary()
+
+
+def _refuse(settings: Settings) -> None:
+    checker = settings.checker
+    if isinstance(checker, CommandChecker) and "{python}" not in str(checker.command):
+        raise UsageError(
+            "checker.command does not name {python}, so every release is asked the same: "
+            "checker.command='{python} check.py {model}'"
+        )
+    if checker.runs_own_code and not isinstance(checker, CommandChecker):
+        raise UsageError(
+            f"strategy=versions checker={checker.name}: it runs under its own interpreter. Take checker=auto, runs, "
+            "finite, compare or builds, or checker=command checker.command='{python} check.py {model}'"
+        )
+
+
+def _releases(job: Job, strategy: VersionsSettings, cache: ReleaseCache) -> tuple[tuple[Release, ...], int]:
+    """Return the releases, oldest first, and the place of the one that is taken for bad."""
+    target = job.settings.target.python
+    own = _own(job, strategy, target)
+    if strategy.interpreters:
+        found = {_named(job, strategy.package, str(python)) for python in strategy.interpreters}
+    else:
+        listed_ones = isinstance(strategy.versions, Sequence) and not isinstance(strategy.versions, str)
+        available = [] if listed_ones else cache.available(find_python(target))
+        wanted = chosen_versions(available, strategy.versions, last=strategy.patches is Patches.last)
+        found = {Release(strategy.package, version) for version in wanted}
+    if own:
+        found = {one for one in found if one.version != own.version} | {own}
+    start = own
+    if strategy.bad:
+        (known,) = chosen_versions([], [strategy.bad], last=False)
+        start = next((one for one in found if one.version == known), Release(strategy.package, known))
+        found |= {start}
+    releases = tuple(sorted(found, key=lambda one: one.version))
+    return releases, releases.index(start) if start else len(releases) - 1
+
+
+def _own(job: Job, strategy: VersionsSettings, python: str | None) -> Release | None:
+    """Return the release that the target has, or None where it has none."""
+    try:
+        return _named(job, strategy.package, python)
+    except UsageError:
+        return None
+
+
+def _named(job: Job, package: str, python: str | None) -> Release:
+    """Return the release that an interpreter has. Raises UsageError where it has none."""
+    versions = job.pool.versions(python, [package.replace("-", "_")])
+    text = versions.get(package) or versions.get(package.replace("-", "_"), "")
+    try:
+        return Release(package, Version(text.partition(" ")[0]), Path(find_python(python)))
+    except InvalidVersion:
+        raise UsageError(f"strategy.interpreters={python}: there is no {package} under it") from None
+
+
+@dataclass(frozen=True)
+class _History:
+    """The search of one run. ``bad``: the release to start from."""
+
+    job: Job
+    loaded: Loaded | None
+    subject: Releases
+    judge: Judge
+    bad: int
+    cache: ReleaseCache
+
+    def summary(self) -> Summary:
+        """Search, and return what is reported."""
+        job, reliability = self.job, self.job.reliability()
+        strategy = chosen(job.settings.strategy, VersionsSettings)
+        told = Options(start=self.bad, exhaustive=strategy.exhaustive, label=lambda at: str(self.subject.releases[at]))
+        session = Session(
+            self.judge,
+            lambda space: SEARCHES[strategy.search].begin(space, told),
+            question=Question(whole=str(self.subject.releases[self.bad])),
+            means=replace(job.means, workers=1),
+            reliability=reliability,
+            find_min_good=False,
+        )
+        ending = job.ended(session, lambda: self._asked(session, reliability))
+        summary = job.summary(self.judge, ending, self.loaded, reliability)
+        if ending.status is Status.found:
+            releases = self._releases()
+            summary = replace(summary, releases=releases, message=_told(releases) + self._left(session))
+        job.bundle(summary)
+        return summary
+
+    def _asked(self, session: Session, reliability: Reliability) -> Ending:
+        start, name = Trial.of([self.bad]), str(self.subject.releases[self.bad])
+        verdict = self.judge.sure(start, "pre-flight", name)
+        if verdict.outcome is Outcome.PASS:
+            how = "Name a release that fails: strategy.bad=1.2.3, or target.python=old/bin/python"
+            return Ending(Status.nothing_to_find, f"{name} passes the check. {how}")
+        if verdict.outcome is not Outcome.FAIL:
+            raise CannotJudge(f"{name} cannot be judged: {verdict.said}\ncheck: {self.judge.checker.describe()}")
+        study(self.judge, verdict, name)
+        log.info("%s fails (%s); this is the failure under study", name, self.judge.studied.signature)
+        try:
+            reliability.repeat(self.judge, start, name, WHOLE, failing=True)
+        except ContradictionError as surprise:
+            raise CannotJudge(f"{surprise}: the check is flaky, and one release cannot be told from another") from None
+        done = session.inquiry.run()
+        return Ending(Status.found, "", done, signature=self.judge.studied.signature)
+
+    def _left(self, session: Session) -> str:
+        return "; the budget was reached before the search ended" if session.inquiry.stopped else ""
+
+    def _releases(self) -> dict[str, Any]:
+        known = [(one, self._verdict(number, one)) for number, one in enumerate(self.subject.releases)]
+        asked = [
+            {"version": str(one.version), "outcome": _WORDS.get(verdict.outcome, "not known"), "reason": verdict.reason}
+            for one, verdict in known
+            if verdict
+        ]
+        good = [number for number, (_, one) in enumerate(known) if one and one.outcome is Outcome.PASS]
+        before, after = [n for n in good if n < self.bad], [n for n in good if n > self.bad]
+        return {
+            "package": self.cache.package,
+            "bad": str(self.subject.releases[self.bad].version),
+            "good_before": str(self.subject.releases[before[-1]].version) if before else None,
+            "good_after": str(self.subject.releases[after[0]].version) if after else None,
+            "asked": asked,
+            "not_asked": [str(one.version) for one, verdict in known if not verdict],
+            "installed": self.cache.installs,
+        }
+
+    def _verdict(self, number: int, release: Release) -> Verdict | None:
+        """Return the verdict on a release; one that could not be installed is not known."""
+        if why := self.cache.refused.get(release.version):
+            return Verdict(Outcome.UNRESOLVED, reason=why)
+        return next(iter(self.judge.counted(Trial.of([number]))), None)
+
+
+def _told(releases: dict[str, Any]) -> str:
+    """Return the answer in a sentence."""
+    runs = [(word, [one["version"] for one in group]) for word, group in groupby(releases["asked"], _outcome)]
+    broken = ", ".join(_span(versions) for word, versions in runs if word == "broken")
+    parts = [f"{releases['package']} is broken in {broken}"]
+    good = [one for one in (releases["good_before"], releases["good_after"]) if one]
+    parts.append(f"good: {' and '.join(good)}" if good else "no good release was found")
+    if other := [one["version"] for one in releases["asked"] if one["outcome"] not in ("broken", "good")]:
+        parts.append(f"not known: {listed(other)}")
+    if releases["not_asked"]:
+        parts.append(f"not asked: {listed(releases['not_asked'])}")
+    return "; ".join(parts)
+
+
+def _outcome(one: dict[str, Any]) -> str:
+    return str(one["outcome"])
+
+
+def _span(versions: Sequence[str]) -> str:
+    return versions[0] if len(versions) == 1 else f"{versions[0]} ... {versions[-1]}"

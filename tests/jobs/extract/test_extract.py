@@ -1,0 +1,81 @@
+"""A part of a model that the user names stands alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from runner.errors import UsageError
+from runner.jobs.extract.selection import between, named
+from runner.model.graph.graph_index import Graph
+from tests.harness import Run, winnow
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """x -> a -> b -> d -> y, and x -> c -> d."""
+    nodes = [
+        helper.make_node("Exp", ["x"], ["ta"], name="a"),
+        helper.make_node("Neg", ["ta"], ["tb"], name="b"),
+        helper.make_node("Abs", ["x"], ["tc"], name="c"),
+        helper.make_node("Add", ["tb", "tc"], ["td"], name="d"),
+        helper.make_node("Relu", ["td"], ["y"], name=""),
+    ]
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in "xy"]
+    graph = helper.make_graph(nodes, "g", value[:1], value[1:])
+    path = tmp_path / "net.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    return path
+
+
+def extracted(tmp_path: Path, model: Path, *given: str) -> Run:
+    return winnow("strategy=extract", f"model={model}", *given, folder=tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("inputs", "outputs", "names"),
+    [
+        (["ta"], ["td"], {"b", "d"}),
+        ([], ["tb"], {"a", "b"}),
+        (["tb"], [], {"d", "y"}),
+        (["x"], ["tc"], {"c"}),
+        (["x"], ["y"], {"a", "b", "c", "d", "y"}),
+    ],
+)
+def test_between_tensors(model: Path, inputs: list[str], outputs: list[str], names: set[str]) -> None:
+    graph = Graph.load(model)
+    assert {graph.nodes[at].name for at in between(graph, inputs, outputs)} == names
+
+
+def test_by_name_and_by_pattern(model: Path) -> None:
+    graph = Graph.load(model)
+    assert {graph.nodes[at].name for at in named(graph, ["[ab]", "y"])} == {"a", "b", "y"}
+    with pytest.raises(UsageError, match="no such node at its top level"):
+        named(graph, ["z"])
+    with pytest.raises(UsageError, match="no such tensor"):
+        between(graph, ["nothing"], [])
+    with pytest.raises(UsageError, match="no node lies between"):
+        between(graph, ["tc"], ["tb"])
+
+
+def test_the_part_stands_alone_with_recorded_values(tmp_path: Path, model: Path) -> None:
+    run = extracted(tmp_path, model, "strategy.nodes=[b,d]")
+    assert run.code == 0 and "2 nodes of 5 extracted; alone the check says pass" in run.output, run.output
+    part = run.model()
+    assert [node.op_type for node in part.graph.node] == ["Neg", "Add"]
+    assert {one.name for one in part.graph.input} == {"ta", "tc"} and [one.name for one in part.graph.output] == ["td"]
+    assert len([*(run.folder / "test_data_set_0").glob("*.pb")]) == 3
+    assert run.result["culprits"] == ["b", "d"] and run.result["nodes"] == {"before": 5, "after": 2}
+
+
+def test_refusals(tmp_path: Path, model: Path) -> None:
+    for given, said in (
+        ((), "either strategy.nodes="),
+        (("strategy.nodes=[a]", "strategy.inputs=[x]"), "either strategy.nodes="),
+        (("strategy.nodes=[q]",), "strategy.nodes=q: the model has no such node"),
+    ):
+        run = extracted(tmp_path, model, *given)
+        assert run.code == 2 and said in run.output, run.output

@@ -1,0 +1,111 @@
+"""Which optimizations a failure needs, and which heal it: run as a user does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+from tests.harness import Run, by_command, check_script, winnow
+
+SWITCHES = "strategy.switches=[--a,--b,--c,--d,--e,--f,--g]"
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """A division and a multiplication behind a cast, of which ONNX Runtime's optimizers make an invalid graph."""
+    nodes = [
+        helper.make_node("Cast", ["x"], ["wide"], to=TensorProto.FLOAT, name="cast"),
+        helper.make_node("Div", ["one", "most"], ["scale"], name="div"),
+        helper.make_node("Mul", ["wide", "scale"], ["y"], name="mul"),
+    ]
+    inputs = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+        for name, shape in (("x", [1, 4]), ("most", [1, 1]))
+    ]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4])]
+    one = helper.make_tensor("one", TensorProto.FLOAT, [], [1.0])
+    graph = helper.make_graph(nodes, "g", inputs, outputs, [one])
+    path = tmp_path / "net.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    return path
+
+
+def loads(model: Path) -> bool:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        onnxruntime.InferenceSession(str(model), options)
+    except Exception:  # noqa: BLE001 - of native code
+        return False
+    return True
+
+
+def switched(tmp_path: Path, model: Path, fails: str, *more: str) -> Run:
+    """Search the switches of a command that fails where the expression over the set ``on`` holds."""
+    check = check_script(tmp_path, f"import sys\non = set(sys.argv[2:])\nsys.exit(1 if {fails} else 0)\n")
+    words = ("strategy=passes", f"model={model}", SWITCHES, *by_command(check, "{switches}"), *more)
+    return winnow(*words, folder=tmp_path / "run")
+
+
+def test_two_optimizers_that_are_needed_together(tmp_path: Path, model: Path) -> None:
+    if loads(model):
+        pytest.skip(f"ONNX Runtime {onnxruntime.__version__} no longer has this defect")
+    run = winnow("strategy=passes", f"model={model}", "checker=runs", folder=tmp_path / "run")
+    passes = run.result["passes"]
+    assert run.code == 0 and passes["needed"] == ["CastElimination", "DivMulFusion"], run.output
+    assert passes["heals"] == [["CastElimination"], ["DivMulFusion"]]
+    assert passes["overrides"] == ["target.disabled_optimizers=[CastElimination]"]
+    report = (run.folder / "REPORT.md").read_text()
+    assert "InferenceSession(path, options, disabled_optimizers=['CastElimination'])" in report
+    healed = winnow(f"model={model}", "checker=runs", *passes["overrides"], folder=tmp_path / "healed")
+    assert healed.code == 4, healed.output  # it passes
+
+
+def test_switches_of_a_command(tmp_path: Path, model: Path) -> None:
+    run = switched(tmp_path, model, "{'--b', '--d'} <= on")
+    assert run.code == 0 and run.result["culprits"] == ["--b", "--d"], run.output
+    assert run.result["passes"]["heals"] == [["--b"], ["--d"]] and run.result["minimality"] == "1-minimal"
+
+
+def test_where_several_fail_independently_of_each_other_the_smallest_set_to_turn_off(
+    tmp_path: Path, model: Path
+) -> None:
+    run = switched(tmp_path, model, "{'--b', '--d'} <= on or {'--a', '--f'} <= on")
+    (off,) = run.result["passes"]["heals"]
+    assert run.code == 0 and len(off) == 2 and {"--b", "--d"} & {*off} and {"--a", "--f"} & {*off}, run.output
+
+
+def test_what_fails_with_everything_off_needs_none_of_them(tmp_path: Path, model: Path) -> None:
+    run = switched(tmp_path, model, "True")
+    assert run.code == 4 and "with all of 7 switches off the whole model fails as well" in run.output
+
+
+def test_what_passes(tmp_path: Path, model: Path) -> None:
+    assert switched(tmp_path, model, "False").code == 4
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("checker=command", "checker.command=true {model}"), "nothing is turned off from here"),
+        (("checker=command", "checker.command=true {model}", SWITCHES), "does not name {switches}"),
+        (("target=onnx_reference",), "nothing can be switched off there"),
+        ((SWITCHES,), "starts no command"),
+        (("sanitize.fold=true",), "sanitize: strategy=passes checks your own file"),
+    ],
+)
+def test_refusals(tmp_path: Path, model: Path, given: tuple[str, ...], said: str) -> None:
+    run = winnow("strategy=passes", f"model={model}", *given, folder=tmp_path / "run")
+    assert run.code == 2 and said in run.output
+
+
+def test_an_optimizer_that_is_none_is_refused(tmp_path: Path, model: Path) -> None:
+    run = winnow(
+        f"model={model}", "checker=runs", "target.disabled_optimizers=[CastEliminaton]", folder=tmp_path / "run"
+    )
+    assert run.code == 2 and "disabled_optimizers=CastEliminaton is not known here; valid: " in run.output
+    assert "CastElimination" in run.output
