@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runner.candidate import Invalid
+from runner.report.check_counts import HANDED_OVER
 from runner.run_folder import MIN_GOOD, REDUCED
 from runner.schema.checker import Flaky
 from runner.session.file_integrity import Tampered
@@ -19,8 +20,6 @@ from strategies.outcome import Answer, Outcome
 from strategies.sequential_test import Count
 from strategies.trial import Trial
 
-HANDED_OVER = 1000
-"""Attempts from this number on are about the files as they are handed over, by the run that did so last."""
 MOST_MIN_GOOD = 3
 """How many passing candidates are re-checked before min_good is given up."""
 
@@ -38,7 +37,7 @@ class Recheck:
             self.hand_over.withdraw(name)
 
     def rule(self, judge: Judge, trial: Trial, name: str, times: int = 1) -> Ruling:
-        """Write the files that are handed over, and check those: ``times`` in all, or until a flaky check is sure.
+        """Write the files that are handed over, and check those: ``times`` at most, or until a flaky check is sure.
 
         They are checked once whatever a journal says: its verdicts are about the files of another run, or of this one
         before it was interrupted. Repeats of that are not paid for twice.
@@ -53,13 +52,12 @@ class Recheck:
 
     def _rule(self, judge: Judge, trial: Trial, name: str, path: Path, times: int) -> Ruling:
         wanted = Answer.NO if name == MIN_GOOD else Answer.YES
-        allowance, spent = self.reliability.allowance(judge), 0.0
         question, rates, count = self.reliability.question, self.reliability.rates, Count()
         if name == REDUCED:
             rates = self.reliability.rates_of(judge, trial)
         for attempt in itertools.count(HANDED_OVER):
             verdict = self._check_file(judge, trial, name, path, attempt)
-            answer, spent = question.answer(verdict), spent + verdict.seconds
+            answer = question.answer(verdict)
             count = count.and_(question.fails(verdict))
             if rates:
                 decided = self.reliability.decided(rates, count, min(self.reliability.max_wrong, SEARCH_ERROR))
@@ -74,7 +72,9 @@ class Recheck:
             never = self.reliability.mode is Flaky.never
             if answer is not wanted and not never and verdict.outcome is not Outcome.UNRESOLVED:
                 raise ContradictionError(f"{name}: {verdict.outcome.value} as handed over")
-            enough = never or count.total >= times or spent + verdict.seconds > allowance
+            if answer is wanted:
+                self.reliability.agree(judge, trial, attempt)
+            enough = never or count.total >= times or not self.reliability.affords(judge)
             if answer is not wanted or enough or self.reliability.out_of_budget():
                 return Ruling(answer, verdict)
         raise AssertionError("attempts do not end")

@@ -28,6 +28,8 @@ MOST_ROUNDS = 10
 """How often the search of a flaky check starts again from what is known by then."""
 MOST_REFUSALS, MOST_SURPRISES = 12, 3
 """How many refused removals, and sets around the answer that have not its outcome, are checked again."""
+PROOF = 0.5
+"""Part of the repeats for these; the rest is for the answer itself: either shows errors that the other cannot show."""
 Start = Callable[[dict[Trial, Answer]], Search]
 """Makes a search that knows these answers."""
 
@@ -180,12 +182,12 @@ class Inquiry:
         refused = [trial for trial in smaller if trial and self._told.get(trial) is Answer.NO]
         if reliability.rates is None:
             around = [one for one, said in self._told.items() if said is Answer.NO and found.elements < one.elements]
-            allowance, failing = reliability.allowance(judge), not question.wants_failure
+            failing = not question.wants_failure
             for trial in around[:MOST_SURPRISES] + refused[:MOST_REFUSALS]:
                 known = judge.counted(trial)
                 if known and question.fails(known[0]) is failing:  # else it was not good enough
                     label = f"{question.shown(judge.subject, trial)} that {'failed' if failing else 'passed'}"
-                    reliability.repeat(judge, trial, label, REMOVAL, allowance, failing=failing)
+                    reliability.repeat(judge, trial, label, REMOVAL, failing=failing, part=PROOF)
             return True
         error = reliability.max_wrong / (len(refused) + 1)
         for trial, wanted in [(found, Answer.YES), *((trial, Answer.NO) for trial in refused)]:

@@ -14,7 +14,15 @@ from runner.session.handover_recheck import Recheck
 from runner.session.inquiry import Inquiry, Means
 from runner.session.judge import Judge
 from runner.session.question import NOTHING, Question
-from runner.session.reliability import HEALTHY, UNSURE, WHOLE, ContradictionError, IndistinctError, Reliability, Ruling
+from runner.session.reliability import (
+    HEALTHY,
+    SECONDS,
+    UNSURE,
+    ContradictionError,
+    IndistinctError,
+    Reliability,
+    Ruling,
+)
 from runner.session.result import Ending
 from runner.session.run_stages import HandedOver, Refined, Refining
 from runner.session.stage import Opening, ProveCause, Refine, Standing
@@ -71,6 +79,7 @@ class Session:
         question, reliability = self.question, self.reliability
         verdict = self.opening.examine(self) if self.opening else self.examine()
         if verdict.outcome is not question.wanted and reliability.rates is None:
+            reliability.tell()
             return question.no_answer(verdict)
         question.begin(self.judge, verdict)
         if not question.wants_failure:
@@ -106,8 +115,10 @@ class Session:
             if surprise:
                 raise surprise
             should_fail = bool(end) is self.question.wants_failure
-            times = PROVEN_BY if self.steady else WHOLE if failing and should_fail else HEALTHY
-            self.reliability.repeat(self.judge, end, label, times, failing=failing)
+            if self.steady:
+                self.reliability.repeat(self.judge, end, label, PROVEN_BY, failing=failing)
+            elif failing is not should_fail:  # no search follows: this is all that there is to repeat
+                self.reliability.repeat(self.judge, end, label, HEALTHY, SECONDS, failing=failing)
         except ContradictionError as found:
             self._measure(found)
         if self.steady:
@@ -185,6 +196,7 @@ class Session:
             return replace(ending, status=Status.could_not_judge, message=doubtful + self._cut_short())
         inquiry = next((one for one in reversed(answer.searched) if one.passed), self.inquiry)
         min_good = self.recheck.min_good(inquiry, answer.standing.size) if self.find_min_good else None
+        self.reliability.tell()
         message = f"{answer.shown} still fail{'s' * (answer.standing.size == 1)}"
         verdict = answer.again.verdict
         drift = message_drift(studied.message, verdict, signature, studied.names) if signature else ""
