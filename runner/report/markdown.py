@@ -17,6 +17,7 @@ from runner.report.markup import block, bullets, code, cut, section, some, table
 from runner.report.precision_section import raised, title
 from runner.report.summary import Summary
 from runner.status import Status
+from runner.text import counted
 
 REPORT_NAME = "REPORT.md"
 _MOST_ROWS = 200
