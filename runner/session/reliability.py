@@ -73,6 +73,7 @@ class Reliability:
     ``question``: what is asked; a session sets it. ``whole``: how often the end failed that should, ``control``: the
     one that should not. ``repeats``: checks beyond the first that answers took; ``most``: checks of the longest.
     ``spent``: whether the run's budget is; then nothing is repeated, and ``unsure`` is set where that matters.
+    ``workers``: checks that a search makes at once, most of which it turns out not to need.
     ``agreed``: second verdicts on a candidate that said the same as the first: (journal, trial, attempt).
     """
 
@@ -87,13 +88,15 @@ class Reliability:
         self.most = 0
         self.spent: Callable[[], bool] = lambda: False
         self.unsure = False
+        self.workers = 1
         self.agreed: set[tuple[Path, str, int]] = set()
         self._lock = threading.Lock()
 
     def renewed(self, question: Question) -> Reliability:
         """Return what is known about another failure of the same check: one that is flaky is measured anew."""
         other = Reliability(Flaky.always if self.rates else self.mode, self.max_wrong)
-        other.question, other.spent, other.agreed = question, self.spent, self.agreed
+        other.question, other.spent = question, self.spent
+        other.agreed, other.workers = self.agreed, self.workers
         return other
 
     def out_of_budget(self) -> bool:
@@ -223,7 +226,7 @@ class Reliability:
         each = tally.seconds / max(1, sum(tally.paid.values()))
         if allowance is not None:
             return taken + each <= allowance
-        checks, seconds = (part * SHARE * one for one in tally.searched)
+        checks, seconds = (part * SHARE * one / self.workers for one in tally.searched)
         made = sum(attempt % HANDED_OVER > 0 for _, _, attempt in self.agreed)  # by whichever run
         return made < part * LEAST_REPEATS or (made + 1 <= checks and taken + each <= seconds)
 

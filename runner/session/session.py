@@ -66,9 +66,10 @@ class Session:
     nothing: Verdict | None = None
 
     def __post_init__(self, hand_over: HandOver | None) -> None:
-        self.reliability.question, self.reliability.spent = self.question, self.spent
-        self.recheck = Recheck(hand_over, self.reliability)
-        self.steady = self.steady and self.reliability.mode is Flaky.auto
+        known = self.reliability
+        known.question, known.spent, known.workers = self.question, self.spent, self.means.workers
+        self.recheck = Recheck(hand_over, known)
+        self.steady = self.steady and known.mode is Flaky.auto
         self._space = self.judge.subject.space
         self.inquiry = self.inquire()
 
@@ -200,8 +201,7 @@ class Session:
         message = f"{answer.shown} still fail{'s' * (answer.standing.size == 1)}"
         verdict = answer.again.verdict
         drift = message_drift(studied.message, verdict, signature, studied.names) if signature else ""
-        message += f"; {drift}" if drift else " the same way"
-        message += f"; cause: {cause.said}" if cause else ""
+        message += (f"; {drift}" if drift else " the same way") + (f"; cause: {cause.said}" if cause else "")
         message += self._cut_short() + self.flakiness
         signature = verdict.signature or signature
         return replace(ending, message=message, min_good=min_good, signature=signature, drift=drift, cause=cause)
