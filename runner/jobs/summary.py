@@ -12,12 +12,13 @@ from runner import machine
 from runner.checkers.compare.constant_outputs import CONSTANT, said
 from runner.jobs.context import drifted, versions
 from runner.loading.load import Loaded
-from runner.report.check_counts import HANDED_OVER, REPEATS
 from runner.report.summary import Checks, Seconds, Summary
 from runner.session.cause import Experiment
 from runner.session.judge import Judge
-from runner.session.reliability import LEAST_REPEATS, REPEATED, SHARE, Reliability
+from runner.session.reliability import REPEATED, Reliability
 from runner.session.result import Ending
+from runner.session.trust.check_counts import HANDED_OVER, REPEATS
+from runner.session.trust.second_verdicts import LEAST, SHARE
 from runner.status import Status
 from runner.verdict import Signature
 from strategies.outcome import Outcome
@@ -168,7 +169,8 @@ def drift_of_message(ending: Ending, judge: Judge) -> tuple[str, ...]:
 def measured(reliability: Reliability) -> dict[str, Any]:
     """Return what was measured of a flaky check, and what was asked of it; of any other how it would have shown."""
     if reliability.rates is None:
-        return {"agreed": len(reliability.agreed), "wrong": WRONG, "noticed_with": round(reliability.power, 4)}
+        second = reliability.second
+        return {"agreed": len(second.agreed), "wrong": WRONG, "noticed_with": round(second.power, 4)}
     counts = {"whole_model": reliability.whole, "control": reliability.control}
     return {
         "max_wrong": reliability.max_wrong,
@@ -182,7 +184,7 @@ def plan(ending: Ending, judge: Judge) -> dict[str, Any]:
     paid = max(sum(judge.tally.paid.values()), 1)
     each = judge.tally.seconds / paid
     # what is handed over is checked, and the answer repeated
-    trust = 2 + max(LEAST_REPEATS, int(SHARE * ending.remaining))
+    trust = 2 + max(LEAST, int(SHARE * ending.remaining))
     checks = ending.remaining + trust
     sizes = [path.stat().st_size for path in judge.folder.parent.rglob("*") if path.is_file()]
     return {

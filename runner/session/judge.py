@@ -22,10 +22,10 @@ from runner.checkers.interactive import insisting
 from runner.errors import NotTried
 from runner.journal.journal import Journal
 from runner.journal.open_journals import Journals
-from runner.report.check_counts import TRUST_PHASES, Tally
 from runner.schema.checker import SameFailure
 from runner.session.file_integrity import Seal
 from runner.session.subject import Subject
+from runner.session.trust.check_counts import TRUST_PHASES, Tally
 from runner.verdict import UNFIT, Raised, Signature, Verdict, relative
 from strategies.outcome import Outcome
 from strategies.trial import Trial

@@ -1,9 +1,8 @@
 """Reliability: which verdicts are repeated, and what is made of those that differ.
 
 A check is taken to be reliable until two verdicts on the same candidate differ. To notice that, the verdicts on which
-an answer rests are repeated: what passes though it holds the answer, the removals that prove it minimal, and the answer
-itself. They cost no more than two checks or a quarter of the search; with what probability they would have noticed a
-check that is often wrong is said. A model that passes ends a run without a search: it is repeated for some seconds.
+an answer rests are repeated, as `SecondVerdicts` says. A model that passes ends a run without a search: it is repeated
+for some seconds.
 
 Once a check is known to be flaky, its rates are measured (on the end that should fail, and on the one that should not)
 and every answer of the search is a sequential test of its own; the answer that is handed over, and each removal that
@@ -14,28 +13,28 @@ cost extra checks; they do not affect that bound.
 from __future__ import annotations
 
 import logging
+import math
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 
 from runner.errors import CannotJudge
-from runner.report.check_counts import HANDED_OVER, REPEATS
 from runner.schema.checker import Flaky
 from runner.session.judge import Judge
+from runner.session.parallel import Workers
 from runner.session.question import NOTHING, Question, study
-from runner.text import counted
+from runner.session.trust.check_counts import REPEATS
+from runner.session.trust.second_verdicts import SecondVerdicts
 from runner.verdict import Verdict
 from strategies.outcome import Answer, Outcome
-from strategies.sequential_test import WRONG, Count, Rates, power
+from strategies.sequential_test import Count, Rates
 from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
 
-WHOLE, HEALTHY, ANSWER, REMOVAL = 3, 10, 8, 2
-"""How often a file of which little is known, one that passes, the answer and a removal are checked in all at most."""
-LEAST_REPEATS, SHARE = 2, 0.25
-"""So many repeats, or this part of the search's checks and time, are made as long as nothing contradicts itself."""
+WHOLE, HEALTHY, ANSWER = 3, 10, 8
+"""How often a file of which little is known, one that passes, and the answer are checked in all at most."""
 SECONDS = 15.0
 """Seconds that repeats may take where there is no search, or where something did; beyond that, a part of all checks."""
 MEASURED, MOST_MEASURED = 20, 60
@@ -73,8 +72,7 @@ class Reliability:
     ``question``: what is asked; a session sets it. ``whole``: how often the end failed that should, ``control``: the
     one that should not. ``repeats``: checks beyond the first that answers took; ``most``: checks of the longest.
     ``spent``: whether the run's budget is; then nothing is repeated, and ``unsure`` is set where that matters.
-    ``workers``: checks that a search makes at once, most of which it turns out not to need.
-    ``agreed``: second verdicts on a candidate that said the same as the first: (journal, trial, attempt).
+    ``second``: the second verdicts that said the same as the first. ``workers``: what checks several at once.
     """
 
     def __init__(self, mode: Flaky, max_wrong: float) -> None:
@@ -88,15 +86,15 @@ class Reliability:
         self.most = 0
         self.spent: Callable[[], bool] = lambda: False
         self.unsure = False
-        self.workers = 1
-        self.agreed: set[tuple[Path, str, int]] = set()
+        self.second = SecondVerdicts()
+        self.workers = Workers()
         self._lock = threading.Lock()
 
     def renewed(self, question: Question) -> Reliability:
         """Return what is known about another failure of the same check: one that is flaky is measured anew."""
         other = Reliability(Flaky.always if self.rates else self.mode, self.max_wrong)
         other.question, other.spent = question, self.spent
-        other.agreed, other.workers = self.agreed, self.workers
+        other.second, other.workers = self.second, self.workers
         return other
 
     def out_of_budget(self) -> bool:
@@ -185,17 +183,9 @@ class Reliability:
     # ---- noticing
 
     def repeat(
-        self,
-        judge: Judge,
-        trial: Trial,
-        label: str,
-        times: int,
-        allowance: float | None = None,
-        *,
-        failing: bool,
-        part: float = 1.0,
+        self, judge: Judge, trial: Trial, label: str, times: int, allowance: float = SECONDS, *, failing: bool
     ) -> None:
-        """Check a trial again, ``times`` in all, as long as ``allowance`` seconds last; None: see `affords`.
+        """Check a trial again, ``times`` in all, as long as ``allowance`` seconds last.
 
         Raises ContradictionError as soon as it fails (``failing=False``) or does not.
         """
@@ -203,49 +193,38 @@ class Reliability:
             return
         known = judge.counted(trial)
         for attempt in range(times):
+            each = judge.tally.seconds / max(1, sum(judge.tally.paid.values()))
             if attempt < len(known):
                 verdict = known[attempt]
-            elif not self.affords(judge, allowance, part) or self.out_of_budget():
+            elif judge.tally.spent.get(REPEATS, 0.0) + each > allowance or self.out_of_budget():
                 return
             else:
                 verdict = judge.sure(trial, "doubt", label, attempt=attempt)
             if verdict.outcome is not Outcome.UNRESOLVED:
                 if self.question.fails(verdict) is not failing:
                     raise ContradictionError(f"{label}: {verdict.outcome.value} where it was not before")
-                self.agree(judge, trial, attempt)
+                self.second.agree(judge, trial, attempt)
 
-    def agree(self, judge: Judge, trial: Trial, attempt: int) -> None:
-        """Note that a verdict on a trial is no other than the first one."""
-        if attempt:
-            self.agreed.add((judge.journal.path, trial.key, attempt))
+    def repeat_all(self, judge: Judge, again: Sequence[tuple[Trial, str, int]], *, failing: bool) -> None:
+        """Check trials again, each so many times in all, as many at once as there are workers; else as `repeat`."""
+        if self.workers.count > 1 and self.mode is not Flaky.never and self.rates is None and not self.out_of_budget():
+            self.workers.together(
+                [
+                    partial(self._ahead, judge, trial, label, attempt)
+                    for trial, label, times in again
+                    for attempt in range(len(judge.counted(trial)), times)
+                ]
+            )
+        for trial, label, times in again:
+            self.repeat(judge, trial, label, times, math.inf, failing=failing)
 
-    def affords(self, judge: Judge, allowance: float | None = None, part: float = 1.0) -> bool:
-        """Whether one more repeat may be made: within so many seconds, or within part of what repeats may cost."""
-        tally = judge.tally
-        taken = tally.spent.get(REPEATS, 0.0)
-        each = tally.seconds / max(1, sum(tally.paid.values()))
-        if allowance is not None:
-            return taken + each <= allowance
-        checks, seconds = (part * SHARE * one / self.workers for one in tally.searched)
-        made = sum(attempt % HANDED_OVER > 0 for _, _, attempt in self.agreed)  # by whichever run
-        return made < part * LEAST_REPEATS or (made + 1 <= checks and taken + each <= seconds)
+    @staticmethod
+    def _ahead(judge: Judge, trial: Trial, label: str, attempt: int, given_up: threading.Event) -> None:
+        judge.verdict(trial, "doubt", label, "trust", attempt, given_up=given_up)
 
     def allowance(self, judge: Judge) -> float:
         """Seconds that what has to be found out may take by now, once something did contradict itself."""
-        return max(SECONDS, SHARE * judge.tally.seconds)
-
-    @property
-    def power(self) -> float:
-        """With what probability a check that is wrong 3 times in 10 would have been noticed."""
-        return power(len(self.agreed))
-
-    def tell(self) -> None:
-        """Say with what probability a check that did not contradict itself would have been noticed."""
-        if self.rates is None:
-            log.info(
-                "%s agreed with the first: a check that is wrong %g times in 10 would have been noticed with %.2f",
-                *(counted(len(self.agreed), "second verdict"), WRONG * 10, self.power),
-            )
+        return max(SECONDS, judge.tally.seconds / 4)
 
     # ---- knowing
 

@@ -15,7 +15,6 @@ from runner.candidate import Candidate
 from runner.checkers.interactive import Undo
 from runner.errors import CannotJudge, NotTried
 from runner.journal.journal import Journal
-from runner.report.check_counts import HANDED_OVER, TRUST_PHASES
 from runner.schema.checker import Flaky
 from runner.schema.run import ArtifactSettings, Keep, LeaseMode
 from runner.session.handover import HandOver
@@ -23,6 +22,7 @@ from runner.session.inquiry import Budget, Means
 from runner.session.judge import Judge
 from runner.session.reliability import Reliability
 from runner.session.session import Session
+from runner.session.trust.check_counts import HANDED_OVER, TRUST_PHASES
 from runner.verdict import Signature, Verdict
 from runner.workers.leases.lease import Leases
 from runner.workers.leases.visible_gpus import Gpus

@@ -76,7 +76,6 @@ class Mixing:
         except ContradictionError as surprise:
             session.begin_again(surprise)
             return None
-        session.reliability.tell()
         passes, why = ruling.answer is Answer.YES, ruling.verdict.reason
         standing = Standing(session.judge, trial)
         added = len(self.loads.added) if self.loads else 0

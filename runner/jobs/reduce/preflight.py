@@ -22,7 +22,7 @@ from runner.model.passes.lift_constants import as_nodes
 from runner.schema.checker import Flaky, SameFailure
 from runner.session.judge import Judge
 from runner.session.question import refuse, study
-from runner.session.reliability import HEALTHY, SECONDS, WHOLE, ContradictionError, Reliability
+from runner.session.reliability import HEALTHY, WHOLE, ContradictionError, Reliability
 from runner.verdict import CAUGHT, Raised, Verdict, same_failure
 from strategies.outcome import Outcome
 from strategies.trial import Trial
@@ -76,7 +76,7 @@ class Preflight:
             self._say(said(names))
         if verdict.outcome is Outcome.PASS:
             try:
-                reliability.repeat(own, whole, THE_FILE, HEALTHY, SECONDS, failing=False)
+                reliability.repeat(own, whole, THE_FILE, HEALTHY, failing=False)
             except ContradictionError as surprise:
                 self.flaky = surprise
                 verdict = next(one for one in own.counted(whole) if one.outcome is Outcome.FAIL)

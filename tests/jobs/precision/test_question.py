@@ -14,12 +14,12 @@ from runner.jobs.precision.mixed_model import Mixing
 from runner.jobs.precision.ort_load_fixes import Loading
 from runner.jobs.precision.ort_load_result import Loads
 from runner.jobs.precision.question import Margin, Raising
-from runner.report.check_counts import TRUST_PHASES
 from runner.schema.checker import Flaky
 from runner.session.inquiry import Means
 from runner.session.reliability import IndistinctError, Reliability
 from runner.session.result import Ending
 from runner.session.session import Session
+from runner.session.trust.check_counts import TRUST_PHASES
 from runner.verdict import Signature, Verdict
 from strategies.outcome import Outcome
 from strategies.precision import Prior, precision
