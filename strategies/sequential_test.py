@@ -17,6 +17,8 @@ CONFIDENCE = 1.28
 """Standard deviations by which measured rates are drawn together (a one-sided 90 %): they come from few repeats."""
 LEAST, MOST = 0.002, 0.998
 """No rate is taken to be 0 or 1: one surprise must not decide for ever."""
+WRONG = 0.3
+"""How often a check is wrong of which is said with what probability it would have been noticed."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,14 @@ def wilson(hits: int, n: int, z: float) -> tuple[float, float]:
     center = (rate + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * math.sqrt(rate * (1 - rate) / n + z * z / (4 * n * n))
     return max(0.0, center - half), min(1.0, center + half)
+
+
+def power(agreed: int, wrong: float = WRONG) -> float:
+    """Return the probability that one of so many second verdicts differs from a right first one.
+
+    ``wrong``: how often the check is, each time by itself.
+    """
+    return 1 - (1 - wrong) ** agreed
 
 
 @dataclass(frozen=True)

@@ -190,7 +190,9 @@ class Job:
     def summary(
         self, judge: Judge, ending: Ending, loaded: Loaded | None, reliability: Reliability | None = None
     ) -> Summary:
-        """Return what is reported of an ending."""
+        """Return what is reported of an ending; say how well a check was tested that did not contradict itself."""
+        if reliability and reliability.rates is None:
+            reliability.second.tell()
         return summary_of(self, judge, ending, loaded, reliability)
 
     def bundle(self, summary: Summary, answer: ReducedModel | None = None, folder: Path | None = None) -> None:

@@ -14,18 +14,22 @@ from runner.jobs.context import drifted, versions
 from runner.loading.load import Loaded
 from runner.report.summary import Checks, Seconds, Summary
 from runner.session.cause import Experiment
-from runner.session.handover_recheck import HANDED_OVER
 from runner.session.judge import Judge
-from runner.session.reliability import ANSWER, REPEATED, SECONDS, Reliability
+from runner.session.reliability import REPEATED, Reliability
 from runner.session.result import Ending
+from runner.session.trust.check_counts import HANDED_OVER, REPEATS
+from runner.session.trust.second_verdicts import LEAST, SHARE
 from runner.status import Status
 from runner.verdict import Signature
 from strategies.outcome import Outcome
-from strategies.sequential_test import wilson
+from strategies.sequential_test import WRONG, wilson
 from strategies.trial import Trial
 
 if TYPE_CHECKING:
     from runner.jobs.job import Job
+
+PARTS = (("pre-flight",), ("control",), ("re-check",), ("stability", "held out"), (REPEATS, "doubt"))
+"""Of which phases the checks are that are counted apart: see `Checks`."""
 
 
 def summary_of(
@@ -55,6 +59,7 @@ def summary_of(
             tally.reused,
             tally.paid["refine"],
             tally.paid["cause"],
+            *(sum(tally.parts[phase] for phase in part) for part in PARTS),
         ),
         outcomes=dict(tally.outcomes),
         unresolved=tally.unknown.reasons,
@@ -68,7 +73,7 @@ def summary_of(
         context=judge.journal.context,
         versions=versions(settings, pool),
         plan=plan(ending, judge) if ending.status is Status.planned else None,
-        reliability=measured(reliability) if reliability and reliability.rates else None,
+        reliability=measured(reliability) if reliability else None,
         tried=ending.done.note if ending.done else "",
         fused=fused(ending, judge),
         cause=cause_of(ending, judge),
@@ -162,7 +167,10 @@ def drift_of_message(ending: Ending, judge: Judge) -> tuple[str, ...]:
 
 
 def measured(reliability: Reliability) -> dict[str, Any]:
-    """Return what was measured of a flaky check, and what was asked of it."""
+    """Return what was measured of a flaky check, and what was asked of it; of any other how it would have shown."""
+    if reliability.rates is None:
+        second = reliability.second
+        return {"agreed": len(second.agreed), "wrong": WRONG, "noticed_with": round(second.power, 4)}
     counts = {"whole_model": reliability.whole, "control": reliability.control}
     return {
         "max_wrong": reliability.max_wrong,
@@ -175,8 +183,8 @@ def plan(ending: Ending, judge: Judge) -> dict[str, Any]:
     """Predict checks, time and disk from what the pre-flight cost."""
     paid = max(sum(judge.tally.paid.values()), 1)
     each = judge.tally.seconds / paid
-    # what the answer is checked again for; fewer where a check takes long
-    trust = 2 + min(ANSWER, max(1, int(SECONDS / max(each, 1e-3))))
+    # what is handed over is checked, and the answer repeated
+    trust = 2 + max(LEAST, int(SHARE * ending.remaining))
     checks = ending.remaining + trust
     sizes = [path.stat().st_size for path in judge.folder.parent.rglob("*") if path.is_file()]
     return {

@@ -19,6 +19,7 @@ from runner.report.precision_section import raised, title
 from runner.report.releases_section import releases_section
 from runner.report.summary import Summary
 from runner.status import Status
+from runner.text import counted
 
 REPORT_NAME = "REPORT.md"
 _MOST_ROWS = 200
@@ -196,6 +197,7 @@ def _how(summary: Summary) -> str:
             + (f", {checks.refine} to make it smaller in other ways" if checks.refine else "")
             + (f", {checks.cause} to show the cause" if checks.cause else ""),
         ),
+        ("reliability", _noticed(summary.reliability or {})),
         ("outcomes", ", ".join(f"{count} {getattr(name, 'value', name)}" for name, count in summary.outcomes.items())),
         ("seconds", f"{summary.seconds.total:.1f}, of which {summary.seconds.checking:.1f} in checks"),
         ("memory", summary.memory),
@@ -204,6 +206,17 @@ def _how(summary: Summary) -> str:
         *((f"digest of {name}", digest) for name, digest in summary.context.items()),
     ]
     return table(("", ""), [row for row in rows if row[1]])
+
+
+def _noticed(reliability: Mapping[str, Any]) -> str:
+    """Return with what probability a check would have been noticed that is often wrong; "" where it was flaky."""
+    if "noticed_with" not in reliability:
+        return ""
+    wrong, noticed = reliability["wrong"], reliability["noticed_with"]
+    return (
+        f"{counted(reliability['agreed'], 'second verdict')} agreed with the first: a check that is wrong "
+        f"{wrong * 10:g} times in 10 would have been noticed with {noticed:.2f}"
+    )
 
 
 def _suspects(summary: Summary) -> str:

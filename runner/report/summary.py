@@ -12,7 +12,9 @@ class Checks:
     """How many checks were paid for, by purpose, and how many verdicts were reused.
 
     ``refine``: to make an answer smaller that was found and proven already (pairs of nodes, unneeded outputs).
-    ``cause``: to show that the failure of the whole model arises inside the answer.
+    ``cause``: to show that the failure of the whole model arises inside the answer. ``trust``: all others, which are
+    the ``preflight`` of file and whole model, each ``control``, the ``recheck`` of what is handed over, ``samples``
+    that no search has seen, and ``repeats`` of one of these or of a check of the search.
     """
 
     search: int = 0
@@ -20,6 +22,11 @@ class Checks:
     reused: int = 0
     refine: int = 0
     cause: int = 0
+    preflight: int = 0
+    control: int = 0
+    recheck: int = 0
+    samples: int = 0
+    repeats: int = 0
 
 
 @dataclass(frozen=True)
@@ -37,8 +44,10 @@ class Summary:
 
     ``culprits``: top-level node names of the answer as in the original (a nameless node by its first output).
     ``min_good`` and ``model``: paths relative to the run folder, or None. ``statistics``: of a repeat (iterations, pass
-    rate and its interval). ``reliability``: of a flaky check, its rates and repeats. ``tried``: what was tried beyond
-    1-minimality. ``fused``: the engine's layers that the answer's nodes went into, and of which model the engine is.
+    rate and its interval). ``reliability``: of a flaky check, its rates and repeats; of any other how many second
+    verdicts agreed with the first, and with what probability a check that is often wrong would have been noticed.
+    ``tried``: what was tried beyond 1-minimality. ``fused``: the engine's layers that the answer's nodes went into, and
+    of which model the engine is.
     ``precision``: of a mixed-precision model, why which nodes are raised, and what is gained.
     ``answers``: all of them, where several were wanted and found. ``cause``: what was shown of it, by
     experiment.

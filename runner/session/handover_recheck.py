@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from runner.candidate import Invalid
@@ -14,52 +17,110 @@ from runner.session.handover import HandOver
 from runner.session.inquiry import Inquiry
 from runner.session.judge import Judge
 from runner.session.reliability import REPEATED, SEARCH_ERROR, ContradictionError, Reliability, Ruling
+from runner.session.trust.check_counts import HANDED_OVER
 from runner.verdict import Verdict
 from strategies.outcome import Answer, Outcome
 from strategies.sequential_test import Count
 from strategies.trial import Trial
 
-HANDED_OVER = 1000
-"""Attempts from this number on are about the files as they are handed over, by the run that did so last."""
 MOST_MIN_GOOD = 3
 """How many passing candidates are re-checked before min_good is given up."""
 
 
 @dataclass(frozen=True)
 class Recheck:
-    """Hands models over and checks them. ``hand_over``: None where nothing is handed over (a repeat)."""
+    """Hands models over and checks them. ``hand_over``: None where nothing is handed over (a repeat).
+
+    Where several are checked at once, so are the repeats of one, and the model that is likely to be handed over next.
+    """
 
     hand_over: HandOver | None
     reliability: Reliability
+    _written: dict[str, tuple[Judge, Trial, Path]] = field(default_factory=dict)
+    _ahead: dict[tuple[str, int], Verdict] = field(default_factory=dict)
 
-    def withdraw(self, name: str) -> None:
-        """Remove what was handed over under this name."""
-        if self.hand_over:
-            self.hand_over.withdraw(name)
+    def withdraw(self, *names: str) -> None:
+        """Remove what was handed over under these names."""
+        for name in names:
+            self._forget(name)
+            if self.hand_over:
+                self.hand_over.withdraw(name)
 
-    def rule(self, judge: Judge, trial: Trial, name: str, times: int = 1) -> Ruling:
-        """Write the files that are handed over, and check those: ``times`` in all, or until a flaky check is sure.
+    def rule(
+        self,
+        judge: Judge,
+        trial: Trial,
+        name: str,
+        times: int = 1,
+        passing: tuple[Inquiry, Sequence[Trial]] | None = None,
+    ) -> Ruling:
+        """Write the files that are handed over, and check those: ``times`` at most, or until a flaky check is sure.
+
+        ``passing``: what is handed over after it as min_good, the best first, and the search that it is from.
 
         They are checked once whatever a journal says: its verdicts are about the files of another run, or of this one
         before it was interrupted. Repeats of that are not paid for twice.
         """
-        assert self.hand_over
-        path = self.hand_over.write(judge.subject, trial, name)
         try:
+            path = self._write(judge, trial, name)
+            self._begin(judge, trial, name, path, times, passing)
             return self._rule(judge, trial, name, path, times)
         except Tampered:
-            self.withdraw(name)  # what lies there now may be anything
+            self.withdraw(name, MIN_GOOD)  # what lies there now may be anything
             raise
+
+    def _write(self, judge: Judge, trial: Trial, name: str) -> Path:
+        """Return the file of a trial under this name; it is not written again where what was found of it is unused."""
+        assert self.hand_over
+        before = self._written.get(name)
+        if before and before[:2] == (judge, trial) and any(of == name for of, _ in self._ahead):
+            return before[2]
+        self._forget(name)
+        path = self.hand_over.write(judge.subject, trial, name)
+        self._written[name] = judge, trial, path
+        return path
+
+    def _forget(self, name: str) -> None:
+        for key in [key for key in self._ahead if key[0] == name]:
+            del self._ahead[key]
+
+    def _begin(
+        self,
+        judge: Judge,
+        trial: Trial,
+        name: str,
+        path: Path,
+        times: int,
+        passing: tuple[Inquiry, Sequence[Trial]] | None,
+    ) -> None:
+        """Check at once what is going to be checked in any case, as long as no verdict differs from what is expected.
+
+        Of a check that is known to be flaky only verdicts tell how many it takes.
+        """
+        known = self.reliability
+        if known.workers.count == 1 or known.rates or known.spent():
+            return
+        most = 1 if known.mode is Flaky.never else min(times, 1 + known.second.afforded(judge, known.workers.count))
+        wanted = [(judge, trial, name, path, HANDED_OVER + attempt) for attempt in range(most)]
+        wanted = [one for one in wanted if (one[2], one[4]) not in self._ahead]
+        if passing and passing[1]:
+            other, first = passing[0].judge, passing[1][0]
+            wanted.append((other, first, MIN_GOOD, self._write(other, first, MIN_GOOD), HANDED_OVER))
+        if len(wanted) > 1:
+            made = known.workers.together([partial(self._check_file, *one) for one in wanted])
+            self._ahead.update(
+                {(one[2], one[4]): verdict for one, verdict in zip(wanted, made, strict=True) if verdict}
+            )
 
     def _rule(self, judge: Judge, trial: Trial, name: str, path: Path, times: int) -> Ruling:
         wanted = Answer.NO if name == MIN_GOOD else Answer.YES
-        allowance, spent = self.reliability.allowance(judge), 0.0
         question, rates, count = self.reliability.question, self.reliability.rates, Count()
         if name == REDUCED:
             rates = self.reliability.rates_of(judge, trial)
         for attempt in itertools.count(HANDED_OVER):
-            verdict = self._check_file(judge, trial, name, path, attempt)
-            answer, spent = question.answer(verdict), spent + verdict.seconds
+            verdict = self._ahead.pop((name, attempt), None) or self._check_file(judge, trial, name, path, attempt)
+            assert verdict is not None, "only what is asked for ahead is given up"
+            answer = question.answer(verdict)
             count = count.and_(question.fails(verdict))
             if rates:
                 decided = self.reliability.decided(rates, count, min(self.reliability.max_wrong, SEARCH_ERROR))
@@ -74,17 +135,21 @@ class Recheck:
             never = self.reliability.mode is Flaky.never
             if answer is not wanted and not never and verdict.outcome is not Outcome.UNRESOLVED:
                 raise ContradictionError(f"{name}: {verdict.outcome.value} as handed over")
-            enough = never or count.total >= times or spent + verdict.seconds > allowance
+            if answer is wanted:
+                self.reliability.second.agree(judge, trial, attempt)
+            enough = never or count.total >= times or not self._afforded(judge, name, attempt)
             if answer is not wanted or enough or self.reliability.out_of_budget():
                 return Ruling(answer, verdict)
         raise AssertionError("attempts do not end")
 
-    def min_good(self, inquiry: Inquiry, size: int) -> Trial | None:
-        """The largest passing trial smaller than an answer, else the smallest larger one; re-checked, never empty."""
-        place = sorted(inquiry.passed, key=lambda t: t.ranges)
-        smaller = sorted((t for t in place if 0 < len(t) < size), key=len, reverse=True)
-        larger = sorted((t for t in place if len(t) >= size), key=len)
-        for found in (*smaller, *larger)[:MOST_MIN_GOOD]:
+    def _afforded(self, judge: Judge, name: str, attempt: int) -> bool:
+        """Whether one more repeat may be made, or was made with this one."""
+        made = (name, attempt + 1) in self._ahead
+        return made or self.reliability.second.afforded(judge, self.reliability.workers.count) > 0
+
+    def min_good(self, inquiry: Inquiry, passing: Sequence[Trial]) -> Trial | None:
+        """Hand over the first of these trials that passes again."""
+        for found in passing[:MOST_MIN_GOOD]:
             try:
                 if self.rule(inquiry.judge, found, MIN_GOOD).verdict.outcome is Outcome.PASS:
                     return found
@@ -94,7 +159,15 @@ class Recheck:
             self.withdraw(MIN_GOOD)
         return None
 
-    def _check_file(self, judge: Judge, trial: Trial, name: str, path: Path, attempt: int) -> Verdict:
+    def _check_file(
+        self,
+        judge: Judge,
+        trial: Trial,
+        name: str,
+        path: Path,
+        attempt: int,
+        given_up: threading.Event | None = None,
+    ) -> Verdict | None:
         label = f"{name}, as handed over"
         # the first check is of the file just written, so it is made in any case; its repeats may be recorded ones
         if attempt > HANDED_OVER and (known := judge.recall(trial, attempt, "re-check", label)):
@@ -108,6 +181,12 @@ class Recheck:
             if judge.journal.get(trial, attempt):
                 judge.journal.forget(trial, attempt)
             purpose = REPEATED if self.reliability.rates and attempt > HANDED_OVER else "trust"
-            verdict = judge.check(replace(made, model=path, temporary=False), purpose, attempt, own=False)
-        assert verdict is not None, "only the search is given up"
-        return verdict
+            file = replace(made, model=path, temporary=False)
+            return judge.check(file, purpose, attempt, own=False, given_up=given_up)
+
+
+def nearest(passed: Iterable[Trial], size: int) -> list[Trial]:
+    """Return passing trials, not the empty one: the largest smaller than an answer first, then the smallest larger."""
+    place = sorted(passed, key=lambda t: t.ranges)
+    smaller = sorted((t for t in place if 0 < len(t) < size), key=len, reverse=True)
+    return [*smaller, *sorted((t for t in place if len(t) >= size), key=len)]

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 
 from runner.checkers.interactive import Undo
 from runner.session.judge import Judge
-from runner.session.parallel import ParallelChecks
-from runner.session.reliability import REMOVAL, REPEATED, Reliability, Ruling
+from runner.session.parallel import ParallelChecks, Workers
+from runner.session.reliability import REPEATED, Reliability, Ruling
+from runner.session.trust.second_verdicts import doubtful
 from runner.workers.leases.lease import OutOfTime
 from strategies.beyond_minimal import REFINING
 from strategies.outcome import Answer, Outcome
@@ -26,8 +27,6 @@ SEARCHING = ("search", "refine", "cause", REPEATED)
 """The purposes whose checks ``budget.checks`` limits."""
 MOST_ROUNDS = 10
 """How often the search of a flaky check starts again from what is known by then."""
-MOST_REFUSALS, MOST_SURPRISES = 12, 3
-"""How many refused removals, and sets around the answer that have not its outcome, are checked again."""
 Start = Callable[[dict[Trial, Answer]], Search]
 """Makes a search that knows these answers."""
 
@@ -48,6 +47,11 @@ class Means:
     workers: int = 1
     budget: Budget = field(default_factory=Budget)
     kill_checks: Callable[[], None] = lambda: None
+
+    @property
+    def at_once(self) -> Workers:
+        """What checks several models at once that are asked for together."""
+        return Workers(self.workers, self.kill_checks)
 
 
 @dataclass(eq=False)
@@ -81,8 +85,9 @@ class Inquiry:
                 if self._out_of_time() or (left <= 0 and not checks.busy):
                     self.stopped = True
                     return self.search.stop()
+                busy = {ask.trial for ask in checks.busy}
                 for ask in self.search.ask(self.means.workers):
-                    if checks.free and len(checks.busy) < left and ask.trial not in checks.busy:
+                    if checks.free and len(checks.busy) < left and ask.trial not in busy:
                         checks.start(ask)
                 for ask, future in checks.finished():
                     self._take(ask, future)
@@ -179,13 +184,14 @@ class Inquiry:
         smaller = [Trial(found.elements - {element}) for element in found]
         refused = [trial for trial in smaller if trial and self._told.get(trial) is Answer.NO]
         if reliability.rates is None:
-            around = [one for one, said in self._told.items() if said is Answer.NO and found.elements < one.elements]
-            allowance, failing = reliability.allowance(judge), not question.wants_failure
-            for trial in around[:MOST_SURPRISES] + refused[:MOST_REFUSALS]:
+            failing = not question.wants_failure
+            again = []
+            for trial, times in doubtful(found, self._told).items():
                 known = judge.counted(trial)
                 if known and question.fails(known[0]) is failing:  # else it was not good enough
-                    label = f"{question.shown(judge.subject, trial)} that {'failed' if failing else 'passed'}"
-                    reliability.repeat(judge, trial, label, REMOVAL, allowance, failing=failing)
+                    shown = question.shown(judge.subject, trial)
+                    again.append((trial, f"{shown} that {'failed' if failing else 'passed'}", times))
+            reliability.repeat_all(judge, again, failing=failing)
             return True
         error = reliability.max_wrong / (len(refused) + 1)
         for trial, wanted in [(found, Answer.YES), *((trial, Answer.NO) for trial in refused)]:

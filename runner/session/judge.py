@@ -22,43 +22,18 @@ from runner.checkers.interactive import insisting
 from runner.errors import NotTried
 from runner.journal.journal import Journal
 from runner.journal.open_journals import Journals
-from runner.report.unresolved import Unknown
 from runner.schema.checker import SameFailure
 from runner.session.file_integrity import Seal
 from runner.session.subject import Subject
+from runner.session.trust.check_counts import TRUST_PHASES, Tally
 from runner.verdict import UNFIT, Raised, Signature, Verdict, relative
 from strategies.outcome import Outcome
 from strategies.trial import Trial
 
 Report = Callable[[int, str, str, Trial, Verdict, "int | None"], None]
 """Told of every check: iteration (0: known already), phase, label, trial, verdict, an estimate of what is to come."""
-TRUST_PHASES = ("pre-flight", "control", "doubt", "stability", "held out", "re-check")
-"""Checks that are no part of a search."""
 # folders of iterations; a check, or whoever handed the folder over, may have put others beside them
 _NUMBER = re.compile("[0-9]{1,9}")
-
-
-@dataclass
-class Tally:
-    """What was paid for.
-
-    Checks of each purpose, verdicts reused, outcomes, seconds inside checks, peak memory in MiB. ``seen``: the verdicts
-    that are counted, one way or the other: (journal, trial, attempt). ``unknown``: the reasons of those that are not
-    known.
-    """
-
-    paid: Counter[str] = field(default_factory=Counter)
-    seen: set[tuple[Path, str, int]] = field(default_factory=set)
-    reused: int = 0
-    outcomes: Counter[str] = field(default_factory=Counter)
-    seconds: float = 0.0
-    peak_rss_mb: float = 0.0
-    unknown: Unknown = field(default_factory=Unknown)
-
-    def count(self, verdict: Verdict, phase: str) -> None:
-        """Count a verdict by its outcome."""
-        self.outcomes[verdict.outcome.value] += 1
-        self.unknown.add(verdict, searching=phase not in TRUST_PHASES)
 
 
 @dataclass
@@ -223,10 +198,7 @@ class Judge:
         verdict = self._relative(raw)
         with self._lock:
             self.tally.seen.add((self.journal.path, candidate.trial.key, attempt))
-            self.tally.paid[purpose] += 1
-            self.tally.count(verdict, candidate.phase)
-            self.tally.seconds += verdict.seconds
-            self.tally.peak_rss_mb = max(self.tally.peak_rss_mb, verdict.peak_rss_mb)
+            self.tally.pay(verdict, purpose, candidate.phase, attempt)
             # a control that fails shows a failure of the check, not of the model
             if verdict.outcome is Outcome.DIFFERENT and verdict.signature and candidate.phase != "control":
                 self.studied.others[failure_of(verdict.signature)] += 1

@@ -1,24 +1,31 @@
 """Reliability: which verdicts are repeated, and what is made of those that differ.
 
 A check is taken to be reliable until two verdicts on the same candidate differ. To notice that, the verdicts on which
-an answer rests are repeated, in a limited part of the run's time: those of the ends, of the answer, and of the
-removals that prove it minimal. Once a check is known to be flaky, its rates are measured (on the end that should fail,
-and on the one that should not) and every answer of the search is a sequential test of its own; the answer that is
-handed over, and each removal that proves it, is tested until all of them together are wrong more rarely than
-``max_wrong``. Wrong intermediate answers cost extra checks; they do not affect that bound.
+an answer rests are repeated, as `SecondVerdicts` says. A model that passes ends a run without a search: it is repeated
+for some seconds.
+
+Once a check is known to be flaky, its rates are measured (on the end that should fail, and on the one that should not)
+and every answer of the search is a sequential test of its own; the answer that is handed over, and each removal that
+proves it, is tested until all of them together are wrong more rarely than ``max_wrong``. Wrong intermediate answers
+cost extra checks; they do not affect that bound.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from runner.errors import CannotJudge
 from runner.schema.checker import Flaky
 from runner.session.judge import Judge
+from runner.session.parallel import Workers
 from runner.session.question import NOTHING, Question, study
+from runner.session.trust.check_counts import REPEATS
+from runner.session.trust.second_verdicts import SecondVerdicts
 from runner.verdict import Verdict
 from strategies.outcome import Answer, Outcome
 from strategies.sequential_test import Count, Rates
@@ -26,10 +33,10 @@ from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
 
-WHOLE, HEALTHY, ANSWER, REMOVAL = 3, 10, 8, 3
-"""How often the whole model, one that passes, the answer and a removal are checked in all, time allowing."""
+WHOLE, HEALTHY, ANSWER = 3, 10, 8
+"""How often a file of which little is known, one that passes, and the answer are checked in all at most."""
 SECONDS = 15.0
-"""Seconds that repeats may take in any case; beyond that, a quarter of what the search took."""
+"""Seconds that repeats may take where there is no search, or where something did; beyond that, a part of all checks."""
 MEASURED, MOST_MEASURED = 20, 60
 """Repeats of the whole model and of the control that measure rates; more where the two cannot be told apart."""
 SEARCH_ERROR = 0.02
@@ -65,6 +72,7 @@ class Reliability:
     ``question``: what is asked; a session sets it. ``whole``: how often the end failed that should, ``control``: the
     one that should not. ``repeats``: checks beyond the first that answers took; ``most``: checks of the longest.
     ``spent``: whether the run's budget is; then nothing is repeated, and ``unsure`` is set where that matters.
+    ``second``: the second verdicts that said the same as the first. ``workers``: what checks several at once.
     """
 
     def __init__(self, mode: Flaky, max_wrong: float) -> None:
@@ -78,13 +86,15 @@ class Reliability:
         self.most = 0
         self.spent: Callable[[], bool] = lambda: False
         self.unsure = False
-        self._spent = 0.0
+        self.second = SecondVerdicts()
+        self.workers = Workers()
         self._lock = threading.Lock()
 
     def renewed(self, question: Question) -> Reliability:
         """Return what is known about another failure of the same check: one that is flaky is measured anew."""
         other = Reliability(Flaky.always if self.rates else self.mode, self.max_wrong)
         other.question, other.spent = question, self.spent
+        other.second, other.workers = self.second, self.workers
         return other
 
     def out_of_budget(self) -> bool:
@@ -186,16 +196,34 @@ class Reliability:
             each = judge.tally.seconds / max(1, sum(judge.tally.paid.values()))
             if attempt < len(known):
                 verdict = known[attempt]
-            elif self._spent + each > allowance or self.out_of_budget():
+            elif judge.tally.spent.get(REPEATS, 0.0) + each > allowance or self.out_of_budget():
                 return
             else:
                 verdict = judge.sure(trial, "doubt", label, attempt=attempt)
-                self._spent += verdict.seconds
-            if verdict.outcome is not Outcome.UNRESOLVED and self.question.fails(verdict) is not failing:
-                raise ContradictionError(f"{label}: {verdict.outcome.value} where it was not before")
+            if verdict.outcome is not Outcome.UNRESOLVED:
+                if self.question.fails(verdict) is not failing:
+                    raise ContradictionError(f"{label}: {verdict.outcome.value} where it was not before")
+                self.second.agree(judge, trial, attempt)
+
+    def repeat_all(self, judge: Judge, again: Sequence[tuple[Trial, str, int]], *, failing: bool) -> None:
+        """Check trials again, each so many times in all, as many at once as there are workers; else as `repeat`."""
+        if self.workers.count > 1 and self.mode is not Flaky.never and self.rates is None and not self.out_of_budget():
+            self.workers.together(
+                [
+                    partial(self._ahead, judge, trial, label, attempt)
+                    for trial, label, times in again
+                    for attempt in range(len(judge.counted(trial)), times)
+                ]
+            )
+        for trial, label, times in again:
+            self.repeat(judge, trial, label, times, math.inf, failing=failing)
+
+    @staticmethod
+    def _ahead(judge: Judge, trial: Trial, label: str, attempt: int, given_up: threading.Event) -> None:
+        judge.verdict(trial, "doubt", label, "trust", attempt, given_up=given_up)
 
     def allowance(self, judge: Judge) -> float:
-        """Seconds that all repeats together may take by now."""
+        """Seconds that what has to be found out may take by now, once something did contradict itself."""
         return max(SECONDS, judge.tally.seconds / 4)
 
     # ---- knowing

@@ -83,14 +83,16 @@ class Refining:
         while True:
             standing = answers[-1].standing
             try:
-                again = recheck.rule(standing.judge, standing.trial, name, ANSWER)
+                searched = tuple(one.inquiry for one in answers if one.inquiry)
+                again = recheck.rule(
+                    standing.judge, standing.trial, name, ANSWER, self.session.passing(searched, standing)
+                )
             except ContradictionError as surprise:
                 if len(answers) == 1:
                     raise
                 self.refuse(surprise, answers[:-1])
             else:
                 if again.answer is Answer.YES or len(answers) == 1:
-                    searched = tuple(one.inquiry for one in answers if one.inquiry)
                     return HandedOver(answers[-1].done, standing, first.standing.trial, searched, again)
             recheck.withdraw(name)
             answers.pop()

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 
 from runner.errors import CannotJudge
+from runner.run_folder import MIN_GOOD
 from runner.schema.checker import Flaky
 from runner.session.handover import HandOver
-from runner.session.handover_recheck import Recheck
+from runner.session.handover_recheck import Recheck, nearest
 from runner.session.inquiry import Inquiry, Means
 from runner.session.judge import Judge
 from runner.session.question import NOTHING, Question
-from runner.session.reliability import HEALTHY, UNSURE, WHOLE, ContradictionError, IndistinctError, Reliability, Ruling
+from runner.session.reliability import HEALTHY, UNSURE, ContradictionError, IndistinctError, Reliability, Ruling
 from runner.session.result import Ending
 from runner.session.run_stages import HandedOver, Refined, Refining
 from runner.session.stage import Opening, ProveCause, Refine, Standing
@@ -58,9 +59,10 @@ class Session:
     nothing: Verdict | None = None
 
     def __post_init__(self, hand_over: HandOver | None) -> None:
-        self.reliability.question, self.reliability.spent = self.question, self.spent
-        self.recheck = Recheck(hand_over, self.reliability)
-        self.steady = self.steady and self.reliability.mode is Flaky.auto
+        known = self.reliability
+        known.question, known.spent, known.workers = self.question, self.spent, self.means.at_once
+        self.recheck = Recheck(hand_over, known)
+        self.steady = self.steady and known.mode is Flaky.auto
         self._space = self.judge.subject.space
         self.inquiry = self.inquire()
 
@@ -106,8 +108,10 @@ class Session:
             if surprise:
                 raise surprise
             should_fail = bool(end) is self.question.wants_failure
-            times = PROVEN_BY if self.steady else WHOLE if failing and should_fail else HEALTHY
-            self.reliability.repeat(self.judge, end, label, times, failing=failing)
+            if self.steady:
+                self.reliability.repeat(self.judge, end, label, PROVEN_BY, failing=failing)
+            elif failing is not should_fail:  # no search follows: this is all that there is to repeat
+                self.reliability.repeat(self.judge, end, label, HEALTHY, failing=failing)
         except ContradictionError as found:
             self._measure(found)
         if self.steady:
@@ -138,7 +142,7 @@ class Session:
 
     def begin_again(self, surprise: ContradictionError) -> None:
         """Start anew: the check has proved to be flaky. Raises CannotJudge."""
-        self.recheck.withdraw(self.question.name)
+        self.recheck.withdraw(self.question.name, MIN_GOOD)
         self._measure(surprise)
         self.inquiry.begin_again()
 
@@ -182,17 +186,21 @@ class Session:
         signature = studied.signature
         ending = Ending(Status.found, "", answer.done, answer.standing, signature=signature, main=answer.main)
         if doubtful:
+            self.recheck.withdraw(MIN_GOOD)
             return replace(ending, status=Status.could_not_judge, message=doubtful + self._cut_short())
-        inquiry = next((one for one in reversed(answer.searched) if one.passed), self.inquiry)
-        min_good = self.recheck.min_good(inquiry, answer.standing.size) if self.find_min_good else None
+        min_good = self.recheck.min_good(*self.passing(answer.searched, answer.standing))
         message = f"{answer.shown} still fail{'s' * (answer.standing.size == 1)}"
         verdict = answer.again.verdict
         drift = message_drift(studied.message, verdict, signature, studied.names) if signature else ""
-        message += f"; {drift}" if drift else " the same way"
-        message += f"; cause: {cause.said}" if cause else ""
+        message += (f"; {drift}" if drift else " the same way") + (f"; cause: {cause.said}" if cause else "")
         message += self._cut_short() + self.flakiness
         signature = verdict.signature or signature
         return replace(ending, message=message, min_good=min_good, signature=signature, drift=drift, cause=cause)
+
+    def passing(self, searched: Sequence[Inquiry], answer: Standing) -> tuple[Inquiry, list[Trial]]:
+        """Return what passed and may be handed over as min_good, the best first, and the search that asked for it."""
+        inquiry = next((one for one in reversed(searched) if one.passed), self.inquiry)
+        return inquiry, nearest(inquiry.passed, answer.size) if self.find_min_good else []
 
     def beyond(self, excluded: frozenset[int], hand_over: HandOver | None) -> Ending | None:
         """Find another answer without these elements, which good values replace; None if the rest passes.

@@ -72,7 +72,8 @@ def test_the_report_says_what_a_bug_report_needs(tmp_path: Path) -> None:
     model = model_of(["Mul_1"])
     command = ["python", "-m", "runner", "model=my net.onnx"]
     (tmp_path / "reduced.onnx").touch()
-    write_report(tmp_path, summary(model="reduced.onnx"), command, model)
+    told = {"agreed": 3, "wrong": 0.3, "noticed_with": 0.657}
+    write_report(tmp_path, summary(model="reduced.onnx", reliability=told), command, model)
     markdown = html.unescape((tmp_path / "REPORT.md").read_text())
     assert markdown.startswith("# inf: `Mul_1`\n")
     for part in (
@@ -83,6 +84,7 @@ def test_the_report_says_what_a_bug_report_needs(tmp_path: Path) -> None:
         "python -m runner 'model=my net.onnx'",
         "proven 1-minimal",
         "12 to search, 5 to trust the answer, 1 verdicts reused",
+        "3 second verdicts agreed with the first: a check that is wrong 3 times in 10 would have been noticed with",
         "7 fail, 10 pass",
         "min_good.onnx",
         "- the graph has Shape operators",

@@ -18,11 +18,11 @@ from runner.journal.journal import Journal
 from runner.schema.checker import Flaky
 from runner.schema.run import ArtifactSettings, Keep, LeaseMode
 from runner.session.handover import HandOver
-from runner.session.handover_recheck import HANDED_OVER
 from runner.session.inquiry import Budget, Means
-from runner.session.judge import TRUST_PHASES, Judge
+from runner.session.judge import Judge
 from runner.session.reliability import Reliability
 from runner.session.session import Session
+from runner.session.trust.check_counts import HANDED_OVER, TRUST_PHASES
 from runner.verdict import Signature, Verdict
 from runner.workers.leases.lease import Leases
 from runner.workers.leases.visible_gpus import Gpus

@@ -82,7 +82,7 @@ def test_a_check_of_ones_own_goes_on_being_doubted(tmp_path: Path) -> None:
     run = search(tmp_path, network(), "checker=command", command, "strategy.allow_overflow=true")
     assert run.code == 4, run.output
     seen = checks(run)
-    assert seen["everything", "doubt"] > 5 and seen["nothing", "doubt"] > 5
+    assert seen["nothing", "doubt"] > 5  # that it passes is the answer
     assert told(run)["samples"]["why_not_held_out"] == "checker=command has data of its own"
     assert told(run)["samples"]["passed_held_out"] is None
     assert told(run)["error"] == {}  # it measures nothing

@@ -16,10 +16,10 @@ from runner.jobs.precision.ort_load_result import Loads
 from runner.jobs.precision.question import Margin, Raising
 from runner.schema.checker import Flaky
 from runner.session.inquiry import Means
-from runner.session.judge import TRUST_PHASES
 from runner.session.reliability import IndistinctError, Reliability
 from runner.session.result import Ending
 from runner.session.session import Session
+from runner.session.trust.check_counts import TRUST_PHASES
 from runner.verdict import Signature, Verdict
 from strategies.outcome import Outcome
 from strategies.precision import Prior, precision
@@ -124,13 +124,13 @@ def test_a_check_that_can_be_relied_on(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("good", "bad"), [(0.8, 0.0), (1.0, 0.7), (0.9, 0.1)])
 @pytest.mark.parametrize("mode", [Flaky.auto, Flaky.always])
-@pytest.mark.parametrize("seed", range(3))
 def test_one_that_is_flaky_is_noticed_and_answered_rightly(
-    tmp_path: Path, good: float, bad: float, mode: Flaky, seed: int
+    tmp_path: Path, good: float, bad: float, mode: Flaky
 ) -> None:
-    ending = asked(tmp_path, rule_of(good, bad, 4, 11, seed=seed), mode)
-    assert (ending.status, ending.trial) == ("found", Trial.of([4, 11])), ending
-    assert "the check is flaky: everything in float16 fails" in ending.message
+    endings = [asked(tmp_path / str(seed), rule_of(good, bad, 4, 11, seed=seed), mode) for seed in range(3)]
+    noticed = [one for one in endings if "the check is flaky: everything in float16 fails" in one.message]
+    assert [(one.status, one.trial) for one in noticed] == [("found", Trial.of([4, 11]))] * len(noticed), endings
+    assert len(noticed) >= (3 if mode is Flaky.always else 2)
 
 
 def test_another_failure_is_no_pass(tmp_path: Path) -> None:

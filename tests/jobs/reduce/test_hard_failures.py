@@ -344,7 +344,7 @@ def test_an_infinite_reference_is_named_where_auto_finds_nothing(tmp_path: Path)
     again = winnow(*given, folder=tmp_path / "two")
     # the file as it is was checked as well: that is not paid for twice
     paid = run.result["checks"]["trust"]
-    assert again.result["checks"] == {"search": 0, "trust": 0, "reused": paid, "refine": 0, "cause": 0}
+    assert {name: count for name, count in again.result["checks"].items() if count} == {"reused": paid}
 
 
 def test_a_map_to_a_parent_that_is_not_there(tmp_path: Path) -> None:

@@ -1,0 +1,62 @@
+"""What a run has paid for: its checks, by what they were made for, and how long they took."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from runner.report.unresolved import Unknown
+from runner.verdict import Verdict
+
+TRUST_PHASES = ("pre-flight", "control", "doubt", "stability", "held out", "re-check")
+"""Checks that are no part of a search."""
+SEARCHED = ("search", "refine")
+"""The purposes of checks that look for an answer."""
+REPEATS = "repeats"
+"""What a check counts as, in place of its phase, where one of the same candidate was made before."""
+HANDED_OVER = 1000
+"""Attempts from this number on are about the files as they are handed over, by the run that did so last."""
+
+
+@dataclass
+class Tally:
+    """What was paid for.
+
+    Checks of each purpose, verdicts reused, outcomes, seconds inside checks, peak memory in MiB. ``seen``: the verdicts
+    that are counted, one way or the other: (journal, trial, attempt). ``unknown``: the reasons of those that are not
+    known. ``parts``: the checks that are no part of a search, by phase or as `REPEATS`; ``spent``: seconds in checks of
+    each purpose and part.
+    """
+
+    paid: Counter[str] = field(default_factory=Counter)
+    parts: Counter[str] = field(default_factory=Counter)
+    spent: dict[str, float] = field(default_factory=dict)
+    seen: set[tuple[Path, str, int]] = field(default_factory=set)
+    reused: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+    peak_rss_mb: float = 0.0
+    unknown: Unknown = field(default_factory=Unknown)
+
+    def count(self, verdict: Verdict, phase: str) -> None:
+        """Count a verdict by its outcome."""
+        self.outcomes[verdict.outcome.value] += 1
+        self.unknown.add(verdict, searching=phase not in TRUST_PHASES)
+
+    def pay(self, verdict: Verdict, purpose: str, phase: str, attempt: int) -> None:
+        """Count a check that was made."""
+        self.paid[purpose] += 1
+        self.count(verdict, phase)
+        self.seconds += verdict.seconds
+        self.peak_rss_mb = max(self.peak_rss_mb, verdict.peak_rss_mb)
+        part = purpose
+        if phase in TRUST_PHASES:
+            part = REPEATS if attempt % HANDED_OVER else phase
+            self.parts[part] += 1
+        self.spent[part] = self.spent.get(part, 0.0) + verdict.seconds
+
+    @property
+    def searched(self) -> tuple[int, float]:
+        """How many checks looked for an answer, and how many seconds they took."""
+        return sum(self.paid[one] for one in SEARCHED), sum(self.spent.get(one, 0.0) for one in SEARCHED)

@@ -1,0 +1,95 @@
+"""Second verdicts: how many checks are repeated as long as none contradicts itself, and what their agreement shows.
+
+They are asked for where a single wrong verdict could make a wrong answer. That an answer fails is checked again as it
+is handed over, and two more times. That it needs each of its elements is shown by what passes without one: mostly by
+several trials of the search already, and where it is not, those that pass without it are checked again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from runner.session.judge import Judge
+from runner.session.trust.check_counts import HANDED_OVER, REPEATS
+from runner.text import counted
+from strategies.outcome import Answer
+from strategies.sequential_test import WRONG, power
+from strategies.trial import Trial
+
+log = logging.getLogger(__name__)
+
+LEAST, SHARE = 2, 0.25
+"""So many repeats of an answer, or as many as make this part of the search's checks and time, if that is more."""
+NEEDED = 4
+"""So many verdicts in all show that an answer needs an element."""
+MOST_REFUSALS, MOST_SURPRISES = 12, 3
+"""How many removals, and sets that hold the answer and have not its outcome, are checked again at most."""
+
+
+@dataclass
+class SecondVerdicts:
+    """Those that said the same as the first. Safe for threads.
+
+    ``agreed``: (journal, trial, attempt).
+    """
+
+    agreed: set[tuple[Path, str, int]] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def agree(self, judge: Judge, trial: Trial, attempt: int) -> None:
+        """Note that a verdict on a trial is no other than the first one."""
+        if attempt:
+            with self._lock:
+                self.agreed.add((judge.journal.path, trial.key, attempt))
+
+    def afforded(self, judge: Judge, workers: int) -> int:
+        """Return how many more repeats an answer may have now, if all of them agree.
+
+        ``workers``: checks that the search made at once, most of which it turned out not to need.
+        """
+        tally = judge.tally
+        each = tally.seconds / max(1, sum(tally.paid.values()))
+        checks, seconds = (SHARE * one / workers for one in tally.searched)
+        taken = tally.spent.get(REPEATS, 0.0)
+        with self._lock:
+            repeats = [attempt for _, _, attempt in self.agreed if attempt % HANDED_OVER]  # by whichever run
+        made, of_answer = len(repeats), sum(attempt > HANDED_OVER for attempt in repeats)
+        in_time = int((seconds - taken) / each) if each else MOST_REFUSALS
+        return max(LEAST - of_answer, min(int(checks) - made, in_time), 0)
+
+    @property
+    def power(self) -> float:
+        """With what probability a check that is wrong 3 times in 10 would have been noticed."""
+        return power(len(self.agreed))
+
+    def tell(self) -> None:
+        """Say with what probability a check that did not contradict itself would have been noticed."""
+        log.info(
+            "%s agreed with the first: a check that is wrong %g times in 10 would have been noticed with %.2f",
+            *(counted(len(self.agreed), "second verdict"), WRONG * 10, self.power),
+        )
+
+
+def doubtful(found: Trial, told: Mapping[Trial, Answer]) -> dict[Trial, int]:
+    """Return which trials without the wanted outcome are checked again, and how often in all.
+
+    Those that hold the whole answer: one of the two is wrong, or the failure comes and goes with the cut. And the
+    removal of each element that too few others show to be needed: they hold the rest of the answer, and not this one.
+    """
+    around, shown = [], Counter[int]()
+    for trial, answer in told.items():
+        lacks = found.elements - trial.elements if answer is Answer.NO else found.elements
+        if not lacks:
+            around.append(trial)
+        elif len(lacks) == 1:
+            shown.update(lacks)
+    removals = {
+        Trial(found.elements - {one}): 2 + (shown[one] < NEEDED) for one in sorted(found, key=shown.__getitem__)
+    }
+    refused = [trial for trial in removals if trial and told.get(trial) is Answer.NO][:MOST_REFUSALS]
+    return dict.fromkeys(around[:MOST_SURPRISES], 2) | {trial: removals[trial] for trial in refused}
