@@ -33,11 +33,13 @@ class Options:
     """What searches can be told; each reads what it names.
 
     ``extra_checks``: see `beyond`; None: as many as may help. ``first``: which end of a window is looked for first.
+    ``named``: elements that are asked about before all others.
     ``reverse``: a suffix and not a prefix. ``prior``: what is known beforehand. ``until``: see `repeat`.
     """
 
     extra_checks: int | None = None
     first: First | None = None
+    named: tuple[int, ...] = ()
     reverse: bool = False
     prior: Prior | None = None
     until: str = "bad"

@@ -70,11 +70,17 @@ class Case:
     def _feeds(self) -> list[Mapping[str, TensorFile]]:
         return [sample.feeds for sample in self.samples]
 
+    @property
+    def _inside(self) -> list[Mapping[str, TensorFile]]:
+        names = self.candidate.inside
+        return [{name: sample.expected[name] for name in names} for sample in self.samples] if names else []
+
     def _run(self, side: Side, name: str, feeds: Sequence[Mapping[str, TensorFile]]) -> BackendRun:
         own = self.reference_model if side is self.reference_side else None
         # what a build of the target leaves may be kept
         out = self.candidate.folder if side.builds and side is self.target_side else self.work / name
         engine = self.candidate.engine if side is self.target_side else None
-        ran = side.run(own or self.model, feeds, out, engine=engine, fresh=self.candidate.draws)
+        inside = self._inside if side is self.target_side else ()
+        ran = side.run(own or self.model, feeds, out, engine=engine, fresh=self.candidate.draws, inside=inside)
         self.runs.append(ran)
         return ran

@@ -38,7 +38,8 @@ class Summary:
     ``culprits``: top-level node names of the answer as in the original (a nameless node by its first output).
     ``min_good`` and ``model``: paths relative to the run folder, or None. ``statistics``: of a repeat (iterations, pass
     rate and its interval). ``reliability``: of a flaky check, its rates and repeats. ``tried``: what was tried beyond
-    1-minimality. ``fused``: the engine's layers that the answer's nodes went into, and of which model the engine is.
+    1-minimality. ``first_look``: what named the nodes that were asked about first. ``fused``: the engine's layers that
+    the answer's nodes went into, and of which model the engine is.
     ``precision``: of a mixed-precision model, why which nodes are raised, and what is gained.
     ``answers``: all of them, where several were wanted and found. ``cause``: what was shown of it, by
     experiment.
@@ -74,6 +75,7 @@ class Summary:
     plan: Mapping[str, Any] | None = None
     reliability: Mapping[str, Any] | None = None
     tried: str = ""
+    first_look: str = ""
     suspects: tuple[Mapping[str, Any], ...] = ()
     fused: Mapping[str, Any] | None = None
     precision: Mapping[str, Any] | None = None

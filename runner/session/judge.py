@@ -32,7 +32,9 @@ from strategies.trial import Trial
 
 Report = Callable[[int, str, str, Trial, Verdict, "int | None"], None]
 """Told of every check: iteration (0: known already), phase, label, trial, verdict, an estimate of what is to come."""
-TRUST_PHASES = ("pre-flight", "control", "doubt", "stability", "held out", "re-check")
+FIRST_LOOK = "first look inside"
+"""The phase of a check whose verdict says nothing of the failure, only where it may arise."""
+TRUST_PHASES = ("pre-flight", "control", "doubt", "stability", "held out", "re-check", FIRST_LOOK)
 """Checks that are no part of a search."""
 # folders of iterations; a check, or whoever handed the folder over, may have put others beside them
 _NUMBER = re.compile("[0-9]{1,9}")
@@ -228,7 +230,8 @@ class Judge:
             self.tally.seconds += verdict.seconds
             self.tally.peak_rss_mb = max(self.tally.peak_rss_mb, verdict.peak_rss_mb)
             # a control that fails shows a failure of the check, not of the model
-            if verdict.outcome is Outcome.DIFFERENT and verdict.signature and candidate.phase != "control":
+            own_fault = candidate.phase in ("control", FIRST_LOOK)
+            if verdict.outcome is Outcome.DIFFERENT and verdict.signature and not own_fault:
                 self.studied.others[failure_of(verdict.signature)] += 1
         if own:
             # it copies models, and has a lock of its own: whoever begins a check must not wait for that
