@@ -10,8 +10,10 @@ import logging
 from dataclasses import dataclass
 
 from runner.checkers.checker import Checker
+from runner.checkers.failure_text import last_line
 from runner.checkers.runtime import RuntimeCheck
 from runner.checkers.wrapping_checker import inner
+from runner.files import inside, read_plain
 from runner.jobs.reduce.first_look.inner_values_subject import InnerValues
 from runner.jobs.reduce.first_look.nodes_between import between
 from runner.jobs.reduce.first_look.nodes_named_in_text import named_operators, named_tensors
@@ -28,6 +30,9 @@ MOST = 16
 """Nodes at most that are named together."""
 CLEAR, COMPARABLE = 3.0, 100.0
 """A tensor says where to look if its error is so many tolerances, and at most so many times less than the worst."""
+
+
+_TRACE = "Fatal Python error"
 
 
 @dataclass
@@ -67,9 +72,9 @@ class FirstLook:
         if not tensors:
             return False
         last = max(tensors, key=lambda name: subject.graph.producers[name])
-        inside = between(subject.graph, last, tensors) if len(tensors) > 1 else ()
+        made = between(subject.graph, last, tensors) if len(tensors) > 1 else ()
         every = tuple(sorted({subject.graph.producers[name] for name in tensors}))
-        nodes = inside if 1 < len(inside) <= MOST else every if len(every) <= MOST else every[-1:]
+        nodes = made if 1 < len(made) <= MOST else every if len(every) <= MOST else every[-1:]
         return self._found(nodes, f"{what} names")
 
     def _by_recording(self, subject: Subgraph) -> bool:
@@ -83,12 +88,12 @@ class FirstLook:
 
     def _by_values(self, session: Session, subject: Subgraph) -> bool:
         """Take the nodes that make the first wrong value; looking at them is one check of the search."""
-        inside = InnerValues.of(subject)
-        if not inside.tensors or session.spent():
+        apart = InnerValues.of(subject)
+        if not apart.tensors or session.spent():
             return False
-        label = f"the whole model, and {counted(len(inside.tensors), 'tensor')} inside it"
+        label = f"the whole model, taken apart at {counted(len(apart.tensors), 'tensor')}"
         try:
-            judge = session.judge.stage(FIRST_LOOK, inside)
+            judge = session.judge.stage(FIRST_LOOK, apart)
             verdict = judge.sure(session.whole, FIRST_LOOK, label, "search")
         except OutOfTime as error:
             log.warning("%s", error)
@@ -109,10 +114,19 @@ class FirstLook:
 
 
 def _text(session: Session) -> str:
-    """Return what was said of the failure of the whole model, at length where that was recorded."""
+    """Return what was said of the failure of the whole model: at length, where that was recorded."""
     known = session.judge.counted(session.whole)
     said = next((text for one in known if isinstance(text := one.metrics.get(SAID), str)), "")
-    return f"{said}\n{session.judge.studied.message}"
+    return "\n".join((said, session.judge.studied.message, *(_last_words(session, one) for one in known[:1])))
+
+
+def _last_words(session: Session, verdict: Verdict) -> str:
+    """Return the last line that a process wrote before it died, and before Python told of that."""
+    folder = session.judge.folder.parent
+    log = folder / verdict.log if verdict.log else folder
+    if verdict.signature is None or not verdict.signature.kind.startswith("death") or not inside(log, folder):
+        return ""
+    return last_line(read_plain(log).decode("utf-8", "replace").partition(_TRACE)[0])
 
 
 def _inside(verdict: Verdict) -> dict[str, float]:

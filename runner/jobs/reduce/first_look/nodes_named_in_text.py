@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from runner.model.graph.graph_index import Graph
 
 _WORDS = re.compile(r"'([^'\n]+)'|\"([^\"\n]+)\"|([^\s'\"()\[\]{},;=]+)")
+_BREAK = re.compile(r"\s+|\.{3}")
 _EDGE = re.compile(r"(?<=[_:|.])|(?=[_:|.])|(?=/)|(?<=>)")
 _LONGEST = 400
 """Characters of a word in which a name is looked for."""
@@ -29,7 +30,7 @@ def named_tensors(graph: Graph, text: str) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for match in _WORDS.finditer(text):
         quoted, word = match[1] or match[2], match[3]
-        for one in (quoted,) if quoted in known else (quoted or word).split():
+        for one in (quoted,) if quoted in known else _BREAK.split(quoted or word):
             if name := _name_in(one.strip(".:"), known, bare=not quoted):
                 found[known[name]] = None
     return tuple(found)
