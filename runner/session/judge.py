@@ -34,7 +34,7 @@ Report = Callable[[int, str, str, Trial, Verdict, "int | None"], None]
 """Told of every check: iteration (0: known already), phase, label, trial, verdict, an estimate of what is to come."""
 FIRST_LOOK = "first look inside"
 """The phase of a check whose verdict says nothing of the failure, only where it may arise."""
-TRUST_PHASES = ("pre-flight", "control", "doubt", "stability", "held out", "re-check", FIRST_LOOK)
+TRUST_PHASES = ("pre-flight", "control", "doubt", "stability", "held out", "re-check", "cause", FIRST_LOOK)
 """Checks that are no part of a search."""
 # folders of iterations; a check, or whoever handed the folder over, may have put others beside them
 _NUMBER = re.compile("[0-9]{1,9}")

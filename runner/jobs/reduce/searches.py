@@ -24,7 +24,7 @@ def searching(
     """
 
     def search(space: Space) -> Step:
-        named = look.nodes if look and set(look.nodes) <= set(space.order) else ()
+        named = look.nodes if look and look.nodes and set(space.order).issuperset(look.nodes) else ()
         first = _first(wanted, subject, judge)
         options = Options(extra_checks=strategy.extra_checks, first=first, named=named)
         return SEARCHES[strategy.search].begin(space, options)

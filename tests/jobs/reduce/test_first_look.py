@@ -74,9 +74,8 @@ def test_a_fused_pattern_is_found_by_one_look_at_the_optimized_model(fused: Run)
 
 
 def test_a_look_that_was_paid_for_is_not_paid_for_again(fused: Run, tmp_path: Path) -> None:
-    again = winnow(
-        f"model={fused.folder.parent / 'net.onnx'}", *ONCE, f"journal.reuse=[{fused.folder}]", folder=tmp_path / "again"
-    )
+    given = f"model={fused.folder.parent / 'net.onnx'}", f"journal.reuse=[{fused.folder}]"
+    again = winnow(*given, *ONCE, folder=tmp_path / "again")
     assert again.result["checks"]["search"] == 0
     assert again.result["first_look"] == fused.result["first_look"]
 

@@ -52,7 +52,7 @@ class FirstLook:
             return
         runs = shows_inside and isinstance(inner(checker), RuntimeCheck)
         if failure.about_values:
-            if runs:
+            if runs and not (failure.family == "non-finite" and self._by_nonfinite(subject)):
                 self._by_values(session, subject)
         elif not self._by_text(subject, _text(session), "the message"):
             raises = failure.stage == "infer" and failure.kind.startswith("error")
@@ -81,6 +81,14 @@ class FirstLook:
         """Take the first node that the reference could not run either."""
         first = [node.index for node in subject.graph.nodes if node.name in subject.recorded.unrunnable[:1]]
         return self._found(tuple(first), "the reference cannot run")
+
+    def _by_nonfinite(self, subject: Subgraph) -> bool:
+        """Take the last node that made a NaN or Inf of finite values when the reference ran."""
+        bad = {name for name in subject.graph.producers if subject.is_bad_feed(name)}
+        made = [
+            node.index for node in subject.graph.nodes if bad.intersection(node.outputs) and bad.isdisjoint(node.inputs)
+        ]
+        return self._found(tuple(made[-1:]), "of finite values a NaN or Inf is made, by the reference as well, by")
 
     def _by_operators(self, subject: Subgraph, text: str) -> bool:
         """Take the nodes of an operator that a text names."""
