@@ -95,10 +95,13 @@ class OnnxRuntime:
             def create(model: Any) -> Any:
                 return onnxruntime.InferenceSession(model, sess_options=options, **chosen)
 
-            model = _rounded(path, options, rounding) if rounding in ("on", "strict") else path
+            model: Any = path
             nodes: Dict[str, Tuple[List[str], List[str]]] = {}
-            if settings.get("inside"):
-                model, nodes = _opened(model, path, options, create, settings["inside"])
+            inside = settings.get("inside") or {}
+            if rounding in ("on", "strict"):
+                model = _rounded(path, options, rounding, inside)
+            elif inside:
+                model, nodes = _opened(path, options, create, inside)
             session = create(model)
         except StageError:
             raise
@@ -153,10 +156,10 @@ class OnnxRuntime:
             yield name, (from_python if plain else from_ort_value)(value, self._outputs[name])
 
 
-def _rounded(path: str, options: Any, rounding: str) -> bytes:
+def _rounded(path: str, options: Any, rounding: str, inside: Dict[str, int]) -> bytes:
     """Return a model that rounds after each operator of a low precision; its weights stay in their files.
 
-    ``rounding``: on, or strict, which rounds inside operators too.
+    ``rounding``: on, or strict, which rounds inside operators too. ``inside``: tensors at which it is taken apart.
     """
     try:
         import onnx
@@ -164,6 +167,7 @@ def _rounded(path: str, options: Any, rounding: str) -> bytes:
         message = f"rounding={rounding} needs the package onnx under this interpreter: {error}"
         raise StageError("setup", "NotInstalled", message) from error
     model = onnx.load(path, load_external_data=False)
+    take_apart(model, inside)
     try:
         rounded(model, strict=rounding == "strict")
     except ValueError as error:
@@ -174,15 +178,13 @@ def _rounded(path: str, options: Any, rounding: str) -> bytes:
 
 
 def _opened(
-    model: Any, path: str, options: Any, create: Callable[[Any], Any], inside: Dict[str, int]
+    path: str, options: Any, create: Callable[[Any], Any], inside: Dict[str, int]
 ) -> Tuple[bytes, Dict[str, Tuple[List[str], List[str]]]]:
     """Return a model that is taken apart at these tensors, and what its nodes read and give."""
     import onnx
     import onnxruntime
 
-    if isinstance(model, bytes):
-        made = onnx.load_model_from_string(model)
-    elif options.graph_optimization_level == onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL:
+    if options.graph_optimization_level == onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL:
         made = onnx.load(path, load_external_data=False)
         do_not_optimize(options, path)
     else:
