@@ -1,17 +1,21 @@
 """Reduce real failures with known culprits and compare.
 
-    python -m benchmarks.cases FOLDER_OF_CASES [CASE ...] [--times N] [--remember] [--option key=value ...]
+    python -m benchmarks.cases FOLDER_OF_CASES [CASE ...] [--times N] [--remember | --auto] [--option key=value ...]
 
 Each case is a folder with model.onnx, inputs.npz, check.py (exit 1: the bug shows, 4: another failure, 2, 3, 5: no
 answer) and truth.json (culprit_nodes, any_of). Prints a table: nodes before / after / truth, what is known about the
 cause with the outcome of its experiments, checks, whether the culprits are exactly right. ``--times``: runs of each
-case. ``--remember``: run what is exact of a flaky check once for each model (see `benchmarks.remembered`).
+case. ``--remember``: run what is exact of a flaky check once for each model (see `benchmarks.remembered`). ``--auto``:
+those cases that ``checker=auto`` can judge, with it in place of check.py, under the interpreters that make_venvs.sh
+built.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -22,18 +26,34 @@ from typing import Any
 import onnx
 
 REMEMBERED = Path(__file__).with_name("remembered.py")
+VENVS = Path(os.environ.get("CASE_VENVS", Path.home() / ".cache" / "failing-cases" / "venvs"))
+_TAKEN = re.compile("^CFG = .*'venv': '(?P<venv>[^']+)', 'mode': '(?P<mode>[^']+)'", re.MULTILINE)
+_NOT_AUTO = ("tool", "flaky")
+"""What checker=auto cannot judge: what another program makes of a model, and a check that throws dice."""
 
 
-def command(case: Path, out: Path, options: list[str], memory: Path | None) -> list[str]:
+def judged_by_auto(case: Path) -> list[str] | None:
+    """Return the options with which checker=auto judges a case; None: it cannot."""
+    found = _TAKEN.search((case / "check.py").read_text())
+    if found is None or found["mode"] in _NOT_AUTO or "'flaky'" in (case / "check.py").read_text():
+        return None
+    python = VENVS / found["venv"] / "bin" / "python"
+    options = ["checker=auto", f"target.python={python}", f"reference.python={python}"]
+    if found["mode"] == "ref":
+        options += ["target=onnx_reference"]
+    return options + (["checker.timeout=5"] if found["mode"] == "hang" else [])
+
+
+def command(case: Path, out: Path, options: list[str], memory: Path | None, *, auto: bool = False) -> list[str]:
+    given = ["inputs=files", f"inputs.path={case / 'inputs.npz'}", f"hydra.run.dir={out}", "verbosity=warning"]
+    start = [sys.executable, "-m", "runner", "strategy=reduce", f"model={case / 'model.onnx'}", *given]
+    if auto:
+        return [*start, *(judged_by_auto(case) or ()), *options]
     check = f"{sys.executable} {case / 'check.py'} {{model}} {{inputs}}"
     if memory is not None:
         check = f"{sys.executable} -I -S {REMEMBERED} {case} {memory} {{model}} {{inputs}}"
-    return [
-        *(sys.executable, "-m", "runner", "strategy=reduce", f"model={case / 'model.onnx'}"),
-        *("inputs=files", f"inputs.path={case / 'inputs.npz'}", "checker=command", f"checker.command='{check}'"),
-        *("checker.fail_codes=[1]", "checker.different_codes=[4]", "checker.invalid_codes=[2,3,5]"),
-        *(f"hydra.run.dir={out}", "verbosity=warning", *options),
-    ]
+    codes = ["checker.fail_codes=[1]", "checker.different_codes=[4]", "checker.invalid_codes=[2,3,5]"]
+    return [*start, "checker=command", f"checker.command='{check}'", *codes, *options]
 
 
 def right(culprits: list[str], truth: dict[str, Any], model: Path) -> str:
@@ -72,9 +92,12 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="leave the run folders here")
     parser.add_argument("--times", type=int, default=1)
     parser.add_argument("--remember", action="store_true")
+    parser.add_argument("--auto", action="store_true")
     given = parser.parse_args()
     folder = given.folder.resolve()
     names = given.cases or sorted(path.parent.name for path in folder.glob("*/truth.json"))
+    if given.auto:
+        names = [name for name in names if judged_by_auto(folder / name)]
     head = ("case", "before", "after", "truth", "cause", "whole", "(a)", "(b)", "search", "cause", "trust", "seconds")
     print(f"| {' | '.join(head)} | exit | culprits |")
     print("|---" * (len(head) + 2) + "|")
@@ -86,16 +109,16 @@ def main() -> int:
                 memory.mkdir(parents=True)
             for time in range(given.times):
                 out = (given.keep or Path(scratch)) / (f"{name}_{time}" if given.times > 1 else name)
-                counts[f"{name}: {run(folder / name, out, given.option, memory)}"] += 1
+                counts[f"{name}: {run(folder / name, out, given.option, memory, auto=given.auto)}"] += 1
     if given.times > 1:
         print("\n".join(f"{what} {count} times" for what, count in sorted(counts.items())))
     return 1 if any(what.endswith("WRONG") for what in counts) else 0
 
 
-def run(case: Path, out: Path, options: list[str], memory: Path | None) -> str:
+def run(case: Path, out: Path, options: list[str], memory: Path | None, *, auto: bool = False) -> str:
     """Run one case and print its row; return whether it was exact."""
     truth = json.loads((case / "truth.json").read_text())
-    done = subprocess.run(command(case, out, options, memory), capture_output=True, text=True, check=False)
+    done = subprocess.run(command(case, out, options, memory, auto=auto), capture_output=True, text=True, check=False)
     result = json.loads((out / "result.json").read_text()) if (out / "result.json").exists() else None
     if result is None:
         print(f"| {case.name} | | | | | | | | | | | | {done.returncode} | {done.stderr[-300:]} |")

@@ -44,7 +44,8 @@ class Candidate:
     ``model`` is None for a subject that has none (repeat without a model). ``folder`` is the trial's own folder, made
     anew: logs and whatever a check asks for (npz, test_data_set) go there. ``draws``: it draws random numbers, of which
     a runtime may give the same in one process again and again. ``ours``: its model may be kept as an artifact.
-    ``temporary``: its model was written for this check alone, and is removed after it. The judge says the rest:
+    ``temporary``: its model was written for this check alone, and is removed after it. ``inside``: inner tensors at
+    which it is taken apart, where the backend can: each part gets what the samples expect. The judge says the rest:
     ``iteration``: one running number over a whole run; ``phase`` and ``label``: what it is checked for. ``variant``:
     of what runs it. The checker adds ``values``: files and folders with values in the form that it asks for.
     """
@@ -59,6 +60,7 @@ class Candidate:
     ours: bool = True
     temporary: bool = False
     variant: Variant = field(default_factory=Variant)
+    inside: tuple[str, ...] = ()
     iteration: int = 0
     phase: str = ""
     label: str = ""

@@ -14,6 +14,10 @@ MEASURE = "measure"
 """The key of a verdict's metrics that says how bad a failure is, whatever the unit; larger is worse."""
 CAUGHT = "caught"
 """The key of a passing verdict's metrics for the exceptions that the check showed all the same."""
+SAID = "said"
+"""The key of a verdict's metrics for all that the target said of its failure."""
+INSIDE = "inside"
+"""The key of a verdict's metrics for the tensors inside a model that were judged, and how bad each is."""
 LONGEST = 160
 """Characters of a signature's detail."""
 _TOKEN = re.compile(r"[\w./:-]*[\w/]")

@@ -35,6 +35,7 @@ class Options:
     """What searches can be told; each reads what it names.
 
     ``extra_checks``: see `beyond`; None: as many as may help. ``first``: which end of a window is looked for first.
+    ``named``: elements that are asked about before all others.
     ``reverse``: a suffix and not a prefix. ``prior``: what is known beforehand. ``until``: see `repeat`.
     ``start``: the element that is known to have the property; ``exhaustive``: ask all others;
     ``label``: what checks call an element; see `nearest`.
@@ -42,6 +43,7 @@ class Options:
 
     extra_checks: int | None = None
     first: First | None = None
+    named: tuple[int, ...] = ()
     reverse: bool = False
     prior: Prior | None = None
     until: str = "bad"

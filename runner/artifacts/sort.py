@@ -33,9 +33,9 @@ _LOG = logging.getLogger(__name__)
 INDEX_NAME = "index.jsonl"
 _WEIGHTS = "weights.bin"
 _POINTER = ".onnx.txt"
-# phases that look for no smaller model: a lone Identity, and the whole model with good values in it, which would have
-# all weights kept
-_PROOFS = ("control", "cause")
+# phases that look for no smaller model: a lone Identity, and the whole model, with good values in it or with what is
+# inside it as outputs, which would have all weights kept
+_PROOFS = ("control", "cause", "first look inside")
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ import numpy as np
 
 from runner.backends.errors import StageError
 from runner.backends.nested_graphs import all_graphs
+from runner.backends.take_model_apart import take_apart
 from runner.backends.values.numpy_arrays import declared_as, from_array, from_python, to_python
 from runner.backends.values.value_structure import Structure, Value, of_value
 
@@ -52,13 +53,17 @@ class OnnxReference:
 
     @classmethod
     def load(cls, path: str, settings: Dict[str, Any]) -> OnnxReference:
-        """Load the model with its external data. ``settings``: has no more than the name. Raises StageError (load)."""
+        """Load the model with its external data. Raises StageError (load).
+
+        ``settings["inside"]``: {tensor: element type} at which the model is taken apart.
+        """
         import onnx
         from onnx.reference import ReferenceEvaluator
 
         try:
             # by path, since the evaluator of some versions opens the file itself and then does not find external data
             model = _linked(path) or onnx.load(path)
+            take_apart(model, settings.get("inside") or {})
             evaluator = ReferenceEvaluator(model)
         except Exception as error:
             raise StageError("load", type(error).__name__, str(error) or repr(error)) from error

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from runner.backends.take_model_apart import MADE
 from runner.candidate import Variant
 from runner.checkers.checker import Tools
 from runner.checkers.command.template import digest
@@ -56,6 +57,10 @@ def digests_of(backend: BackendSettings, at: Callable[[str], Path]) -> dict[str,
     return {path: digest(at(path)) for _, use, path in path_values(backend) if use in _DIGESTED}
 
 
+def _apart(inside: Sequence[Mapping[str, TensorFile]]) -> dict[str, Any]:
+    return {"inside": {name: held.dtype for name, held in inside[0].items()}} if inside else {}
+
+
 @dataclass(frozen=True)
 class Side:
     """``key``: `target` or `reference`, as in the configuration.
@@ -86,11 +91,13 @@ class Side:
         engine: Path | None = None,
         fresh: bool = False,
         variant: Variant | None = None,
+        inside: Sequence[Mapping[str, TensorFile]] = (),
     ) -> BackendRun:
         """Run ``model`` on each sample, or build it for them; outputs are written into the folder ``out``.
 
         ``tactics``: what a build is asked about them. ``engine``: one that was built of ``model`` before, to be run.
-        ``fresh``: in a new process. ``variant``: what is otherwise this time.
+        ``fresh``: in a new process. ``variant``: what is otherwise this time. ``inside``: for each sample, values of
+        inner tensors at which the model is taken apart, where the backend can.
 
         Raises UsageError if the settings or the installation are at fault, WorkerStartError if the interpreter is;
         never for what the model does.
@@ -98,11 +105,12 @@ class Side:
         out.mkdir(parents=True, exist_ok=True)
         settings = {**self.settings.to_json(), **(variant.settings if variant else {})}
         python = (variant and variant.python) or self.settings.python
+        fed = [{**one, **more} for one, more in zip(samples, inside, strict=True)] if inside else samples
         arguments = {
-            "backend": settings | ({"engine": str(engine)} if engine else {}),
+            "backend": settings | ({"engine": str(engine)} if engine else {}) | _apart(inside),
             "model": str(model),
             "tactics": tactics,
-            "samples": [paths(sample) for sample in samples],
+            "samples": [paths(sample) for sample in fed],
             "out": str(out),
         }
         if self.settings.builds_engines:
@@ -117,7 +125,10 @@ class Side:
             fresh=fresh and not self.builds,
             lease=lease_of(settings, self.tools.pool, python, builds=self.builds),
         )
-        return replace(self._ran(reply), peak_rss_mb=reply.peak_rss_mb, log=reply.log)
+        ran = self._ran(reply)
+        if inside:
+            ran = replace(ran, outputs=tuple({n.removesuffix(MADE): v for n, v in one.items()} for one in ran.outputs))
+        return replace(ran, peak_rss_mb=reply.peak_rss_mb, log=reply.log)
 
     def _timing_cache(self) -> dict[str, str | None]:
         """Where timings come from: the user's file; else what the first build of this run measured."""

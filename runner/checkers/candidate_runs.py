@@ -70,12 +70,18 @@ class Case:
     def _feeds(self) -> list[Mapping[str, TensorFile]]:
         return [sample.feeds for sample in self.samples]
 
+    @property
+    def _inside(self) -> list[Mapping[str, TensorFile]]:
+        names = self.candidate.inside
+        return [{name: sample.expected[name] for name in names} for sample in self.samples] if names else []
+
     def _run(self, side: Side, name: str, feeds: Sequence[Mapping[str, TensorFile]]) -> BackendRun:
         own = self.reference_model if side is self.reference_side else None
         # what a build of the target leaves may be kept
         out = self.candidate.folder if side.builds and side is self.target_side else self.work / name
         own_side = side is self.target_side
         engine, variant = (self.candidate.engine, self.candidate.variant) if own_side else (None, None)
-        ran = side.run(own or self.model, feeds, out, engine=engine, fresh=self.candidate.draws, variant=variant)
+        more = {"engine": engine, "variant": variant, "inside": self._inside if own_side else ()}
+        ran = side.run(own or self.model, feeds, out, fresh=self.candidate.draws, **more)
         self.runs.append(ran)
         return ran

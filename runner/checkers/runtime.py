@@ -22,15 +22,16 @@ from runner.candidate import Candidate
 from runner.checkers.backend_run import BackendRun, Side
 from runner.checkers.candidate_runs import Case
 from runner.checkers.checker import Tools
-from runner.checkers.compare.compare_outputs import Comparison, non_finite
+from runner.checkers.compare.compare_outputs import PREFLIGHT, Comparison, looked_inside, non_finite
 from runner.checkers.compare.tolerances import rules_of
+from runner.checkers.failure_measure import LARGEST
 from runner.errors import UsageError
 from runner.schema.backend import BackendSettings
 from runner.schema.checker import AutoChecker, BuildsChecker, CompareChecker, FiniteChecker, Golden, RunsChecker
 from runner.schema.root import Settings
 from runner.schema.settings import context_of
 from runner.text import one_line
-from runner.verdict import Signature, Verdict
+from runner.verdict import SAID, Signature, Verdict
 from strategies.outcome import Outcome
 
 log = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ RuntimeSettings = AutoChecker | BuildsChecker | CompareChecker | FiniteChecker |
 # phases whose builds a report may tell of
 TOLD_PHASES = ("pre-flight", "re-check")
 KEPT = ("engine", "log", "layers")
+LONGEST_SAID = 4000
 _WORDS = {"nan": "a NaN", "inf": "an Inf"}
 _STAGES = {
     "runs": ("run",),
@@ -140,7 +142,7 @@ class RuntimeCheck:
         if target.invalid:
             return Verdict(Outcome.UNRESOLVED, reason=target.invalid)
         if target.signature:
-            failed = Verdict(Outcome.FAIL, target.signature, one_line(target.message)[:300])
+            failed = Verdict(Outcome.FAIL, target.signature, one_line(target.message)[:300], _said(case))
             return self._against_reference(case, failed)
         if "shapes" in self._stages:
             return self._shapes(case, self._checker)
@@ -196,7 +198,11 @@ class RuntimeCheck:
         if not bad:
             return None
         if self._harmless is not None:
-            return _not_finite(bad)
+            found = _not_finite(bad)
+            if case.candidate.inside:
+                right = {name: 0.0 for held in case.target.outputs for name in held}
+                found = looked_inside(found, right | {name: LARGEST for _, name, _ in bad})
+            return found
         verdict = self._against_reference(case, _not_finite(bad))
         if verdict.outcome is not Outcome.FAIL or verdict.metrics.get("reference") != "ran":
             return verdict
@@ -239,6 +245,12 @@ def _expected_too(case: Case, number: int, name: str, kind: str) -> bool:
         return False
     expected = case.samples[number].expected.get(name)
     return expected is not None and not expected.finite and expected.nan == (kind == "nan")
+
+
+def _said(case: Case) -> dict[str, str]:
+    """Return what the target said of the whole model, at length: it may name a node."""
+    asked = case.candidate.phase == PREFLIGHT or case.candidate.inside
+    return {SAID: one_line(case.target.message, LONGEST_SAID)} if asked else {}
 
 
 def _noted(verdict: Verdict, reference: str) -> Verdict:

@@ -190,6 +190,7 @@ def _how(summary: Summary) -> str:
     checks = summary.checks
     rows = [
         ("strategy", summary.strategy),
+        *([("first look", summary.first_look)] if summary.first_look else []),
         ("minimality", "; ".join(part for part in (summary.minimality or "no claim", summary.tried) if part)),
         (
             "checks",

@@ -46,8 +46,8 @@ class Summary:
     ``min_good`` and ``model``: paths relative to the run folder, or None. ``statistics``: of a repeat (iterations, pass
     rate and its interval). ``reliability``: of a flaky check, its rates and repeats; of any other how many second
     verdicts agreed with the first, and with what probability a check that is often wrong would have been noticed.
-    ``tried``: what was tried beyond 1-minimality. ``fused``: the engine's layers that the answer's nodes went into, and
-    of which model the engine is.
+    ``tried``: what was tried beyond 1-minimality. ``first_look``: what named the nodes that were asked about first.
+    ``fused``: the engine's layers that the answer's nodes went into, and of which model the engine is.
     ``precision``: of a mixed-precision model, why which nodes are raised, and what is gained.
     ``answers``: all of them, where several were wanted and found. ``cause``: what was shown of it, by
     experiment.
@@ -85,6 +85,7 @@ class Summary:
     plan: Mapping[str, Any] | None = None
     reliability: Mapping[str, Any] | None = None
     tried: str = ""
+    first_look: str = ""
     suspects: tuple[Mapping[str, Any], ...] = ()
     passes: Mapping[str, Any] | None = None
     releases: Mapping[str, Any] | None = None

@@ -70,6 +70,7 @@ class ReduceSettings(StrategySettings):
     extra_checks: int | None = setting(None, least=0)
     inside: bool = True
     trim: bool = True
+    look_inside: bool = True
 
 
 @settings

@@ -25,7 +25,7 @@ from runner.journal.open_journals import Journals
 from runner.schema.checker import SameFailure
 from runner.session.file_integrity import Seal
 from runner.session.subject import Subject
-from runner.session.trust.check_counts import TRUST_PHASES, Tally
+from runner.session.trust.check_counts import FIRST_LOOK, NOT_SEARCHING, TRUST_PHASES, Tally
 from runner.verdict import UNFIT, Raised, Signature, Verdict, relative
 from strategies.outcome import Outcome
 from strategies.trial import Trial
@@ -200,7 +200,8 @@ class Judge:
             self.tally.seen.add((self.journal.path, candidate.trial.key, attempt))
             self.tally.pay(verdict, purpose, candidate.phase, attempt)
             # a control that fails shows a failure of the check, not of the model
-            if verdict.outcome is Outcome.DIFFERENT and verdict.signature and candidate.phase != "control":
+            own_fault = candidate.phase in ("control", FIRST_LOOK)
+            if verdict.outcome is Outcome.DIFFERENT and verdict.signature and not own_fault:
                 self.studied.others[failure_of(verdict.signature)] += 1
         if own:
             # it copies models, and has a lock of its own: whoever begins a check must not wait for that
@@ -240,7 +241,7 @@ class Judge:
         return tuple(reason for reason in unknown if reason.startswith(UNFIT))
 
     def _tell(self, iteration: int, phase: str, label: str, trial: Trial, verdict: Verdict) -> None:
-        left = self.estimate() if self.estimate and phase not in TRUST_PHASES else None
+        left = self.estimate() if self.estimate and phase not in NOT_SEARCHING else None
         self.report(iteration, phase, label, trial, verdict, left)
 
     def _relative(self, verdict: Verdict) -> Verdict:

@@ -82,9 +82,13 @@ class Session:
         if self.steady and reliability.rates is None:
             reliability.mode = Flaky.never
             log.info("the check is steady: it said the same of both ends again, and is not doubted any further")
-        self.inquiry = self.inquire()  # which end is looked for first depends on the failure
-        self.inquiry.note(self.whole, Answer.YES)
+        self.open_search()
         return None
+
+    def open_search(self) -> None:
+        """Begin the search anew: where it begins depends on the failure, and on what is known of it."""
+        self.inquiry = self.inquire()
+        self.inquiry.note(self.whole, Answer.YES)
 
     def adopt(self, judge: Judge) -> None:
         """Go on with other candidates: those that the check can judge, and that fail as the user's file does."""
@@ -225,8 +229,7 @@ class Session:
             return None
         if not self.judge.studied.signature:
             return None
-        self.inquiry = self.inquire()
-        self.inquiry.note(self.whole, Answer.YES)
+        self.open_search()
         return self.reduce()
 
     def _cut_short(self) -> str:

@@ -6,15 +6,17 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Tuple
 
 from runner.backends.emulation.rounding import do_not_optimize, rounded
 from runner.backends.errors import StageError, choose
 from runner.backends.ort.optimizer_names import known_optimizers
 from runner.backends.ort.ort_values import from_ort_value, from_python, to_ort_value
 from runner.backends.ort.plugin_providers import devices
+from runner.backends.take_model_apart import neighbors, optimized, take_apart
 from runner.backends.values.value_structure import Value, parse
 
+_NAMED = re.compile("Name:'([^']+)'")
 _STATUS = re.compile(r"^\s*\[ONNXRuntimeError\] : \d+ : (\w+)(?: : (.*))?$", re.DOTALL)
 # name of a level -> its member of GraphOptimizationLevel; "layout" is younger than the others
 LEVELS = {
@@ -39,11 +41,12 @@ class OnnxRuntime:
     """One session.
 
     ``inputs``: all that can be fed; ``structures``: of these; ``required``: those without a default; ``outputs``:
-    names in the model's order.
+    names in the model's order. ``nodes``: what those of the optimized model read and give, where that is looked into.
     """
 
-    def __init__(self, session: Any) -> None:
+    def __init__(self, session: Any, nodes: Dict[str, Tuple[List[str], List[str]]]) -> None:
         self._session = session
+        self._nodes = nodes
         types = {value.name: value.type for value in session.get_inputs()}
         self.required = [name for name, text in types.items() if not text.startswith("optional(")]
         types.update({value.name: value.type for value in session.get_overridable_initializers()})
@@ -67,6 +70,7 @@ class OnnxRuntime:
     def load(cls, path: str, settings: Dict[str, Any]) -> OnnxRuntime:
         """Create a session with the settings of the backend group.
 
+        ``settings["inside"]``: {tensor: element type} at which the model is taken apart once it is optimized.
         Raises StageError: setup for a setting that this installation does not have, load for what it says about the
         model.
         """
@@ -88,9 +92,21 @@ class OnnxRuntime:
             # a list of providers would replace those added by device
             chosen = {} if plugged else {"providers": built_in}
             rounding = settings.get("rounding")
-            model = _rounded(path, options, rounding) if rounding in ("on", "strict") else path
             disabled = known_optimizers(settings.get("disabled_optimizers") or ()) or None
-            session = onnxruntime.InferenceSession(model, sess_options=options, disabled_optimizers=disabled, **chosen)
+
+            def create(model: Any) -> Any:
+                return onnxruntime.InferenceSession(
+                    model, sess_options=options, disabled_optimizers=disabled, **chosen
+                )
+
+            model: Any = path
+            nodes: Dict[str, Tuple[List[str], List[str]]] = {}
+            inside = settings.get("inside") or {}
+            if rounding in ("on", "strict"):
+                model = _rounded(path, options, rounding, inside)
+            elif inside:
+                model, nodes = _opened(path, options, create, inside)
+            session = create(model)
         except StageError:
             raise
         except Exception as error:
@@ -102,7 +118,7 @@ class OnnxRuntime:
                 running = ", ".join(session.get_providers())
                 message = f"providers={name} is installed but did not start; running: {running}"
                 raise StageError("setup", "ProviderDidNotStart", message)
-        return cls(session)
+        return cls(session, nodes)
 
     def run(self, outputs: List[str], feeds: Dict[str, Value]) -> Iterator[Tuple[str, Any]]:
         """Run on ``feeds`` and yield (name, tensor), (name, (value, structure)) for what is none, or (name, why not).
@@ -121,8 +137,17 @@ class OnnxRuntime:
             else:
                 results = self._session.run_with_ort_values(outputs, values)
         except Exception as error:
-            raise _failed("infer", error) from error
+            failure = _failed("infer", error)
+            raise StageError("infer", failure.kind, str(failure) + self._where(str(error))) from error
         return self._values(outputs, results, values, plain)
+
+    def _where(self, text: str) -> str:
+        """Return where the node stands that an error names, if the optimizations have made it."""
+        named = _NAMED.search(text)
+        if not named or named.group(1) not in self._nodes:
+            return ""
+        reads, gives = (", ".join(map(repr, filter(None, names))) for names in self._nodes[named.group(1)])
+        return f" (it stands between {reads} and {gives})"
 
     def _values(
         self, outputs: List[str], results: List[Any], fed: Dict[str, Any], plain: bool
@@ -135,10 +160,10 @@ class OnnxRuntime:
             yield name, (from_python if plain else from_ort_value)(value, self._outputs[name])
 
 
-def _rounded(path: str, options: Any, rounding: str) -> bytes:
+def _rounded(path: str, options: Any, rounding: str, inside: Dict[str, int]) -> bytes:
     """Return a model that rounds after each operator of a low precision; its weights stay in their files.
 
-    ``rounding``: on, or strict, which rounds inside operators too.
+    ``rounding``: on, or strict, which rounds inside operators too. ``inside``: tensors at which it is taken apart.
     """
     try:
         import onnx
@@ -146,6 +171,7 @@ def _rounded(path: str, options: Any, rounding: str) -> bytes:
         message = f"rounding={rounding} needs the package onnx under this interpreter: {error}"
         raise StageError("setup", "NotInstalled", message) from error
     model = onnx.load(path, load_external_data=False)
+    take_apart(model, inside)
     try:
         rounded(model, strict=rounding == "strict")
     except ValueError as error:
@@ -153,6 +179,22 @@ def _rounded(path: str, options: Any, rounding: str) -> bytes:
     # optimizations would drop the pairs of casts that round
     do_not_optimize(options, path)
     return bytes(model.SerializeToString())
+
+
+def _opened(
+    path: str, options: Any, create: Callable[[Any], Any], inside: Dict[str, int]
+) -> Tuple[bytes, Dict[str, Tuple[List[str], List[str]]]]:
+    """Return a model that is taken apart at these tensors, and what its nodes read and give."""
+    import onnx
+    import onnxruntime
+
+    if options.graph_optimization_level == onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL:
+        made = onnx.load(path, load_external_data=False)
+        do_not_optimize(options, path)
+    else:
+        made = optimized(path, options, create)
+    take_apart(made, inside)
+    return bytes(made.SerializeToString()), neighbors(made)
 
 
 def _provider(provider: Any) -> Tuple[str, Dict[str, Any]]:

@@ -12,12 +12,12 @@ from runner.checkers.compare import auto_tolerance, metrics
 from runner.checkers.compare.compare_values import compare, has_inf
 from runner.checkers.compare.constant_outputs import CONSTANT, blank, said
 from runner.checkers.compare.tolerances import Rules
-from runner.checkers.failure_measure import as_number
+from runner.checkers.failure_measure import LARGEST, as_number, finite
 from runner.errors import UsageError
 from runner.model.values.recorded import TensorFile
 from runner.schema.checker import CompareChecker, Golden, Metric, NonFinite, Tolerance
 from runner.text import listed
-from runner.verdict import MEASURE, Signature, Verdict
+from runner.verdict import INSIDE, MEASURE, Signature, Verdict
 from strategies.outcome import Outcome
 
 log = logging.getLogger(__name__)
@@ -39,6 +39,13 @@ class _Compared:
     @property
     def fails(self) -> bool:
         return self.difference.fails(self.limit)
+
+    @property
+    def how_bad(self) -> float:
+        """By how much it fails, 0 where it does not; what is no matter of size is worse than anything."""
+        if not self.fails:
+            return 0.0
+        return LARGEST if self.difference.kind not in ("", "mismatch") else finite(self.rank[1])
 
     @property
     def rank(self) -> tuple[int, float]:
@@ -104,6 +111,8 @@ class Comparison:
         if not self._settled and (left_out := sorted({*case.target.outputs[0]} - {*names})):
             found["left_out"] = left_out
         told = self._verdict(compared, found)
+        if case.candidate.inside:
+            told = looked_inside(told, {one.output: one.how_bad for one in sorted(every, key=lambda one: one.how_bad)})
         return self._with_evidence(told, case, names, expected) if case.candidate.phase == PREFLIGHT else told
 
     def _with_evidence(
@@ -163,6 +172,8 @@ class Comparison:
             recorded = [sample.expected for sample in case.samples]
             if all(name in sample for sample in recorded for name in names):
                 return list(recorded)
+        elif case.candidate.inside:  # it would have to be run with all of them as outputs, as it was to record them
+            return [sample.expected for sample in case.samples]
         else:
             recorded = [{} for _ in case.samples]
         if not case.may_run_reference:
@@ -205,6 +216,11 @@ class Comparison:
             f"{auto_tolerance.CLEAR:g} times the noise ({worst.noise:.3g}): they cannot be told apart, so nothing "
             "fails. Give the tolerance yourself: checker.tolerance=fixed checker.rtol=.."
         )
+
+
+def looked_inside(verdict: Verdict, found: Mapping[str, float]) -> Verdict:
+    """Note how bad each tensor inside a model is; 0: it is right."""
+    return replace(verdict, metrics={**verdict.metrics, INSIDE: dict(found)})
 
 
 def non_finite(outputs: Mapping[str, TensorFile], *, nan: bool, inf: bool) -> Iterator[tuple[str, str]]:

@@ -15,6 +15,7 @@ from runner.jobs.reduce.cause.prove_cause import Causes
 from runner.jobs.reduce.check_controls import FORMS, Controls
 from runner.jobs.reduce.closure import closure
 from runner.jobs.reduce.find_all import further
+from runner.jobs.reduce.first_look.first_look import FirstLook
 from runner.jobs.reduce.nested.nested_stages import NestedStages
 from runner.jobs.reduce.preflight import Preflight
 from runner.jobs.reduce.question import QUESTION
@@ -32,6 +33,7 @@ from runner.reference.recording import Recorder
 from runner.report.summary import Summary
 from runner.run_folder import REDUCED
 from runner.schema.checker import AutoChecker
+from runner.schema.installed_choices import SEARCHES
 from runner.schema.root import Settings
 from runner.schema.strategy import Find, FirstEnd, ReduceSettings, chosen
 from runner.session.handover import HandOver
@@ -85,10 +87,11 @@ def _reduce(job: Job) -> Summary:
         )
         job.drop_stale_results()
         checker = audited.checker if audited else job.checker
+        look = FirstLook()
         opening = Preflight(Controls.of(checker, settings))
         session = Session(
             judge,
-            searching(strategy, strategy.first, subject, judge),
+            searching(strategy, strategy.first, subject, judge, look),
             means=job.means,
             question=QUESTION,
             reliability=job.reliability(),
@@ -98,14 +101,15 @@ def _reduce(job: Job) -> Summary:
             prove_cause=causes(job, judge, subject),
             opening=opening,
         )
-        ending = job.ended(session, lambda: _question(job, session, judge, loaded))
+        ending = job.ended(session, lambda: _question(job, session, judge, loaded, look))
         loaded = replace(loaded, warnings=(*loaded.warnings, *opening.warnings))
         ending = job.stopped(ending, handed, REDUCED)
         if audited:
             loaded = replace(loaded, warnings=(*loaded.warnings, audited.summary))
 
         def told(ending: Ending, reliability: Reliability, folder: Path = job.folder) -> Summary:
-            return answered(job.summary(judge, ending, loaded, reliability), ending, subject, folder)
+            summary = answered(job.summary(judge, ending, loaded, reliability), ending, subject, folder)
+            return replace(summary, first_look=look.said)
 
         def conclude(ending: Ending, folder: Path) -> Summary:
             summary = told(ending, session.reliability, folder)
@@ -121,7 +125,7 @@ def _reduce(job: Job) -> Summary:
     return summary
 
 
-def _question(job: Job, session: Session, judge: Judge, loaded: Loaded) -> Ending:
+def _question(job: Job, session: Session, judge: Judge, loaded: Loaded, look: FirstLook) -> Ending:
     settings = job.settings
     ending = session.preflight()
     if ending:
@@ -139,6 +143,10 @@ def _question(job: Job, session: Session, judge: Judge, loaded: Loaded) -> Endin
             checker.spare(found.harmless)
     if settings.plan:
         return session.planned()
+    strategy = chosen(settings.strategy, ReduceSettings)
+    free = closure(settings) is Closure.FREE
+    if strategy.look_inside and free and "look_inside" in SEARCHES[strategy.search].reads:
+        look.take(session, checker, shows_inside=settings.target.holds_inner_values)
     return session.reduce()
 
 

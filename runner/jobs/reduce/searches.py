@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from runner.jobs.reduce.first_look.first_look import FirstLook
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.schema.installed_choices import SEARCHES
 from runner.schema.strategy import FirstEnd, ReduceSettings
@@ -14,11 +15,18 @@ from strategies.search import Step
 from strategies.search_space import Space
 
 
-def searching(strategy: ReduceSettings, wanted: FirstEnd, subject: Subgraph, judge: Judge) -> Callable[[Space], Step]:
-    """Return what makes the first step of the strategy's search, once the failure under study is known."""
+def searching(
+    strategy: ReduceSettings, wanted: FirstEnd, subject: Subgraph, judge: Judge, look: FirstLook | None = None
+) -> Callable[[Space], Step]:
+    """Return what makes the first step of the strategy's search, once the failure under study is known.
+
+    ``look``: names elements that it asks about before all others.
+    """
 
     def search(space: Space) -> Step:
-        options = Options(extra_checks=strategy.extra_checks, first=_first(wanted, subject, judge))
+        named = look.nodes if look and look.nodes and set(space.order).issuperset(look.nodes) else ()
+        first = _first(wanted, subject, judge)
+        options = Options(extra_checks=strategy.extra_checks, first=first, named=named)
         return SEARCHES[strategy.search].begin(space, options)
 
     return search

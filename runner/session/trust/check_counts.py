@@ -11,6 +11,10 @@ from runner.verdict import Verdict
 
 TRUST_PHASES = ("pre-flight", "control", "doubt", "stability", "held out", "re-check")
 """Checks that are no part of a search."""
+FIRST_LOOK = "first look inside"
+"""The phase of a check whose verdict says nothing of the failure, only where it may arise."""
+NOT_SEARCHING = (*TRUST_PHASES, "cause", FIRST_LOOK)
+"""Phases in which an unknown verdict keeps no search from its answer."""
 SEARCHED = ("search", "refine")
 """The purposes of checks that look for an answer."""
 REPEATS = "repeats"
@@ -42,7 +46,7 @@ class Tally:
     def count(self, verdict: Verdict, phase: str) -> None:
         """Count a verdict by its outcome."""
         self.outcomes[verdict.outcome.value] += 1
-        self.unknown.add(verdict, searching=phase not in TRUST_PHASES)
+        self.unknown.add(verdict, searching=phase not in NOT_SEARCHING)
 
     def pay(self, verdict: Verdict, purpose: str, phase: str, attempt: int) -> None:
         """Count a check that was made."""

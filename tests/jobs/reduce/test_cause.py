@@ -182,7 +182,8 @@ def test_two_faults_are_joint(tmp_path: Path) -> None:
 @pytest.mark.parametrize("find", ["one", "all"])
 def test_it_is_not_asked_for_one_answer_or_all(tmp_path: Path, find: str) -> None:
     given = pair(tmp_path, BESIDE, ["z"], ROUNDED)
-    run = winnow(*given, *COMPARE, f"strategy.find={find}", "strategy.first=end", folder=tmp_path / "run")
+    misled = "strategy.first=end", "strategy.look_inside=false"
+    run = winnow(*given, *COMPARE, f"strategy.find={find}", *misled, folder=tmp_path / "run")
     assert run.result.get("cause") is None
     assert run.result["culprits"] == ["noise"]
     assert run.result["checks"]["cause"] == 0

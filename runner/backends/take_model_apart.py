@@ -1,0 +1,65 @@
+"""Every part of a model judged by itself: it gets the values that are right, and what it makes of them is an output."""
+
+# runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
+# ruff: noqa: UP006, UP035, PLC0415, PTH107, PTH110
+from __future__ import annotations
+
+import os
+from typing import Any, Callable, Dict, List, Tuple
+
+from runner.backends.emulation.rounding import do_not_optimize
+
+MADE = "__made"
+"""What is put behind the name of a tensor that a node makes, where others read the value that is right."""
+
+
+def take_apart(model: Any, types: Dict[str, int]) -> None:
+    """Make each of these tensors that a node of the model makes both an input, which others read, and an output.
+
+    ``types``: tensor -> element type. The model is changed in place.
+    """
+    from onnx import helper
+
+    parted = set()
+    for node in model.graph.node:
+        for place, name in enumerate(node.output):
+            if name in types:
+                node.output[place] = name + MADE
+                parted.add(name)
+    kept = [value for value in model.graph.output if value.name not in parted]
+    del model.graph.output[:]
+    model.graph.output.extend(kept)
+    for name in sorted(parted):
+        model.graph.input.append(helper.make_tensor_value_info(name, types[name], None))
+        model.graph.output.append(helper.make_tensor_value_info(name + MADE, types[name], None))
+
+
+def optimized(path: str, options: Any, create: Callable[[str], Any]) -> Any:
+    """Return the model of a file as ONNX Runtime would run it, and set ``options`` so that it stays as it is.
+
+    ``create``: makes a session with them. An output that is added before the optimizations keeps nodes from being
+    fused, and hides what they do; one that is added to their result does not.
+    """
+    import onnx
+
+    # beside the file: that is where its weights are looked for
+    place = path + ".optimized"
+    options.optimized_model_filepath = place
+    try:
+        create(path)
+        model = onnx.load(place, load_external_data=False)
+    finally:
+        options.optimized_model_filepath = ""
+        if os.path.exists(place):
+            os.remove(place)
+    do_not_optimize(options, path)
+    return model
+
+
+def neighbors(model: Any) -> Dict[str, Tuple[List[str], List[str]]]:
+    """Return what each node reads and gives, by its name."""
+    return {
+        node.name: (list(node.input), [name[: -len(MADE)] if name.endswith(MADE) else name for name in node.output])
+        for node in model.graph.node
+        if node.name
+    }

@@ -1,0 +1,1 @@
+"""What a failure says about where it arises: the first place to look at."""

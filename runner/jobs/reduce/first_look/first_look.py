@@ -1,0 +1,144 @@
+"""The first look: where a failure may arise, as its message says or as values inside the model show.
+
+It only decides what the search asks about first. A look may mislead, and then costs a few checks: what is found is
+found by the search's own questions all the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from runner.checkers.checker import Checker
+from runner.checkers.failure_text import last_line
+from runner.checkers.runtime import RuntimeCheck
+from runner.checkers.wrapping_checker import inner
+from runner.files import inside, read_plain
+from runner.jobs.reduce.first_look.inner_values_subject import InnerValues
+from runner.jobs.reduce.first_look.nodes_between import between
+from runner.jobs.reduce.first_look.nodes_named_in_text import named_operators, named_tensors
+from runner.jobs.reduce.subgraph import Subgraph
+from runner.session.trust.check_counts import FIRST_LOOK
+from runner.session.session import Session
+from runner.text import counted, listed
+from runner.verdict import INSIDE, SAID, Verdict
+from runner.workers.leases.lease import OutOfTime
+
+log = logging.getLogger(__name__)
+
+MOST = 16
+"""Nodes at most that are named together."""
+CLEAR, COMPARABLE = 3.0, 100.0
+"""A tensor says where to look if its error is so many tolerances, and at most so many times less than the worst."""
+
+
+_TRACE = "Fatal Python error"
+
+
+@dataclass
+class FirstLook:
+    """``nodes``: where the search looks first. ``said``: what named them; "": nobody has looked, or nothing did."""
+
+    nodes: tuple[int, ...] = ()
+    said: str = ""
+
+    def take(self, session: Session, checker: Checker, *, shows_inside: bool) -> None:
+        """Find out what the failure under study names, and begin the search there.
+
+        ``shows_inside``: the target tells what inner tensors hold.
+        """
+        subject, failure = session.judge.subject, session.judge.studied.signature
+        if not isinstance(subject, Subgraph) or failure is None:
+            return
+        runs = shows_inside and isinstance(inner(checker), RuntimeCheck)
+        if failure.about_values:
+            if runs and not (failure.family == "non-finite" and self._by_nonfinite(subject)):
+                self._by_values(session, subject)
+        elif not self._by_text(subject, _text(session), "the message"):
+            raises = failure.stage == "infer" and failure.kind.startswith("error")
+            if subject.recorded.unrunnable:
+                self._by_recording(subject)
+            elif not (runs and raises and self._by_values(session, subject)):
+                self._by_operators(subject, _text(session))
+        if self.nodes:
+            names = subject.names(session.whole)
+            self.said = f"{self.said}: {listed([names[index] for index in self.nodes])}"
+            log.info("first look: %s", self.said)
+            session.open_search()
+
+    def _by_text(self, subject: Subgraph, text: str, what: str) -> bool:
+        """Take what a text names: one tensor, or what lies between several."""
+        tensors = named_tensors(subject.graph, text)
+        if not tensors:
+            return False
+        last = max(tensors, key=lambda name: subject.graph.producers[name])
+        made = between(subject.graph, last, tensors) if len(tensors) > 1 else ()
+        every = tuple(sorted({subject.graph.producers[name] for name in tensors}))
+        nodes = made if 1 < len(made) <= MOST else every if len(every) <= MOST else every[-1:]
+        return self._found(nodes, f"{what} names")
+
+    def _by_recording(self, subject: Subgraph) -> bool:
+        """Take the first node that the reference could not run either."""
+        first = [node.index for node in subject.graph.nodes if node.name in subject.recorded.unrunnable[:1]]
+        return self._found(tuple(first), "the reference cannot run")
+
+    def _by_nonfinite(self, subject: Subgraph) -> bool:
+        """Take the last node that made a NaN or Inf of finite values when the reference ran."""
+        bad = {name for name in subject.graph.producers if subject.is_bad_feed(name)}
+        made = [
+            node.index for node in subject.graph.nodes if bad.intersection(node.outputs) and bad.isdisjoint(node.inputs)
+        ]
+        return self._found(tuple(made[-1:]), "of finite values a NaN or Inf is made, by the reference as well, by")
+
+    def _by_operators(self, subject: Subgraph, text: str) -> bool:
+        """Take the nodes of an operator that a text names."""
+        return self._found(named_operators(subject.graph, text), "the message names the operator of")
+
+    def _by_values(self, session: Session, subject: Subgraph) -> bool:
+        """Take the nodes that make the first wrong value; looking at them is one check of the search."""
+        apart = InnerValues.of(subject)
+        if not apart.tensors or session.spent():
+            return False
+        label = f"the whole model, taken apart at {counted(len(apart.tensors), 'tensor')}"
+        try:
+            judge = session.judge.stage(FIRST_LOOK, apart)
+            verdict = judge.sure(session.whole, FIRST_LOOK, label, "search")
+        except OutOfTime as error:
+            log.warning("%s", error)
+            return False
+        sizes = {name: size for name, size in _inside(verdict).items() if name in subject.graph.producers}
+        least = max(CLEAR, max(sizes.values(), default=0.0) / COMPARABLE)
+        bad = [name for name, size in sizes.items() if size >= least]
+        if not bad:
+            return self._by_text(subject, str(verdict.metrics.get(SAID, "")), "the message of the optimized model")
+        # the last of several places is where the search would end that judges by the model's own outputs
+        last = max(bad, key=subject.graph.producers.__getitem__)
+        nodes = between(subject.graph, last, sizes)
+        return self._found(nodes, f"{last} is wrong though what it is made of is right, and is made by")
+
+    def _found(self, nodes: tuple[int, ...], said: str) -> bool:
+        self.nodes, self.said = nodes, said if nodes else ""
+        return bool(nodes)
+
+
+def _text(session: Session) -> str:
+    """Return what was said of the failure of the whole model: at length, where that was recorded."""
+    known = session.judge.counted(session.whole)
+    said = next((text for one in known if isinstance(text := one.metrics.get(SAID), str)), "")
+    return "\n".join((said, session.judge.studied.message, *(_last_words(session, one) for one in known[:1])))
+
+
+def _last_words(session: Session, verdict: Verdict) -> str:
+    """Return the last line that a process wrote before it died, and before Python told of that."""
+    folder = session.judge.folder.parent
+    log = folder / verdict.log if verdict.log else folder
+    if verdict.signature is None or not verdict.signature.kind.startswith("death") or not inside(log, folder):
+        return ""
+    return last_line(read_plain(log).decode("utf-8", "replace").partition(_TRACE)[0])
+
+
+def _inside(verdict: Verdict) -> dict[str, float]:
+    """Return how bad each inner tensor is, as a verdict's metrics say; a journal may hold anything."""
+    found = verdict.metrics.get(INSIDE)
+    held = found.items() if isinstance(found, dict) else ()
+    return {name: float(size) for name, size in held if isinstance(size, int | float)}

@@ -1,0 +1,72 @@
+"""Subject `inside`: the whole model, taken apart where values are known, so that each part is judged by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from runner.candidate import Candidate, Invalid, Sample
+from runner.jobs.reduce.subgraph import Subgraph
+from strategies.search_space import Space
+from strategies.trial import Trial
+
+MOST_BYTES = 1 << 28
+"""Bytes of values, of all samples together, that one look may take."""
+MOST_TENSORS = 1000
+"""Tensors that one look may take: a runtime takes longer for each output the more there are."""
+
+
+@dataclass(frozen=True)
+class InnerValues:
+    """``tensors``: those that are looked at, of the model that ``base`` cuts candidates out of."""
+
+    base: Subgraph
+    tensors: tuple[str, ...]
+
+    @staticmethod
+    def of(base: Subgraph) -> InnerValues:
+        """Look at as many as the budget allows, evenly spread."""
+        values = base.recorded.values
+        sizes = {
+            name: sum(sample[name].size for sample in values)
+            for name in _judgeable(base)
+            if all(name in sample and sample[name].structure is None and sample[name].finite for sample in values)
+        }
+        for step in range(1, len(sizes) + 1):
+            names = list(sizes)[::step]
+            if len(names) <= MOST_TENSORS and sum(map(sizes.__getitem__, names)) <= MOST_BYTES:
+                return InnerValues(base, tuple(names))
+        return InnerValues(base, ())
+
+    @property
+    def space(self) -> Space:
+        """The elements of the model."""
+        return self.base.space
+
+    def identity(self) -> dict[str, str]:
+        """Return what the model is, and what is looked at."""
+        return {**self.base.identity(), "kind": "inside", "tensors": " ".join(self.tensors)}
+
+    def names(self, trial: Trial) -> tuple[str, ...]:
+        """Return the names of the nodes."""
+        return self.base.names(trial)
+
+    def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
+        """Return the candidate of ``trial``, with what its inner tensors should hold."""
+        made = self.base.make(trial, folder)
+        if isinstance(made, Invalid):
+            return made
+        samples = tuple(
+            Sample(one.feeds, {**one.expected, **{name: values[name] for name in self.tensors}})
+            for one, values in zip(made.samples, self.base.recorded.values, strict=True)
+        )
+        return replace(made, samples=samples, inside=self.tensors)
+
+
+def _judgeable(base: Subgraph) -> Iterator[str]:
+    """Return what nodes make that the reference tells, but not what is the same for all data: runtimes fold that."""
+    for node in base.graph.nodes:
+        for name in node.outputs:
+            if base.has_reference(name) and name not in base.graph.data_independent:
+                yield name

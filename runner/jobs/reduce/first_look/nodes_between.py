@@ -1,0 +1,25 @@
+"""The nodes that make a tensor of others."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from runner.model.graph.graph_index import Graph
+
+LARGEST = 64
+"""Nodes that are worth a look of their own; of more the last one is."""
+
+
+def between(graph: Graph, end: str, begin: Collection[str]) -> tuple[int, ...]:
+    """Return the nodes that make the tensor ``end`` of those of ``begin``; the last one where they are too many."""
+    last = graph.producers[end]
+    found, waiting = {last}, [last]
+    while waiting:
+        for name in graph.nodes[waiting.pop()].inputs:
+            above = graph.producers.get(name)
+            if above is not None and name not in begin and above not in found:
+                found.add(above)
+                waiting.append(above)
+        if len(found) > LARGEST:
+            return (last,)
+    return tuple(sorted(found))

@@ -1,0 +1,129 @@
+"""Where a reduction begins: at what a message names, or at what is wrong inside the model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from runner.jobs.reduce.first_look.nodes_between import between
+from runner.jobs.reduce.first_look.nodes_named_in_text import named_operators, named_tensors
+from runner.model.graph.graph_index import Graph
+from tests.harness import Run, by_command, check_script, winnow
+
+SIZE = 8
+ONCE = "checker.flaky=never", "strategy.find=one", "result.find_min_good=false"
+
+
+def model(*nodes: onnx.NodeProto, before: int = 12, after: int = 12, opset: int = 17) -> onnx.ModelProto:
+    """Nodes that make ``z`` of ``y``, with chains of additions before and after them."""
+
+    def chain(first: str, last: str, count: int, kind: str) -> list[onnx.NodeProto]:
+        names = [first, *(f"{kind}{at}" for at in range(1, count)), last]
+        return [
+            helper.make_node("Add", [names[at], "one"], [names[at + 1]], name=f"{kind}/{at}") for at in range(count)
+        ]
+
+    every = [*chain("x", "y", before, "before"), *nodes, *chain("z", "out", after, "after")]
+    weights = [
+        numpy_helper.from_array(np.full((SIZE, SIZE), 0.5, np.float32), "one"),
+        numpy_helper.from_array(np.array(1e-5, np.float32), "epsilon"),
+        numpy_helper.from_array(np.array(2, np.float32), "two"),
+        numpy_helper.from_array(np.linspace(0.5, 1.5, SIZE, dtype=np.float32), "scale"),
+    ]
+    ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [SIZE, SIZE])] for name in ("x", "out")]
+    graph = helper.make_graph(every, "g", *ends, weights)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    made.ir_version = 8
+    return made
+
+
+# ONNX Runtime fuses this into a norm over the last axis, whatever keepdims says
+NORM = (
+    helper.make_node("Pow", ["y", "two"], ["squared"], name="pow"),
+    helper.make_node("ReduceMean", ["squared"], ["mean"], name="mean", axes=[-1], keepdims=0),
+    helper.make_node("Add", ["mean", "epsilon"], ["safe"], name="add"),
+    helper.make_node("Sqrt", ["safe"], ["root"], name="sqrt"),
+    helper.make_node("Div", ["y", "root"], ["normed"], name="div"),
+    helper.make_node("Mul", ["normed", "scale"], ["z"], name="mul"),
+)
+
+
+def saved(folder: Path, made: onnx.ModelProto) -> str:
+    onnx.save(made, str(folder / "net.onnx"))
+    return f"model={folder / 'net.onnx'}"
+
+
+@pytest.fixture(scope="module")
+def fused(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    folder = tmp_path_factory.mktemp("fused")
+    return winnow(saved(folder, model(*NORM)), *ONCE, folder=folder / "run")
+
+
+def test_a_fused_pattern_is_found_by_one_look_at_the_optimized_model(fused: Run) -> None:
+    assert fused.code == 0, fused.output
+    assert sorted(fused.result["culprits"]) == sorted(node.name for node in NORM)
+    # the look, the pattern alone, and one question for each of its nodes
+    assert fused.result["checks"]["search"] == 2 + len(NORM)
+    said = fused.result["first_look"]
+    assert said == "z is wrong though what it is made of is right, and is made by: pow, mean, add and 3 more"
+    assert said in (fused.folder / "REPORT.md").read_text()
+
+
+def test_a_look_that_was_paid_for_is_not_paid_for_again(fused: Run, tmp_path: Path) -> None:
+    given = f"model={fused.folder.parent / 'net.onnx'}", f"journal.reuse=[{fused.folder}]"
+    again = winnow(*given, *ONCE, folder=tmp_path / "again")
+    assert again.result["checks"]["search"] == 0
+    assert again.result["first_look"] == fused.result["first_look"]
+
+
+@pytest.mark.parametrize("look", [True, False])
+def test_a_process_that_dies_has_named_what_it_was_at(tmp_path: Path, look: bool) -> None:
+    dies = "import os; print('running culprit_7', flush=True); os.abort()"
+    check = check_script(tmp_path, f"if 'culprit' in nodes:\n    {dies}")
+    given = saved(tmp_path, model(helper.make_node("Relu", ["y"], ["z"], name="culprit")))
+    run = winnow(given, *by_command(check), *ONCE[1:], f"strategy.look_inside={look}", folder=tmp_path / "run")
+    assert run.result["culprits"] == ["culprit"]
+    assert (run.result["checks"]["search"] == 1) is look
+    assert run.result["first_look"] == ("the message names: culprit" if look else "")
+
+
+@pytest.mark.parametrize(
+    ("text", "tensors"),
+    [
+        ("Invalid Node - mean", ["mean"]),
+        ("while running ReduceMean node. Name:'mean' Status Message: bad", ["mean"]),
+        ("ITopKLayer mean: mean: K exceeds the maximum value allowed (3840)", ["mean"]),
+        ("Assertion failed. div_68 has no runners that implement it", ["normed"]),
+        ("IConditionalOutputLayer sqrt_OutputLayer: must have equal ranks", ["root"]),
+        ("a name which does not exist:InsertedPrecisionFreeCast_before/3", ["before4"]),
+        ("Node input 'squared' is not a graph input", ["squared"]),
+        ("{ForeignNode[pow...div]} could not be built", ["squared", "normed"]),
+        ("no such name, and out is the model's own output", []),
+    ],
+)
+def test_a_text_names_nodes_by_what_they_make(text: str, tensors: list[str]) -> None:
+    assert list(named_tensors(Graph.of(model(*NORM)), text)) == tensors
+
+
+def test_a_number_is_a_name_in_quotation_marks_alone() -> None:
+    graph = Graph.of(model(helper.make_node("Relu", ["y"], ["3"], name="relu"), helper.make_node("Neg", ["3"], ["z"])))
+    assert named_tensors(graph, "expected 3 dimensions") == ()
+    assert named_tensors(graph, "Node input '3' is missing") == ("3",)
+
+
+def test_a_text_names_an_operator_of_which_there_are_few() -> None:
+    graph = Graph.of(model(*NORM))
+    assert named_operators(graph, "Sqrt operation was not supported by a dedicated kernel") == (15,)
+    assert named_operators(graph, "Add was not supported") == ()
+
+
+def test_the_nodes_between_tensors() -> None:
+    graph = Graph.of(model(*NORM))
+    assert between(graph, "z", {"y"}) == tuple(range(12, 18))
+    assert between(graph, "root", {"squared", "z"}) == (13, 14, 15)
+    # of too many the last one is
+    assert between(Graph.of(model(*NORM, before=80)), "z", ()) == (85,)
