@@ -40,7 +40,8 @@ USED_UP = "the checks for it were used up: strategy.cause_checks=100, say, allow
 class Causes:
     """How answers are shown to be the cause.
 
-    ``search``: for further answers. ``most``: questions that may be asked for it; None: as many as the search asked.
+    ``search``: for further answers. ``most``: questions that may be asked for it; None: as many as the search asked,
+    or one that halves the model for a single node.
     """
 
     search: Callable[[Space], Step]
@@ -64,7 +65,8 @@ class Prover:
         assert isinstance(session.judge.subject, Subgraph)
         self.found: dict[Trial, tuple[Inquiry, Done]] = {}
         self._session, self._start, self._base = session, causes.search, session.judge.subject
-        most = session.inquiry.answered if causes.most is None else causes.most
+        halving = len(self._base.space.order).bit_length() + 1
+        most = max(session.inquiry.answered, halving) if causes.most is None else causes.most
         self._experiments = Experiments(session, self._base, max(most, LEAST_QUESTIONS))
 
     def prove(self, answer: Trial) -> Cause:

@@ -7,11 +7,11 @@ from collections.abc import Collection
 from runner.model.graph.graph_index import Graph
 
 LARGEST = 64
-"""Nodes that are worth a look of their own; of more the last one is."""
+"""Nodes that say where to look; more do not."""
 
 
 def between(graph: Graph, end: str, begin: Collection[str]) -> tuple[int, ...]:
-    """Return the nodes that make the tensor ``end`` of those of ``begin``; the last one where they are too many."""
+    """Return the nodes that make the tensor ``end`` of those of ``begin``; none where they are too many."""
     last = graph.producers[end]
     found, waiting = {last}, [last]
     while waiting:
@@ -21,5 +21,5 @@ def between(graph: Graph, end: str, begin: Collection[str]) -> tuple[int, ...]:
                 found.add(above)
                 waiting.append(above)
         if len(found) > LARGEST:
-            return (last,)
+            return ()
     return tuple(sorted(found))
