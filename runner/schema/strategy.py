@@ -70,6 +70,8 @@ class ReduceSettings(StrategySettings):
     extra_checks: int | None = setting(None, least=0)
     inside: bool = True
     trim: bool = True
+    shrink: bool = True
+    shrink_checks: int | None = setting(None, least=0)
 
 
 @settings

@@ -55,10 +55,17 @@ class Kept:
 
 
 class Cutting(Subject, Protocol):
-    """A subject that cuts models. ``closure``: which of its inputs and outputs stay. ``store``: of its weights."""
+    """A subject that cuts models."""
 
-    closure: Closure
-    store: Store
+    @property
+    def closure(self) -> Closure:
+        """Which of its inputs and outputs stay."""
+        ...
+
+    @property
+    def store(self) -> Store:
+        """The store of its weights."""
+        ...
 
     def cut(self, trial: Trial) -> Cut:
         """Cut a trial out. Raises CutError."""

@@ -1,0 +1,89 @@
+"""The passes that make an answer smaller without taking nodes away, each a stage of its own."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from runner.checkers.backend_run import Side
+from runner.jobs.reduce.shrink.shrunk_subject import Shrunk, Simpler, Whole
+from runner.jobs.reduce.shrink.simpler_values import SimplerValues
+from runner.jobs.reduce.subgraph import Subgraph
+from runner.model.files.candidate_store import Store
+from runner.model.graph.control_model import Form
+from runner.session.judge import Judge
+from runner.session.question import NOTHING
+from runner.session.stage import Stage, Standing
+from runner.session.subject import cutting
+from strategies.outcome import Outcome
+from strategies.search_space import Closure
+
+log = logging.getLogger(__name__)
+
+MOST_QUESTIONS = 8
+"""Questions that a pass asks at most, where the user says nothing."""
+
+
+PASSES = ("values",)
+
+
+@dataclass
+class Shrinking:
+    """Makes the stages.
+
+    ``reference``: runs candidates. ``folder``: for values. ``most``: questions of a pass at most. ``model``: the whole
+    one. ``own``: the check is the user's, and may know the model's own outputs by name. ``fed``: it asks for values of
+    the inputs.
+    """
+
+    reference: Side
+    folder: Path
+    most: int
+    model: Subgraph
+    own: bool = False
+    fed: bool = True
+    _made: int = 0
+    _able: bool | None = None
+
+    def stages(self, standing: Standing) -> Iterator[Stage]:
+        """Yield the passes that an answer has not been through."""
+        subject = cutting(standing.judge.subject)
+        if subject.closure is Closure.DESCENDANTS:
+            return  # the check knows what the model's own outputs should be
+        made = subject.cut(standing.trial)
+        hands_out = not set(made.outputs).isdisjoint(self.model.graph.outputs)
+        if self.own and hands_out and not self._judges_other_values(standing.judge):
+            return
+        whole = Whole(made.model, subject.samples(made))
+        done = subject.simpler.name if isinstance(subject, Shrunk) else ""
+        for name in PASSES[PASSES.index(done) + 1 if done else 0 :]:
+            self._made += 1
+            folder = self.folder / str(self._made)
+            simpler = self._simpler(name, whole, subject.store, folder)
+            if not simpler.levels.tops:
+                continue
+            shrunk = Shrunk(subject, standing.trial, whole, simpler, self.reference, folder)
+            judge = standing.judge.stage(name, shrunk)
+            start = partial(simpler.levels.search, most=self.most)
+            yield Stage(
+                *("shrink", f"simpler {name}", judge, start, standing.origin, shrunk.space.whole),
+                purpose="refine",
+                known=True,
+            )
+
+    def _simpler(self, name: str, whole: Whole, store: Store, folder: Path) -> Simpler:
+        return SimplerValues.of(whole, store.array, folder)
+
+    def _judges_other_values(self, judge: Judge) -> bool:
+        """Whether the check passes a model that hands out other values under the names of the model's own outputs."""
+        if self._able is None:
+            form = Form(outputs=True)
+            control = judge.stage(str(form), replace(self.model, control=form))
+            verdict = control.sure(NOTHING, "control", f"{form}, with other values", "refine")
+            self._able = verdict.outcome is not Outcome.FAIL
+            if not self._able:
+                log.info("values stay: the check knows what the model's own outputs should be (%s)", verdict.said)
+        return self._able
