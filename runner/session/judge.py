@@ -25,13 +25,13 @@ from runner.journal.open_journals import Journals
 from runner.report.unresolved import Unknown
 from runner.schema.checker import SameFailure
 from runner.session.file_integrity import Seal
-from runner.session.subject import Subject
+from runner.session.subject import Subject, kept
 from runner.verdict import UNFIT, Raised, Signature, Verdict, relative
 from strategies.outcome import Outcome
 from strategies.trial import Trial
 
 Report = Callable[[int, str, str, Trial, Verdict, "int | None"], None]
-"""Told of every check: iteration (0: known already), phase, label, trial, verdict, an estimate of what is to come."""
+"""Told of every check: iteration (0: known already), phase, label, nodes, verdict, an estimate of what is to come."""
 TRUST_PHASES = ("pre-flight", "control", "doubt", "stability", "held out", "re-check")
 """Checks that are no part of a search."""
 # folders of iterations; a check, or whoever handed the folder over, may have put others beside them
@@ -268,7 +268,9 @@ class Judge:
 
     def _tell(self, iteration: int, phase: str, label: str, trial: Trial, verdict: Verdict) -> None:
         left = self.estimate() if self.estimate and phase not in TRUST_PHASES else None
-        self.report(iteration, phase, label, trial, verdict, left)
+        # of a refinement the elements are no nodes
+        whole = kept(self.subject, trial) if trial else None
+        self.report(iteration, phase, label, whole.nodes if whole and not whole.inside else trial, verdict, left)
 
     def _relative(self, verdict: Verdict) -> Verdict:
         """A failure with another signature than the one under study is a DIFFERENT one, or the check's own."""

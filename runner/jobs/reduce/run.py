@@ -170,7 +170,12 @@ def _shrinking(job: Job, loaded: Loaded, subject: Subgraph) -> Shrinking | None:
     )
     most = chosen(settings.strategy, ReduceSettings).shrink_checks
     return Shrinking(
-        side, job.folder / "values" / "shrink", MOST_QUESTIONS if most is None else most, subject, checker.runs_own_code
+        side,
+        job.folder / "values" / "shrink",
+        MOST_QUESTIONS if most is None else most,
+        subject,
+        own=checker.runs_own_code,
+        fed=job.checker.wants_feeds,
     )
 
 

@@ -21,9 +21,10 @@ NODES = 0
 
 @dataclass(frozen=True)
 class Levels:
-    """``tops``: the highest level of each part, at least 1."""
+    """``tops``: the highest level of each part, at least 1. ``what``: the parts are, in the plural."""
 
     tops: tuple[int, ...]
+    what: str = "parts"
 
     @cached_property
     def space(self) -> Space:
@@ -70,7 +71,7 @@ class Levels:
             return self._groups(self.tops, _halves(range(len(self.tops))))
 
         levels = tuple(min(level, top) for top in self.tops)
-        return Ask(self.trial(levels), then, "shrink", f"all on level {level}", left=2 - level)
+        return Ask(self.trial(levels), then, "shrink", f"{self.what}: all on level {level}", left=2 - level)
 
     def _groups(self, levels: tuple[int, ...], waiting: tuple[Sequence[int], ...]) -> Step:
         """Lower one group after the other; what cannot be lowered is halved."""
@@ -86,7 +87,7 @@ class Levels:
                 return self._groups(levels, (*_halves(group), *rest))
             return self._narrow(levels, group[0], lowered[group[0]], tuple(rest))
 
-        label = f"{len(group)} of {len(levels)} parts"
+        label = f"{self.what}: {len(group)} of {len(levels)} on level 1 at most"
         return Ask(self.trial(lowered), then, "shrink", label, left=len(waiting))
 
     def _narrow(self, levels: tuple[int, ...], part: int, no: int, waiting: tuple[Sequence[int], ...]) -> Step:
@@ -101,7 +102,7 @@ class Levels:
                 return self._narrow(lowered, part, no, waiting)
             return self._narrow(levels, part, middle, waiting)
 
-        return Ask(self.trial(lowered), then, "shrink", f"part {part} on level {middle}", left=len(waiting) + 1)
+        return Ask(self.trial(lowered), then, "shrink", f"{self.what}: one on level {middle}", left=len(waiting) + 1)
 
     def _done(self, levels: tuple[int, ...]) -> Done:
         return Done(self.trial(levels), Claim.SMALLEST_SEEN)

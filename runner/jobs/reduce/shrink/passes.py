@@ -11,8 +11,8 @@ from pathlib import Path
 from runner.checkers.backend_run import Side
 from runner.jobs.reduce.shrink.shrunk_subject import Shrunk, Simpler, Whole
 from runner.jobs.reduce.shrink.simpler_values import SimplerValues
+from runner.jobs.reduce.shrink.smaller_shapes import SmallerShapes
 from runner.jobs.reduce.subgraph import Subgraph
-from runner.model.files.candidate_store import Store
 from runner.model.graph.control_model import Form
 from runner.session.judge import Judge
 from runner.session.question import NOTHING
@@ -27,7 +27,9 @@ MOST_QUESTIONS = 8
 """Questions that a pass asks at most, where the user says nothing."""
 
 
-PASSES = ("values",)
+PASSES = ("simpler values", "smaller shapes", "simpler values of smaller shapes")
+"""Values first: a failure that lies in values may need many of them, of whatever recipe."""
+VALUES, SHAPES, REST = range(len(PASSES))
 
 
 @dataclass
@@ -58,24 +60,28 @@ class Shrinking:
         if self.own and hands_out and not self._judges_other_values(standing.judge):
             return
         whole = Whole(made.model, subject.samples(made))
-        done = subject.simpler.name if isinstance(subject, Shrunk) else ""
-        for name in PASSES[PASSES.index(done) + 1 if done else 0 :]:
+        first = VALUES
+        if isinstance(subject, Shrunk):
+            unchanged = standing.trial == subject.space.whole
+            first = len(PASSES) if subject.number == SHAPES and unchanged else subject.number + 1
+        feeds_own = not set(made.inputs).isdisjoint(self.model.graph.inputs)
+        # a check of the user's own would trip over another shape of what it knows, and that may look like the failure
+        known = self.own and (hands_out or (feeds_own and not self.fed))
+        for number in range(first, SHAPES if known else len(PASSES)):
             self._made += 1
             folder = self.folder / str(self._made)
-            simpler = self._simpler(name, whole, subject.store, folder)
+            of = SmallerShapes.of if number == SHAPES else SimplerValues.of
+            simpler: Simpler = of(whole, subject.store.array, folder)
             if not simpler.levels.tops:
                 continue
-            shrunk = Shrunk(subject, standing.trial, whole, simpler, self.reference, folder)
-            judge = standing.judge.stage(name, shrunk)
+            shrunk = Shrunk(subject, standing.trial, whole, simpler, number, self.reference, folder)
+            judge = standing.judge.stage(simpler.name, shrunk)
             start = partial(simpler.levels.search, most=self.most)
             yield Stage(
-                *("shrink", f"simpler {name}", judge, start, standing.origin, shrunk.space.whole),
+                *("shrink", PASSES[number], judge, start, standing.origin, shrunk.space.whole),
                 purpose="refine",
                 known=True,
             )
-
-    def _simpler(self, name: str, whole: Whole, store: Store, folder: Path) -> Simpler:
-        return SimplerValues.of(whole, store.array, folder)
 
     def _judges_other_values(self, judge: Judge) -> bool:
         """Whether the check passes a model that hands out other values under the names of the model's own outputs."""

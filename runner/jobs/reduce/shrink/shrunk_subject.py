@@ -67,12 +67,16 @@ class ShrunkCut(Cut):
 
 @dataclass(frozen=True)
 class Shrunk:
-    """Simplifies the cut of ``trial`` of another subject. ``folder``: for values. ``reference``: runs candidates."""
+    """Simplifies the cut of ``trial`` of another subject.
+
+    ``number``: of the pass. ``reference``: runs candidates. ``folder``: for values.
+    """
 
     base: Cutting
     trial: Trial
     whole: Whole
     simpler: Simpler
+    number: int
     reference: Side
     folder: Path
     _made: dict[Trial, tuple[Sample, ...]] = field(default_factory=dict)

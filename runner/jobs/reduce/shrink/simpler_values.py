@@ -72,7 +72,9 @@ class SimplerValues:
     @property
     def levels(self) -> Levels:
         """The samples first, where there are several, then weights, then inputs."""
-        return Levels((1,) * (len(self.whole.samples) > 1) + (AS_IT_IS,) * (len(self.weights) + len(self.inputs)))
+        return Levels(
+            (1,) * (len(self.whole.samples) > 1) + (AS_IT_IS,) * (len(self.weights) + len(self.inputs)), self.name
+        )
 
     def apply(self, levels: tuple[int, ...]) -> tuple[ModelProto, Feeds]:
         """Return the model with the values of these levels, and what it is fed."""
