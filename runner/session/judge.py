@@ -25,7 +25,7 @@ from runner.journal.open_journals import Journals
 from runner.report.unresolved import Unknown
 from runner.schema.checker import SameFailure
 from runner.session.file_integrity import Seal
-from runner.session.subject import Subject, kept
+from runner.session.subject import Subject, nodes_of
 from runner.verdict import UNFIT, Raised, Signature, Verdict, relative
 from strategies.outcome import Outcome
 from strategies.trial import Trial
@@ -268,9 +268,7 @@ class Judge:
 
     def _tell(self, iteration: int, phase: str, label: str, trial: Trial, verdict: Verdict) -> None:
         left = self.estimate() if self.estimate and phase not in TRUST_PHASES else None
-        # of a refinement the elements are no nodes
-        whole = kept(self.subject, trial) if trial else None
-        self.report(iteration, phase, label, whole.nodes if whole and not whole.inside else trial, verdict, left)
+        self.report(iteration, phase, label, nodes_of(self.subject, trial), verdict, left)
 
     def _relative(self, verdict: Verdict) -> Verdict:
         """A failure with another signature than the one under study is a DIFFERENT one, or the check's own."""

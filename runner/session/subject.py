@@ -115,6 +115,12 @@ def kept(subject: Subject, trial: Trial) -> Kept | None:
     return cast(Cutting, subject).kept(trial) if hasattr(subject, "kept") else None
 
 
+def nodes_of(subject: Subject, trial: Trial) -> Trial:
+    """Return what a person is told that a trial has: its nodes, where its elements are something else."""
+    whole = kept(subject, trial) if trial else None
+    return whole.nodes if whole and not whole.inside else trial
+
+
 def values_digest(samples: Iterable[Mapping[str, TensorFile]]) -> str:
     """Return what stands for the values of samples in the identity of a subject or a run; their order counts."""
     digest = hashlib.sha256()

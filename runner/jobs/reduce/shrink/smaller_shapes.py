@@ -27,6 +27,8 @@ from runner.model.values.dtypes import BY_NUMBER, STRING
 from runner.model.values.recipes import MOST_LITERAL, Array, Kind, make, recognize
 from runner.model.values.recorded import TensorFile
 
+SMALL = 8
+"""Shapes in which no size is larger stay as they are."""
 _SIZES = {("Reshape", 1), ("Expand", 1), ("ConstantOfShape", 0), ("Resize", 3), ("Slice", 2), ("Split", 1)}
 """Inputs (operator, place) that hold sizes of axes."""
 _NUMBERS = {("Resize", 1), ("Resize", 2), ("Upsample", 1)}
@@ -58,6 +60,8 @@ class SmallerShapes:
         shapes = [file.shape[: found._axes(name)] for name, file in samples[0].feeds.items()]
         shapes += [tuple(tensor.dims)[: found._axes(name, tensor)] for name, tensor in found._tensors(whole.model)]
         sizes = sorted({size for shape in shapes for size in shape if size > 1})
+        if max(sizes, default=0) <= SMALL:
+            return found
         return SmallerShapes(whole, array, folder, {size: _steps(size) for size in sizes})
 
     @property
