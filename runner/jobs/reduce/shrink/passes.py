@@ -17,9 +17,10 @@ from runner.model.graph.control_model import Form
 from runner.session.judge import Judge
 from runner.session.question import NOTHING
 from runner.session.stage import Stage, Standing
-from runner.session.subject import cutting
+from runner.session.subject import Subject, cutting
 from strategies.outcome import Outcome
 from strategies.search_space import Closure
+from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
 
@@ -27,9 +28,17 @@ MOST_QUESTIONS = 8
 """Questions that a pass asks at most, where the user says nothing."""
 
 
-PASSES = ("simpler values", "smaller shapes", "simpler values of smaller shapes")
+PASSES = ("simpler values", "smaller shapes", "simpler values in these")
 """Values first: a failure that lies in values may need many of them, of whatever recipe."""
 VALUES, SHAPES, REST = range(len(PASSES))
+
+
+def simplified(subject: Subject, trial: Trial) -> tuple[str, ...]:
+    """Return the passes that made an answer smaller."""
+    if not isinstance(subject, Shrunk):
+        return ()
+    own = (PASSES[subject.number],) if trial != subject.space.whole else ()
+    return (*simplified(subject.base, subject.trial), *own)
 
 
 @dataclass

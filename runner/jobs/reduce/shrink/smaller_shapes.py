@@ -75,9 +75,13 @@ class SmallerShapes:
         model = copy_of(self.whole.model)
         if all(size == other for size, other in sizes.items()):
             return model, tuple(sample.feeds for sample in self.whole.samples)
+        left = LARGEST
         for name, tensor in self._tensors(model):
             smaller = self._smaller(name, self.array(tensor), sizes, self._axes(name, tensor))
             if smaller is not None:
+                left -= smaller.nbytes
+                if left < 0:
+                    raise CutError(f"the weights would take more than {LARGEST >> 20} MiB")
                 tensor.dims[:] = smaller.shape
                 tensor_bytes.set_raw(tensor, tensor_bytes.raw_bytes(numpy_helper.from_array(smaller)))
         for node in model.graph.node:
@@ -103,7 +107,7 @@ class SmallerShapes:
         return found
 
     def _smaller(self, name: str, array: Array, sizes: Mapping[int, int], axes: int) -> Array | None:
-        """The elements that are left of an array; None: all. Raises CutError for more than a candidate may carry."""
+        """The elements that are left of an array; None: all."""
         if self._uses[name] & _SIZES:
             numbers = [sizes.get(int(size), int(size)) for size in array.reshape(-1)] if array.dtype.kind == "i" else []
             found = np.array(numbers, array.dtype).reshape(array.shape) if numbers else array
@@ -111,8 +115,6 @@ class SmallerShapes:
         found = array[tuple(slice(sizes.get(size, size)) for size in array.shape[:axes])]
         if found.shape == array.shape:
             return None
-        if found.nbytes > LARGEST:
-            raise CutError(f"{name!r} would take {found.nbytes} bytes")
         recipe = recognize(array)  # a part of what was drawn would have none
         if recipe and recipe.kind is Kind.SEEDED:
             return make(recipe, found.shape, found.dtype)
