@@ -34,6 +34,8 @@ Report = Callable[[int, str, str, Trial, Verdict, "int | None"], None]
 """Told of every check: iteration (0: known already), phase, label, nodes, verdict, an estimate of what is to come."""
 TRUST_PHASES = ("pre-flight", "control", "doubt", "stability", "held out", "re-check")
 """Checks that are no part of a search."""
+SHRINKING = "shrink"
+"""The phase of checks of an answer with simpler values: many of these are no question, which is nobody's mistake."""
 # folders of iterations; a check, or whoever handed the folder over, may have put others beside them
 _NUMBER = re.compile("[0-9]{1,9}")
 
@@ -58,7 +60,7 @@ class Tally:
     def count(self, verdict: Verdict, phase: str) -> None:
         """Count a verdict by its outcome."""
         self.outcomes[verdict.outcome.value] += 1
-        self.unknown.add(verdict, searching=phase not in TRUST_PHASES)
+        self.unknown.add(verdict, searching=phase not in (*TRUST_PHASES, SHRINKING))
 
 
 @dataclass

@@ -34,6 +34,12 @@ def test_the_formulas_of_the_page(scale):
     assert (make(Recipe(Kind.SEEDED, seed=2, scale=1024.0), shape, said.dtype) == said).all()
 
 
+def test_a_few_floats_that_were_drawn_are_no_literal():
+    drawn = make(Recipe(Kind.SEEDED, seed=60), (2, 1), np.dtype("f4"))
+    assert recognize(drawn) == Recipe(Kind.SEEDED, seed=60)
+    assert all(recognize(np.array([a, b])).kind is not Kind.SEEDED for a in range(4) for b in range(4))
+
+
 @pytest.mark.parametrize("kind", ["float32", "int64"])
 def test_blocks_are_those_of_one_draw(kind):
     shape = (_BLOCK + 3,)

@@ -20,7 +20,7 @@ from runner.schema.run import ArtifactSettings, Keep, LeaseMode
 from runner.session.handover import HandOver
 from runner.session.handover_recheck import HANDED_OVER
 from runner.session.inquiry import Budget, Means
-from runner.session.judge import TRUST_PHASES, Judge
+from runner.session.judge import SHRINKING, TRUST_PHASES, Judge, Tally
 from runner.session.reliability import Reliability
 from runner.session.session import Session
 from runner.verdict import Signature, Verdict
@@ -398,3 +398,11 @@ def test_a_control_that_gives_no_answer_is_none_of_a_flaky_check_either(tmp_path
     with pytest.raises(CannotJudge, match="no pins"):
         one.confirm_nothing()
     one.confirm_nothing(unjudged=True)
+
+
+def test_what_is_no_question_of_a_shrunk_answer_asks_for_no_other_settings() -> None:
+    tally = Tally()
+    for phase in ("one at a time", *[SHRINKING] * 9):
+        tally.count(Verdict(Outcome.UNRESOLVED if phase == SHRINKING else Outcome.PASS, reason="the reference"), phase)
+    assert not tally.unknown.advice
+    assert tally.unknown.reasons == {"the reference": 9}

@@ -46,6 +46,8 @@ from runner.status import Status
 from strategies.search import Step
 from strategies.search_space import Closure, Space
 
+PATIENCE = 60.0
+"""Seconds that the reference gets for an answer with other values: one may never end with these."""
 NON_FINITE = (
     "; the reference's outputs hold NaN or Inf as well, and checker=auto lets the same ones pass: "
     "checker=finite takes any for a failure"
@@ -165,9 +167,8 @@ def _shrinking(job: Job, loaded: Loaded, subject: Subgraph) -> Shrinking | None:
     settings, checker = job.settings, job.settings.checker
     if loaded.recorded.partners is not None or checker.asks_a_person:
         return None
-    side = Side(
-        "reference", recording_backend(settings), job.tools, settings.inputs.timeout, settings.workers.memory_mb
-    )
+    seconds = min(settings.inputs.timeout, PATIENCE)
+    side = Side("reference", recording_backend(settings), job.tools, seconds, settings.workers.memory_mb)
     most = chosen(settings.strategy, ReduceSettings).shrink_checks
     return Shrinking(
         side,

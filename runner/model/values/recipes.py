@@ -25,7 +25,7 @@ Value = bool | int | float | complex | str
 
 MOST_LITERAL = 16
 """Elements of an array up to which these are written out."""
-SEEDS = range(4)
+SEEDS = range(64)
 LEAST_EXPONENT, MOST_EXPONENT = -10, 10
 """Scales of floats that are looked for: two to the power of these."""
 _LOOK = 64
@@ -76,10 +76,13 @@ def recognize(array: Array) -> Recipe | None:
     splat = Recipe(Kind.SPLAT, (_plain(flat[0]),))
     if _makes(splat, small):
         return splat if _makes(splat, flat) else None
-    if flat.size <= MOST_LITERAL:
-        literal = Recipe(Kind.LITERAL, tuple(_plain(one) for one in flat))
-        return literal if _makes(literal, flat) else None
-    return next((one for one in _guesses(small) if _makes(one, small) and _makes(one, flat)), None)
+    few = flat.size <= MOST_LITERAL
+    if not (few and _counts(flat.dtype)):  # a few whole numbers may be drawn by chance
+        found = next((one for one in _guesses(small) if _makes(one, small) and _makes(one, flat)), None)
+        if found:
+            return found
+    literal = Recipe(Kind.LITERAL, tuple(_plain(one) for one in flat)) if few else None
+    return literal if literal and _makes(literal, flat) else None
 
 
 def scale_of(array: Array) -> float:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from runner.session.judge import SHRINKING
 from strategies.outcome import Answer
 from strategies.search import Ask, Claim, Done, Look, Search, Step, limited
 from strategies.search_space import Closure, Space
@@ -50,7 +51,7 @@ class Levels:
             yes = [trial for trial, answer in asked if answer is Answer.YES]
             return Done(yes[-1] if yes else self.space.whole, Claim.BUDGET)
 
-        first = limited(self._together(0), most, lambda _, done: done or Look(best))
+        first = limited(self._together(1), most, lambda _, done: done or Look(best))
         return Search(self.space, first, known)
 
     @cached_property
@@ -61,17 +62,15 @@ class Levels:
         return tuple(range(start, start + top) for start, top in zip(starts, self.tops, strict=False))
 
     def _together(self, level: int) -> Step:
-        """Ask about all parts on one of the two lowest levels."""
+        """Ask about all parts on level 1, which the failure is likelier to survive, then on level 0."""
 
         def then(answer: Answer) -> Step:
-            if answer is Answer.YES:
+            if answer is Answer.YES and levels != self.tops:
                 return self._done(levels)
-            if level == 0:
-                return self._together(1)
-            return self._groups(self.tops, _halves(range(len(self.tops))))
+            return self._together(0) if level else self._groups(self.tops, _halves(range(len(self.tops))))
 
         levels = tuple(min(level, top) for top in self.tops)
-        return Ask(self.trial(levels), then, "shrink", f"{self.what}: all on level {level}", left=2 - level)
+        return Ask(self.trial(levels), then, SHRINKING, f"{self.what}: all on level {level}", left=1 + level)
 
     def _groups(self, levels: tuple[int, ...], waiting: tuple[Sequence[int], ...]) -> Step:
         """Lower one group after the other; what cannot be lowered is halved."""
@@ -88,7 +87,7 @@ class Levels:
             return self._narrow(levels, group[0], lowered[group[0]], tuple(rest))
 
         label = f"{self.what}: {len(group)} of {len(levels)} on level 1 at most"
-        return Ask(self.trial(lowered), then, "shrink", label, left=len(waiting))
+        return Ask(self.trial(lowered), then, SHRINKING, label, left=len(waiting))
 
     def _narrow(self, levels: tuple[int, ...], part: int, no: int, waiting: tuple[Sequence[int], ...]) -> Step:
         """Find the lowest level of one part above ``no``, which is too low."""
@@ -102,7 +101,7 @@ class Levels:
                 return self._narrow(lowered, part, no, waiting)
             return self._narrow(levels, part, middle, waiting)
 
-        return Ask(self.trial(lowered), then, "shrink", f"{self.what}: one on level {middle}", left=len(waiting) + 1)
+        return Ask(self.trial(lowered), then, SHRINKING, f"{self.what}: one on level {middle}", left=len(waiting) + 1)
 
     def _done(self, levels: tuple[int, ...]) -> Done:
         return Done(self.trial(levels), Claim.SMALLEST_SEEN)

@@ -14,7 +14,7 @@ from runner.jobs.reduce.shrink.simpler_values import SimplerValues
 from runner.jobs.reduce.shrink.smaller_shapes import SmallerShapes
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.model.graph.control_model import Form
-from runner.session.judge import Judge
+from runner.session.judge import SHRINKING, Judge
 from runner.session.question import NOTHING
 from runner.session.stage import Stage, Standing
 from runner.session.subject import Subject, cutting
@@ -87,7 +87,7 @@ class Shrinking:
             judge = standing.judge.stage(simpler.name, shrunk)
             start = partial(simpler.levels.search, most=self.most)
             yield Stage(
-                *("shrink", PASSES[number], judge, start, standing.origin, shrunk.space.whole),
+                *(SHRINKING, PASSES[number], judge, start, standing.origin, shrunk.space.whole),
                 purpose="refine",
                 known=True,
             )

@@ -17,10 +17,11 @@ from onnx import ModelProto
 
 from runner.candidate import Candidate, Invalid, Sample
 from runner.checkers.backend_run import Side
+from runner.errors import NotTried
 from runner.jobs.reduce.shrink.levels import Levels
 from runner.journal.journal import context_digest
 from runner.model.files.candidate_store import Store
-from runner.model.graph.cut import Cut, CutError
+from runner.model.graph.cut import Cut
 from runner.model.graph.protobuf_edits import copy_of
 from runner.model.values.recorded import TensorFile
 from runner.model.values.value_types import has_no_rank
@@ -66,6 +67,14 @@ class ShrunkCut(Cut):
 
 
 @dataclass(frozen=True)
+class Ran:
+    """What the reference made of a candidate. ``unfit``: why that is no question."""
+
+    samples: tuple[Sample, ...]
+    unfit: str = ""
+
+
+@dataclass(frozen=True)
 class Shrunk:
     """Simplifies the cut of ``trial`` of another subject.
 
@@ -79,7 +88,7 @@ class Shrunk:
     number: int
     reference: Side
     folder: Path
-    _made: dict[Trial, tuple[Sample, ...]] = field(default_factory=dict)
+    _made: dict[Trial, Ran] = field(default_factory=dict)
 
     @cached_property
     def space(self) -> Space:
@@ -118,16 +127,15 @@ class Shrunk:
         """Write the candidate whose parts stand on the levels of ``trial``."""
         if not trial:
             return self.base.make(trial, folder)
-        return cut_candidate(self, self.store, trial, folder, lambda made: None)
+        return cut_candidate(self, self.store, trial, folder, lambda made: self._made[trial].unfit)
 
     def cut(self, trial: Trial) -> ShrunkCut:
-        """Return the model on the levels of ``trial``. Raises CutError where the reference does not run it."""
+        """Return the model on the levels of ``trial``. Raises CutError where there is none."""
         model, feeds = self.simpler.apply(self.simpler.levels.of(trial))
-        if trial == self.space.whole:
-            self._made[trial] = self.whole.samples
-        elif trial not in self._made:
-            self._made[trial] = self._samples(trial, model, feeds)
-        samples = self._made[trial]
+        if trial not in self._made:
+            whole = trial == self.space.whole
+            self._made[trial] = Ran(self.whole.samples) if whole else self._ran(trial, model, feeds)
+        samples = self._made[trial].samples
         _declare(model, samples)
         inputs, outputs = ([value.name for value in values] for values in (model.graph.input, model.graph.output))
         fed = tuple(name for name in inputs if any(name in sample.feeds for sample in samples))
@@ -138,26 +146,28 @@ class Shrunk:
         assert isinstance(made, ShrunkCut)
         return made.samples
 
-    def _samples(self, trial: Trial, model: ModelProto, feeds: Feeds) -> tuple[Sample, ...]:
+    def _ran(self, trial: Trial, model: ModelProto, feeds: Feeds) -> Ran:
+        """Run a candidate on the reference, if that ran the answer."""
         before = self.whole.samples[: len(feeds)]
+        unjudged = tuple(Sample(fed) for fed in feeds)
         if not any(sample.expected for sample in before):
-            return tuple(Sample(fed) for fed in feeds)
+            return Ran(unjudged)
         folder = self.folder / trial.key
-        path = self.base.store.write(copy_of(model), folder)
-        ran = self.reference.run(path, feeds, folder)
-        path.unlink(missing_ok=True)
+        path = self.store.write(copy_of(model), folder)
+        try:
+            ran = self.reference.run(path, feeds, folder)
+        except NotTried as error:
+            return Ran(unjudged, str(error))
+        finally:
+            path.unlink(missing_ok=True)
         if not ran.outputs:
-            raise CutError(f"the reference does not run it: {ran.message or ran.invalid}")
+            return Ran(unjudged, f"the reference does not run it: {ran.message or ran.invalid}")
         for old, new in zip(before, ran.outputs, strict=True):
             for name, value in old.expected.items():
-                if name not in new:
-                    raise CutError(f"the reference gives no {name!r}")
-                if value.finite and not new[name].finite:
-                    raise CutError(f"the reference gives a {name!r} that is not finite")
-        return tuple(
-            Sample(fed, {name: new[name] for name in old.expected})
-            for fed, old, new in zip(feeds, before, ran.outputs, strict=True)
-        )
+                if name not in new or (value.finite and not new[name].finite):
+                    return Ran(unjudged, f"the reference gives no finite {name!r}")
+        expected = [{name: new[name] for name in old.expected} for old, new in zip(before, ran.outputs, strict=True)]
+        return Ran(tuple(Sample(fed, good) for fed, good in zip(feeds, expected, strict=True)))
 
 
 def _declare(model: ModelProto, samples: tuple[Sample, ...]) -> None:

@@ -19,7 +19,7 @@ from runner.model.values.recipes import MOST_LITERAL, SEEDS, Array, Kind, Recipe
 from runner.model.values.recorded import TensorFile
 
 SPLAT, SEEDED, AS_IT_IS = range(3)
-"""The levels of a tensor. Those of the samples: the first one, all."""
+"""The levels of a tensor. Of several samples the first alone is on both lower ones."""
 LARGEST = 32 << 20
 """Bytes of new values that a model gets at most; as much as candidates carry inside (see `read_model`)."""
 
@@ -72,14 +72,13 @@ class SimplerValues:
     @property
     def levels(self) -> Levels:
         """The samples first, where there are several, then weights, then inputs."""
-        return Levels(
-            (1,) * (len(self.whole.samples) > 1) + (AS_IT_IS,) * (len(self.weights) + len(self.inputs)), self.name
-        )
+        parts = (len(self.whole.samples) > 1) + len(self.weights) + len(self.inputs)
+        return Levels((AS_IT_IS,) * parts, self.name)
 
     def apply(self, levels: tuple[int, ...]) -> tuple[ModelProto, Feeds]:
         """Return the model with the values of these levels, and what it is fed."""
         several = len(self.whole.samples) > 1
-        samples = self.whole.samples if not several or levels[0] else self.whole.samples[:1]
+        samples = self.whole.samples if not several or levels[0] == AS_IT_IS else self.whole.samples[:1]
         of_tensors = levels[several:]
         model = copy_of(self.whole.model)
         every = list(tensors(model))

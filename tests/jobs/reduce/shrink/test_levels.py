@@ -37,8 +37,13 @@ def test_a_trial_says_the_levels_and_is_closed() -> None:
 
 
 def test_what_works_for_all_costs_one_question_or_two() -> None:
-    assert found((2, 2, 2), failing(0, 0, 0))[:2] == ((0, 0, 0), [(0, 0, 0)])
-    assert found((2, 1, 5), failing(1, 1, 1))[:2] == ((1, 1, 1), [(0, 0, 0), (1, 1, 1)])
+    assert found((2, 2, 2), failing(0, 0, 0))[:2] == ((1, 1, 1), [(1, 1, 1)])
+    assert found((1, 1), failing(0, 0))[:2] == ((0, 0), [(1, 1), (0, 0)])
+
+    def fits(levels):
+        return UNKNOWN if 1 in levels else YES
+
+    assert found((2, 5), fits)[:2] == ((0, 0), [(1, 1), (0, 0)])
 
 
 @pytest.mark.parametrize(

@@ -61,8 +61,8 @@ def test_values_become_splats_or_drawn_ones(tmp_path):
     base = whole(model, tmp_path, {"x": drawn(40)}, {"x": drawn(40)})
     simpler = SimplerValues.of(base, recorded.to_array, tmp_path / "new")
     # samples; w, h, at, mask and c; x
-    assert simpler.levels.tops == (1, *(2,) * 6)
-    made, feeds = simpler.apply((0, *(0,) * 6))
+    assert simpler.levels.tops == (2,) * 7
+    made, feeds = simpler.apply((0,) * 7)
     new = values(made)
     assert len(feeds) == 1
     assert (recorded.read(feeds[0]["x"]) == 1).all()
@@ -74,7 +74,7 @@ def test_values_become_splats_or_drawn_ones(tmp_path):
     }
     for name in ("few", "same", "text"):
         assert (new[name] == held[name]).all()
-    made, feeds = simpler.apply((1, *(1,) * 6))
+    made, feeds = simpler.apply((2, *(1,) * 6))
     new = values(made)
     everything = [*new.values(), *(recorded.read(fed["x"]) for fed in feeds)]
     everything.append(numpy_helper.to_array(made.graph.node[0].attribute[0].t))
