@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,6 +15,7 @@ from runner.jobs.reduce.shrink.simpler_values import SimplerValues
 from runner.jobs.reduce.shrink.smaller_shapes import SmallerShapes
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.model.graph.control_model import Form
+from runner.session.inquiry import SEARCHING, Budget
 from runner.session.judge import SHRINKING, Judge
 from runner.session.question import NOTHING
 from runner.session.stage import Stage, Standing
@@ -45,14 +47,15 @@ def simplified(subject: Subject, trial: Trial) -> tuple[str, ...]:
 class Shrinking:
     """Makes the stages.
 
-    ``reference``: runs candidates. ``folder``: for values. ``most``: questions of a pass at most. ``model``: the whole
-    one. ``own``: the check is the user's, and may know the model's own outputs by name. ``fed``: it asks for values of
-    the inputs.
+    ``reference``: runs candidates. ``folder``: for values. ``most``: questions of a pass at most. ``budget``: of the
+    run. ``model``: the whole one. ``own``: the check is the user's, and may know the model's own outputs by name.
+    ``fed``: it asks for values of the inputs.
     """
 
     reference: Side
     folder: Path
     most: int
+    budget: Budget
     model: Subgraph
     own: bool = False
     fed: bool = True
@@ -62,6 +65,8 @@ class Shrinking:
     def stages(self, standing: Standing) -> Iterator[Stage]:
         """Yield the passes that an answer has not been through."""
         subject = cutting(standing.judge.subject)
+        if self._is_short(standing.judge):
+            return
         if subject.closure is Closure.DESCENDANTS:
             return  # the check knows what the model's own outputs should be
         made = subject.cut(standing.trial)
@@ -91,6 +96,13 @@ class Shrinking:
                 purpose="refine",
                 known=True,
             )
+
+    def _is_short(self, judge: Judge) -> bool:
+        """Whether half of the budget is spent: the rest is for the cause."""
+        checks, seconds = self.budget.checks, self.budget.seconds
+        paid = sum(judge.tally.paid[purpose] for purpose in SEARCHING)
+        spent = time.monotonic() - self.budget.started
+        return (checks is not None and 2 * paid > checks) or (seconds is not None and 2 * spent > seconds)
 
     def _judges_other_values(self, judge: Judge) -> bool:
         """Whether the check passes a model that hands out other values under the names of the model's own outputs."""

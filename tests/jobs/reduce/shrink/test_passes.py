@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 from onnx import helper, numpy_helper
 
+from runner.jobs.reduce.shrink.passes import Shrinking
 from runner.model.values import recorded
 from runner.model.values.recipes import recognize
+from runner.session.inquiry import Budget
+from runner.session.judge import Tally
 from tests.harness import by_command, check_script, winnow
 from tests.jobs.reduce.test_hard_failures import saved
 from tests.model.models import model_of, tensor
@@ -64,3 +71,13 @@ def test_a_check_that_knows_the_outputs_gets_the_values_that_it_knows(tmp_path: 
         assert (recognize(array) is None) is (name == "knows")
         assert array.shape == (32, 32), "of what it knows by name the shape is known as well"
         assert ("the check knows what the model's own outputs should be" in run.output) is (name == "knows")
+
+
+def test_the_second_half_of_a_budget_is_for_the_cause(tmp_path: Path) -> None:
+    def is_short(budget: Budget) -> bool:
+        judge: Any = SimpleNamespace(tally=Tally(Counter(search=4, refine=1, trust=90)))
+        return Shrinking(*[None] * 2, 8, budget, None)._is_short(judge)  # type: ignore[arg-type]
+
+    assert not is_short(Budget())
+    assert [is_short(Budget(checks=checks)) for checks in (9, 10)] == [True, False]
+    assert [is_short(Budget(seconds=10, started=time.monotonic() - spent)) for spent in (6, 4)] == [True, False]
