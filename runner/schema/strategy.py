@@ -71,6 +71,8 @@ class ReduceSettings(StrategySettings):
     inside: bool = True
     trim: bool = True
     look_inside: bool = True
+    shrink: bool = True
+    shrink_checks: int | None = setting(None, least=0)
 
 
 @settings

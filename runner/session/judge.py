@@ -24,14 +24,14 @@ from runner.journal.journal import Journal
 from runner.journal.open_journals import Journals
 from runner.schema.checker import SameFailure
 from runner.session.file_integrity import Seal
-from runner.session.subject import Subject
+from runner.session.subject import Subject, nodes_of
 from runner.session.trust.check_counts import FIRST_LOOK, NOT_SEARCHING, TRUST_PHASES, Tally
 from runner.verdict import UNFIT, Raised, Signature, Verdict, relative
 from strategies.outcome import Outcome
 from strategies.trial import Trial
 
 Report = Callable[[int, str, str, Trial, Verdict, "int | None"], None]
-"""Told of every check: iteration (0: known already), phase, label, trial, verdict, an estimate of what is to come."""
+"""Told of every check: iteration (0: known already), phase, label, nodes, verdict, an estimate of what is to come."""
 # folders of iterations; a check, or whoever handed the folder over, may have put others beside them
 _NUMBER = re.compile("[0-9]{1,9}")
 
@@ -242,7 +242,7 @@ class Judge:
 
     def _tell(self, iteration: int, phase: str, label: str, trial: Trial, verdict: Verdict) -> None:
         left = self.estimate() if self.estimate and phase not in NOT_SEARCHING else None
-        self.report(iteration, phase, label, trial, verdict, left)
+        self.report(iteration, phase, label, nodes_of(self.subject, trial), verdict, left)
 
     def _relative(self, verdict: Verdict) -> Verdict:
         """A failure with another signature than the one under study is a DIFFERENT one, or the check's own."""

@@ -14,7 +14,7 @@ from runner.errors import CannotJudge
 from runner.run_folder import REDUCED
 from runner.session.judge import Judge
 from runner.session.result import Ending
-from runner.session.subject import Subject
+from runner.session.subject import Subject, nodes_of
 from runner.status import Status
 from runner.text import counted
 from runner.verdict import Verdict
@@ -96,7 +96,11 @@ class Question:
 
     def shown(self, subject: Subject, trial: Trial) -> str:
         """Return how the label of a check calls a trial."""
-        return counted(len(trial), "node") if self.wants_failure else f"{len(subject.names(trial))} raised"
+        return (
+            counted(len(nodes_of(subject, trial)), "node")
+            if self.wants_failure
+            else f"{len(subject.names(trial))} raised"
+        )
 
 
 def study(judge: Judge, verdict: Verdict, label: str) -> None:

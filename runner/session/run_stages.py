@@ -13,12 +13,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from runner.report.unresolved import kept_for_the_check
+from runner.session.cause import SHARE
 from runner.session.inquiry import Inquiry
 from runner.session.judge import Judge
 from runner.session.question import NOTHING
 from runner.session.reliability import ANSWER, HEALTHY, MEASURED, ContradictionError, Ruling
 from runner.session.stage import Stage, Standing
+from runner.session.trust.check_counts import SHRINKING
 from runner.text import counted
+from runner.verdict import MEASURE
 from strategies.outcome import Answer, Outcome
 from strategies.search import Claim, Done
 from strategies.trial import Trial
@@ -141,11 +144,24 @@ class Refining:
             return None
         if smallest != stage.whole or not stage.known:
             reliability.repeat(stage.judge, smallest, f"{stage.label}, again", TWICE, failing=True)
+        if stage.name == SHRINKING and self._is_milder(stage.judge, smallest, before.standing):
+            log.info(
+                "%s: the failure is much milder than before, perhaps another one: nothing of it stands", stage.label
+            )
+            return None
         if without is Answer.UNKNOWN and len(smallest) == 1 and found.claim is Claim.ONE_MINIMAL:
             found = replace(found, claim=Claim.UNPROVEN)
         standing = Standing(stage.judge, smallest, stage.origin)
         searched = stage.purpose == "search"
         return Refined(found if searched else before.done, standing, inquiry if searched else None)
+
+    def _is_milder(self, judge: Judge, smaller: Trial, before: Standing) -> bool:
+        """Whether a failure that is measured is no longer about as bad: rounding, say, where there was a fault."""
+        known = (judge.counted(smaller), before.judge.counted(before.trial))
+        now, then = (
+            max((one.metrics[MEASURE] for one in all_of if MEASURE in one.metrics), default=None) for all_of in known
+        )
+        return now is not None and then is not None and now < SHARE * then
 
     def _answer(self, stage: Stage, judge: Judge, trial: Trial, label: str) -> Answer:
         ruling = self.session.ruled(judge, trial, stage.name, label, stage.purpose)

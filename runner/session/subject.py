@@ -55,10 +55,17 @@ class Kept:
 
 
 class Cutting(Subject, Protocol):
-    """A subject that cuts models. ``closure``: which of its inputs and outputs stay. ``store``: of its weights."""
+    """A subject that cuts models."""
 
-    closure: Closure
-    store: Store
+    @property
+    def closure(self) -> Closure:
+        """Which of its inputs and outputs stay."""
+        ...
+
+    @property
+    def store(self) -> Store:
+        """The store of its weights."""
+        ...
 
     def cut(self, trial: Trial) -> Cut:
         """Cut a trial out. Raises CutError."""
@@ -106,6 +113,12 @@ def cut_candidate(
 def kept(subject: Subject, trial: Trial) -> Kept | None:
     """Return the top-level nodes that a trial keeps; None for a subject that cuts no models."""
     return cast(Cutting, subject).kept(trial) if hasattr(subject, "kept") else None
+
+
+def nodes_of(subject: Subject, trial: Trial) -> Trial:
+    """Return what a person is told that a trial has: its nodes, where its elements are something else."""
+    whole = kept(subject, trial) if trial else None
+    return whole.nodes if whole and not whole.inside else trial
 
 
 def values_digest(samples: Iterable[Mapping[str, TensorFile]]) -> str:

@@ -22,7 +22,7 @@ from runner.session.inquiry import Budget, Means
 from runner.session.judge import Judge
 from runner.session.reliability import Reliability
 from runner.session.session import Session
-from runner.session.trust.check_counts import HANDED_OVER, TRUST_PHASES
+from runner.session.trust.check_counts import HANDED_OVER, SHRINKING, TRUST_PHASES, Tally
 from runner.verdict import Signature, Verdict
 from runner.workers.leases.lease import Leases
 from runner.workers.leases.visible_gpus import Gpus
@@ -398,3 +398,11 @@ def test_a_control_that_gives_no_answer_is_none_of_a_flaky_check_either(tmp_path
     with pytest.raises(CannotJudge, match="no pins"):
         one.confirm_nothing()
     one.confirm_nothing(unjudged=True)
+
+
+def test_what_is_no_question_of_a_shrunk_answer_asks_for_no_other_settings() -> None:
+    tally = Tally()
+    for phase in ("one at a time", *[SHRINKING] * 9):
+        tally.count(Verdict(Outcome.UNRESOLVED if phase == SHRINKING else Outcome.PASS, reason="the reference"), phase)
+    assert not tally.unknown.advice
+    assert tally.unknown.reasons == {"the reference": 9}

@@ -95,9 +95,7 @@ class OnnxRuntime:
             disabled = known_optimizers(settings.get("disabled_optimizers") or ()) or None
 
             def create(model: Any) -> Any:
-                return onnxruntime.InferenceSession(
-                    model, sess_options=options, disabled_optimizers=disabled, **chosen
-                )
+                return onnxruntime.InferenceSession(model, sess_options=options, disabled_optimizers=disabled, **chosen)
 
             model: Any = path
             nodes: Dict[str, Tuple[List[str], List[str]]] = {}

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from runner.jobs.reduce.find_all import Rest
+from runner.jobs.reduce.shrink.passes import simplified
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.report.bundle import ReducedModel
 from runner.report.summary import Summary
@@ -21,8 +22,10 @@ def answered(summary: Summary, ending: Ending, subject: Subgraph, folder: Path) 
     names = standing.judge.subject.names(standing.trial)
     nested = tuple(name for name in names if any(name.startswith(f"{path}/") for path in standing.origin))
     main = subject.names(ending.main) if ending.main else names
+    shrunk = simplified(standing.judge.subject, standing.trial)
     return replace(
         summary,
+        message=summary.message + (f"; reduced.onnx has {' and '.join(shrunk)} than the model" if shrunk else ""),
         nodes_after=standing.size,
         culprits=tuple(
             name

@@ -1,6 +1,6 @@
 """Refinements of an answer.
 
-Without outputs that hide its failure, inside its nested graphs, trimmed of what it does not need.
+Without outputs that hide its failure, inside its nested graphs, trimmed of what it does not need, with simpler values.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from runner.jobs.reduce.nested.nested_stages import NestedStages
+from runner.jobs.reduce.shrink.passes import Shrinking
+from runner.jobs.reduce.shrink.shrunk_subject import Shrunk
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.jobs.reduce.trim_inputs_outputs import Trimming
 from runner.model.graph.graph_index import Graph
@@ -27,6 +29,7 @@ class Refinements:
 
     trim: bool = True
     nested: NestedStages | None = None
+    shrinking: Shrinking | None = None
     _at: Standing | None = None
     _left: Iterator[Stage] = field(default_factory=lambda: iter(()))
 
@@ -41,6 +44,8 @@ class Refinements:
         if self.nested:
             yield from self.nested.stages(standing)
         yield from self._trim(standing)
+        if self.shrinking:
+            yield from self.shrinking.stages(standing)
 
     def _sinks(self, standing: Standing) -> Iterator[Stage]:
         """Nodes that may be needed only because without them a tensor becomes an output, which stops a fusion."""
@@ -65,7 +70,7 @@ class Refinements:
 
     def _trim(self, standing: Standing) -> Iterator[Stage]:
         subject = standing.judge.subject
-        if not self.trim or isinstance(subject, Trimming):
+        if not self.trim or isinstance(subject, Trimming | Shrunk):
             return
         trimming = Trimming(cutting(subject), standing.trial)
         if not trimming.spare:

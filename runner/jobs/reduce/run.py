@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from runner.checkers.backend_run import Side
 from runner.checkers.candidate_audit import Audited
 from runner.checkers.runtime import RuntimeCheck
 from runner.checkers.wrapping_checker import inner
@@ -22,6 +23,7 @@ from runner.jobs.reduce.question import QUESTION
 from runner.jobs.reduce.reduce_summary import answered, files_of, with_rest
 from runner.jobs.reduce.refinements import Refinements
 from runner.jobs.reduce.searches import searching
+from runner.jobs.reduce.shrink.passes import MOST_QUESTIONS, Shrinking
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.loading.load import Loaded, load, record_target
 from runner.loading.models import recorder, recording_backend
@@ -46,6 +48,8 @@ from runner.status import Status
 from strategies.search import Step
 from strategies.search_space import Closure, Space
 
+PATIENCE = 60.0
+"""Seconds that the reference gets for an answer with other values: one may never end with these."""
 NON_FINITE = (
     "; the reference's outputs hold NaN or Inf as well, and checker=auto lets the same ones pass: "
     "checker=finite takes any for a failure"
@@ -97,7 +101,7 @@ def _reduce(job: Job) -> Summary:
             reliability=job.reliability(),
             find_min_good=settings.result.find_min_good,
             hand_over=handed,
-            refine=refinements(job, loaded, searching(strategy, FirstEnd.end, subject, judge)).next,
+            refine=refinements(job, loaded, subject, searching(strategy, FirstEnd.end, subject, judge)).next,
             prove_cause=causes(job, judge, subject),
             opening=opening,
         )
@@ -150,7 +154,7 @@ def _question(job: Job, session: Session, judge: Judge, loaded: Loaded, look: Fi
     return session.reduce()
 
 
-def refinements(job: Job, loaded: Loaded, search: Callable[[Space], Step]) -> Refinements:
+def refinements(job: Job, loaded: Loaded, subject: Subgraph, search: Callable[[Space], Step]) -> Refinements:
     """What is tried on an answer; a refused first or last node is kept for the sake of what the user keeps."""
     settings = job.settings
 
@@ -160,7 +164,29 @@ def refinements(job: Job, loaded: Loaded, search: Callable[[Space], Step]) -> Re
     strategy = chosen(settings.strategy, ReduceSettings)
     inside = strategy.inside and closure(settings) is Closure.FREE
     nested = NestedStages(record, job.folder / "values" / "inside", search) if inside else None
-    return Refinements(strategy.trim, nested)
+    return Refinements(strategy.trim, nested, _shrinking(job, loaded, subject) if strategy.shrink else None)
+
+
+def _shrinking(job: Job, loaded: Loaded, subject: Subgraph) -> Shrinking | None:
+    """How an answer is simplified.
+
+    None where another model says what is right, of which there is none for other values, and where a person is asked.
+    """
+    settings, checker = job.settings, job.settings.checker
+    if loaded.recorded.partners is not None or checker.asks_a_person:
+        return None
+    seconds = min(settings.inputs.timeout, PATIENCE)
+    side = Side("reference", recording_backend(settings), job.tools, seconds, settings.workers.memory_mb)
+    most = chosen(settings.strategy, ReduceSettings).shrink_checks
+    return Shrinking(
+        side,
+        job.folder / "values" / "shrink",
+        MOST_QUESTIONS if most is None else most,
+        job.means.budget,
+        subject,
+        own=checker.runs_own_code,
+        fed=job.checker.wants_feeds,
+    )
 
 
 def causes(job: Job, judge: Judge, subject: Subgraph) -> ProveCause | None:

@@ -17,10 +17,11 @@ import onnx
 from runner.candidate import Candidate, Invalid, Sample
 from runner.jobs.reduce.subgraph import same_in_all
 from runner.journal.journal import context_digest
+from runner.model.files.candidate_store import Store
 from runner.model.graph import scopes
 from runner.model.graph.cut import Cut
 from runner.model.graph.protobuf_edits import copy_of, set_messages
-from runner.session.subject import Cutting, Kept, cut_candidate, cutting
+from runner.session.subject import Cutting, Kept, cut_candidate
 from strategies.one_at_a_time import claim, sweep
 from strategies.outcome import Answer
 from strategies.search import Ask, Done, Search, Step
@@ -87,6 +88,16 @@ class Trimming:
         size = len(self.spare) + 1
         return Space(tuple(range(size)), ((), *(((NODES,),) * (size - 1))), Closure.ANCESTORS)
 
+    @property
+    def closure(self) -> Closure:
+        """Which inputs and outputs of the model stay."""
+        return self.base.closure
+
+    @property
+    def store(self) -> Store:
+        """The store of the weights."""
+        return self.base.store
+
     def identity(self) -> dict[str, str]:
         """Return what is trimmed, and the tensors that are the elements."""
         return {
@@ -104,7 +115,7 @@ class Trimming:
         """Write the candidate without what ``trial`` leaves out."""
         if not trial:
             return self.base.make(trial, folder)
-        return cut_candidate(cutting(self), self.base.store, trial, folder, lambda made: None)
+        return cut_candidate(self, self.store, trial, folder, lambda made: None)
 
     def cut(self, trial: Trial) -> Cut:
         """Return the cut without what ``trial`` leaves out."""

@@ -6,7 +6,9 @@ import shutil
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 from google.protobuf.message import DecodeError, EncodeError  # type: ignore[import-untyped]
 from onnx import ModelProto, TensorProto
 
@@ -18,6 +20,8 @@ from runner.model.graph import scopes
 from runner.model.graph.cut import LARGEST_FILE, CutError, too_large
 from runner.model.graph.protobuf_edits import copy_of
 from runner.model.values import tensor_bytes
+from runner.model.values.mapped_tensor import array_of
+from runner.model.values.tensor_file import to_array
 
 
 class Store:
@@ -76,6 +80,19 @@ class Store:
     def inline(self, model: ModelProto) -> None:
         """Read the weights that a model refers to into it, in place."""
         self._fill(_references(model))
+
+    def array(self, tensor: TensorProto) -> Any:
+        """Return the elements of a tensor as an array; numbers in a weights file are mapped from there."""
+        if not tensor_bytes.is_external(tensor):
+            return to_array(tensor)
+        location, offset, _ = tensor_bytes.reference(tensor)
+        raw = np.memmap(self._file(location), np.uint8, "r", offset, (_length(tensor),))
+        found = array_of(tensor, raw)
+        if found is None:
+            whole = copy_of(tensor)
+            tensor_bytes.set_raw(whole, raw.tobytes())
+            return to_array(whole)
+        return found
 
     def standalone(
         self,

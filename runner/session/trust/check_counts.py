@@ -13,7 +13,9 @@ TRUST_PHASES = ("pre-flight", "control", "doubt", "stability", "held out", "re-c
 """Checks that are no part of a search."""
 FIRST_LOOK = "first look inside"
 """The phase of a check whose verdict says nothing of the failure, only where it may arise."""
-NOT_SEARCHING = (*TRUST_PHASES, "cause", FIRST_LOOK)
+SHRINKING = "shrink"
+"""The phase of checks of an answer with simpler values: many of these are no question, which is nobody's mistake."""
+NOT_SEARCHING = (*TRUST_PHASES, "cause", FIRST_LOOK, SHRINKING)
 """Phases in which an unknown verdict keeps no search from its answer."""
 SEARCHED = ("search", "refine")
 """The purposes of checks that look for an answer."""

@@ -18,8 +18,8 @@ from runner.jobs.reduce.first_look.inner_values_subject import InnerValues
 from runner.jobs.reduce.first_look.nodes_between import between
 from runner.jobs.reduce.first_look.nodes_named_in_text import named_operators, named_tensors
 from runner.jobs.reduce.subgraph import Subgraph
-from runner.session.trust.check_counts import FIRST_LOOK
 from runner.session.session import Session
+from runner.session.trust.check_counts import FIRST_LOOK
 from runner.text import counted, listed
 from runner.verdict import INSIDE, SAID, Verdict
 from runner.workers.leases.lease import OutOfTime

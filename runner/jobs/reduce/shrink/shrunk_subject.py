@@ -1,0 +1,178 @@
+"""Subject `shrunk`: the elements are levels of parts of an answer (see `levels`); its nodes stay.
+
+What a candidate's outputs should be is what the reference makes of it. Where the reference ran the answer, it has to
+run the candidate too, and what was finite has to stay so: a failure that the new values bring about is another one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Protocol
+
+from onnx import ModelProto
+
+from runner.candidate import Candidate, Invalid, Sample
+from runner.checkers.backend_run import Side
+from runner.errors import NotTried
+from runner.jobs.reduce.shrink.levels import Levels
+from runner.journal.journal import context_digest
+from runner.model.files.candidate_store import Store
+from runner.model.graph.cut import Cut
+from runner.model.graph.protobuf_edits import copy_of
+from runner.model.values.recorded import TensorFile
+from runner.model.values.value_types import has_no_rank
+from runner.reference.recording import recorded_types
+from runner.session.subject import Cutting, Kept, cut_candidate
+from strategies.search_space import Closure, Space
+from strategies.trial import Trial
+
+Feeds = tuple[Mapping[str, TensorFile], ...]
+
+
+@dataclass(frozen=True)
+class Whole:
+    """The answer as it is: its model, and what each sample feeds it and expects of it."""
+
+    model: ModelProto
+    samples: tuple[Sample, ...]
+
+
+class Simpler(Protocol):
+    """A way to simplify an answer."""
+
+    @property
+    def name(self) -> str:
+        """What it simplifies."""
+        ...
+
+    @property
+    def levels(self) -> Levels:
+        """The levels of its parts."""
+        ...
+
+    def apply(self, levels: tuple[int, ...]) -> tuple[ModelProto, Feeds]:
+        """Return the model on these levels, a new one, and what it is fed. Raises CutError where there is none."""
+        ...
+
+
+@dataclass(frozen=True)
+class ShrunkCut(Cut):
+    """A cut with what it is fed."""
+
+    samples: tuple[Sample, ...] = ()
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What the reference made of a candidate. ``unfit``: why that is no question."""
+
+    samples: tuple[Sample, ...]
+    unfit: str = ""
+
+
+@dataclass(frozen=True)
+class Shrunk:
+    """Simplifies the cut of ``trial`` of another subject.
+
+    ``number``: of the pass. ``reference``: runs candidates. ``folder``: for values.
+    """
+
+    base: Cutting
+    trial: Trial
+    whole: Whole
+    simpler: Simpler
+    number: int
+    reference: Side
+    folder: Path
+    _made: dict[Trial, Ran] = field(default_factory=dict)
+
+    @cached_property
+    def space(self) -> Space:
+        """The levels of all parts."""
+        return self.simpler.levels.space
+
+    @property
+    def closure(self) -> Closure:
+        """Which inputs and outputs of the model stay."""
+        return self.base.closure
+
+    @property
+    def store(self) -> Store:
+        """The store of the weights."""
+        return self.base.store
+
+    def identity(self) -> dict[str, str]:
+        """Return what is simplified, and how."""
+        return {
+            "kind": "shrunk",
+            "what": self.simpler.name,
+            "of": context_digest(self.base.identity()),
+            "trial": self.trial.ranges,
+            "levels": json.dumps(self.simpler.levels.tops),
+        }
+
+    def names(self, trial: Trial) -> tuple[str, ...]:
+        """Return the names of the nodes, as in the original."""
+        return self.base.names(self.trial)
+
+    def kept(self, trial: Trial) -> Kept:
+        """Return the nodes of what is simplified: they stay."""
+        return self.base.kept(self.trial)
+
+    def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
+        """Write the candidate whose parts stand on the levels of ``trial``."""
+        if not trial:
+            return self.base.make(trial, folder)
+        return cut_candidate(self, self.store, trial, folder, lambda made: self._made[trial].unfit)
+
+    def cut(self, trial: Trial) -> ShrunkCut:
+        """Return the model on the levels of ``trial``. Raises CutError where there is none."""
+        model, feeds = self.simpler.apply(self.simpler.levels.of(trial))
+        if trial not in self._made:
+            whole = trial == self.space.whole
+            self._made[trial] = Ran(self.whole.samples) if whole else self._ran(trial, model, feeds)
+        samples = self._made[trial].samples
+        _declare(model, samples)
+        inputs, outputs = ([value.name for value in values] for values in (model.graph.input, model.graph.output))
+        fed = tuple(name for name in inputs if any(name in sample.feeds for sample in samples))
+        return ShrunkCut(model, fed, tuple(outputs), (), samples)
+
+    def samples(self, made: Cut) -> tuple[Sample, ...]:
+        """Return what a cut is fed, and what the reference makes of that."""
+        assert isinstance(made, ShrunkCut)
+        return made.samples
+
+    def _ran(self, trial: Trial, model: ModelProto, feeds: Feeds) -> Ran:
+        """Run a candidate on the reference, if that ran the answer."""
+        before = self.whole.samples[: len(feeds)]
+        unjudged = tuple(Sample(fed) for fed in feeds)
+        if not any(sample.expected for sample in before):
+            return Ran(unjudged)
+        folder = self.folder / trial.key
+        path = self.store.write(copy_of(model), folder)
+        try:
+            ran = self.reference.run(path, feeds, folder)
+        except NotTried as error:
+            return Ran(unjudged, str(error))
+        finally:
+            path.unlink(missing_ok=True)
+        if not ran.outputs:
+            return Ran(unjudged, f"the reference does not run it: {ran.message or ran.invalid}")
+        for old, new in zip(before, ran.outputs, strict=True):
+            for name, value in old.expected.items():
+                if name not in new or (value.finite and not new[name].finite):
+                    return Ran(unjudged, f"the reference gives no finite {name!r}")
+        expected = [{name: new[name] for name in old.expected} for old, new in zip(before, ran.outputs, strict=True)]
+        return Ran(tuple(Sample(fed, good) for fed, good in zip(feeds, expected, strict=True)))
+
+
+def _declare(model: ModelProto, samples: tuple[Sample, ...]) -> None:
+    """Give outputs that are declared without a shape the one that the reference saw."""
+    known = recorded_types([sample.expected for sample in samples])
+    for value in model.graph.output:
+        if has_no_rank(value.type) and value.name in known:
+            value.type.CopyFrom(known[value.name])

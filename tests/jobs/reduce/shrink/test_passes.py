@@ -1,0 +1,86 @@
+"""Whole runs whose answers are simplified."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from onnx import helper, numpy_helper
+
+from runner.jobs.reduce.shrink.passes import Shrinking
+from runner.model.values import recorded
+from runner.model.values.recipes import recognize
+from runner.session.inquiry import Budget
+from runner.session.judge import Tally
+from tests.harness import by_command, check_script, winnow
+from tests.jobs.reduce.test_hard_failures import saved
+from tests.model.models import model_of, tensor
+
+RNG = np.random.default_rng(99)
+INFO = helper.make_tensor_value_info
+GOLDEN = RNG.normal(size=(32, 32)).astype(np.float32)
+
+
+def test_values_and_sizes_shrink_as_far_as_the_reference_stays_sound(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Neg", ["x"], ["n"], name="before"),
+        helper.make_node("Abs", ["n"], ["x1"], name="abs"),
+        helper.make_node("Sub", ["x1", "two"], ["d"], name="sub"),
+        helper.make_node("Sqrt", ["d"], ["r"], name="sqrt"),
+        helper.make_node("MatMul", ["r", "w"], ["m"], name="matmul"),
+        helper.make_node("Tanh", ["m"], ["y"], name="after"),
+    ]
+    weights = [tensor("two", np.float32(2)), tensor("w", GOLDEN)]
+    model = model_of(nodes, [INFO("x", 1, [4, 32])], [INFO("y", 1, [4, 32])], weights)
+    given = saved(model, tmp_path, x=3 + RNG.random((4, 32)).astype(np.float32))
+    check = by_command(check_script(tmp_path, "sys.exit(int({'sub', 'sqrt', 'matmul'} <= nodes))"))
+    sized = winnow(*given, *check, "audit=true", folder=tmp_path / "sized")
+    assert sized.result["culprits"] == ["sub", "sqrt", "matmul"], sized.output
+    fed = recorded.read(tmp_path / "sized" / "test_data_set_0" / "input_0.pb")
+    assert fed.shape == (2, 2)
+    assert fed.min() >= 3, "1, or a number around 0, has no root here"
+    weight = numpy_helper.to_array(next(one for one in sized.model().graph.initializer if one.name == "w"))
+    assert weight.shape == (2, 2)
+    assert "not as recorded" not in (tmp_path / "sized" / "audit.jsonl").read_text()
+    assert sized.result["checks"]["refine"] <= 6
+    whole = winnow(*given, *check, "strategy.shrink=false", folder=tmp_path / "whole")
+    assert whole.result["culprits"] == sized.result["culprits"]
+    assert {one.name: list(one.dims) for one in whole.model().graph.initializer} == {"two": [], "w": [32, 32]}
+
+
+def test_values_stay_where_the_check_knows_them_or_the_failure_gets_milder(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Neg", ["x"], ["a"], name="a"),
+        helper.make_node("MatMul", ["a", "w"], ["y"], name="fault"),
+    ]
+    model = model_of(nodes, [INFO("x", 1, [4, 32])], [INFO("y", 1, [4, 32])], [tensor("w", GOLDEN)])
+    given = saved(model, tmp_path, x=RNG.random((4, 32)).astype(np.float32))
+    knows = f"golden = bytes.fromhex({GOLDEN.tobytes()[:64].hex()!r}) in bytes(whole)"
+    for name, body in {
+        "knows": f"{knows}\nsys.exit(int('fault' in nodes or ('y' in outputs and not golden)))",
+        "measures": f"{knows}\nprint('error', 90 if golden else 8)\nsys.exit(int('fault' in nodes))",
+        "open": "print('error', 90 if len(whole) > 4000 else 10)\nsys.exit(int('fault' in nodes))",
+    }.items():
+        check = by_command(check_script(tmp_path, body, f"{name}.py"))
+        run = winnow(*given, *check, "checker.measure='error ([0-9]+)'", folder=tmp_path / name)
+        assert run.result["culprits"] == ["fault"], run.output
+        (weight,) = run.model().graph.initializer
+        array = numpy_helper.to_array(weight)
+        assert (recognize(array) is None) is (name != "open")
+        assert array.shape == (32, 32), "of what it knows by name the shape is known as well"
+        assert ("much milder than before" in run.output) is (name == "measures")
+        assert ("the check knows what the model's own outputs should be" in run.output) is (name == "knows")
+
+
+def test_the_second_half_of_a_budget_is_for_the_cause(tmp_path: Path) -> None:
+    def is_short(budget: Budget) -> bool:
+        judge: Any = SimpleNamespace(tally=Tally(Counter(search=4, refine=1, trust=90)))
+        return Shrinking(*[None] * 2, 8, budget, None)._is_short(judge)  # type: ignore[arg-type]
+
+    assert not is_short(Budget())
+    assert [is_short(Budget(checks=checks)) for checks in (9, 10)] == [True, False]
+    assert [is_short(Budget(seconds=10, started=time.monotonic() - spent)) for spent in (6, 4)] == [True, False]

@@ -1,0 +1,157 @@
+"""Simpler values and smaller shapes of a model in hand."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from runner.candidate import Sample
+from runner.jobs.reduce.shrink import smaller_shapes
+from runner.jobs.reduce.shrink.shrunk_subject import Whole
+from runner.jobs.reduce.shrink.simpler_values import SimplerValues
+from runner.jobs.reduce.shrink.smaller_shapes import SmallerShapes
+from runner.model.graph.cut import CutError
+from runner.model.values import recorded
+from runner.model.values.recipes import Kind, recognize
+from tests.model.models import ingested, model_of, tensor
+
+RNG = np.random.default_rng(99)
+INFO = helper.make_tensor_value_info
+
+
+def drawn(*shape, dtype=np.float32):
+    return RNG.normal(0.3, 0.1, shape).astype(dtype)
+
+
+def whole(model, folder, *feeds):
+    folder.mkdir(parents=True, exist_ok=True)
+    samples = []
+    for at, sample in enumerate(feeds):
+        files = {name: recorded.write(array, name, folder / f"{at}_{name}.pb") for name, array in sample.items()}
+        samples.append(Sample(files))
+    return Whole(model, tuple(samples))
+
+
+def values(model):
+    return {one.name: recorded.to_array(one) for one in model.graph.initializer}
+
+
+def run(model, feeds):
+    onnx.checker.check_model(model, full_check=True)
+    return ReferenceEvaluator(model).run(None, {name: recorded.read(file) for name, file in feeds[0].items()})
+
+
+def test_values_become_splats_or_drawn_ones(tmp_path):
+    held = {
+        "w": drawn(4, 8),
+        "h": drawn(40).astype(ml_dtypes.bfloat16),
+        "few": drawn(16),
+        "same": np.full(99, 0.5, np.float32),
+        "at": np.arange(30) % 8,
+        "mask": np.arange(40) % 3 == 0,
+        "text": np.array([f"t{at}" for at in range(20)], object),
+    }
+    constant = helper.make_node("Constant", [], ["c"], value=tensor("", drawn(30)))
+    node = helper.make_node("Gather", ["w", "at"], ["y"], axis=1)
+    model = model_of([constant, node], [INFO("x", 1, [40])], ["y"], [tensor(*one) for one in held.items()])
+    base = whole(model, tmp_path, {"x": drawn(40)}, {"x": drawn(40)})
+    simpler = SimplerValues.of(base, recorded.to_array, tmp_path / "new")
+    # samples; w, h, at, mask and c; x
+    assert simpler.levels.tops == (2,) * 7
+    made, feeds = simpler.apply((0,) * 7)
+    new = values(made)
+    assert len(feeds) == 1
+    assert (recorded.read(feeds[0]["x"]) == 1).all()
+    assert {name: np.unique(new[name]).tolist() for name in ("w", "h", "at", "mask")} == {
+        "w": [1],
+        "h": [1],
+        "at": [1],
+        "mask": [True],
+    }
+    for name in ("few", "same", "text"):
+        assert (new[name] == held[name]).all()
+    made, feeds = simpler.apply((2, *(1,) * 6))
+    new = values(made)
+    everything = [*new.values(), *(recorded.read(fed["x"]) for fed in feeds)]
+    everything.append(numpy_helper.to_array(made.graph.node[0].attribute[0].t))
+    without = [array for array in everything if recognize(array) is None]
+    assert [array.dtype.kind for array in without] == ["O"]
+    assert new["at"].min() >= 0
+    assert new["at"].max() < 8, "an index stays in range"
+    assert not np.array_equal(recorded.read(feeds[0]["x"]), recorded.read(feeds[1]["x"]))
+    made, feeds = simpler.apply(simpler.levels.tops)
+    assert made == model
+    assert feeds == tuple(sample.feeds for sample in base.samples)
+
+
+def test_a_weight_in_its_file_is_read_there(tmp_path):
+    weight = drawn(64, 64)
+    model = model_of(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])], [INFO("x", 1, [2, 64])], ["y"], [tensor("w", weight)]
+    )
+    graph, store, _ = ingested(model, tmp_path, inline_limit=0)
+    assert (store.array(graph.initializers["w"]) == weight).all()
+    base = whole(graph.model, tmp_path, {"x": drawn(2, 64)})
+    made, _ = SimplerValues.of(base, store.array, tmp_path / "new").apply((1, 1))
+    assert recognize(values(made)["w"]).kind is Kind.SEEDED
+    made, _ = SmallerShapes.of(base, store.array, tmp_path / "sizes").apply((1, 1))
+    assert (values(made)["w"] == weight[:2, :2]).all()
+
+
+def test_sizes_shrink_together_with_the_constants_that_hold_them(tmp_path):
+    seeded = (np.random.default_rng(5).standard_normal((12, 48)) * 0.25).astype(np.float32)
+    held = {"w": seeded, "k": drawn(12, 1, 3, 3), "s": np.array([2, 4, 12]), "axes": np.array([1])}
+    nodes = [
+        helper.make_node("Conv", ["x", "k"], ["a"], group=12, pads=[1, 1, 1, 1]),
+        helper.make_node("ReduceSum", ["a", "axes"], ["b"], keepdims=0),
+        helper.make_node("Slice", ["b", "zero", "end", "two"], ["part"]),
+        helper.make_node("Transpose", ["part"], ["t"], perm=[0, 2, 1]),
+        helper.make_node("Reshape", ["t", "s"], ["r"]),
+        helper.make_node("MatMul", ["r", "w"], ["y"]),
+    ]
+    held |= {"zero": np.array([0]), "end": np.array([12]), "two": np.array([2])}
+    model = model_of(
+        nodes, [INFO("x", 1, [2, 12, 4, 48])], [INFO("y", 1, [2, 4, 48])], [tensor(*one) for one in held.items()]
+    )
+    base = whole(model, tmp_path, {"x": drawn(2, 12, 4, 48)})
+    simpler = SmallerShapes.of(base, recorded.to_array, tmp_path / "new")
+    assert list(simpler.steps) == [2, 4, 12, 48]
+    assert simpler.steps[12] == (1, 2, 4, 8, 12)
+    for levels, sizes in (((0, 0, 0, 0), (1, 1, 1, 1)), ((1, 1, 1, 3), (2, 2, 2, 8))):
+        made, feeds = simpler.apply(levels)
+        batch, height, channels, width = sizes
+        assert feeds[0]["x"].shape == (batch, channels, height, width)
+        assert values(made)["s"].tolist() == [batch, height, channels]
+        assert values(made)["k"].shape == (channels, 1, 3, 3), "a kernel is no size of anything else"
+        assert recognize(values(made)["w"]), "what was drawn is drawn again"
+        assert run(made, feeds)[0].shape == (batch, height, width)
+    assert simpler.apply(simpler.levels.tops)[0] == model
+
+
+def test_shapes_stay_where_they_are_small_or_differ(tmp_path):
+    def tops(model, *feeds):
+        return SmallerShapes.of(whole(model, tmp_path, *feeds), recorded.to_array, tmp_path / "new").levels.tops
+
+    small = model_of([helper.make_node("Abs", ["x"], ["y"])], ["x"], ["y"])
+    assert tops(small, {"x": drawn(2, 3)}) == ()
+    loose = model_of([helper.make_node("Abs", ["x"], ["y"])], [INFO("x", 1, ["n", 3])], ["y"])
+    assert tops(loose, {"x": drawn(20, 3)}) == (2, 5)
+    assert tops(loose, {"x": drawn(20, 3)}, {"x": drawn(21, 3)}) == ()
+    body = helper.make_graph([helper.make_node("Abs", ["x"], ["b"])], "b", [], [INFO("b", 1, None)])
+    nested = helper.make_node("If", ["c"], ["y"], then_branch=body, else_branch=body)
+    assert tops(model_of([nested], [INFO("x", 1, [20, 3]), INFO("c", 9, [])], ["y"]), {"x": drawn(20, 3)}) == ()
+
+
+def test_weights_take_no_more_than_a_candidate_carries(tmp_path, monkeypatch):
+    monkeypatch.setattr(smaller_shapes, "LARGEST", 1000)
+    nodes = [helper.make_node("MatMul", ["x", "a"], ["m"]), helper.make_node("MatMul", ["m", "b"], ["y"])]
+    weights = [tensor(name, drawn(20, 20)) for name in "ab"]
+    model = model_of(nodes, [INFO("x", 1, [20, 20])], ["y"], weights)
+    simpler = SmallerShapes.of(whole(model, tmp_path, {"x": drawn(20, 20)}), recorded.to_array, tmp_path / "new")
+    assert simpler.apply((3,))[1][0]["x"].shape == (8, 8)
+    with pytest.raises(CutError, match="the weights would take more"):
+        simpler.apply((4,))
