@@ -80,15 +80,26 @@ def source(folder: Path, given: Mapping[str, Any], settings: Settings, judge: st
 
 def _rules(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return which lines a command's exit status and output are judged by."""
-    codes, regex = bool(given["fail_codes"]), bool(given["fail_regex"])
+    codes, regex, kind = bool(given["fail_codes"]), bool(given["fail_regex"]), given["kind"]
+    exits, dies = not (codes or regex), kind.startswith("death")
+    # of which exit codes it is of account whether the command ran at all: another one is another failure anyhow
+    looked = (
+        {int(kind[5:])} & {*REFUSALS} if exits and kind.startswith("exit ") else {*REFUSALS} if not exits else set()
+    )
+    looked -= {*given["listed"]}
     return {
         "files": [*given["files"]],
         "no_answer": sorted({*given["invalid_codes"], *given["different_codes"]}),
-        "dies": given["kind"].startswith("death"),
-        "unlisted": bool({*REFUSALS} - {64, *given["listed"]}),
+        "unlisted": looked - {64},
+        "of_module": 1 in looked,
+        "of_options": 2 in looked,
+        "of_tests": looked & {4, 5},
+        "dies": dies,
+        "both_dies": dies and regex,
+        "only_dies": dies and not regex,
         "both": codes and regex,
         "only_regex": regex and not codes,
-        "exits": not (codes or regex),
+        "exits": exits,
     }
 
 
