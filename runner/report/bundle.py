@@ -27,6 +27,7 @@ from runner.report.summary import Summary
 from runner.schema.backend import BackendSettings, Rounding
 from runner.schema.root import Settings
 from runner.workers.pool import Pool
+from runner.workers.worker import PREPARE_SECONDS
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +102,7 @@ def _printed(pool: Pool, python: str | None, model: ModelProto) -> Sequence[str]
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "structure.onnx"
         path.write_bytes(model.SerializeToString())
-        reply = pool.call("print_model", {"model": str(path)}, python=python)
+        reply = pool.call("print_model", {"model": str(path)}, python=python, timeout=PREPARE_SECONDS)
     if reply.value is None:
         raise NotAlone(reply.failure.message if reply.failure else str(reply.death))
     if why := reply.value["why"]:

@@ -17,7 +17,7 @@ from onnx import GraphProto, ModelProto, TensorProto
 from runner.model.values.tensor_bytes import raw_bytes, set_raw
 
 WIDTH = 88
-"""Columns of a line, where its tokens allow that."""
+"""Columns of a line, where its tokens allow that: of one that is written as a string, without the quotes."""
 # what no runtime looks at
 _REMARKS = ("doc_string", "metadata_props", "producer_name", "producer_version", "model_version")
 _WORDS = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^\s"])+')
@@ -64,15 +64,19 @@ def bare(model: ModelProto) -> ModelProto:
 def wrapped(line: str) -> List[str]:
     """Return a line in lines that are no longer than `WIDTH`, broken where the text has a space."""
     words, indent = _WORDS.findall(line), line[: len(line) - len(line.lstrip())]
-    if len(line) <= WIDTH or not words:
+    if _columns(line) <= WIDTH or not words:
         return [line.rstrip()] if words else []
     lines = [indent + words[0]]
     for word in words[1:]:
-        if len(lines[-1]) + 1 + len(word) <= WIDTH:
+        if _columns(f"{lines[-1]} {word}") <= WIDTH:
             lines[-1] += " " + word
         else:
             lines.append(f"{indent}   {word}")
     return lines
+
+
+def _columns(line: str) -> int:
+    return len(repr(line)) - 2
 
 
 def _strip(message: Any) -> None:

@@ -30,7 +30,7 @@ from runner.schema.checker import Metric
 from runner.schema.root import Settings
 
 Printed = Callable[[ModelProto], Sequence[str]]
-"""Returns the lines of a model as ONNX text that says all of it; none where text cannot."""
+"""Returns the lines of a model as ONNX text that says all of it. Raises NotAlone where none does."""
 
 MOST_LINES, MOST_COLUMNS, MOST_CHARACTERS = 200, 100, 200
 _JUDGES = ("command", "finite", "runs", "compare")
@@ -57,8 +57,6 @@ def source(folder: Path, given: Mapping[str, Any], settings: Settings, judge: st
     inputs = _recorded(folder / data, "input") if given.get("inputs") or not command else {}
     good = [_recorded(folder / data, "output")] if compare and not beside else []
     lines = printed(model)
-    if not lines:
-        raise NotAlone("text does not say all of the model")
     run = {} if command else {"target": settings.target, **({"reference": settings.reference} if beside else {})}
     parts = [judge, *([] if command else ["child_process"]), "program"]
     runs = [_run(name, one, cwd) for name, one in run.items()]
@@ -69,6 +67,7 @@ def source(folder: Path, given: Mapping[str, Any], settings: Settings, judge: st
         **given,
         "detail": given["detail"][: 180 if given["error"] else 60],
         "then": ", ".join(f"{name} {version}" for name, version in kept.items()),
+        "whole": any(value.type.tensor_type.elem_type in tensor_file.INTEGERS for value in model.graph.output),
         "ends": given["watched"] and not command,
         "accelerated": any(getattr(one, "providers", cpu) != cpu for one in run.values()),
     }

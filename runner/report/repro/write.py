@@ -95,10 +95,11 @@ def write_repro(
     }
     if printed:
         try:
-            write_text(folder / REPRO_NAME, alone.source(folder, given, settings, judge, cwd, printed))
-        except alone.NotAlone as why:
-            log.debug("%s needs the files beside it: %s", REPRO_NAME, why)
+            text = alone.source(folder, given, settings, judge, cwd, printed)
+        except Exception as why:  # noqa: BLE001 - whatever the short script cannot take, the other one can
+            log.debug("%s needs the files beside it: %s: %s", REPRO_NAME, type(why).__name__, why)
         else:
+            write_text(folder / REPRO_NAME, text)
             return True
     needs = {"command": ["the command with what that needs"], "python": ["what the function imports"]}.get(judge, [])
     needs += ["tensorrt (or tensorrt_rtx)"] if engine else []
