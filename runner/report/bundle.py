@@ -6,8 +6,10 @@ import contextlib
 import dataclasses
 import logging
 import shutil
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from runner.candidate import Sample
 from runner.model.values.recorded import write_test_data_set
 from runner.report.markdown import REPORT_NAME, write_report
 from runner.report.replay import REPLAY_NAME, write_replay
+from runner.report.repro.alone import NotAlone
 from runner.report.repro.backends import rounds
 from runner.report.repro.write import REPRO_NAME, ROUNDED, write_repro
 from runner.report.result import write_result
@@ -24,6 +27,7 @@ from runner.report.summary import Summary
 from runner.schema.backend import BackendSettings, Rounding
 from runner.schema.root import Settings
 from runner.workers.pool import Pool
+from runner.workers.worker import PREPARE_SECONDS
 
 log = logging.getLogger(__name__)
 
@@ -69,25 +73,46 @@ def write_bundle(
                 (folder / name).unlink()
             return None
 
+    alone = False
     if answer and summary.model:
         attempt("test_data_set_0", lambda: _write_data(folder, answer))
-        attempt(REPRO_NAME, lambda: _write_repro(settings, folder, summary, cwd, answer, pool))
+        alone = attempt(REPRO_NAME, lambda: _write_repro(settings, folder, summary, cwd, answer, pool))
     recorded = {"context": dict(summary.context), "versions": dict(summary.versions)}
     attempt(REPLAY_NAME, lambda: write_replay(folder / REPLAY_NAME, *_configuration(settings, cwd), recorded))
-    attempt(REPORT_NAME, lambda: write_report(folder, summary, command, answer.model if answer else None))
+    attempt(REPORT_NAME, lambda: write_report(folder, summary, command, answer.model if answer else None, alone=alone))
     if lost:
         write_result(dataclasses.replace(summary, warnings=(*summary.warnings, *lost)), folder)
 
 
 def _write_repro(
     settings: Settings, folder: Path, summary: Summary, cwd: Path, answer: ReducedModel, pool: Pool | None
-) -> None:
+) -> bool:
+    """Write repro.py, and what it runs; return whether it stands alone."""
     data = tuple(f"test_data_set_{number}" for number in range(len(answer.samples)))
     model = summary.model or ""
     if rounds(settings.target) and pool:
         _write_rounded(pool, folder, model, settings.target)
     meant = any(not value.finite for sample in answer.samples for value in sample.expected.values())
-    write_repro(folder, summary, settings, cwd, model=model, data=data, meant=meant)
+    printed = partial(_printed, pool, _python(settings)) if pool else None
+    return write_repro(folder, summary, settings, cwd, model=model, data=data, meant=meant, printed=printed)
+
+
+def _printed(pool: Pool, python: str | None, model: ModelProto) -> Sequence[str]:
+    """Return the lines of a model as ONNX text that this interpreter's onnx reads as the same model."""
+    with tempfile.TemporaryDirectory() as scratch:
+        path = Path(scratch) / "structure.onnx"
+        path.write_bytes(model.SerializeToString())
+        reply = pool.call("print_model", {"model": str(path)}, python=python, timeout=PREPARE_SECONDS)
+    if reply.value is None:
+        raise NotAlone(reply.failure.message if reply.failure else str(reply.death))
+    if why := reply.value["why"]:
+        raise NotAlone(str(why))
+    return [str(line) for line in reply.value["lines"]]
+
+
+def _python(settings: Settings) -> str | None:
+    """Return the interpreter that a reader is most likely to have: that of the target, where the target was run."""
+    return None if settings.checker.runs_own_code else settings.target.python
 
 
 def _write_rounded(pool: Pool, folder: Path, model: str, target: BackendSettings) -> None:

@@ -36,9 +36,14 @@ _TITLES: Mapping[str, str] = {
 }
 
 
-def write_report(folder: Path, summary: Summary, command: Sequence[str], model: ModelProto | None) -> None:
-    """Write ``REPORT.md`` into ``folder``: see `report`. Raises OSError where it cannot be written."""
-    write_text(folder / REPORT_NAME, report(summary, command, model, _present(folder, summary)))
+def write_report(
+    folder: Path, summary: Summary, command: Sequence[str], model: ModelProto | None, *, alone: bool = False
+) -> None:
+    """Write ``REPORT.md`` into ``folder``: see `report`. Raises OSError where it cannot be written.
+
+    ``alone``: repro.py needs no file beside it.
+    """
+    write_text(folder / REPORT_NAME, report(summary, command, model, _present(folder, summary, alone=alone)))
 
 
 def report(
@@ -139,14 +144,15 @@ def _row(node: NodeProto) -> tuple[str, str, str, str, str]:
     return node.name, op, _names(node.input), _names(node.output), ", ".join(map(_attribute, node.attribute))
 
 
-def _present(folder: Path, summary: Summary) -> dict[str, str]:
+def _present(folder: Path, summary: Summary, *, alone: bool) -> dict[str, str]:
     """The files of the bundle that are there (this one aside), and those that are written right after it."""
     known = {
         summary.model or "": "the mixed-precision model" if summary.precision else "the reduced model",
         summary.min_good or "": "the largest passing candidate below it",
         "test_data_set_0": "its inputs and good outputs, as ONNX keeps them",
         "rounded.onnx": "the same with the casts that round as the emulated target does; repro.py runs it",
-        "repro.py": "shows the failure, with what its first lines name and nothing of Winnow",
+        "repro.py": "shows the failure, with what its first lines name and nothing of Winnow"
+        + ("; it stands alone: it holds the model and its inputs" if alone else ""),
     }
     present = {name: what for name, what in known.items() if name and (folder / name).exists()}
     return {**present, "replay.yaml": "runs all of this again", "result.json": "this report for programs"}

@@ -51,6 +51,7 @@ OPERATIONS = {
     "optimizers": ("runner.backends.ort.optimizer_names:optimizers", "load", "onnxruntime"),
     "introduced": ("runner.backends.emulation.layer_error_run:introduced", "introduced", "onnxruntime"),
     "infer_shapes": ("runner.model.passes.infer_shapes:infer_shapes", "shapes"),
+    "print_model": ("runner.model.files.onnx_text:print_model", "print_model"),
     "check_model": ("runner.model.files.onnx_checker:check_model", "check_model"),
 }
 _WATCH_SECONDS = 0.5

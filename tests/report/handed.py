@@ -22,8 +22,9 @@ import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from runner.backends.emulation.rounding import write as write_rounded
+from runner.model.files.onnx_text import lines_of
 from runner.report.repro.backends import rounds
-from runner.report.repro.write import ROUNDED, write_repro
+from runner.report.repro.write import REPRO_NAME, ROUNDED, write_repro
 from runner.report.summary import Summary
 from runner.schema import checker as checkers
 from runner.schema.backend import (
@@ -71,8 +72,8 @@ class Case:
     check: str = ""
     spoil: Callable[[Path], None] | None = None
 
-    def write(self, folder: Path) -> Path:
-        """Write the bundle; return its repro.py."""
+    def write(self, folder: Path, *, alone: bool = False) -> Path:
+        """Write the bundle; return its repro.py. ``alone``: this holds all that it can."""
         nodes = list(self.nodes) or [helper.make_node("Log", ["x"], ["y"], name="n")]
         save(folder / "reduced.onnx", nodes, self.inputs, self.shapes)
         data = folder / "test_data_set_0"
@@ -92,10 +93,10 @@ class Case:
             write_rounded({**given, "strict": getattr(self.target, "rounding", None) is Rounding.strict})
         signature = dict(zip(("stage", "kind", "detail", "raised"), self.found, strict=False))
         told = Summary("found", 0, "reduce", culprits=("n",), signature=signature, evidence=self.evidence)
-        path = write_repro(folder, told, settings, folder, meant=not finite)
+        write_repro(folder, told, settings, folder, meant=not finite, printed=lines_of if alone else None)
         if self.spoil:
             self.spoil(folder)
-        return path
+        return folder / REPRO_NAME
 
 
 def save(path: Path, nodes: Sequence[NodeProto], inputs: Values, shapes: Mapping[str, Sequence[Any]]) -> None:

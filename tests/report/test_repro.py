@@ -23,7 +23,7 @@ from runner.checkers.compare.tolerances import rules_of
 from runner.report.repro.backends import runner, values_of
 from runner.report.repro.checks import values_of as values_of_check
 from runner.report.repro.compose import held
-from runner.report.repro.write import write_repro
+from runner.report.repro.write import REPRO_NAME, write_repro
 from runner.report.summary import Summary
 from runner.schema.backend import (
     BackendSettings,
@@ -85,9 +85,9 @@ def found(kind: str, stage: str = "infer", culprits: tuple[str, ...] = ("the nod
 
 
 def run(folder: Path, summary: Summary, given: Settings, cwd: Path | None = None) -> tuple[int, str]:
-    path = write_repro(folder, summary, given, cwd or folder)
+    write_repro(folder, summary, given, cwd or folder)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    argv = [sys.executable, str(path)]
+    argv = [sys.executable, str(folder / REPRO_NAME)]
     done = subprocess.run(argv, capture_output=True, text=True, cwd="/", env=environment, timeout=120, check=False)
     assert "Traceback" not in done.stderr, done.stderr
     return done.returncode, done.stdout
@@ -221,7 +221,8 @@ def test_what_a_configuration_puts_into_it(tmp_path: Path) -> None:
 
     def held(**given: object) -> str:
         whole = {"target": OnnxRuntimeBackend(), "reference": UNOPTIMIZED, **given}
-        return write_repro(tmp_path, found("mismatch", "compare"), Settings(**whole), tmp_path).read_text()  # type: ignore[arg-type]
+        write_repro(tmp_path, found("mismatch", "compare"), Settings(**whole), tmp_path)  # type: ignore[arg-type]
+        return (tmp_path / REPRO_NAME).read_text()
 
     beside = held(checker=AutoChecker())
     assert "ORT_DISABLE_ALL" in beside.partition("def reference(")[2].partition("\n\n")[0]

@@ -31,17 +31,25 @@ def runner(name: str, settings: BackendSettings, model: str, cwd: Path) -> str:
     if isinstance(settings, TensorRtBackend):
         lines = [f"return run_tensorrt({inline(model)}, folder)"]
     elif isinstance(settings, OnnxRuntimeBackend):
-        lines = _onnxruntime(settings, model, cwd)
+        plugged = f", {inline([*settings.provider_libraries])}" if settings.provider_libraries else ""
+        called = f"run_onnxruntime({inline(model)}, options, {inline(providers(settings))}, folder{plugged})"
+        lines = [*session_options(settings, cwd), f"return {called}"]
     else:
         lines = [f"return run_onnx_reference({inline(model)}, folder)"]
     return "\n    ".join([f"def {name}(folder):", f'"""Run the model as the {name} ran."""', *lines]) + "\n"
 
 
-def _onnxruntime(settings: OnnxRuntimeBackend, model: str, cwd: Path) -> list[str]:
-    providers: list[Any] = []
+def providers(settings: OnnxRuntimeBackend) -> list[Any]:
+    """Return the providers: the name of each, or that and its options."""
+    found: list[Any] = []
     for one in settings.providers:
-        providers += [(name, dict(given or {})) for name, given in one.items()] if isinstance(one, Mapping) else [one]
-    told = {one[0]: one[1] for one in providers if isinstance(one, tuple)}
+        found += [(name, dict(given or {})) for name, given in one.items()] if isinstance(one, Mapping) else [one]
+    return found
+
+
+def session_options(settings: OnnxRuntimeBackend, cwd: Path) -> list[str]:
+    """Return the lines that make the options of a session, as ``options``."""
+    told = {one[0]: one[1] for one in providers(settings) if isinstance(one, tuple)}
     level = "ORT_DISABLE_ALL" if rounds(settings) else LEVELS[settings.optimization.value]
     lines = [
         "options = onnxruntime.SessionOptions()",
@@ -56,8 +64,7 @@ def _onnxruntime(settings: OnnxRuntimeBackend, model: str, cwd: Path) -> list[st
     for name, path in settings.provider_libraries.items():
         library = _library(path, cwd) if "/" in path or path.endswith(".so") else path
         lines.append(call("plug_in", name, library, told.get(name, {}), on="options"))
-    more = f", {inline([*settings.provider_libraries])}" if settings.provider_libraries else ""
-    return [*lines, f"return run_onnxruntime({inline(model)}, options, {inline(providers)}, folder{more})"]
+    return lines
 
 
 def _library(library: str, cwd: Path) -> str:

@@ -51,9 +51,10 @@ def values_of(checker: CheckerSettings, cwd: Path, evidence: Mapping[str, Any]) 
     if isinstance(checker, CommandChecker):
         template = Template(checker.command, cwd, checker.env)
         ours = {cwd / Path(path).expanduser() for path in (checker.place, checker.iteration_info) if path}
-        asked = template.mentions & {"inputs", "references"}
+        asked, more = template.mentions & {"inputs", "references"}, template.mentions - {"model", "dir", "iteration"}
         given |= {**dict.fromkeys(asked, True), "samples": bool(asked)}
         given |= {"command": list(template.words), "cwd": str(cwd), "placed": bool(ours)}
+        given |= {"beside": bool(ours or more - {"inputs"})}
         given |= {"files": _digests(path for path in template.files().values() if path not in ours)}
         codes = (*checker.pass_codes, *checker.fail_codes, *checker.invalid_codes, *checker.different_codes)
         refusals = {code: [pattern.pattern] for code, pattern in REFUSALS.items()}

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from textwrap import indent
 from typing import Any
 
-from runner.report.repro.literal import literal
+from runner.report.repro.literal import set_to
 
 _DEFINED = (ast.FunctionDef, ast.ClassDef)
 _MARK = re.compile(r"  #\? (!?)(\w+)$")
@@ -23,11 +23,16 @@ _PACKAGES = {
     "ReferenceEvaluator": ("onnx", "from onnx.reference import ReferenceEvaluator"),
     "onnxruntime": ("onnxruntime", 'os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")\nimport onnxruntime'),
 }
+_WIDTH, _WIDTH_ALONE = 116, 96
 _HEAD = '''"""Shows one failure of {model}: run it with `python repro.py`.
 
 It needs {needs}.
 Exit status: 1 the failure shows, 0 it does not, 2 it cannot be told here (the reason is printed).
 """
+'''
+_HEAD_ALONE = '''"""Shows one failure of the model that is in here: run it with `python repro.py`."""
+# It needs {needs}.
+# Exit status: 1 the failure shows, 0 it does not, 2 it cannot be told here (the reason is printed).
 '''
 _END = """if __name__ == "__main__":
     try:
@@ -37,10 +42,11 @@ _END = """if __name__ == "__main__":
 """
 
 
-def compose(templates: Iterable[str], values: Mapping[str, Any], model: str, needs: Sequence[str]) -> str:
+def compose(templates: Iterable[str], values: Mapping[str, Any], needs: Sequence[str], *, alone: bool = False) -> str:
     """Return the source of a script: what it needs of the templates, in their order, and of the values.
 
     ``needs``: what has to be there besides the files of the bundle, Python, and packages that are imported.
+    ``alone``: the script has no files beside it, and the lines of a page.
     """
     lines = [line for text in templates for line in held(text, values)]
     definitions = {node.name: node for node in ast.parse("\n".join(lines)).body if isinstance(node, _DEFINED)}
@@ -54,14 +60,26 @@ def compose(templates: Iterable[str], values: Mapping[str, Any], model: str, nee
     packages = list(dict.fromkeys(package for package, _ in imported))
     modules = sorted((used | {"sys", *(["os"] if "onnxruntime" in used else [])}) & sys.stdlib_module_names)
     head = [f"import {'importlib.util' if name == 'importlib' else name}" for name in modules]
-    head += ["from pathlib import Path", *_imports([text for _, text in imported], child=bool(values["child"]))]
+    head = [f"import {', '.join(modules)}"] if alone else head
+    statements = [text for _, text in imported]
+    if alone and not statements:
+        head += [""]
+    elif alone:  # what ends the child with a traceback ends it before it has said anything
+        guarded = ['if sys.argv[1:] == ["--judge"]:', *indent("\n".join(statements), "    ").splitlines()]
+        head += ["", *guarded, ""]
+    else:
+        head += ["from pathlib import Path", *_imports(statements, child=bool(values["child"]))]
     constants = {name.upper(): value for name, value in {**values, "packages": packages}.items()}
-    head += [f"{name} = {literal(value)}" for name, value in constants.items() if name in used]
-    head += ["HERE = Path(__file__).resolve().parent", "SHOWS, GONE, CANNOT_TELL = 1, 0, 2"]
+    width = _WIDTH_ALONE if alone else _WIDTH
+    head += [set_to(name, value, width, fill=alone) for name, value in constants.items() if name in used]
+    head += [*([] if alone else ["HERE = Path(__file__).resolve().parent"]), "SHOWS, GONE, CANNOT_TELL = 1, 0, 2"]
     body = [_text(node, lines) for name, node in definitions.items() if name in used]
-    *first, last = ["the files beside it", "Python >= 3.8", *packages, *needs]
-    said = _HEAD.format(model=model, needs=f"{', '.join(first)} and {last}")
-    return "\n\n\n".join(["\n".join([said, *head]), *body, _END])
+    beside = [] if alone else ["the files beside it"]
+    told = [*beside, "Python >= 3.8", *packages, *needs]
+    said = (_HEAD_ALONE if alone else _HEAD).format(
+        model=values["model"], needs=f"{', '.join(told[:-1])} and {told[-1]}"
+    )
+    return ("\n\n" if alone else "\n\n\n").join(["\n".join([said, *head]), *body, _END])
 
 
 def _imports(statements: Sequence[str], *, child: bool) -> list[str]:
@@ -88,6 +106,9 @@ def _free(definition: ast.AST) -> set[str]:
     bound = {one.id for one in names if isinstance(one.ctx, ast.Store)}
     bound |= {one.arg for one in ast.walk(definition) if isinstance(one, ast.arg)}
     bound |= {one.name for one in ast.walk(definition) if isinstance(one, _DEFINED) and one is not definition}
+    bound |= {
+        alias.asname or alias.name for one in ast.walk(definition) if isinstance(one, ast.Import) for alias in one.names
+    }
     return {one.id for one in names} - bound
 
 

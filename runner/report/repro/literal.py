@@ -8,8 +8,6 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
-_WIDTH = 116
-
 
 class _Endless(float):
     """A number whose source is a call: an infinity has no literal."""
@@ -18,12 +16,14 @@ class _Endless(float):
         return f'float("{float.__repr__(self)}")'
 
 
-def literal(value: Any) -> str:
-    """Return the source of a value, over several lines if it is long.
+def set_to(variable: str, value: Any, width: int, *, fill: bool = False) -> str:
+    """Return the source that sets a variable, over several lines if it is long. ``fill``: over as few as there can be.
 
     ``repr`` escapes whatever could end a string or hide in it.
     """
-    return pprint.pformat(_plain(value), width=_WIDTH, sort_dicts=False)
+    indent = len(variable) + len(" = ")
+    text = pprint.pformat(_plain(value), width=width - indent, sort_dicts=False, compact=fill)
+    return f"{variable} = " + text.replace("\n", "\n" + " " * indent)
 
 
 def inline(value: Any) -> str:

@@ -6,6 +6,7 @@ What was found goes into it as literals of plain values, so no name of a node, a
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,13 @@ from onnx import TensorProto
 from runner.files import write_text
 from runner.model.files.external_data import locations
 from runner.model.files.parse_without_weights import parse
-from runner.report.repro import backends, checks
+from runner.report.repro import alone, backends, checks
 from runner.report.repro.compose import compose
 from runner.report.summary import Summary
 from runner.schema.backend import TensorRtBackend
 from runner.schema.root import Settings
+
+log = logging.getLogger(__name__)
 
 REPRO_NAME = "repro.py"
 ROUNDED = "rounded.onnx"
@@ -40,11 +43,13 @@ def write_repro(
     model: str = "reduced.onnx",
     data: Sequence[str] = ("test_data_set_0",),
     meant: bool = False,
-) -> Path:
-    """Write ``repro.py`` into ``folder``, beside ``model`` and ``data`` (one folder a sample); return its path.
+    printed: alone.Printed | None = None,
+) -> bool:
+    """Write ``repro.py`` into ``folder``, beside ``model`` and ``data`` (one folder a sample).
 
     Run by any Python >= 3.8, it exits with 1 if the failure shows, 0 if not, 2 if that machine cannot tell. ``cwd``:
     where the user stands. ``meant``: some good output is not finite, so that only the output counts that failed.
+    Return whether the script stands alone, as it does where it can. ``printed``: None: it never does.
     """
     target, checker, signature = settings.target, settings.checker, dict(summary.signature or {})
     stage, kind = signature.get("stage", ""), signature.get("kind", "")
@@ -88,14 +93,21 @@ def write_repro(
         "engine": engine is not None,
         "reference": beside,
     }
+    if printed:
+        try:
+            text = alone.source(folder, given, settings, judge, cwd, printed)
+        except Exception as why:  # noqa: BLE001 - whatever the short script cannot take, the other one can
+            log.debug("%s needs the files beside it: %s: %s", REPRO_NAME, type(why).__name__, why)
+        else:
+            write_text(folder / REPRO_NAME, text)
+            return True
     needs = {"command": ["the command with what that needs"], "python": ["what the function imports"]}.get(judge, [])
     needs += ["tensorrt (or tensorrt_rtx)"] if engine else []
     needs += ["cuda-python", "a GPU"] if engine and judge != "builds" else []
     folder_of = Path(__file__).with_name("templates")
     texts = [(folder_of / f"{name}.txt").read_text(encoding="utf-8") for name in dict.fromkeys([*templates, "program"])]
-    path = folder / REPRO_NAME
-    write_text(path, compose([*sources, *texts], given, model, needs))
-    return path
+    write_text(folder / REPRO_NAME, compose([*sources, *texts], given, needs))
+    return False
 
 
 def _few(names: Sequence[str]) -> list[str]:

@@ -1,0 +1,222 @@
+"""repro.py that stands alone: it holds the model as ONNX text, and weights and inputs as lines that make them.
+
+So it can be pasted into a report whole. It is for what a reader takes in: a small model whose tensors have recipes, run
+by one runtime as it comes, judged by a rule of a few lines. Whatever else there is, `NotAlone` says why it is not for
+that, and the script with files beside it is written.
+"""
+
+from __future__ import annotations
+
+import ast
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import ModelProto, TensorProto
+
+from runner.checkers.command.exit_rules import REFUSALS
+from runner.model.files.external_data import locations
+from runner.model.files.parse_without_weights import LARGE_FILE, parse
+from runner.model.values import tensor_file
+from runner.model.values.recipes import Kind, Recipe, recognize
+from runner.report.repro import backends
+from runner.report.repro.compose import compose
+from runner.report.repro.literal import inline
+from runner.schema.backend import BackendSettings, OnnxReferenceBackend, OnnxRuntimeBackend
+from runner.schema.checker import Metric
+from runner.schema.root import Settings
+
+Printed = Callable[[ModelProto], Sequence[str]]
+"""Returns the lines of a model as ONNX text that says all of it. Raises NotAlone where none does."""
+
+MOST_LINES, MOST_COLUMNS, MOST_CHARACTERS = 200, 100, 200
+_JUDGES = ("command", "finite", "runs", "compare")
+_VERSIONS = ("python", "numpy", "onnx", "onnxruntime")
+_TEMPLATES = Path(__file__).with_name("templates") / "alone"
+
+
+class NotAlone(Exception):  # noqa: N818 - it is no error
+    """The script cannot stand alone; why, in words."""
+
+
+def source(folder: Path, given: Mapping[str, Any], settings: Settings, judge: str, cwd: Path, printed: Printed) -> str:
+    """Return the source of the script. Raises NotAlone, and OSError.
+
+    ``folder``: where the model and its test data sets lie. ``given``: what the other script is made of.
+    """
+    if why := next(_obstacles(folder, given, settings, judge), ""):
+        raise NotAlone(why)
+    command, compare, beside = judge == "command", judge == "compare", bool(given["reference"])
+    (data,) = given["data"]
+    model = parse(folder / given["model"])
+    weights = {tensor.name: _made(tensor) for tensor in model.graph.initializer}
+    del model.graph.initializer[:]
+    inputs = _recorded(folder / data, "input") if given.get("inputs") or not command else {}
+    good = [_recorded(folder / data, "output")] if compare and not beside else []
+    lines = printed(model)
+    run = {} if command else {"target": settings.target, **({"reference": settings.reference} if beside else {})}
+    parts = [judge, *([] if command else ["child_process"]), "program"]
+    runs = [_run(name, one, cwd) for name, one in run.items()]
+    sources = [_load(lines, weights, [inputs, *good], imports=command), *runs, *map(_template, parts)]
+    kept = {name: given["versions"][name] for name in _VERSIONS if name in given["versions"]}
+    cpu = ["CPUExecutionProvider"]
+    values: dict[str, Any] = {
+        **given,
+        "detail": given["detail"][: 180 if given["error"] else 60],
+        "then": ", ".join(f"{name} {version}" for name, version in kept.items()),
+        "whole": any(value.type.tensor_type.elem_type in tensor_file.INTEGERS for value in model.graph.output),
+        "ends": given["watched"] and not command,
+        "accelerated": any(getattr(one, "providers", cpu) != cpu for one in run.values()),
+    }
+    if command:
+        values |= _rules(given)
+    needs = ["numpy", "onnx", "the command with what that needs"] if command else []
+    return _glance(compose(sources, values, needs, alone=True))
+
+
+def _rules(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return which lines a command's exit status and output are judged by."""
+    codes, regex, kind = bool(given["fail_codes"]), bool(given["fail_regex"]), given["kind"]
+    exits, dies = not (codes or regex), kind.startswith("death")
+    # of which exit codes it is of account whether the command ran at all: another one is another failure anyhow
+    looked = (
+        {int(kind[5:])} & {*REFUSALS} if exits and kind.startswith("exit ") else {*REFUSALS} if not exits else set()
+    )
+    looked -= {*given["listed"]}
+    return {
+        "files": [*given["files"]],
+        "no_answer": sorted({*given["invalid_codes"], *given["different_codes"]}),
+        "unlisted": looked - {64},
+        "of_module": 1 in looked,
+        "of_options": 2 in looked,
+        "of_tests": looked & {4, 5},
+        "dies": dies,
+        "both_dies": dies and regex,
+        "only_dies": dies and not regex,
+        "both": codes and regex,
+        "only_regex": regex and not codes,
+        "exits": exits,
+    }
+
+
+def _template(name: str) -> str:
+    return (_TEMPLATES / f"{name}.txt").read_text(encoding="utf-8")
+
+
+def _run(name: str, settings: BackendSettings, cwd: Path) -> str:
+    """Return the source of a function of that name which runs a model."""
+    text = _template(settings.name).replace("def run(", f"def {name}(").replace("ROLE", name)
+    if isinstance(settings, OnnxRuntimeBackend):
+        text = text.replace("OPTIONS", "\n    ".join(backends.session_options(settings, cwd)))
+        text = text.replace("PROVIDERS", inline(backends.providers(settings)))
+    return text
+
+
+def _obstacles(folder: Path, given: Mapping[str, Any], settings: Settings, judge: str) -> Iterator[str]:
+    """Yield why a script cannot stand alone, as far as that is seen before values are looked at."""
+    run = [settings.target, *([settings.reference] if given["reference"] else [])]
+    path = folder / given["model"]
+    if judge not in _JUDGES:
+        yield f"a check of the kind {judge}"
+    elif judge == "command" and (given["beside"] or any("{{" in word for word in given["command"])):
+        yield "a command that reads more than a model and its inputs"
+    elif judge != "command" and not all(map(_is_plain, run)):
+        yield "a runtime with more settings than a few lines say"
+    elif judge == "compare" and not _by_largest(given):
+        yield "a comparison by another rule than the largest error"
+    elif settings.checker.memory_mb or given["kind"] == "memory":
+        yield "memory is watched"
+    elif len(given["data"]) != 1 or given["containers"] or given["narrow"]:
+        yield "several samples, or inputs that numpy has no arrays for"
+    elif path.stat().st_size > LARGE_FILE or locations(parse(path)):
+        yield "a large model"
+
+
+def _by_largest(given: Mapping[str, Any]) -> bool:
+    """Whether two outputs are compared as they are by default: by the largest error as a part of the scale."""
+    metrics = [metric.value for metric in Metric if given.get(f"by_{metric.value}")]
+    return (metrics, given["statistic"], given["nan"], given["inf"]) == (["scale"], "max", "compare", "compare")
+
+
+def _is_plain(settings: BackendSettings) -> bool:
+    if isinstance(settings, OnnxRuntimeBackend):
+        more = settings.session_options or settings.custom_ops or settings.provider_libraries
+        return not (more or backends.rounds(settings))
+    return isinstance(settings, OnnxReferenceBackend)
+
+
+def _recorded(folder: Path, stem: str) -> dict[str, str]:
+    """Return the sources of a sample's tensors by name."""
+    tensors = [tensor_file.load(path) for path in sorted(folder.glob(f"{stem}_*.pb"))]
+    return {tensor.name: _made(tensor) for tensor in tensors}
+
+
+def _made(tensor: TensorProto) -> str:
+    """Return the source that makes exactly this tensor's array. Raises NotAlone."""
+    if tensor.data_type not in tensor_file.NUMPY or tensor.data_location == TensorProto.EXTERNAL:
+        raise NotAlone(f"{tensor.name}: numpy has no such type")
+    array = onnx.numpy_helper.to_array(tensor)
+    recipe = recognize(array)
+    if recipe is None or any(map(np.isnan, recipe.values)):  # a NaN may be one of many
+        raise NotAlone(f"{tensor.name}: recorded values, which nothing short makes")
+    return _expression(recipe, [*array.shape], array.dtype.name)
+
+
+def _expression(recipe: Recipe, shape: list[int], dtype: str) -> str:
+    if recipe.kind is Kind.SPLAT:
+        return f"np.full({shape}, {inline(recipe.values[0])}, {dtype!r})"
+    if recipe.kind is Kind.LITERAL:
+        return f"np.array([{', '.join(map(inline, recipe.values))}], {dtype!r}).reshape({shape})"
+    drawn = f"np.random.default_rng({recipe.seed})"
+    if dtype.startswith("float"):
+        return f"({drawn}.standard_normal({shape}) * {recipe.scale!r}).astype({dtype!r})"
+    return f"{drawn}.integers(0, {int(recipe.scale)}, {shape}).astype({dtype!r})"
+
+
+def _load(
+    lines: Sequence[str], weights: Mapping[str, str], values: Sequence[Mapping[str, str]], *, imports: bool
+) -> str:
+    """Return the source of a function that makes the model, its inputs, and the good outputs where they are known.
+
+    ``imports``: it imports what it needs itself, since the process that calls it is the one that answers.
+    """
+    text = ["def load():", '    """Make the model, and what it is fed."""']
+    text += ["    import onnx", *(["    import numpy as np"] if weights or any(values) else [])] if imports else []
+    text += [
+        '    model = onnx.parser.parse_model("\\n".join([',
+        *(f"        {inline(line)}," for line in lines),
+        "    ]))",
+    ]
+    if weights:
+        text += [*_dictionary("weights", weights), "    for name, value in weights.items():"]
+        text += ["        model.graph.initializer.append(onnx.numpy_helper.from_array(value, name))"]
+    names = ["inputs", "good"][: len(values)]
+    text += [line for name, one in zip(names, values, strict=True) for line in _dictionary(name, one)]
+    return "\n".join([*text, f"    return model, {', '.join(names)}", ""])
+
+
+def _dictionary(variable: str, sources: Mapping[str, str]) -> list[str]:
+    """Return the lines that set a variable. A source has spaces between its elements only, and none in a text."""
+    whole = f"    {variable} = {{{', '.join(f'{inline(name)}: {made}' for name, made in sources.items())}}}"
+    if len(whole) <= MOST_COLUMNS:
+        return [whole]
+    lines = [f"    {variable} = {{"]
+    for name, made in sources.items():
+        entry = f"        {inline(name)}: {made},"
+        broken = textwrap.wrap(f"{made},", MOST_COLUMNS, initial_indent=" " * 12, subsequent_indent=" " * 12)
+        lines += [entry] if len(entry) <= MOST_COLUMNS else [f"        {inline(name)}:", *broken]
+    return [*lines, "    }"]
+
+
+def _glance(source: str) -> str:
+    """Return a source that a reader takes in. Raises NotAlone for another."""
+    lines = source.splitlines()
+    texts = [node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant)]
+    longest = max((len(text) for text in texts if isinstance(text, (str, bytes))), default=0)
+    found = len(lines), max(map(len, lines)), longest
+    if any(one > most for one, most in zip(found, (MOST_LINES, MOST_COLUMNS, MOST_CHARACTERS), strict=True)):
+        raise NotAlone("{} lines of {} columns, and a literal of {} characters".format(*found))
+    return source
