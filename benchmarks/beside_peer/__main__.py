@@ -21,8 +21,10 @@ from functools import partial
 from pathlib import Path
 
 import onnx
+import psutil
 
 from benchmarks.beside_peer import generated_models
+from benchmarks.beside_peer.measured_process import Limits
 from benchmarks.beside_peer.results_plots import draw
 from benchmarks.beside_peer.results_table import Row, header, lines, page
 from benchmarks.beside_peer.tools import Question, Tool, install, run, versions
@@ -99,7 +101,7 @@ def compare(model: Model, tools: list[Tool], given: argparse.Namespace) -> Row:
                 if any(one.error for one in runs):
                     continue
                 folder = Path(scratch) / "run"
-                runs.append(run(tool, question, folder, given.limit))
+                runs.append(run(tool, question, folder, Limits(given.limit, given.memory)))
                 shutil.rmtree(folder)
     return row
 
@@ -112,6 +114,8 @@ def main() -> None:
     parser.add_argument("--big", action="store_true", help="needs 10 GB of memory and of disk")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--limit", type=float, default=600, help="seconds for one run of a tool")
+    memory = psutil.virtual_memory().total / 2e6
+    parser.add_argument("--memory", type=float, default=memory, help="MB for all processes of a run; else half of all")
     parser.add_argument("--peer-python", type=Path, help="an interpreter that has polygraphy")
     parser.add_argument("--cache", type=Path, default=Path("~/.cache/winnow-benchmarks/polygraphy").expanduser())
     parser.add_argument("--pip-option", action="append", default=[])

@@ -19,7 +19,7 @@ class Cost:
     """A command that has ended.
 
     ``cpu``: of it and all that it waited for. ``job_mb``: the peak of its own process; ``tree_mb``: the largest sum
-    over its processes at any look, 20 times a second; shared pages count in each. ``stopped``: it ran into the limit.
+    over its processes at any look, 20 times a second; shared pages count in each. ``stopped``: the limit it ran into.
     """
 
     code: int
@@ -27,11 +27,25 @@ class Cost:
     cpu: float
     job_mb: float
     tree_mb: float
-    stopped: bool
+    stopped: str = ""
 
 
-def measure(argv: Sequence[str], folder: Path, environment: Mapping[str, str], limit: float, log: Path) -> Cost:
-    """Run a command in a folder, with its output in ``log``; kill it and all it started after ``limit`` seconds."""
+@dataclass(frozen=True)
+class Limits:
+    """What a command may take before it is killed, with all that it started."""
+
+    seconds: float
+    memory_mb: float = float("inf")
+
+    def passed(self, seconds: float, memory: int) -> str:
+        """Return which limit is passed, as words; empty: none."""
+        if seconds > self.seconds:
+            return f"{self.seconds:,.0f} s"
+        return f"{self.memory_mb:,.0f} MB" if memory > self.memory_mb * 1e6 else ""
+
+
+def measure(argv: Sequence[str], folder: Path, environment: Mapping[str, str], limits: Limits, log: Path) -> Cost:
+    """Run a command in a folder, with its output in ``log``."""
     with log.open("wb") as output:
         started = time.monotonic()
         process = subprocess.Popen(
@@ -43,18 +57,18 @@ def measure(argv: Sequence[str], folder: Path, environment: Mapping[str, str], l
             stderr=subprocess.STDOUT,
         )
     job = tree = 0
-    stopped = False
+    stopped = ""
     while True:
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
         if pid:
             break
         job = max(job, _high_water(process.pid))
         processes = _tree(process.pid)
-        tree = max(tree, sum(map(_resident, processes)))
-        if not stopped and time.monotonic() - started > limit:
-            stopped = True
-            for one in processes:
-                _kill(one)
+        now = sum(map(_resident, processes))
+        tree = max(tree, now)
+        stopped = stopped or limits.passed(time.monotonic() - started, now)
+        for one in processes if stopped else ():
+            _kill(one)
         time.sleep(_PAUSE)
     wall = time.monotonic() - started
     process.returncode = os.waitstatus_to_exitcode(status)  # so that Popen waits for it no more

@@ -39,6 +39,7 @@ def draw(rows: Sequence[Row], folder: Path) -> list[Path]:
 
 
 def _value(row: Row, tool: str, figure: str) -> float | None:
-    if tool not in row.runs or row.wall(tool) is None:
+    seconds = row.seconds(tool) if tool in row.runs else None
+    if seconds is None:
         return None
-    return row.wall(tool) if figure == "seconds" else row.middle(tool, lambda run: run.cost.tree_mb)
+    return seconds[0] if figure == "seconds" else row.middle(tool, lambda run: run.cost.tree_mb)

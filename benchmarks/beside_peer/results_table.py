@@ -9,7 +9,7 @@ from statistics import median
 from benchmarks.beside_peer.tools import Measured
 
 COLUMNS = (
-    *("model", "nodes", "MB", "tool", "wall s", "times the first", "CPU s", "beside checks, ms per check"),
+    *("model", "nodes", "MB", "tool", "wall s", "CPU s", "times the first: wall, CPU", "beside checks, ms per check"),
     *("search + trust", "left", "exact", "job MB", "tree MB", "disk MB"),
 )
 RULE = "|---" * len(COLUMNS) + "|"
@@ -31,15 +31,17 @@ class Row:
         found = [value for value in map(figure, self.runs[tool]) if value is not None]
         return median(found) if found else None
 
-    def wall(self, tool: str) -> float | None:
-        """Return the median of the seconds; None where a run has no answer."""
-        ended = not any(one.error for one in self.runs[tool])
-        return self.middle(tool, lambda one: one.cost.wall) if ended else None
+    def seconds(self, tool: str) -> tuple[float, float] | None:
+        """Return the medians of wall and CPU time; None where a run has no answer."""
+        runs = self.runs[tool]
+        if any(one.error for one in runs):
+            return None
+        return median(one.cost.wall for one in runs), median(one.cost.cpu for one in runs)
 
-    def ratio(self, tool: str) -> float | None:
-        """Return how many times the first tool's seconds this one takes."""
-        mine, first = self.wall(tool), self.wall(next(iter(self.runs)))
-        return mine / first if mine is not None and first else None
+    def ratios(self, tool: str) -> tuple[float, float] | None:
+        """Return how many times the first tool's wall and CPU time this one takes."""
+        mine, first = self.seconds(tool), self.seconds(next(iter(self.runs)))
+        return (mine[0] / first[0], mine[1] / first[1]) if mine and first else None
 
 
 def lines(row: Row) -> list[str]:
@@ -54,8 +56,8 @@ def _line(row: Row, tool: str) -> str:
         cells = [errors[0].replace("|", "/"), "", "", ""]
     else:
         beside = row.middle(tool, lambda run: 1000 * run.beside / max(run.checks, 1))
-        ratio, cpu = row.ratio(tool), row.middle(tool, lambda run: run.cost.cpu)
-        cells = [_text(row.wall(tool), 1), _text(ratio, 2), _text(cpu, 1), _text(beside, 0)]
+        seconds, ratios = row.seconds(tool) or (), row.ratios(tool) or ()
+        cells = [*(_text(one, 1) for one in seconds), ", ".join(_text(one, 2) for one in ratios), _text(beside, 0)]
     middle = row.middle
     search, trust = (middle(tool, figure) for figure in (lambda run: run.search, lambda run: run.trust))
     return _joined(

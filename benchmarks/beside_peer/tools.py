@@ -11,7 +11,7 @@ from pathlib import Path
 
 import onnx
 
-from benchmarks.beside_peer.measured_process import Cost, measure, room
+from benchmarks.beside_peer.measured_process import Cost, Limits, measure, room
 
 CHECK = Path(__file__).with_name("structural_check.py")
 REQUIREMENTS = ("polygraphy==0.53.6", "onnx", "onnxruntime", "onnx-graphsurgeon", "numpy")
@@ -76,8 +76,8 @@ class Measured:
     error: str = ""
 
 
-def run(tool: Tool, question: Question, scratch: Path, limit: float) -> Measured:
-    """Run a tool in a new folder, within so many seconds."""
+def run(tool: Tool, question: Question, scratch: Path, limits: Limits) -> Measured:
+    """Run a tool in a new folder."""
     folder = scratch / "run"
     folder.mkdir(parents=True)
     log, checks = scratch / "output.txt", scratch / "checks.txt"
@@ -85,7 +85,7 @@ def run(tool: Tool, question: Question, scratch: Path, limit: float) -> Measured
     environment = {"CHECK_LOG": str(checks), "CHECK_SECONDS": str(question.sleep), "OMP_NUM_THREADS": "1"}
     root = Path(__file__).parents[2]
     working = folder if tool.python else root
-    cost = measure(tool.command(question, folder), working, environment, limit, log)
+    cost = measure(tool.command(question, folder), working, environment, limits, log)
     seconds = [float(line) for line in checks.read_text().split()]
     counts = _counts(folder / "result.json", len(seconds))
     answer = folder / "reduced.onnx"
@@ -93,7 +93,7 @@ def run(tool: Tool, question: Question, scratch: Path, limit: float) -> Measured
     error = ""
     if left is None:
         last = (log.read_text(errors="replace").strip().splitlines() or [""])[-1]
-        error = f"stopped after {limit:.0f} s" if cost.stopped else f"exit {cost.code}: {last[:200]}"
+        error = f"stopped at {cost.stopped}" if cost.stopped else f"exit {cost.code}: {last[:200]}"
     beside = cost.cpu - sum(seconds)
     return Measured(tool.name, cost, len(seconds), *counts, beside, left, exact, room(folder), error)
 

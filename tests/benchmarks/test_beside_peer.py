@@ -11,16 +11,17 @@ import pytest
 
 from benchmarks.beside_peer import generated_models
 from benchmarks.beside_peer.generated_models import by_nodes, by_weights, culprit, decoder_stack
-from benchmarks.beside_peer.measured_process import Cost, measure, room
+from benchmarks.beside_peer.measured_process import Cost, Limits, measure, room
 from benchmarks.beside_peer.results_plots import draw
 from benchmarks.beside_peer.results_table import COLUMNS, Row, lines, page
 from benchmarks.beside_peer.tools import Measured, Question, Tool, run
 
+TIMES = "times the first: wall, CPU"
 linux = pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
 
 
 def measured(wall: float, *, left: int | None = 1, error: str = "", job: float = 10) -> Measured:
-    cost = Cost(0, wall, cpu=2.0, job_mb=job, tree_mb=2 * job, stopped=False)
+    cost = Cost(0, wall, cpu=2.0, job_mb=job, tree_mb=2 * job)
     return Measured("any", cost, 10, 8, 2, 0.5, left, left == 1, 0.25, error)
 
 
@@ -36,18 +37,18 @@ def test_a_line_has_medians_and_the_ratio_to_the_first_tool() -> None:
     first, second = map(
         cells, lines(row(peer=[measured(4), measured(8), measured(6, left=3)], ours=[measured(3), measured(1)]))
     )
-    assert (first["wall s"], first["times the first"], first["exact"], first["left"]) == ("6.0", "1.00", "2 of 3", "1")
-    assert (second["wall s"], second["times the first"], second["exact"]) == ("2.0", "0.33", "2 of 2")
+    assert (first["wall s"], first[TIMES], first["exact"], first["left"]) == ("6.0", "1.00, 1.00", "2 of 3", "1")
+    assert (second["wall s"], second[TIMES], second["exact"]) == ("2.0", "0.33, 1.00", "2 of 2")
     assert (second["beside checks, ms per check"], second["search + trust"]) == ("50", "8 + 2")
     assert (second["job MB"], second["tree MB"], second["disk MB"]) == ("10", "20", "0.2")
 
 
 def test_a_run_without_an_answer_gives_no_seconds_and_no_ratio() -> None:
-    broken = row(peer=[measured(600, left=None, error="stopped after 600 s | x")], ours=[measured(3)])
+    broken = row(peer=[measured(600, left=None, error="stopped at 600 s | x")], ours=[measured(3)])
     first, second = map(cells, lines(broken))
-    assert (first["wall s"], first["times the first"]) == ("stopped after 600 s / x", "")
+    assert (first["wall s"], first[TIMES]) == ("stopped at 600 s / x", "")
     assert (first["exact"], first["left"]) == ("0 of 1", "")
-    assert (second["wall s"], second["times the first"]) == ("3.0", "")
+    assert (second["wall s"], second[TIMES]) == ("3.0", "")
 
 
 def grown() -> list[Row]:
@@ -94,16 +95,17 @@ def test_weights_have_the_size_that_was_asked_for(tmp_path: Path) -> None:
 def test_memory_of_a_process_and_of_those_that_it_starts(tmp_path: Path) -> None:
     child = "import time; held = b'x' * 80_000_000; time.sleep(0.3)"
     code = f"import subprocess, sys; subprocess.run([sys.executable, '-S', '-c', {child!r}]); sys.exit(3)"
-    cost = measure([sys.executable, "-S", "-c", code], tmp_path, {}, 60, tmp_path / "log")
+    cost = measure([sys.executable, "-S", "-c", code], tmp_path, {}, Limits(60), tmp_path / "log")
     assert cost.code == 3
-    assert not cost.stopped
+    assert cost.stopped == ""
     assert cost.tree_mb > 80 > cost.job_mb > 1
 
 
 @linux
-def test_a_command_that_takes_too_long_is_killed_with_all_that_it_started(tmp_path: Path) -> None:
-    cost = measure(["sh", "-c", "sleep 600 & echo $!; wait"], tmp_path, {}, 0.1, tmp_path / "log")
-    assert cost.stopped
+@pytest.mark.parametrize(("limits", "words"), [(Limits(0.1), "0 s"), (Limits(60, 0.5), "0 MB")])
+def test_a_command_that_takes_too_much_is_killed_with_all_that_it_started(tmp_path: Path, limits, words) -> None:
+    cost = measure(["sh", "-c", "sleep 600 & echo $!; wait"], tmp_path, {}, limits, tmp_path / "log")
+    assert cost.stopped == words
     assert cost.code == -9
     assert not Path(f"/proc/{int((tmp_path / 'log').read_text())}/exe").exists()
 
@@ -118,7 +120,7 @@ def test_room_on_the_disk_counts_a_file_once(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_winnow_is_measured(tmp_path: Path) -> None:
     by_nodes(8, tmp_path / "model.onnx")
-    found = run(Tool("winnow"), Question(tmp_path / "model.onnx", "v3", 8), tmp_path / "scratch", 120)
+    found = run(Tool("winnow"), Question(tmp_path / "model.onnx", "v3", 8), tmp_path / "scratch", Limits(120))
     assert (found.left, found.exact, found.error) == (1, True, "")
     assert found.checks == found.search + found.trust > 4
     assert 0 < found.beside < found.cost.cpu
