@@ -42,15 +42,15 @@ def main() -> None:
         parser.add_argument("--tables", nargs="+", choices=list(makers), default=list(makers))
         given = parser.parse_args()
         page = [f"# Checks of the searches\n\n{', '.join(map(' '.join, measured_with().items()))}.\n"]
+        out = given.out or result_folder()
+        out.mkdir(parents=True, exist_ok=True)
         for name in given.tables:
             page.append(f"\n## {name}\n\n")
             print(f"\n{name}\n", flush=True)
             for line in makers[name](given):
                 print(line, flush=True)
                 page.append(line + "\n")
-    out = given.out or result_folder()
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "searches.md").write_text("".join(page))
+            (out / "searches.md").write_text("".join(page))
 
 
 if __name__ == "__main__":
