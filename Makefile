@@ -28,7 +28,9 @@ types: $(VENV)/.installed-dev
 
 check: lint types test test-slow
 
+# beside polygraphy, which is installed into a folder of its own, and searches by themselves: benchmarks/results/README.md
 bench: $(VENV)/.installed-dev
+	$(BIN)/python -m benchmarks.beside_peer
 	$(BIN)/python -m benchmarks.searches
 	$(BIN)/python -m benchmarks.node_cases
 

@@ -16,14 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-CHECK = """
-import sys
-import onnx
-model = onnx.load(sys.argv[1], load_external_data=False)
-made = {name for node in model.graph.node for name in node.output}
-sys.exit(1 if made.issuperset(sys.argv[2:]) else 0)
-"""
-
+from benchmarks.beside_peer.tools import CHECK
 
 COLUMNS = (
     *("model", "nodes", "case", "exact", "left", "search", "bound", "trust"),
@@ -44,19 +37,17 @@ def main() -> int:
     print("|---" * len(COLUMNS) + "|")
     bad = 0
     with tempfile.TemporaryDirectory() as scratch:
-        check = Path(scratch) / "check.py"
-        check.write_text(CHECK)
         for name in names:
             planted = json.loads((zoo / name / "culprits.json").read_text())
             for case in ("single", "chain", "branch"):
                 if case in planted:
-                    bad += not _row(zoo / name, case, planted[case], check, Path(scratch), given)
+                    bad += not _row(zoo / name, case, planted[case], Path(scratch), given)
     return 1 if bad else 0
 
 
-def _row(folder: Path, case: str, culprits: list[str], check: Path, scratch: Path, given: argparse.Namespace) -> bool:
+def _row(folder: Path, case: str, culprits: list[str], scratch: Path, given: argparse.Namespace) -> bool:
     out = scratch / f"{folder.name}-{case}"
-    argv = json.dumps([sys.executable, str(check), "{model}", *culprits])
+    argv = json.dumps([sys.executable, str(CHECK), "{model}", *culprits])
     subprocess.run(
         [
             *(sys.executable, "-m", "runner", f"strategy={given.strategy}", f"model={folder / 'model.onnx'}"),
