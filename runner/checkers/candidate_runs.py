@@ -79,9 +79,15 @@ class Case:
         own = self.reference_model if side is self.reference_side else None
         # what a build of the target leaves may be kept
         out = self.candidate.folder if side.builds and side is self.target_side else self.work / name
-        own_side = side is self.target_side
-        engine, variant = (self.candidate.engine, self.candidate.variant) if own_side else (None, None)
-        more = {"engine": engine, "variant": variant, "inside": self._inside if own_side else ()}
-        ran = side.run(own or self.model, feeds, out, fresh=self.candidate.draws, **more)
+        one = self.candidate if side is self.target_side else None
+        ran = side.run(
+            own or self.model,
+            feeds,
+            out,
+            engine=one and one.engine,
+            fresh=self.candidate.draws,
+            variant=one and one.variant,
+            inside=self._inside if one else (),
+        )
         self.runs.append(ran)
         return ran

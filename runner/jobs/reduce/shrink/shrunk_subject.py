@@ -139,7 +139,7 @@ class Shrunk:
         _declare(model, samples)
         inputs, outputs = ([value.name for value in values] for values in (model.graph.input, model.graph.output))
         fed = tuple(name for name in inputs if any(name in sample.feeds for sample in samples))
-        return ShrunkCut(model, fed, tuple(outputs), (), samples)
+        return ShrunkCut(model, fed, tuple(outputs), (), samples=samples)
 
     def samples(self, made: Cut) -> tuple[Sample, ...]:
         """Return what a cut is fed, and what the reference makes of that."""
