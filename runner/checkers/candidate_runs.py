@@ -84,9 +84,9 @@ class Case:
             own or self.model,
             feeds,
             out,
-            engine=one and one.engine,
+            engine=one.engine if one else None,
             fresh=self.candidate.draws,
-            variant=one and one.variant,
+            variant=one.variant if one else None,
             inside=self._inside if one else (),
         )
         self.runs.append(ran)
