@@ -129,7 +129,12 @@ def _file(key: str, name: str, pattern: str) -> None:
         raise UsageError(f"{key}={name}: this is a folder. Give a file.{_beside(path, '', pattern)}")
     if path.exists():
         raise UsageError(f"{key}={name}: this is a device or a pipe. Give a file.")
-    raise UsageError(f"{key}={name}: no such file (looked in {Path.cwd()}).{_beside(path.parent, path.name, pattern)}")
+    parted = next((one for one in sorted(path.parent.glob(pattern)) if one.name.startswith(f"{path.name},")), None)
+    if parted:
+        hint = f" {parted} is there: in a sweep, a name with a comma stands in quotes: \"{key}='{parted}',..\"."
+    else:
+        hint = _beside(path.parent, path.name, pattern)
+    raise UsageError(f"{key}={name}: no such file (looked in {Path.cwd()}).{hint}")
 
 
 def _beside(folder: Path, name: str, pattern: str) -> str:

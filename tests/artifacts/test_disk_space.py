@@ -8,6 +8,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -190,6 +191,26 @@ def test_a_journal_that_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert journal.path.read_bytes() == before
     journal.put(Trial.of([2]), 0, FAIL, "search", "", 2)
     assert Journal(journal.path, {"a": "b"}).get(Trial.of([2])) == FAIL
+
+
+def test_a_packed_value_that_does_not_fit(tmp_path: Path) -> None:
+    """Real: a process that may write 4 KB a file. It says so as a full disk does, and nothing half-written stays."""
+    (tmp_path / "pack").write_bytes(bytes(9000))
+    script = (
+        "import resource, signal, sys\n"
+        "from pathlib import Path\n"
+        "from runner.artifacts.disk_space import FULL\n"
+        "from runner.jobs.reduce.nested.nested_stages import _tried\n"
+        "from runner.model.values.tensor_file import TensorFile\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "folder = Path(sys.argv[1])\n"
+        "value = TensorFile('a', folder / 'a.pb', 1, (2250,), packed=(folder / 'pack', 0, 9000))\n"
+        "try: _tried('a body', lambda: value.path)\n"
+        "except OSError as error: sys.exit(9 if error.errno in FULL else 1)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script, str(tmp_path)], check=False, cwd=ROOT)
+    assert done.returncode == 9
+    assert [one.name for one in tmp_path.iterdir()] == ["pack"]
 
 
 @pytest.mark.parametrize("error", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])

@@ -135,6 +135,9 @@ def test_what_is_not_there(tmp_path: Path) -> None:
     check_given(settings(strategy=RepeatSettings(), checker=CommandChecker()))
     with pytest.raises(UsageError, match=r"model=.*nett\.onnx.*There is: .*net\.onnx"):
         check_given(settings(model=str(tmp_path / "nett.onnx")))
+    (tmp_path / "x,y.onnx").touch()
+    with pytest.raises(UsageError, match=r"model=\S*x: no such file.* in quotes: \"model='\S*x,y\.onnx',\.\.\""):
+        check_given(settings(model=str(tmp_path / "x")))
     (tmp_path / "more").mkdir()
     for number in range(7):
         (tmp_path / "more" / f"{number}.onnx").touch()

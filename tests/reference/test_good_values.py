@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import sys
+from difflib import SequenceMatcher
 from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
+from hypothesis import given as drawn
+from hypothesis import settings
+from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from runner.errors import UsageError
@@ -14,10 +19,9 @@ from runner.inputs.declared_inputs import Declared
 from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
 from runner.reference.good_values import UnfitError, cast, good_value
-from runner.reference.lineage.fingerprints import FingerprintIndex, agree, print_of
-from runner.reference.lineage.pairs import aligned
-from runner.reference.lineage.teacher_forcing import forced
-from runner.reference.lineage.untrusted_partners import doubtful
+from runner.reference.lineage.fingerprints import Fingerprint, FingerprintIndex, agree, print_of
+from runner.reference.lineage.sequence_alignment import aligned
+from runner.reference.lineage.teacher_forcing import doubtful, forced
 from runner.reference.lineage.user_map import matched_inputs, read_map
 
 HALF, BF16 = int(TensorProto.FLOAT16), int(TensorProto.BFLOAT16)
@@ -118,12 +122,63 @@ def test_those_that_agree_are_found_among_many() -> None:
     for at in range(0, 3000, 100):
         near = every[at] + 1e-3 * np.abs(every[at]).max() * generator.normal(size=200)
         near[generator.integers(0, 200, 2)] = np.nan if at % 200 else 0.0
-        assert [name for _, name in index.near(print_of([near]))] == [str(at)]
+        assert [names for _, names in index.near(print_of([near]))] == [(str(at),)]
     assert FingerprintIndex({"zeros": print_of([np.zeros(200)])}).near(print_of([np.zeros(200)])) == []
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_what_an_index_rules_out_is_far_off(seed: int) -> None:
+    """Rows in crowds, in which few probes tell one from another, some twice, some with numbers that are not finite."""
+    generator = np.random.default_rng(seed)
+    every = generator.normal(size=(5, 24))[generator.integers(0, 5, 80)] + 0.03 * generator.normal(size=(80, 24))
+    every[generator.random(every.shape) < 0.02] = np.inf
+    prints = {f"{at % 2}{at}": print_of([one]) for at, one in enumerate([*every, *every[:20]])}
+    index = FingerprintIndex(prints)
+    for held in prints.values():
+        found = index.near(held)
+        assert found == sorted(found)
+        assert {name for _, names in found for name in names} == {
+            name for name, other in prints.items() if probably_alike(held, other) and agree(held, other)
+        }
+
+
+def probably_alike(held: Fingerprint, other: Fingerprint) -> bool:
+    """The rule that goes before the comparison: at most one of three elements off, and four of sixteen."""
+    places = np.unique(np.linspace(0, held.numbers.size - 1, 16).astype(int))
+    one, two = held.numbers[places], other.numbers[places]
+    with np.errstate(invalid="ignore"):
+        off, within = np.abs(two - one) > 0.04 * held.scale, np.abs(two - one) <= 0.04 * held.scale
+    return (within | ~np.isfinite(one))[:3].sum() >= 2 and off.sum() <= 4
 
 
 def test_sequences_are_aligned_around_what_was_put_in() -> None:
     assert list(aligned("abcXYdef", "abcdef")) == [(0, 0), (1, 1), (2, 2), (5, 3), (6, 4), (7, 5)]
+    assert not list(aligned("a" * 2300, "a" * 2300))  # in too many ways
+
+
+@settings(max_examples=150, deadline=None)
+@drawn(st.text("abc", max_size=30), st.text("abcd", max_size=30))
+def test_the_blocks_of_sequences_are_those_that_difflib_finds(ours: str, theirs: str) -> None:
+    blocks = SequenceMatcher(None, ours, theirs, autojunk=False).get_matching_blocks()
+    assert list(aligned(ours, theirs)) == [(one.a + at, one.b + at) for one in blocks for at in range(one.size)]
+
+
+def test_a_long_sequence_of_equal_blocks_is_aligned_in_one_pass() -> None:
+    """Each block is the longest that is left: all pairs of equal items are looked at once, and not once a block."""
+    ours, theirs = "abcdefghijklmnopqrstu" * 100, "abcdefghijklmnopqrst" * 100
+    calls = 0
+
+    def count(*_: object) -> None:
+        nonlocal calls
+        calls += 1
+
+    sys.setprofile(count)
+    try:
+        found = list(aligned(ours, theirs))
+    finally:
+        sys.setprofile(None)
+    assert len(found) == len(theirs)
+    assert calls < 1_000_000  # 10 million with difflib
 
 
 def chain() -> Graph:

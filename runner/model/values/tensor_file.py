@@ -5,6 +5,7 @@ This module also runs in workers under older interpreters (Python 3.8, onnx 1.13
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from dataclasses import dataclass, field, replace
@@ -63,15 +64,20 @@ class TensorFile:
     def path(self) -> Path:
         """A file that holds this value alone, a serialized ``onnx.TensorProto``.
 
-        A packed one is written out first, one that was not kept is computed again.
+        A packed one is written out first, one that was not kept is computed again. Raises OSError.
         """
         if self.recompute is not None:
             self.recompute([self])
         if self.packed is not None and not self.place.exists():
             # two threads may ask for the same file
             partial = self.place.with_name(f"{self.place.name}.{os.getpid()}.{threading.get_ident()}.part")
-            partial.write_bytes(self.content())
-            partial.replace(self.place)
+            try:
+                partial.write_bytes(self.content())
+                partial.replace(self.place)
+            except OSError:  # a full disk, say: nothing half-written takes what room is left
+                with contextlib.suppress(OSError):
+                    partial.unlink()
+                raise
         return self.place
 
     @property

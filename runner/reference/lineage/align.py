@@ -17,22 +17,19 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from runner.model.graph.graph_index import Node
-from runner.reference.lineage.fingerprints import agree, distance
+from runner.reference.lineage.fingerprints import agree
 from runner.reference.lineage.pairs import (
     PRODUCTS,
+    EqualValues,
     FingerprintedGraph,
     How,
     Partner,
-    aligned,
     made_with,
     operator,
     with_same_weights,
 )
+from runner.reference.lineage.sequence_alignment import aligned
 
-CLEARLY = 3.0
-"""How much further off another tensor must be, unless it holds the same as the nearest."""
-TWINS = 1e-6
-"""Parts of the scale within which two tensors of one model hold the same."""
 MOST_ROUNDS = 50
 """How often everything is looked at again; each time must have brought something."""
 _SYMMETRIC = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "Sum", "Mean", "BitwiseAnd"})
@@ -53,16 +50,18 @@ class Matching:
     alone: frozenset[str] = frozenset()
     loose: bool = False
     named: bool = True
-    _taken: set[str] = field(default_factory=set)
     _anchored: dict[int, Node | None] = field(default_factory=dict)
-    _alike: dict[str, list[tuple[float, str]]] = field(default_factory=dict)
+    _with_weights: dict[Hashable, Node | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._equal = EqualValues(self.parent)
 
     def find(self) -> dict[str, Partner]:
         """Return the partners of the child's tensors: those there were, revised, and what can be concluded."""
         self._names()
         for _ in range(MOST_ROUNDS):
             before = len(self.pairs)
-            self._taken = {one.tensor for one in self.pairs.values()}
+            self._equal.start({one.tensor for one in self.pairs.values()})
             self._values()
             self._anchors()
             self._backward()
@@ -116,7 +115,7 @@ class Matching:
             if (
                 partner is None
                 or (made := made_with(self.parent, node, partner)) is None
-                or made.outputs[0] in self._taken
+                or made.outputs[0] in self._equal.taken
             ):
                 continue
             for output, other in zip(node.outputs, made.outputs, strict=False):
@@ -146,7 +145,9 @@ class Matching:
             if node.outputs and node.outputs[0] not in self.pairs and (work := self._work(node)):
                 groups.setdefault(work, []).append(node.outputs[0])
         for work, mine in groups.items():
-            left = [one.outputs[0] for one in self.parent.by_work.get(work, ()) if one.outputs[0] not in self._taken]
+            left = [
+                one.outputs[0] for one in self.parent.by_work.get(work, ()) if one.outputs[0] not in self._equal.taken
+            ]
             if len(mine) == len(left) == 1 and self._fits(mine[0], left[0]):
                 self._pair(mine[0], left[0], How.position)
 
@@ -179,7 +180,7 @@ class Matching:
         mine, theirs = self.child.graph.nodes, self.parent.graph.nodes
         known = {name: one.tensor for name, one in self.pairs.items()}
         ours = [_token(self.child, node, known) for node in mine]
-        taken = {name: name for name in self._taken}
+        taken = {name: name for name in self._equal.taken}
         others = [_token(self.parent, node, taken) for node in theirs]
         tentative = []
         for one, two in aligned(ours, others):
@@ -207,25 +208,19 @@ class Matching:
             return None
         if known is not None and ((theirs := self.parent.prints.get(known)) is None or agree(held, theirs)):
             return None
-        if tensor not in self._alike:
-            self._alike[tensor] = self.parent.by_value.near(held)
-        prints = self.parent.prints
-        near = [(far, name) for far, name in self._alike[tensor] if known is None or self.parent.depends(name, known)]
-        rivals = [name for far, name in near if far <= max(CLEARLY * near[0][0], TWINS)]
-        if not near or any(distance(prints[name], prints[rivals[0]]) > TWINS for name in rivals):
-            return None
         node = self.child.producer(tensor)
-
-        def preference(name: str) -> tuple[bool, bool, int]:
-            other = self.parent.producer(name)
-            same = bool(node and other and operator(node) == operator(other))
-            return not same, name in self._taken, other.index if other else -1
-
-        return min(rivals, key=preference)
+        kind = operator(node) if node else ""
+        if known is None:
+            return self._equal.find(tensor, held, kind)
+        return self._equal.find_below(known, tensor, held, kind)
 
     def _anchor(self, node: Node) -> Node | None:
         if node.index not in self._anchored:
-            self._anchored[node.index] = with_same_weights(self.child, node, self.parent)
+            mine = self.child.weights_of(node)
+            key = (node.domain, node.op_type, *(one.content for one in mine))
+            if key not in self._with_weights:
+                self._with_weights[key] = with_same_weights(node, mine, self.parent)
+            self._anchored[node.index] = self._with_weights[key]
         return self._anchored[node.index]
 
     def _is_factor(self, tensor: str) -> bool:
@@ -263,7 +258,7 @@ class Matching:
     def _pair(self, tensor: str, partner: str, how: How, *, reshaped: bool = False) -> None:
         if tensor not in self.alone:
             self.pairs[tensor] = Partner(partner, how, reshaped)
-            self._taken.add(partner)
+            self._equal.taken.add(partner)
 
     def _seen(self, tensor: str) -> str | None:
         """Return the first of the parent's tensors that are all the partner of this one."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -49,6 +51,11 @@ class Fingerprint:
     def telling(self) -> bool:
         """Whether another tensor is not likely to have the same print by chance."""
         return self.kind == "f" and len(np.unique(self.numbers)) >= TELLING
+
+    @cached_property
+    def content(self) -> bytes:
+        """A digest that only prints of the very same share."""
+        return hashlib.sha256(repr((self.kind, self.shapes)).encode() + self.numbers.tobytes()).digest()
 
     @cached_property
     def scale(self) -> float:
@@ -115,37 +122,80 @@ def prints_of(samples: Sequence[Mapping[str, TensorFile]], names: Iterable[str])
 
 
 class FingerprintIndex:
-    """The fingerprints of many tensors, to find those that agree with one: few elements rule nearly all others out."""
+    """The fingerprints of many tensors, to find those that agree with one.
+
+    Tensors that hold the very same are looked at once. A few elements, sorted, rule nearly all others out.
+    """
 
     def __init__(self, prints: Mapping[str, Fingerprint]) -> None:
-        groups: dict[Any, list[str]] = {}
+        alike: dict[bytes, list[str]] = {}
         for name, one in prints.items():
             if one.telling:
-                groups.setdefault((one.kind, one.shapes), []).append(name)
+                alike.setdefault(one.content, []).append(name)
+        groups: dict[Any, list[tuple[str, ...]]] = {}
+        for names in alike.values():
+            one = prints[names[0]]
+            groups.setdefault((one.kind, one.shapes), []).append(tuple(sorted(names)))
         self._prints = prints
-        self._groups = {
-            # a row for each probe: all tensors are looked at side by side
-            key: (names, np.stack([prints[name].numbers[_probes(prints[name])] for name in names], axis=1))
-            for key, names in groups.items()
-        }
+        self._groups = {key: _Group.of(many, prints) for key, many in groups.items()}
 
-    def near(self, held: Fingerprint) -> list[tuple[float, str]]:
-        """Return the tensors that hold what ``held`` does, with the distance of each, nearest first."""
-        names, probes = self._groups.get((held.kind, held.shapes), ((), None))
-        if probes is None or not held.telling:
+    def near(self, held: Fingerprint) -> list[tuple[float, tuple[str, ...]]]:
+        """Return the tensors that hold what ``held`` does, with the distance of each, nearest first.
+
+        Those that hold the very same stand together.
+        """
+        group = self._groups.get((held.kind, held.shapes))
+        if group is None or not held.telling:
             return []
-        wanted, reach = held.numbers[_probes(held)], REACH * CLOSE * held.scale
-        with np.errstate(invalid="ignore"):
-            first = (np.abs(probes[:FIRST] - wanted[:FIRST, None]) <= reach) | ~np.isfinite(wanted[:FIRST, None])
-            some = np.flatnonzero(first.sum(axis=0) >= FIRST - 1)
-            off = np.abs(probes[:, some] - wanted[:, None]) > reach
-        like = (names[at] for at in some[off.sum(axis=0) <= PROBES // 4])
-        every = ((distance(held, self._prints[name]), name) for name in like)
+        every = ((distance(held, self._prints[names[0]]), names) for names in group.like(held))
         return sorted(one for one in every if one[0] <= CLOSE)
 
 
-def _probes(one: Fingerprint) -> Array:
-    return np.unique(np.linspace(0, one.numbers.size - 1, PROBES).astype(int))
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """Tensors of one shape. ``probes``: a row for each probe: all tensors are looked at side by side.
+
+    ``order``, ``ordered``: the places of the first few probes' elements, and these, ascending.
+    """
+
+    names: list[tuple[str, ...]]
+    probes: Array
+    order: Array
+    ordered: Array
+
+    @staticmethod
+    def of(names: list[tuple[str, ...]], prints: Mapping[str, Fingerprint]) -> _Group:
+        held = [prints[alike[0]].numbers for alike in names]
+        probes = np.stack([numbers[list(_probes(numbers.size))] for numbers in held], axis=1)
+        order = np.argsort(probes[:FIRST], axis=1)
+        return _Group(names, probes, order, np.take_along_axis(probes[:FIRST], order, axis=1))
+
+    def like(self, held: Fingerprint) -> list[tuple[str, ...]]:
+        """Return the tensors of which few probes are off; of the first few, no more than one may be."""
+        wanted, reach = held.numbers[list(_probes(held.numbers.size))][:, None], REACH * CLOSE * held.scale
+        with np.errstate(invalid="ignore"):
+            some = self._some(wanted[:FIRST, 0], reach)
+            off = ~(np.abs(self.probes[:FIRST, some] - wanted[:FIRST]) <= reach) & np.isfinite(wanted[:FIRST])
+            some = some[off.sum(axis=0) <= 1]
+            off = np.abs(self.probes[:, some] - wanted) > reach
+        return [self.names[at] for at in dict.fromkeys(some[off.sum(axis=0) <= PROBES // 4].tolist())]
+
+    def _some(self, wanted: Array, reach: float) -> Array:
+        """Return the places of all tensors that agree in one or both of two probes: those that rule out the most."""
+        within = []
+        for row, number, order in zip(self.ordered, wanted, self.order, strict=True):
+            if np.isfinite(number):  # any other number agrees with all
+                first = np.searchsorted(row, number - 1.001 * reach)
+                within.append(order[first : np.searchsorted(row, number + 1.001 * reach, side="right")])
+        if len(within) < FIRST - 1:
+            return np.arange(len(self.names))
+        return np.concatenate(sorted(within, key=len)[: FIRST - 1])
+
+
+@functools.cache
+def _probes(size: int) -> tuple[int, ...]:
+    """Return the places of the elements by which prints of this size are told apart at first."""
+    return tuple(np.unique(np.linspace(0, size - 1, PROBES).astype(int)).tolist())
 
 
 @dataclass

@@ -23,8 +23,7 @@ from runner.reference.good_values import good_value
 from runner.reference.lineage.align import Matching
 from runner.reference.lineage.fingerprints import Weights, agree, prints_of
 from runner.reference.lineage.pairs import FingerprintedGraph, How, Partner, reshaped
-from runner.reference.lineage.teacher_forcing import forced
-from runner.reference.lineage.untrusted_partners import doubtful, restored
+from runner.reference.lineage.teacher_forcing import doubtful, forced, restored
 from runner.reference.recording import Recorded
 
 MOST_RUNS = 12

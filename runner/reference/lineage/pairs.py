@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from difflib import SequenceMatcher
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
-from functools import cached_property
+from functools import cached_property, partial
 
 from runner.model.graph.graph_index import Graph, Node
-from runner.reference.lineage.fingerprints import Fingerprint, FingerprintIndex, Weights, agree
+from runner.reference.lineage.fingerprints import Fingerprint, FingerprintIndex, Weights, agree, distance
 
 # what goes in comes out: the tensor before and the one after are the same for a matching
 _HANDED_ON = frozenset({"Identity", "Cast", "CastLike", "Dropout"})
-MOST_ALIKE = 5_000_000
-"""Pairs of equal items up to which sequences are aligned: the work grows with them."""
+CLEARLY = 3.0
+"""How much further off another tensor must be, unless it holds the same as the nearest."""
+TWINS = 1e-6
+"""Parts of the scale within which two tensors of one model hold the same."""
 PRODUCTS = frozenset({"MatMul", "Gemm"})
 """One product with a matrix, however it is written."""
 _QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"
@@ -145,9 +145,76 @@ class FingerprintedGraph:
         """Return the nodes that read such a constant, and what it is called."""
         return [
             (self.graph.nodes[index], name)
-            for _, name in self._constants.near(held)
+            for _, names in self._constants.near(held)
+            for name in names
             for index in self.graph.readers.get(name, ())
         ]
+
+
+@dataclass
+class EqualValues:
+    """The parent's tensors by what they hold.
+
+    Of several that hold the same numbers it does not matter which is taken: one that the same operator makes, and that
+    is no tensor's partner. ``taken``: partners; it grows only, but for ``start``.
+    """
+
+    parent: FingerprintedGraph
+    taken: set[str] = field(default_factory=set)
+    _near: dict[str, list[tuple[float, tuple[str, ...]]]] = field(default_factory=dict)
+    _rivals: dict[str, list[tuple[str, ...]]] = field(default_factory=dict)
+    _ranked: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+    _passed: dict[tuple[str, str], int] = field(default_factory=dict)
+
+    def start(self, taken: set[str]) -> None:
+        """Forget which tensors were partners."""
+        self.taken = taken
+        self._passed.clear()
+
+    def find(self, tensor: str, held: Fingerprint, kind: str) -> str | None:
+        """Return what holds what a tensor of the child does; ``kind``: the operator that makes that."""
+        if tensor not in self._rivals:
+            self._rivals[tensor] = self._nearest(tensor, held)
+        found = [self._foremost(names, kind) for names in self._rivals[tensor]]
+        return min(found, key=partial(self._preference, kind), default=None)
+
+    def find_below(self, known: str, tensor: str, held: Fingerprint, kind: str) -> str | None:
+        """Return what holds this and depends on the parent's tensor ``known``."""
+        found = [one for names in self._nearest(tensor, held, known) for one in names]
+        return min(found, key=partial(self._preference, kind), default=None)
+
+    def _nearest(self, tensor: str, held: Fingerprint, known: str | None = None) -> list[tuple[str, ...]]:
+        if tensor not in self._near:
+            self._near[tensor] = self.parent.by_value.near(held)
+        prints, rivals, limit = self.parent.prints, list[tuple[str, ...]](), TWINS
+        for far, alike in self._near[tensor]:
+            if rivals and far > limit:
+                break
+            names = alike if known is None else tuple(one for one in alike if self.parent.depends(one, known))
+            if not rivals:
+                limit = max(CLEARLY * far, TWINS)
+            elif names and distance(prints[names[0]], prints[rivals[0][0]]) > TWINS:
+                return []
+            rivals += [names] if names else []
+        return rivals
+
+    def _foremost(self, names: tuple[str, ...], kind: str) -> str:
+        if len(names) == 1:
+            return names[0]
+        key = names[0], kind
+        if key not in self._ranked:
+            made = {name: self.parent.producer(name) for name in names}
+            same = [name for name, node in made.items() if node and operator(node) == kind]
+            self._ranked[key] = sorted(same or names, key=self.parent.graph.producers.__getitem__)
+        ranked, at = self._ranked[key], self._passed.get(key, 0)
+        while at < len(ranked) and ranked[at] in self.taken:
+            at += 1
+        self._passed[key] = at  # nobody goes this way twice
+        return ranked[at] if at < len(ranked) else ranked[0]
+
+    def _preference(self, kind: str, name: str) -> tuple[bool, bool, int]:
+        node = self.parent.producer(name)
+        return not node or operator(node) != kind, name in self.taken, node.index if node else -1
 
 
 def operator(node: Node) -> str:
@@ -158,12 +225,11 @@ def operator(node: Node) -> str:
     return f"{node.domain}:{name}" if node.domain else name
 
 
-def with_same_weights(child: FingerprintedGraph, node: Node, parent: FingerprintedGraph) -> Node | None:
-    """Return the one node of the parent with the operator and the weights of a child's; None: there is none.
+def with_same_weights(node: Node, mine: list[Fingerprint], parent: FingerprintedGraph) -> Node | None:
+    """Return the one node of the parent with the operator of a child's and the weights ``mine``; None: there is none.
 
     A product with a matrix may be written in another way.
     """
-    mine = child.weights_of(node)
     reading = dict(parent.reading(mine[0])) if mine else {}
     alike = [one for one in reading if operator(one) == operator(node) and _agree(mine, parent.weights_of(one))]
     if not alike and node.op_type in PRODUCTS:
@@ -196,16 +262,3 @@ def reshaped(child: FingerprintedGraph, parent: FingerprintedGraph) -> bool:
         if one and other and one.kind == other.kind and one.shapes != other.shapes:
             return True
     return False
-
-
-def aligned(ours: Sequence[Hashable], theirs: Sequence[Hashable]) -> Iterator[tuple[int, int]]:
-    """Yield the places of equal items in their longest common blocks; nothing where that would take too long.
-
-    Pattern matching as Ratcliff and Metzener do it (Dr. Dobb's Journal, July 1988), which the standard library has.
-    """
-    counts = Counter(theirs)
-    if sum(counts[item] for item in ours) > MOST_ALIKE:
-        return
-    for block in SequenceMatcher(None, ours, theirs, autojunk=False).get_matching_blocks():
-        for at in range(block.size):
-            yield block.a + at, block.b + at

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+from runner.artifacts.disk_space import FULL, NoRoom
 from runner.errors import WinnowError
 from runner.jobs.reduce.nested.body_subject import Inside
 from runner.jobs.reduce.subgraph import Subgraph
@@ -123,8 +124,12 @@ def _tried(what: str, make: Callable[P, T], *args: P.args, **named: P.kwargs) ->
     """
     try:
         return make(*args, **named)
+    except NoRoom:
+        raise
     except (HoistError, CutError, WinnowError) as error:
         log.info("%s is not looked into: %s", what, error)
-    except Exception as error:  # noqa: BLE001 - see above
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in FULL:  # of values that are written, not of the body
+            raise
         log.warning("%s is not looked into, its nested graph is malformed (%r)", what, error)
     return None
