@@ -208,11 +208,12 @@ def exposed(graph: Graph, indices: Sequence[int], expose: Expose) -> list[str]:
         read = False
         for name in node.outputs:
             readers = graph.readers.get(name, ())
-            inside = not kept.isdisjoint(readers)
-            outside = name in graph.output_set or not kept.issuperset(readers)
-            read = read or inside or outside
-            if outside and not (inside and expose == "sinks"):
-                names[name] = None
+            if name in graph.output_set or not kept.issuperset(readers):
+                read = True
+                if expose != "sinks" or kept.isdisjoint(readers):
+                    names[name] = None
+            elif readers:
+                read = True
         if not read and node.outputs:
             names[node.outputs[0]] = None
     last = len(graph.outputs)
