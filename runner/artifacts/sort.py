@@ -20,6 +20,7 @@ import onnx
 
 from runner.artifacts import engine_files
 from runner.artifacts.folder import ArtifactFolder, reserve, safe
+from runner.artifacts.shared_weights import KEPT, POINTER
 from runner.artifacts.user_files import UserFiles
 from runner.candidate import Candidate
 from runner.errors import UsageError
@@ -32,7 +33,6 @@ from strategies.outcome import Outcome
 _LOG = logging.getLogger(__name__)
 INDEX_NAME = "index.jsonl"
 _WEIGHTS = "weights.bin"
-_POINTER = ".onnx.txt"
 # phases that look for no smaller model: a lone Identity, and the whole model, with good values in it or with what is
 # inside it as outputs, which would have all weights kept
 _PROOFS = ("control", "cause", "first look inside")
@@ -61,7 +61,7 @@ class Artifacts:
 
     def __init__(self, settings: ArtifactSettings, run_folder: Path, cwd: Path) -> None:
         self._settings = settings
-        self.folder = cwd / Path(settings.folder).expanduser() if settings.folder else run_folder / "artifacts"
+        self.folder = place_of(settings, run_folder, cwd)
         self._lock = threading.Lock()
         try:
             self._kept = ArtifactFolder(self.folder, settings.disk_budget_mb)
@@ -156,14 +156,14 @@ class Artifacts:
             if not self._kept.afford(model.stat().st_size, model.name):
                 return None
             # a name of its own beside the weights: the candidate's may be gone when its check is over
-            held = reserve(model.parent, f"kept.{name}.onnx")
+            held = reserve(model.parent, f"{KEPT}{name}.onnx")
             shutil.copyfile(model, held)
             text = (
                 f"model: {held}\nweights: {model.parent / _WEIGHTS}\n"
                 "This candidate shares its weights with the others of the run, so it lies beside them.\n"
                 "artifacts.materialize=true writes each with weights of its own.\n"
             )
-            place = reserve(folder, f"{name}{_POINTER}")
+            place = reserve(folder, f"{name}{POINTER}")
             place.write_text(text, encoding="utf-8", errors="backslashreplace")
             self._kept.give_back(-len(text))
             return place
@@ -189,9 +189,9 @@ class Artifacts:
 
     def _remove(self, place: Path) -> None:
         try:
-            if place.name.endswith(_POINTER):
+            if place.name.endswith(POINTER):
                 first = Path(place.read_text(encoding="utf-8").partition("\n")[0].removeprefix("model: "))
-                if inside(first, self._store) and first.name.startswith("kept."):  # the pointer may be anybody's
+                if inside(first, self._store) and first.name.startswith(KEPT):  # the pointer may be anybody's
                     self._remove(first)
             self._kept.remove(place)
             engine_files.remove(place, self._kept)
@@ -209,6 +209,11 @@ class Artifacts:
                 file.write(line if whole else b"\n" + line)
         except OSError as error:
             _LOG.error("artifacts: no row in %s: %s", path, error)
+
+
+def place_of(settings: ArtifactSettings, run_folder: Path, cwd: Path) -> Path:
+    """Return the folder of a run's artifacts."""
+    return cwd / Path(settings.folder).expanduser() if settings.folder else run_folder / "artifacts"
 
 
 def failure_of(signature: Signature | None) -> str:

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 
 from runner.artifacts import stale_results
 from runner.artifacts.disk_space import FULL, Room
-from runner.artifacts.sort import Artifacts
+from runner.artifacts.sort import Artifacts, place_of
 from runner.checkers.checker import Checker, Tools
 from runner.checkers.registry import build as build_checker
 from runner.errors import UsageError, WinnowError
@@ -93,7 +93,8 @@ class Job:
             pool = stack.enter_context(Pool(folder / "workers", guardian, leases, deadline))
             tools = Tools(pool, guardian, folder, Path.cwd())
             checker = build_checker(settings, tools)
-            stack.callback(clean_up, folder)
+            kept = settings.artifacts
+            stack.callback(clean_up, folder, place_of(kept, folder, tools.cwd), kept.disk_budget_mb)
             yield cls(settings, folder, tuple(command), tools, checker, started)
 
     @property

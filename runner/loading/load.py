@@ -10,6 +10,7 @@ from pathlib import Path
 
 import onnx
 
+from runner.artifacts.shared_weights import leave_affordable
 from runner.checkers.compare.tolerances import check_outputs
 from runner.errors import NotApplicable, UsageError
 from runner.loading.models import ingest, recorder, recording_backend
@@ -209,14 +210,14 @@ def _inferred(
     return read_types(out)
 
 
-def clean_up(folder: Path) -> None:
-    """Remove what only the run itself needed; large candidates that were kept stay, and their weights."""
+def clean_up(folder: Path, artifacts: Path, budget_mb: int) -> None:
+    """Remove what only the run itself needed; large candidates that were kept stay with their weights, in a budget."""
     remove_sanitized(folder)
     for name in ("inputs", "values", "target"):
         shutil.rmtree(folder / name, ignore_errors=True)
     store = folder / "store"
     if store.is_dir() and not store.is_symlink():
-        Store(store).leave_only([path for path in store.glob("kept.*") if path.is_file()])
+        leave_affordable(Store(store), artifacts, budget_mb)
     for empty in (store, folder / "workers", *(folder / "checks").glob("*")):
         if empty.is_dir() and not any(empty.iterdir()):
             empty.rmdir()

@@ -36,8 +36,6 @@ log = logging.getLogger(__name__)
 
 WINDOW = 1000
 """Nodes that are run together at most."""
-FIRST = 100
-"""Nodes that are run first where nothing tells the size of what they give."""
 PACK = 1 << 16
 """Bytes up to which a value gets no file of its own."""
 SHARE_OF_MEMORY = 0.8
@@ -116,6 +114,7 @@ class Recorder:
         values: list[dict[str, TensorFile]] = [dict(sample) for sample in samples]
         demand = None if self.disk is None else ValuesOnDemand(partial(self._again, values), self.disk)
         self._demand = demand
+        self._node_bytes = max((file.size for sample in samples for file in sample.values()), default=0)
         unrunnable: list[str] = []
         reasons: list[str] = []
         out_of_time, hung, rounds, pace = False, False, False, 0.0
@@ -165,12 +164,10 @@ class Recorder:
         return must + min(every - must, 0 if self.lazy else self.disk)
 
     def _is_too_much(self, piece: Sequence[int]) -> bool:
-        """Whether a piece would not fit into the memory for it, by what is declared or ran before."""
+        """Whether a piece would not fit into the memory for it, by what is declared, was fed, or ran before."""
         if self.budget is None:
             return False
         known, weights = declared_bytes(self.graph, self.types, piece), weight_bytes(self.graph, piece)
-        if not self._node_bytes and len(known) < len(piece) / 2 and len(piece) > FIRST:
-            return True
         return weights + max(sum(known), self._node_bytes * len(piece)) > self.budget
 
     def _patience(self, nodes: int, left: float, pace: float, *, hung: bool) -> float:

@@ -129,10 +129,8 @@ class Store:
         """Remove all that lies here but these candidates and the weights that they refer to."""
         used: dict[Path, list[tuple[int, int]]] = {}
         for path in kept:
-            with suppress(OSError, ValueError, DecodeError):  # a check may have written over it
-                for tensor in _references(ModelProto.FromString(path.read_bytes())):
-                    location, offset, _ = tensor_bytes.reference(tensor)
-                    used.setdefault(self._file(location), []).append((offset, offset + _length(tensor)))
+            for (file, offset), length in self.regions(path).items():
+                used.setdefault(file, []).append((offset, offset + length))
         for path in self.folder.iterdir():
             if path in used:
                 free_all_but(path, used[path])
@@ -140,6 +138,15 @@ class Store:
                 shutil.rmtree(path, ignore_errors=True)
             elif path not in kept:
                 path.unlink(missing_ok=True)
+
+    def regions(self, path: Path) -> dict[tuple[Path, int], int]:
+        """Return the bytes at each place, (file, offset), that a candidate refers to."""
+        found = {}
+        with suppress(OSError, ValueError, DecodeError):  # a check may have written over it
+            for tensor in _references(ModelProto.FromString(path.read_bytes())):
+                location, offset, _ = tensor_bytes.reference(tensor)
+                found[self._file(location), offset] = _length(tensor)
+        return found
 
     def _fill(self, tensors: Iterable[TensorProto]) -> None:
         for tensor in tensors:

@@ -1,0 +1,79 @@
+"""A run that keeps no recorded values asks the same questions, on the same values, as one that keeps them all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.harness import by_command, check_script, winnow
+
+SIDE = 160  # a value takes more than what is packed with others
+CHECK = """
+import glob, hashlib, zipfile
+held = []
+for number in (0, 1):
+    for path in sorted(glob.glob(sys.argv[2] + f"/test_data_set_{number}/*.pb")):
+        held.append(hashlib.sha256(open(path, "rb").read()).hexdigest())
+print(" ".join(names), " ".join(held))
+sys.exit(1 if {"loop", "late"} <= {*names} else 0)
+"""
+
+
+def model(folder: Path) -> Path:
+    def info(name: str, dims: list[int] | None, dtype: int = TensorProto.FLOAT) -> object:
+        return helper.make_tensor_value_info(name, dtype, dims)
+
+    square = [SIDE, SIDE]
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["go"], ["on"]),
+            helper.make_node("Tanh", ["v"], ["t"], name="inner"),
+            helper.make_node("Add", ["t", "s1"], ["w"], name="outer value"),
+        ],
+        "body",
+        [info("i", [], TensorProto.INT64), info("go", [], TensorProto.BOOL), info("v", square)],
+        [info("on", [], TensorProto.BOOL), info("w", square)],
+    )
+    nodes = [
+        helper.make_node("Sin", ["x"], ["s0"], name="sin"),
+        helper.make_node("MatMul", ["s0", "m"], ["s1"], name="matmul"),
+        helper.make_node("Loop", ["count", "", "s0"], ["l"], name="loop", body=body),
+        helper.make_node("Mul", ["l", "s1"], ["p"], name="mul"),
+        helper.make_node("Cos", ["p"], ["c"], name="late"),
+        helper.make_node("Softmax", ["c"], ["y"], name="softmax"),
+    ]
+    weights = [
+        numpy_helper.from_array(np.random.default_rng(0).standard_normal(square).astype(np.float32), "m"),
+        numpy_helper.from_array(np.array(3), "count"),
+    ]
+    graph = helper.make_graph(nodes, "g", [info("x", square)], [info("y", square)], weights)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (folder / "model.onnx").write_bytes(proto.SerializeToString())
+    return folder / "model.onnx"
+
+
+def test_every_check_gets_the_same_values(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    check, path = check_script(tmp_path, CHECK), model(tmp_path)
+    told = {}
+    for record in ("all", "lazy"):
+        more = (
+            "inputs.samples=2",
+            f"cut.record={record}",
+            "cut.disk=0",
+            "strategy=reduce_bisect",
+            "strategy.inside=true",
+        )
+        run = winnow(f"model={path}", *by_command(check, "{data}"), *more, folder=tmp_path / record)
+        assert run.code == 0, run.output
+        answer = {key: run.result[key] for key in ("culprits", "checks", "cause", "nodes", "nested", "outcomes")}
+        said = [log.read_text() for log in sorted(run.folder.glob("checks/*/*.log"))]
+        left = sorted(path.relative_to(run.folder) for path in run.folder.rglob("*.pb"))
+        told[record] = (answer, said, left, [(run.folder / name).read_bytes() for name in left])
+        kept = any("not all kept" in line for line in run.result["warnings"])
+        assert kept is (record == "lazy")
+    assert told["all"][0]["culprits"] and len(told["all"][1]) > 5
+    assert told["all"] == told["lazy"]
