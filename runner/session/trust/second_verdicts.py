@@ -23,8 +23,8 @@ from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
 
-LEAST, SHARE = 2, 0.25
-"""So many repeats of an answer (one more if it has several elements), or this part of the search where that is more."""
+LEAST, WEAK, SHARE = 2, 5, 0.25
+"""So many repeats of an answer (of one that is shown by few: see `doubtful`), or this part of the search, if more."""
 SHOWN, MOST = 6, 3
 """So many verdicts show that an answer needs an element: trials of the search, and 1 to 3 repeats of its removal."""
 MOST_REFUSALS, MOST_SURPRISES = 12, 3
@@ -35,10 +35,11 @@ MOST_REFUSALS, MOST_SURPRISES = 12, 3
 class SecondVerdicts:
     """Those that said the same as the first. Safe for threads.
 
-    ``agreed``: (journal, trial, attempt).
+    ``agreed``: (journal, trial, attempt). ``weak``: answers of which few trials show that an element is needed.
     """
 
     agreed: set[tuple[Path, str, int]] = field(default_factory=set)
+    weak: set[Trial] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def agree(self, judge: Judge, trial: Trial, attempt: int) -> None:
@@ -46,6 +47,12 @@ class SecondVerdicts:
         if attempt:
             with self._lock:
                 self.agreed.add((judge.journal.path, trial.key, attempt))
+
+    def doubt(self, found: Trial, told: Mapping[Trial, Answer]) -> dict[Trial, int]:
+        """Return what is `doubtful` about an answer; it is weak where a removal is checked as often as any."""
+        again = doubtful(found, told)
+        self.weak |= {found} if 1 + MOST in again.values() else set()
+        return again
 
     def afforded(self, judge: Judge, trial: Trial, workers: int) -> int:
         """Return how many more repeats an answer may have now, if all of them agree.
@@ -60,7 +67,7 @@ class SecondVerdicts:
             repeats = [attempt for _, _, attempt in self.agreed if attempt % HANDED_OVER]  # by whichever run
         made, of_answer = len(repeats), sum(attempt > HANDED_OVER for attempt in repeats)
         in_time = int((seconds - taken) / each) if each else MOST_REFUSALS
-        return max(LEAST + (len(trial) > 1) - of_answer, min(int(checks) - made, in_time), 0)
+        return max((WEAK if trial in self.weak else LEAST) - of_answer, min(int(checks) - made, in_time), 0)
 
     @property
     def power(self) -> float:
