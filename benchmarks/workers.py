@@ -1,8 +1,8 @@
 """python -m benchmarks.workers [--nodes 500] [--seconds 1] [--culprits N ...]: what more workers gain.
 
 Each check sleeps and then looks for one node in a chain, so that many run at once on any machine. Printed are the wall
-time, the same in rounds (wall time without what a run takes beside its checks, divided by the time of one check), the
-checks that were paid for, and the ratio to one worker; the answers have to be the same.
+time, the rounds (times at which one check or more were under way, without a break), the checks that were paid for, and
+the ratio to one worker; the answers have to be the same.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ import onnx
 from onnx import TensorProto, helper
 
 CHECK = """import sys, time
+began = time.time()
 time.sleep(float(sys.argv[1]))
+with open(sys.argv[4], "a") as log:
+    log.write(f"{began} {time.time()}\\n")
 sys.exit(sys.argv[2].encode() in open(sys.argv[3], "rb").read())
 """
 WORKERS = (1, 2, 4)
@@ -38,15 +41,27 @@ def chain(nodes: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
-def run(folder: Path, culprit: str, workers: int, seconds: float) -> tuple[float, dict[str, Any]]:
-    """Run Winnow; return its wall time and its result."""
-    command = json.dumps([sys.executable, "-S", "-E", str(folder / "check.py"), str(seconds), culprit, "{model}"])
+def rounds(log: str) -> int:
+    """Return how often a check began while no other was under way."""
+    count, busy = 0, 0.0
+    for began, ended in sorted(tuple(map(float, line.split())) for line in log.splitlines()):
+        count += began > busy
+        busy = max(busy, ended)
+    return count
+
+
+def run(folder: Path, culprit: str, workers: int, seconds: float) -> tuple[float, int, dict[str, Any]]:
+    """Run Winnow; return its wall time, its rounds and its result."""
+    check, log = [sys.executable, "-S", "-E", str(folder / "check.py")], folder / "log"
+    command = json.dumps([*check, str(seconds), culprit, "{model}", str(log)])
+    log.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory(dir=folder) as out:
         argv = [sys.executable, "-m", "runner", f"model={folder / 'chain.onnx'}", "checker=command"]
         argv += [f"checker.command={command}", f"workers.count={workers}", f"hydra.run.dir={out}"]
         started = time.monotonic()
         subprocess.run(argv, capture_output=True, check=True)
-        return time.monotonic() - started, json.loads((Path(out) / "result.json").read_text())
+        wall = time.monotonic() - started
+        return wall, rounds(log.read_text()), json.loads((Path(out) / "result.json").read_text())
 
 
 def main() -> None:
@@ -64,13 +79,12 @@ def main() -> None:
         (folder / "check.py").write_text(CHECK)
         for culprit in given.culprits:
             name, alone = f"node{culprit:06}", 0.0
-            beside = run(folder, name, 1, 0.0)[0]
             for workers in WORKERS:
-                wall, result = run(folder, name, workers, given.seconds)
+                wall, taken, result = run(folder, name, workers, given.seconds)
                 alone = alone or wall
                 ratios[workers].append(wall / alone)
-                rounds, checks = max(wall - beside, 0.0) / given.seconds, result["checks"]
-                cells = [culprit, workers, f"{wall:.1f}", f"{rounds:.1f}", f"{wall / alone:.2f}"]
+                checks = result["checks"]
+                cells = [culprit, workers, f"{wall:.1f}", taken, f"{wall / alone:.2f}"]
                 cells += [checks["search"], checks["trust"], "right" if result["culprits"] == [name] else "wrong"]
                 print("| " + " | ".join(map(str, cells)) + " |", flush=True)
     print("\nmedian ratio: " + ", ".join(f"{workers}: {median(found):.2f}" for workers, found in ratios.items()))

@@ -70,10 +70,10 @@ class Recheck:
             raise
 
     def _write(self, judge: Judge, trial: Trial, name: str) -> Path:
-        """Return the file of a trial under this name; it is not written again where what was found of it is unused."""
+        """Return the file of a trial under this name; min_good is not written again that was checked ahead."""
         assert self.hand_over
         before = self._written.get(name)
-        if before and before[:2] == (judge, trial) and any(of == name for of, _ in self._ahead):
+        if before and before[:2] == (judge, trial) and (name, HANDED_OVER) in self._ahead and name == MIN_GOOD:
             return before[2]
         self._forget(name)
         path = self.hand_over.write(judge.subject, trial, name)
@@ -100,12 +100,14 @@ class Recheck:
         known = self.reliability
         if known.workers.count == 1 or known.rates or known.spent():
             return
-        most = 1 if known.mode is Flaky.never else min(times, 1 + known.second.afforded(judge, known.workers.count))
+        most = (
+            1 if known.mode is Flaky.never else min(times, 1 + known.second.afforded(judge, trial, known.workers.count))
+        )
         wanted = [(judge, trial, name, path, HANDED_OVER + attempt) for attempt in range(most)]
-        wanted = [one for one in wanted if (one[2], one[4]) not in self._ahead]
         if passing and passing[1]:
             other, first = passing[0].judge, passing[1][0]
             wanted.append((other, first, MIN_GOOD, self._write(other, first, MIN_GOOD), HANDED_OVER))
+        wanted = [one for one in wanted if (one[2], one[4]) not in self._ahead]
         if len(wanted) > 1:
             made = known.workers.together([partial(self._check_file, *one) for one in wanted])
             self._ahead.update(
@@ -137,18 +139,20 @@ class Recheck:
                 raise ContradictionError(f"{name}: {verdict.outcome.value} as handed over")
             if answer is wanted:
                 self.reliability.second.agree(judge, trial, attempt)
-            enough = never or count.total >= times or not self._afforded(judge, name, attempt)
+            enough = never or count.total >= times or not self._afforded(judge, trial, name, attempt)
             if answer is not wanted or enough or self.reliability.out_of_budget():
                 return Ruling(answer, verdict)
         raise AssertionError("attempts do not end")
 
-    def _afforded(self, judge: Judge, name: str, attempt: int) -> bool:
+    def _afforded(self, judge: Judge, trial: Trial, name: str, attempt: int) -> bool:
         """Whether one more repeat may be made, or was made with this one."""
         made = (name, attempt + 1) in self._ahead
-        return made or self.reliability.second.afforded(judge, self.reliability.workers.count) > 0
+        return made or self.reliability.second.afforded(judge, trial, self.reliability.workers.count) > 0
 
     def min_good(self, inquiry: Inquiry, passing: Sequence[Trial]) -> Trial | None:
         """Hand over the first of these trials that passes again."""
+        if not passing:
+            self.withdraw(MIN_GOOD)
         for found in passing[:MOST_MIN_GOOD]:
             try:
                 if self.rule(inquiry.judge, found, MIN_GOOD).verdict.outcome is Outcome.PASS:

@@ -14,7 +14,6 @@ from runner.checkers.interactive import Undo
 from runner.session.judge import Judge
 from runner.session.parallel import ParallelChecks, Workers
 from runner.session.reliability import REPEATED, Reliability, Ruling
-from runner.session.trust.second_verdicts import doubtful
 from runner.workers.leases.lease import OutOfTime
 from strategies.beyond_minimal import REFINING
 from strategies.outcome import Answer, Outcome
@@ -186,7 +185,7 @@ class Inquiry:
         if reliability.rates is None:
             failing = not question.wants_failure
             again = []
-            for trial, times in doubtful(found, self._told).items():
+            for trial, times in reliability.second.doubt(found, self._told).items():
                 known = judge.counted(trial)
                 if known and question.fails(known[0]) is failing:  # else it was not good enough
                     shown = question.shown(judge.subject, trial)

@@ -143,8 +143,10 @@ class Judge:
         known = self.journal.get(trial, attempt)
         if known is None:
             return None
+        shown = (self.journal.path, trial.key, attempt) in self.tally.seen
         verdict = self._reused(trial, attempt, known, phase)
-        self._tell(0, phase, f"{label} (known)", trial, verdict)
+        if not shown:
+            self._tell(0, phase, f"{label} (known)", trial, verdict)
         return verdict
 
     def _reused(self, trial: Trial, attempt: int, known: Verdict, phase: str) -> Verdict:

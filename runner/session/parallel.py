@@ -10,6 +10,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Generic, TypeVar
 
+from runner.session.judge import Judge
+from runner.verdict import Verdict
+from strategies.trial import Trial
+
 A = TypeVar("A")
 R = TypeVar("R")
 
@@ -41,6 +45,27 @@ class Workers:
                     begun += 1
                 found |= {at: future.result() for at, future in checks.finished()}
         return [found[at] for at in range(len(calls))]
+
+    def ahead(self, asked: Sequence[Expected]) -> None:
+        """Check at once what is going to be asked for: whoever asks finds it in the journal. One worker does not."""
+        if self.count > 1 and len(asked) > 1:
+            self.together([one.made for one in asked])
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What is going to be asked of a judge; see `Judge.verdict`."""
+
+    judge: Judge
+    trial: Trial
+    phase: str
+    label: str
+    purpose: str = "trust"
+    attempt: int = 0
+
+    def made(self, given_up: threading.Event) -> Verdict | None:
+        """Return its verdict; None if it was given up meanwhile."""
+        return self.judge.verdict(self.trial, self.phase, self.label, self.purpose, self.attempt, given_up=given_up)
 
 
 class ParallelChecks(Generic[A, R]):

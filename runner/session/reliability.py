@@ -17,12 +17,11 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from runner.errors import CannotJudge
 from runner.schema.checker import Flaky
 from runner.session.judge import Judge
-from runner.session.parallel import Workers
+from runner.session.parallel import Expected, Workers
 from runner.session.question import NOTHING, Question, study
 from runner.session.trust.check_counts import REPEATS
 from runner.session.trust.second_verdicts import SecondVerdicts
@@ -207,20 +206,16 @@ class Reliability:
 
     def repeat_all(self, judge: Judge, again: Sequence[tuple[Trial, str, int]], *, failing: bool) -> None:
         """Check trials again, each so many times in all, as many at once as there are workers; else as `repeat`."""
-        if self.workers.count > 1 and self.mode is not Flaky.never and self.rates is None and not self.out_of_budget():
-            self.workers.together(
+        if self.mode is not Flaky.never and self.rates is None and not self.spent():
+            self.workers.ahead(
                 [
-                    partial(self._ahead, judge, trial, label, attempt)
+                    Expected(judge, trial, "doubt", label, attempt=attempt)
                     for trial, label, times in again
                     for attempt in range(len(judge.counted(trial)), times)
                 ]
             )
         for trial, label, times in again:
             self.repeat(judge, trial, label, times, math.inf, failing=failing)
-
-    @staticmethod
-    def _ahead(judge: Judge, trial: Trial, label: str, attempt: int, given_up: threading.Event) -> None:
-        judge.verdict(trial, "doubt", label, "trust", attempt, given_up=given_up)
 
     def allowance(self, judge: Judge) -> float:
         """Seconds that what has to be found out may take by now, once something did contradict itself."""

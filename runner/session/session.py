@@ -202,9 +202,13 @@ class Session:
         return replace(ending, message=message, min_good=min_good, signature=signature, drift=drift, cause=cause)
 
     def passing(self, searched: Sequence[Inquiry], answer: Standing) -> tuple[Inquiry, list[Trial]]:
-        """Return what passed and may be handed over as min_good, the best first, and the search that asked for it."""
+        """Return what passed and may be handed over as min_good, the best first, and the search that asked for it.
+
+        What was only looked at ahead differs with the number of workers.
+        """
         inquiry = next((one for one in reversed(searched) if one.passed), self.inquiry)
-        return inquiry, nearest(inquiry.passed, answer.size) if self.find_min_good else []
+        passed = inquiry.passed.intersection(trial for trial, _ in inquiry.search.asked)
+        return inquiry, nearest(passed, answer.size) if self.find_min_good else []
 
     def beyond(self, excluded: frozenset[int], hand_over: HandOver | None) -> Ending | None:
         """Find another answer without these elements, which good values replace; None if the rest passes.

@@ -406,3 +406,43 @@ def test_what_is_no_question_of_a_shrunk_answer_asks_for_no_other_settings() -> 
         tally.count(Verdict(Outcome.UNRESOLVED if phase == SHRINKING else Outcome.PASS, reason="the reference"), phase)
     assert not tally.unknown.advice
     assert tally.unknown.reasons == {"the reference": 9}
+
+
+@pytest.mark.parametrize("culprits", [(7,), (7, 20)])
+@pytest.mark.parametrize("workers", [2, 4])
+def test_more_workers_hand_over_the_same_in_as_many_checks(tmp_path, culprits, workers):
+    """The repeats, the files that are handed over and min_good are checked at once, and none of them twice."""
+    ends = []
+    for count in (1, workers):
+        folder, most, running = tmp_path / str(count), [0], threading.Semaphore(count)
+        folder.mkdir()
+
+        def rule(candidate, running=running, most=most, count=count):
+            with running:
+                most[0] = max(most[0], count - running._value)
+                time.sleep(0.002)
+                return needs(*culprits)(candidate)
+
+        one = session(folder, rule, reliability=Reliability(Flaky.auto, 0.01), workers=count)
+        assert one.preflight() is None
+        ending = one.reduce()
+        parts = dict(one.judge.tally.parts)
+        ends.append((ending.trial, ending.min_good, (folder / "min_good").read_text(), parts["re-check"]))
+        assert most[0] == count
+        assert len(one.reliability.second.agreed) == parts["repeats"] + parts["re-check"]
+        assert one.recheck.hand_over is not None
+    assert ends[0] == ends[1]
+
+
+def test_min_good_that_was_checked_too_early_is_taken_back(tmp_path):
+    """It is checked beside the answer; then the answer turns out to be none."""
+
+    def rule(candidate):
+        if len(candidate.trial) == 1 and 7 in candidate.trial and candidate.phase == "re-check":
+            return Verdict(Outcome.UNRESOLVED, reason="no feeds")
+        return needs(7)(candidate)
+
+    one = session(tmp_path, rule, reliability=Reliability(Flaky.auto, 0.01), workers=2)
+    assert one.preflight() is None
+    assert one.reduce().exit_code == 3
+    assert not (tmp_path / "min_good").exists()

@@ -125,6 +125,11 @@ class Controls:
         )
         return Judged(judge.stage(f"{setting}{types}", kept), verdict, said)
 
+    def first(self, judge: Judge) -> tuple[Judge, str]:
+        """Return who judges the first control that is asked for, and what that is called."""
+        form = FORMS[_subgraph(judge).closure][0]
+        return self._with(judge, form, declared=False), str(form)
+
     def _able(self, judge: Judge) -> dict[Closure, tuple[Subgraph, Verdict]]:
         """The closures whose candidates the check can judge, with a subject whose control shows it, and its verdict."""
         found: dict[Closure, tuple[Subgraph, Verdict]] = {}

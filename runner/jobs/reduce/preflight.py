@@ -21,7 +21,8 @@ from runner.jobs.reduce.user_file_subject import UserFile
 from runner.model.passes.lift_constants import as_nodes
 from runner.schema.checker import Flaky, SameFailure
 from runner.session.judge import Judge
-from runner.session.question import refuse, study
+from runner.session.parallel import Expected
+from runner.session.question import NOTHING, refuse, study
 from runner.session.reliability import HEALTHY, WHOLE, ContradictionError, Reliability
 from runner.verdict import CAUGHT, Raised, Verdict, same_failure
 from strategies.outcome import Outcome
@@ -51,6 +52,7 @@ class Preflight:
 
     def examine(self, session: Session) -> Verdict:
         """Return the verdict of a file that passes, else of the whole model, which fails alike. Raises CannotJudge."""
+        self._together(session)
         seen = self.file(session.judge, session.reliability)
         if seen.outcome is Outcome.PASS and not self.flaky:
             return seen
@@ -67,6 +69,22 @@ class Preflight:
             if verdict.outcome is not Outcome.FAIL and session.reliability.rates is None:
                 refuse(session.judge, verdict, session.question.whole)
         return verdict
+
+    def _together(self, session: Session) -> None:
+        """Check the file, a control and the whole model at once, where several are: most runs need all three."""
+        if not self.controls:  # how the file fails decides how a checker of ours judges others
+            return
+        judge, whole, (control, form) = (
+            session.judge,
+            session.judge.subject.space.whole,
+            self.controls.first(session.judge),
+        )
+        asked = (
+            Expected(self._file(judge), whole, "pre-flight", THE_FILE),
+            Expected(judge, whole, "pre-flight", session.question.whole),
+            Expected(control, NOTHING, "control", form),
+        )
+        session.means.at_once.ahead(asked)
 
     def file(self, judge: Judge, reliability: Reliability) -> Verdict:
         """Check the user's file; how it fails is what is studied. Raises CannotJudge."""

@@ -1,8 +1,8 @@
 """Second verdicts: how many checks are repeated as long as none contradicts itself, and what their agreement shows.
 
-They are asked for where a single wrong verdict could make a wrong answer. That an answer fails is checked again as it
-is handed over, and two more times. That it needs each of its elements is shown by what passes without one: mostly by
-several trials of the search already, and where it is not, those that pass without it are checked again.
+They are asked for where a few wrong verdicts could make a wrong answer. That an answer fails is checked again as it is
+handed over, and two more times. Each removal that proves it minimal is checked again: of a single element there is none
+to doubt, and a failure that was missed makes an answer too large.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
 
-LEAST, SHARE = 2, 0.25
-"""So many repeats of an answer, or as many as make this part of the search's checks and time, if that is more."""
-NEEDED = 4
-"""So many verdicts in all show that an answer needs an element."""
+LEAST, WEAK, SHARE = 2, 5, 0.25
+"""So many repeats of an answer (of one that is shown by few: see `doubtful`), or this part of the search, if more."""
+SHOWN, MOST = 6, 3
+"""So many verdicts show that an answer needs an element: trials of the search, and 1 to 3 repeats of its removal."""
 MOST_REFUSALS, MOST_SURPRISES = 12, 3
 """How many removals, and sets that hold the answer and have not its outcome, are checked again at most."""
 
@@ -35,10 +35,11 @@ MOST_REFUSALS, MOST_SURPRISES = 12, 3
 class SecondVerdicts:
     """Those that said the same as the first. Safe for threads.
 
-    ``agreed``: (journal, trial, attempt).
+    ``agreed``: (journal, trial, attempt). ``weak``: answers of which few trials show that an element is needed.
     """
 
     agreed: set[tuple[Path, str, int]] = field(default_factory=set)
+    weak: set[Trial] = field(default_factory=set)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def agree(self, judge: Judge, trial: Trial, attempt: int) -> None:
@@ -47,7 +48,13 @@ class SecondVerdicts:
             with self._lock:
                 self.agreed.add((judge.journal.path, trial.key, attempt))
 
-    def afforded(self, judge: Judge, workers: int) -> int:
+    def doubt(self, found: Trial, told: Mapping[Trial, Answer]) -> dict[Trial, int]:
+        """Return what is `doubtful` about an answer; it is weak where a removal is checked as often as any."""
+        again = doubtful(found, told)
+        self.weak |= {found} if 1 + MOST in again.values() else set()
+        return again
+
+    def afforded(self, judge: Judge, trial: Trial, workers: int) -> int:
         """Return how many more repeats an answer may have now, if all of them agree.
 
         ``workers``: checks that the search made at once, most of which it turned out not to need.
@@ -60,7 +67,7 @@ class SecondVerdicts:
             repeats = [attempt for _, _, attempt in self.agreed if attempt % HANDED_OVER]  # by whichever run
         made, of_answer = len(repeats), sum(attempt > HANDED_OVER for attempt in repeats)
         in_time = int((seconds - taken) / each) if each else MOST_REFUSALS
-        return max(LEAST - of_answer, min(int(checks) - made, in_time), 0)
+        return max((WEAK if trial in self.weak else LEAST) - of_answer, min(int(checks) - made, in_time), 0)
 
     @property
     def power(self) -> float:
@@ -78,8 +85,9 @@ class SecondVerdicts:
 def doubtful(found: Trial, told: Mapping[Trial, Answer]) -> dict[Trial, int]:
     """Return which trials without the wanted outcome are checked again, and how often in all.
 
-    Those that hold the whole answer: one of the two is wrong, or the failure comes and goes with the cut. And the
-    removal of each element that too few others show to be needed: they hold the rest of the answer, and not this one.
+    Those that hold the whole answer: one of the two is wrong, or the failure comes and goes with the cut. And each
+    removal, the oftener the fewer other trials show the same: that hold the rest of the answer, and not that element.
+    An element that is not needed is shown by few, since the search ends where a failure was missed.
     """
     around, shown = [], Counter[int]()
     for trial, answer in told.items():
@@ -88,8 +96,7 @@ def doubtful(found: Trial, told: Mapping[Trial, Answer]) -> dict[Trial, int]:
             around.append(trial)
         elif len(lacks) == 1:
             shown.update(lacks)
-    removals = {
-        Trial(found.elements - {one}): 2 + (shown[one] < NEEDED) for one in sorted(found, key=shown.__getitem__)
-    }
+    repeats = {one: min(max(SHOWN - shown[one], 1), MOST) for one in sorted(found, key=shown.__getitem__)}
+    removals = {Trial(found.elements - {one}): 1 + times for one, times in repeats.items()}
     refused = [trial for trial in removals if trial and told.get(trial) is Answer.NO][:MOST_REFUSALS]
     return dict.fromkeys(around[:MOST_SURPRISES], 2) | {trial: removals[trial] for trial in refused}

@@ -115,6 +115,7 @@ class Prover:
 
         Where another one of these is the cause, the answer itself comes before it.
         """
+        self._experiments.both(answer)
         outputs = self._experiments.without(answer)
         alone = Tested(answer, answer, (answer.elements,), outputs)
         if alone.heals:

@@ -8,6 +8,7 @@ from runner.jobs.reduce.cause.spliced_subject import Spliced
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.model.graph.splice_good_values import depends_on
 from runner.session.cause import Experiment
+from runner.session.parallel import Expected
 from runner.session.session import Session
 from runner.text import counted
 from strategies.outcome import Answer, Outcome
@@ -45,28 +46,48 @@ class Experiments:
         """All elements of the model."""
         return self.base.space.whole.elements
 
+    def both(self, answer: Trial) -> None:
+        """Make (a) and (b) at once, where several checks are: one that the other turns out to decide is paid for."""
+        session = self.session
+        unlimited = self.left > 1 and session.means.budget.checks is None and not session.spent()
+        if unlimited and not self._gives_all(answer) and not session.reliability.rates:
+            asked = [(kept, label) for kept, label in (self._without(answer), self._only(answer)) if self._asked(kept)]
+            session.means.at_once.ahead(
+                [Expected(self._spliced, kept, "cause", label, "cause") for kept, label in asked]
+            )
+
     def without(self, healed: Trial) -> Experiment:
         """Experiment (a): good values in place of what some nodes give."""
-        graph = self.base.graph
         # a failure that is not about values (a crash) may also arise upstream
-        if self._compared and all(graph.producers.get(name) in healed for name in graph.outputs):
+        if self._gives_all(healed):
             return Experiment(Outcome.PASS, reason="it gives all outputs")
-        label = f"the whole model, good values in place of the outputs of {counted(len(healed), 'node')}"
-        return self._made(Trial(self.everything - healed.elements), label)
+        return self._made(*self._without(healed))
 
     def only(self, answer: Trial, healed: Trial | None = None) -> Experiment:
         """Experiment (b): only what depends on some nodes is computed; all that it reads from elsewhere is good.
 
         ``healed``: these have good outputs, but for the ones asked about.
         """
+        return self._made(*self._only(answer, healed))
+
+    def _gives_all(self, healed: Trial) -> bool:
+        graph = self.base.graph
+        return self._compared and all(graph.producers.get(name) in healed for name in graph.outputs)
+
+    def _without(self, healed: Trial) -> tuple[Trial, str]:
+        label = f"the whole model, good values in place of the outputs of {counted(len(healed), 'node')}"
+        return Trial(self.everything - healed.elements), label
+
+    def _only(self, answer: Trial, healed: Trial | None = None) -> tuple[Trial, str]:
         others = (healed.elements if healed else frozenset()) - answer.elements
         kept = depends_on(self.base.graph, answer.elements, others)
-        return self._made(
-            Trial(kept), f"the whole model, good values in place of the inputs of {counted(len(answer), 'node')}"
-        )
+        return Trial(kept), f"the whole model, good values in place of the inputs of {counted(len(answer), 'node')}"
+
+    def _asked(self, kept: Trial) -> bool:
+        return kept != self.base.space.whole
 
     def _made(self, kept: Trial, label: str) -> Experiment:
-        if kept == self.base.space.whole:
+        if not self._asked(kept):
             return replace(self.whole, reason="it is the whole model")
         self.left -= 1
         ruling = self.session.ruled(self._spliced, kept, "cause", label, "cause")
