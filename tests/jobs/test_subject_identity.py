@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import onnx
 import pytest
 from onnx import helper
 
+from runner.jobs.reduce.shrink.levels import Levels
+from runner.jobs.reduce.shrink.shrunk_subject import Shrunk, Whole
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.jobs.reduce.trim_inputs_outputs import Trimming
 from runner.jobs.repeat.command import Command
@@ -56,6 +59,25 @@ def test_what_is_trimmed_says_what_it_is_trimmed_of(tmp_path: Path) -> None:
     assert (frontier.spare, sinks.spare) == (("b", "t"), ("t",)), "element 1 is another tensor"
     assert frontier.identity() != sinks.identity()
     assert frontier.identity() != Trimming(base, Trial.of([1, 2])).identity()
+
+
+def test_what_is_shrunk_says_what_of_and_how(tmp_path: Path) -> None:
+    base, answer = subgraph(tmp_path), Trial.of([0, 1, 2])
+    side: Any = None
+
+    def shrunk(trial: Trial, name: str, tops: tuple[int, ...]) -> Shrunk:
+        simpler: Any = SimpleNamespace(name=name, levels=Levels(tops))
+        return Shrunk(base, trial, Whole(onnx.ModelProto(), ()), simpler, 0, side, tmp_path)
+
+    made = [
+        (answer, "values", (2,)),
+        (answer, "values", (2, 2)),
+        (answer, "sizes", (2,)),
+        (Trial.of([1]), "values", (2,)),
+    ]
+    said = [tuple(sorted(shrunk(*one).identity().items())) for one in (*made, made[0])]
+    assert len(set(said)) == len(made)
+    assert shrunk(*made[0]).names(Trial.of([0])) == base.names(answer)
 
 
 def test_stages_share_a_journal_only_where_they_ask_the_same(tmp_path: Path) -> None:

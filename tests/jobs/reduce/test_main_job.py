@@ -149,7 +149,7 @@ def test_another_failure_is_not_followed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("before", sample([5, 12, 0, 2], 2))
 def test_resume_after_kill_9(tmp_path: Path, before: int) -> None:
-    """Kill a run at work on a check, after so many others, and go on with it."""
+    """Kill a run at work on a check, after so many others, and go on with it; no set of nodes is asked about twice."""
     log, hanging = tmp_path / "log", tmp_path / "hanging"
     body = (
         "import hashlib, os, time\n"
@@ -160,7 +160,7 @@ def test_resume_after_kill_9(tmp_path: Path, before: int) -> None:
         "    time.sleep(600)\n"
         f"{node(CULPRIT)}"
     )
-    check, folder = by_command(check_script(tmp_path, body)), tmp_path / "run"
+    check, folder = (*by_command(check_script(tmp_path, body)), "strategy.shrink=false"), tmp_path / "run"
     assert interrupted(MODEL, *check, folder=folder, ready=hanging, number=signal.SIGKILL) == -signal.SIGKILL
     lines = [json.loads(line) for line in (folder / "journal.jsonl").read_text().splitlines()[1:]]
     assert len(lines) == max(before - 1, 0)  # that of the file itself comes with the next one
