@@ -49,18 +49,20 @@ def source(folder: Path, given: Mapping[str, Any], settings: Settings, judge: st
     """
     if why := next(_obstacles(folder, given, settings, judge), ""):
         raise NotAlone(why)
-    command, compare, beside = judge == "command", judge == "compare", bool(given["reference"])
+    command, ran = judge == "command", _ran(given, settings)
     (data,) = given["data"]
     model = parse(folder / given["model"])
     weights = {tensor.name: _made(tensor) for tensor in model.graph.initializer}
     del model.graph.initializer[:]
-    inputs = _recorded(folder / data, "input") if given.get("inputs") or not command else {}
-    good = [_recorded(folder / data, "output")] if compare and not beside else []
     lines = printed(model)
-    run = {} if command else {"target": settings.target, **({"reference": settings.reference} if beside else {})}
-    parts = [judge, *([] if command else ["child_process"]), "program"]
-    runs = [_run(name, one, cwd) for name, one in run.items()]
-    sources = [_load(lines, weights, [inputs, *good], imports=command), *runs, *map(_template, parts)]
+    if command:
+        inputs = _recorded(folder / data, "input") if given.get("inputs") else None
+        sources = [_write(lines, weights, inputs), _template("command")]
+    else:
+        recorded = {"inputs": "input", **({"good": "output"} if judge == "compare" and len(ran) == 1 else {})}
+        made = {variable: _recorded(folder / data, stem) for variable, stem in recorded.items()}
+        sources = [_load(lines, weights, made), *(_run(*one, cwd) for one in ran.items())]
+        sources += [_template(judge), _template("child_process")]
     kept = {name: given["versions"][name] for name in _VERSIONS if name in given["versions"]}
     cpu = ["CPUExecutionProvider"]
     values: dict[str, Any] = {
@@ -69,12 +71,17 @@ def source(folder: Path, given: Mapping[str, Any], settings: Settings, judge: st
         "then": ", ".join(f"{name} {version}" for name, version in kept.items()),
         "whole": any(value.type.tensor_type.elem_type in tensor_file.INTEGERS for value in model.graph.output),
         "ends": given["watched"] and not command,
-        "accelerated": any(getattr(one, "providers", cpu) != cpu for one in run.values()),
+        "accelerated": any(getattr(one, "providers", cpu) != cpu for one in ran.values()),
     }
     if command:
         values |= _rules(given)
-    needs = ["numpy", "onnx", "the command with what that needs"] if command else []
-    return _glance(compose(sources, values, needs, alone=True))
+    needs = ["onnx, numpy", "the command with what that needs"] if command else []
+    return _glance(compose([*sources, _template("program")], values, needs, alone=True))
+
+
+def _ran(given: Mapping[str, Any], settings: Settings) -> dict[str, BackendSettings]:
+    """Return what a script runs by itself, by its part."""
+    return {"target": settings.target, **({"reference": settings.reference} if given["reference"] else {})}
 
 
 def _rules(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -87,7 +94,7 @@ def _rules(given: Mapping[str, Any]) -> dict[str, Any]:
     )
     looked -= {*given["listed"]}
     return {
-        "files": [*given["files"]],
+        "files": _files(given),
         "no_answer": sorted({*given["invalid_codes"], *given["different_codes"]}),
         "unlisted": looked - {64},
         "of_module": 1 in looked,
@@ -100,6 +107,14 @@ def _rules(given: Mapping[str, Any]) -> dict[str, Any]:
         "only_regex": regex and not codes,
         "exits": exits,
     }
+
+
+def _files(given: Mapping[str, Any]) -> list[str]:
+    """Return the files whose absence neither the system nor the interpreter of a script tells of."""
+    program, *words = given["command"]
+    script = words[:1] if Path(program).name.startswith("python") else []
+    told = {Path(given["cwd"]) / Path(word).expanduser() for word in (program, *script)}
+    return [path for path in given["files"] if Path(path) not in told]
 
 
 def _template(name: str) -> str:
@@ -117,13 +132,12 @@ def _run(name: str, settings: BackendSettings, cwd: Path) -> str:
 
 def _obstacles(folder: Path, given: Mapping[str, Any], settings: Settings, judge: str) -> Iterator[str]:
     """Yield why a script cannot stand alone, as far as that is seen before values are looked at."""
-    run = [settings.target, *([settings.reference] if given["reference"] else [])]
     path = folder / given["model"]
     if judge not in _JUDGES:
         yield f"a check of the kind {judge}"
     elif judge == "command" and (given["beside"] or any("{{" in word for word in given["command"])):
         yield "a command that reads more than a model and its inputs"
-    elif judge != "command" and not all(map(_is_plain, run)):
+    elif judge != "command" and not all(map(_is_plain, _ran(given, settings).values())):
         yield "a runtime with more settings than a few lines say"
     elif judge == "compare" and not _by_largest(given):
         yield "a comparison by another rule than the largest error"
@@ -176,26 +190,33 @@ def _expression(recipe: Recipe, shape: list[int], dtype: str) -> str:
     return f"{drawn}.integers(0, {int(recipe.scale)}, {shape}).astype({dtype!r})"
 
 
-def _load(
-    lines: Sequence[str], weights: Mapping[str, str], values: Sequence[Mapping[str, str]], *, imports: bool
-) -> str:
-    """Return the source of a function that makes the model, its inputs, and the good outputs where they are known.
+def _load(lines: Sequence[str], weights: Mapping[str, str], values: Mapping[str, Mapping[str, str]]) -> str:
+    """Return the source of a function that makes the model, its inputs, and the good outputs where they are known."""
+    text = ["def load():", '    """Make the model, and what it is fed."""', *_model(lines, weights)]
+    text += [line for variable, one in values.items() for line in _dictionary(variable, one)]
+    return "\n".join([*text, f"    return model, {', '.join(values)}", ""])
 
-    ``imports``: it imports what it needs itself, since the process that calls it is the one that answers.
+
+def _write(lines: Sequence[str], weights: Mapping[str, str], inputs: Mapping[str, str] | None) -> str:
+    """Return the source of a function that writes the model, and its inputs if there are any wanted.
+
+    It imports what it needs itself: the process that calls it is the one that answers.
     """
-    text = ["def load():", '    """Make the model, and what it is fed."""']
-    text += ["    import onnx", *(["    import numpy as np"] if weights or any(values) else [])] if imports else []
-    text += [
-        '    model = onnx.parser.parse_model("\\n".join([',
-        *(f"        {inline(line)}," for line in lines),
-        "    ]))",
-    ]
+    names = "path" if inputs is None else "path, npz"
+    text = [f"def write({names}):", '    """Write the model, and what it is fed."""', "    import onnx, numpy as np"]
+    text += [*_model(lines, weights), "    onnx.save(model, path)"]
+    text += [] if inputs is None else [*_dictionary("inputs", inputs), "    np.savez(npz, **inputs)"]
+    return "\n".join([*text, ""])
+
+
+def _model(lines: Sequence[str], weights: Mapping[str, str]) -> list[str]:
+    """Return the lines that make the model."""
+    strings = [f"        {inline(line)}," for line in lines]
+    text = ['    model = onnx.parser.parse_model("\\n".join([', *strings, "    ]))"]
     if weights:
         text += [*_dictionary("weights", weights), "    for name, value in weights.items():"]
         text += ["        model.graph.initializer.append(onnx.numpy_helper.from_array(value, name))"]
-    names = ["inputs", "good"][: len(values)]
-    text += [line for name, one in zip(names, values, strict=True) for line in _dictionary(name, one)]
-    return "\n".join([*text, f"    return model, {', '.join(names)}", ""])
+    return text
 
 
 def _dictionary(variable: str, sources: Mapping[str, str]) -> list[str]:

@@ -51,7 +51,7 @@ def values_of(checker: CheckerSettings, cwd: Path, evidence: Mapping[str, Any]) 
     if isinstance(checker, CommandChecker):
         template = Template(checker.command, cwd, checker.env)
         ours = {cwd / Path(path).expanduser() for path in (checker.place, checker.iteration_info) if path}
-        asked, more = template.mentions & {"inputs", "references"}, template.mentions - {"model", "dir", "iteration"}
+        asked, more = template.mentions & {"inputs", "references"}, template.mentions - {"model", "dir"}
         given |= {**dict.fromkeys(asked, True), "samples": bool(asked)}
         given |= {"command": list(template.words), "cwd": str(cwd), "placed": bool(ours)}
         given |= {"beside": bool(ours or more - {"inputs"})}

@@ -59,14 +59,11 @@ def compose(templates: Iterable[str], values: Mapping[str, Any], needs: Sequence
     imported = [found for name, found in _PACKAGES.items() if name in used]
     packages = list(dict.fromkeys(package for package, _ in imported))
     modules = sorted((used | {"sys", *(["os"] if "onnxruntime" in used else [])}) & sys.stdlib_module_names)
-    head = [f"import {'importlib.util' if name == 'importlib' else name}" for name in modules]
-    head = [f"import {', '.join(modules)}"] if alone else head
+    modules = ["importlib.util" if name == "importlib" else name for name in modules]
+    head = [f"import {', '.join(modules)}"] if alone else [f"import {name}" for name in modules]
     statements = [text for _, text in imported]
-    if alone and not statements:
-        head += [""]
-    elif alone:  # what ends the child with a traceback ends it before it has said anything
-        guarded = ['if sys.argv[1:] == ["--judge"]:', *indent("\n".join(statements), "    ").splitlines()]
-        head += ["", *guarded, ""]
+    if alone:
+        head += [""] + (_short_imports(statements) if statements else [])
     else:
         head += ["from pathlib import Path", *_imports(statements, child=bool(values["child"]))]
     constants = {name.upper(): value for name, value in {**values, "packages": packages}.items()}
@@ -80,6 +77,15 @@ def compose(templates: Iterable[str], values: Mapping[str, Any], needs: Sequence
         model=values["model"], needs=f"{', '.join(told[:-1])} and {told[-1]}"
     )
     return ("\n\n" if alone else "\n\n\n").join(["\n".join([said, *head]), *body, _END])
+
+
+def _short_imports(statements: Sequence[str]) -> list[str]:
+    """Return the lines that import packages in the child: an error ends this before it has said anything."""
+    lines = [line for statement in statements for line in statement.splitlines()]
+    plain = [line for line in lines if line.startswith("import ")]
+    others = [line for line in lines if line not in plain]
+    together = "import " + ", ".join(line.partition(" ")[2] for line in plain)
+    return ['if sys.argv[1:] == ["--judge"]:', *(f"    {line}" for line in [*others, together]), ""]
 
 
 def _imports(statements: Sequence[str], *, child: bool) -> list[str]:
