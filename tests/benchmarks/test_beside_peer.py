@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
-from benchmarks.beside_peer import generated_models
+from benchmarks.beside_peer import generated_models, kept_results
 from benchmarks.beside_peer.generated_models import by_nodes, by_weights, culprit, decoder_stack
 from benchmarks.beside_peer.measured_process import Cost, Limits, measure, room
 from benchmarks.beside_peer.results_plots import draw
@@ -89,6 +89,20 @@ def test_models_are_valid_whether_their_weights_lie_inside_or_not(tmp_path: Path
 def test_weights_have_the_size_that_was_asked_for(tmp_path: Path) -> None:
     by_weights(1, tmp_path / "model.onnx")
     assert (tmp_path / "model.onnx").stat().st_size == pytest.approx(1e6, rel=0.03)
+
+
+def test_rows_of_an_earlier_run_stay_unless_they_are_measured_anew(tmp_path: Path) -> None:
+    first = [row(peer=[measured(4)]), row(ours=[measured(7, left=None, error="no")])]
+    first[0].group = first[1].group = "models"
+    first[1].name = "other"
+    kept_results.save(tmp_path, "a note", {"Winnow": {"commit": "abc"}}, first)
+    rows = kept_results.load(tmp_path)
+    assert rows == first
+    again = row(peer=[measured(5)])
+    again.group = "models"
+    kept_results.add(rows, again)
+    assert rows == [again, first[1]]
+    assert kept_results.load(tmp_path / "new") == []
 
 
 @linux
