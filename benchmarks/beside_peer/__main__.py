@@ -95,7 +95,7 @@ def compare(model: Model, tools: list[Tool], given: argparse.Namespace) -> Row:
         row = Row(GROUPS[model.group], model.name, 0, size / 1e6, model.at, {tool.name: [] for tool in tools})
         for number in range(given.rounds):
             culprit, row.nodes = generated_models.culprit(path, SHARES[number % len(SHARES)])
-            question = Question(path, culprit, row.nodes, model.sleep)
+            question = Question(path, culprit, model.sleep)
             for tool in tools[:: 1 - 2 * (number % 2)]:
                 runs = row.runs[tool.name]
                 if any(one.error for one in runs):
