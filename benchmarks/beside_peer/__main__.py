@@ -6,27 +6,27 @@ A structural check with one culprit, which stands elsewhere in each round, the s
 Models: one that comes with the onnx package, FOLDER/NAME/model.onnx, and generated ones that grow with their nodes (100
 to 10,000) and weights (10 MB to 1 GB); with --big also 100,000 nodes, 1.9 GB in a single file, 4 GB, and a decoder
 stack of 3.2 GB. With workers (1, 2, 4) each check sleeps for a second. The peer is installed into a folder of its own
-(--cache) unless --peer-python names an interpreter that has it; --pip-option is handed to pip as it is.
+(--cache) unless --peer-python names an interpreter that has it; --pip-option is handed to pip as it is. Models that
+the folder of results has already, and that this run does not measure anew, stay in its tables.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import onnx
 import psutil
 
-from benchmarks.beside_peer import generated_models
+from benchmarks.beside_peer import generated_models, kept_results
 from benchmarks.beside_peer.measured_process import Limits
-from benchmarks.beside_peer.results_plots import draw
-from benchmarks.beside_peer.results_table import Row, header, lines, page
+from benchmarks.beside_peer.results_table import Row, header, lines
 from benchmarks.beside_peer.tools import Question, Tool, install, run, versions
 from benchmarks.result_folder import measured_with, result_folder
 
@@ -42,7 +42,8 @@ NOTE = """
 Medians. `times the first`: wall time beside the first line of the same model (of workers: beside one). `beside checks`:
 CPU of all processes that is not the checks' own, with start and recording. `search + trust`: checks; the peer has none
 but those of its search. `left`: nodes of the answer (Constants are none). `job`, `tree`: peak memory of the tool's own
-process, and of all processes together (shared pages count in each). `disk`: what the run leaves.
+process, and of all processes together (shared pages count in each). `disk`: what the run leaves. `measured`: commit and
+the load average of the last 15 minutes (beyond the number of CPUs, wall time is mostly waiting for others).
 """.strip()
 
 
@@ -94,7 +95,7 @@ def compare(model: Model, tools: list[Tool], given: argparse.Namespace) -> Row:
         row = Row(GROUPS[model.group], model.name, 0, size / 1e6, model.at, {tool.name: [] for tool in tools})
         for number in range(given.rounds):
             culprit, row.nodes = generated_models.culprit(path, SHARES[number % len(SHARES)])
-            question = Question(path, culprit, row.nodes, model.sleep)
+            question = Question(path, culprit, model.sleep)
             for tool in tools[:: 1 - 2 * (number % 2)]:
                 runs = row.runs[tool.name]
                 if any(one.error for one in runs):
@@ -124,13 +125,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="else benchmarks/results/DATE-VERSION")
     given = parser.parse_args()
     options = tuple(given.winnow_option)
-    peers, facts = [], {"Winnow with": measured_with()}
+    peers, facts = [], {"Winnow": measured_with()}
     if not given.without_peer:
         python = (given.peer_python or install(given.cache, given.pip_option)).absolute()
-        peers, facts["peer with"] = [Tool("polygraphy", python=python)], versions(python)
+        peers, facts["Peer"] = [Tool("polygraphy", python=python)], versions(python)
     out = given.out or result_folder()
-    out.mkdir(parents=True, exist_ok=True)
-    rows: list[Row] = []
+    rows = kept_results.load(out)
     print("\n".join(header()), flush=True)
     for model in models(given):
         if given.models and model.name not in given.models:
@@ -140,15 +140,11 @@ def main() -> None:
             tools = [*some, *peers]
         else:
             tools = [*peers, Tool("winnow", options=options)]
-        rows.append(compare(model, tools, given))
-        print("\n".join(lines(rows[-1])), flush=True)
-        notes = [
-            NOTE,
-            *(f"{name} {', '.join(map(' '.join, found.items()))}." for name, found in facts.items()),
-        ]
-        (out / "beside_peer.md").write_text(page("Winnow beside its peer", notes, rows))
-        (out / "beside_peer.json").write_text(json.dumps({**facts, "rows": list(map(asdict, rows))}, indent=1) + "\n")
-    draw(rows, out)
+        row = compare(model, tools, given)
+        row.measured = f"{facts['Winnow']['commit']}, load {os.getloadavg()[2]:.0f}"
+        print("\n".join(lines(row)), flush=True)
+        kept_results.add(rows, row)
+        kept_results.save(out, NOTE, facts, rows)
 
 
 if __name__ == "__main__":

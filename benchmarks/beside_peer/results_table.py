@@ -10,7 +10,7 @@ from benchmarks.beside_peer.tools import Measured
 
 COLUMNS = (
     *("model", "nodes", "MB", "tool", "wall s", "CPU s", "times the first: wall, CPU", "beside checks, ms per check"),
-    *("search + trust", "left", "exact", "job MB", "tree MB", "disk MB"),
+    *("search + trust", "left", "exact", "job MB", "tree MB", "disk MB", "measured"),
 )
 RULE = "|---" * len(COLUMNS) + "|"
 
@@ -25,6 +25,7 @@ class Row:
     megabytes: float
     at: float
     runs: dict[str, list[Measured]] = field(default_factory=dict)
+    measured: str = ""
 
     def middle(self, tool: str, figure: Callable[[Measured], float | None]) -> float | None:
         """Return the median of a figure over the runs that have one."""
@@ -65,7 +66,7 @@ def _line(row: Row, tool: str) -> str:
         *(f"{_text(search, 0)} + {_text(trust, 0)}", _text(middle(tool, lambda run: run.left), 0)),
         f"{sum(run.exact for run in runs)} of {len(runs)}",
         *(_text(middle(tool, lambda run: run.cost.job_mb), 0), _text(middle(tool, lambda run: run.cost.tree_mb), 0)),
-        _text(middle(tool, lambda run: run.disk_mb), 1),
+        *(_text(middle(tool, lambda run: run.disk_mb), 1), row.measured),
     )
 
 

@@ -22,12 +22,11 @@ REQUIREMENTS = ("polygraphy==0.53.6", "onnx", "onnxruntime", "onnx-graphsurgeon"
 class Question:
     """A model that fails as long as it holds the node that makes ``culprit``.
 
-    ``nodes``: Constants are none. ``sleep``: seconds that each check takes beside its own work.
+    ``sleep``: seconds that each check takes beside its own work.
     """
 
     model: Path
     culprit: str
-    nodes: int
     sleep: float = 0.0
 
 

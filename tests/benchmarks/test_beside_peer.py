@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
-from benchmarks.beside_peer import generated_models
+from benchmarks.beside_peer import generated_models, kept_results
 from benchmarks.beside_peer.generated_models import by_nodes, by_weights, culprit, decoder_stack
 from benchmarks.beside_peer.measured_process import Cost, Limits, measure, room
 from benchmarks.beside_peer.results_plots import draw
@@ -91,6 +91,20 @@ def test_weights_have_the_size_that_was_asked_for(tmp_path: Path) -> None:
     assert (tmp_path / "model.onnx").stat().st_size == pytest.approx(1e6, rel=0.03)
 
 
+def test_rows_of_an_earlier_run_stay_unless_they_are_measured_anew(tmp_path: Path) -> None:
+    first = [row(peer=[measured(4)]), row(ours=[measured(7, left=None, error="no")])]
+    first[0].group = first[1].group = "models"
+    first[1].name = "other"
+    kept_results.save(tmp_path, "a note", {"Winnow": {"commit": "abc"}}, first)
+    rows = kept_results.load(tmp_path)
+    assert rows == first
+    again = row(peer=[measured(5)])
+    again.group = "models"
+    kept_results.add(rows, again)
+    assert rows == [again, first[1]]
+    assert kept_results.load(tmp_path / "new") == []
+
+
 @linux
 def test_memory_of_a_process_and_of_those_that_it_starts(tmp_path: Path) -> None:
     child = "import time; held = b'x' * 80_000_000; time.sleep(0.3)"
@@ -120,7 +134,7 @@ def test_room_on_the_disk_counts_a_file_once(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_winnow_is_measured(tmp_path: Path) -> None:
     by_nodes(8, tmp_path / "model.onnx")
-    found = run(Tool("winnow"), Question(tmp_path / "model.onnx", "v3", 8), tmp_path / "scratch", Limits(120))
+    found = run(Tool("winnow"), Question(tmp_path / "model.onnx", "v3"), tmp_path / "scratch", Limits(120))
     assert (found.left, found.exact, found.error) == (1, True, "")
     assert found.checks == found.search + found.trust > 4
     assert 0 < found.beside < found.cost.cpu
