@@ -159,9 +159,6 @@ class PrecisionSettings(StrategySettings):
 class TacticSettings(StrategySettings):
     """A strategy that builds engines and records their tactics."""
 
-    implementation = "runner.jobs.tactics.run:run"
-    repeats = True
-
     timeout: float | None = setting(1800.0, least=0.001)
 
 
@@ -169,6 +166,8 @@ class TacticSettings(StrategySettings):
 class TacticRepeatSettings(TacticSettings):
     """Builds again and again."""
 
+    implementation = "runner.jobs.tactics.run:run"
+    repeats = True
     tasks = frozenset({Task.REPEAT})
 
     name: str = "tactic_repeat"
@@ -181,6 +180,8 @@ class TacticRepeatSettings(TacticSettings):
 class TacticIsolateSettings(TacticSettings):
     """A search for the tactics of a bad build that make it bad."""
 
+    implementation = "runner.jobs.tactics.run:run"
+    repeats = True
     tasks = frozenset({Task.SUBSET})
 
     name: str = "tactic_isolate"
