@@ -120,7 +120,8 @@ def cut(
         for name in node.outputs
         if name in graph.value_info and name not in shown
     )
-    _add_annotations(model, graph, made | set(outside))
+    if graph.model.graph.quantization_annotation:
+        _add_annotations(model, graph, made.union(outside))
     _add_functions_and_opsets(model, graph, indices)
     return Cut(model, tuple(fed), tuple(outputs), tuple(held), not graph.nesting.isdisjoint(indices))
 

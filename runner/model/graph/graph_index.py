@@ -23,11 +23,11 @@ class Node:
     ``index``: its position among the elements. ``name``: as shown, unique. ``inputs``: what it reads, omitted ones
     left out, names that
     nested graphs capture included. ``outputs``: the non-empty ones. ``domain``: ``ai.onnx`` is written as the empty
-    one.
+    one. ``nests``: whether graphs are nested in it.
     """
 
     # a long graph has as many of these as nodes
-    __slots__ = ("domain", "index", "inputs", "name", "op_type", "outputs")
+    __slots__ = ("domain", "index", "inputs", "name", "nests", "op_type", "outputs")
 
     index: int
     name: str
@@ -35,6 +35,7 @@ class Node:
     domain: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    nests: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +84,7 @@ class Graph:
                 elements.append(proto)
                 positions.append(position)
         nodes = _nodes(elements)
+        del elements  # what was asked of these objects takes more memory than they do
         producers = {name: node.index for node in nodes for name in node.outputs}
         readers: dict[str, list[int]] = {}
         parents = []
@@ -96,7 +98,7 @@ class Graph:
         return Graph(
             model=model,
             nodes=nodes,
-            protos=tuple(elements),
+            protos=tuple(graph.node[position] for position in positions),
             positions=tuple(positions),
             carried=carried,
             producers=producers,
@@ -157,7 +159,7 @@ class Graph:
     @cached_property
     def nesting(self) -> frozenset[int]:
         """The elements that hold graphs."""
-        return frozenset(index for index, proto in enumerate(self.protos) if scopes.subgraphs(proto))
+        return frozenset(node.index for node in self.nodes if node.nests)
 
     @cached_property
     def drawing(self) -> tuple[str, ...]:
@@ -173,7 +175,7 @@ class Graph:
                 _draws(inner, functions)
                 and (inner.op_type != "Dropout" or len(inner.input) > 2)
                 and not any(attribute.name == "seed" for attribute in inner.attribute)
-                for inner in scopes.all_nodes([proto])
+                for inner in (scopes.all_nodes([proto]) if node.nests else [proto])
             )
         )
 
@@ -207,6 +209,7 @@ def _nodes(protos: list[NodeProto]) -> tuple[Node, ...]:
             intern(scopes.domain_of(proto.domain)),
             tuple(map(intern, scopes.reads(proto))),
             tuple(map(intern, _outputs(proto))),
+            bool(scopes.subgraphs(proto)),
         )
         for index, (name, proto) in enumerate(zip(display_names(protos), protos))  # noqa: B905 - equally long
     )

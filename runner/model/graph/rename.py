@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from sys import intern
 
 from onnx import GraphProto, ModelProto, NodeProto
 
@@ -32,8 +33,9 @@ def names_in(graph: GraphProto) -> set[str]:
         found |= scopes.definitions(below)
         found.update(value.name for group in (below.output, below.value_info) for value in group)
         for node in below.node:
-            found.update(node.input)
-    return found - {""}
+            found.update(map(intern, node.input))
+    found.discard("")
+    return found
 
 
 def names_of(model: ModelProto) -> set[str]:

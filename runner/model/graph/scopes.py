@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from sys import intern
 
 from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
 
@@ -36,8 +37,9 @@ def definitions(graph: GraphProto) -> set[str]:
     found.update(tensor.name for tensor in graph.initializer)
     found.update(tensor.values.name for tensor in graph.sparse_initializer)
     for node in graph.node:
-        found.update(node.output)
-    return found - {""}
+        found.update(map(intern, node.output))  # of a long graph: protobuf makes new texts whenever it is asked
+    found.discard("")
+    return found
 
 
 def captured(graph: GraphProto) -> dict[str, None]:

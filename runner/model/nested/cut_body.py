@@ -69,7 +69,8 @@ def _replaced(inner: Inner, rewritten: Rewritten, around: ModelProto) -> Graph:
     set_messages(model.graph.output, [value for value in model.graph.output if value.name not in gone])
     model.graph.output.extend(helper.make_value_info(name, found) for name, found in rewritten.types.items())
     old, outputs = graph.nodes[at], tuple(name for name in owner.output if name)
-    node = replace(old, op_type=owner.op_type, inputs=scopes.reads(owner), outputs=outputs)
+    nests = bool(scopes.subgraphs(owner))
+    node = replace(old, op_type=owner.op_type, inputs=scopes.reads(owner), outputs=outputs, nests=nests)
     readers, producers = dict(graph.readers), dict(graph.producers)
     for name in {*old.inputs, *node.inputs}:
         others = {*readers.pop(name, ())} - {at}

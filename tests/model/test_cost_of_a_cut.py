@@ -1,0 +1,76 @@
+"""What a candidate of a long graph costs: counts, not seconds."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+from onnx import ModelProto, TensorProto, helper
+
+from benchmarks.chain_models import chain
+from runner.model.files.candidate_store import Store
+from runner.model.graph.cut import cut
+from runner.model.graph.graph_index import Graph
+from runner.model.graph.protobuf_edits import copy_of, copy_without
+from runner.model.passes.infer_shapes import read_types
+from runner.model.values.recorded import TensorFile
+from runner.reference.recording import recorded_types
+from tests.model.models import model_of, tensor
+
+LONG = 200
+
+
+def test_no_node_is_looked_into_for_graphs_where_none_holds_any(tmp_path: Path) -> None:
+    graph = Graph.load(chain(tmp_path / "long.onnx", LONG))
+    types = {f"t{number}": helper.make_tensor_type_proto(TensorProto.FLOAT, [1, 4]) for number in range(LONG + 1)}
+    called: Counter[str] = Counter()
+    sys.setprofile(lambda frame, event, _: called.update([frame.f_code.co_name] if event == "call" else []))
+    try:
+        for first in range(10):
+            made = cut(graph, range(first, LONG), types=types, constants={})
+            Store(tmp_path).write(made.model, tmp_path / f"{first}", nests=made.nests)
+    finally:
+        sys.setprofile(None)
+    assert not made.nests
+    assert called["exposed"] == 10
+    assert not called["subgraphs"]
+
+
+def test_a_cut_says_whether_graphs_are_nested_in_it() -> None:
+    inner = helper.make_tensor_value_info("i", TensorProto.FLOAT, [2, 3])
+    branch = helper.make_graph([helper.make_node("Relu", ["y"], ["i"])], "b", [], [inner])
+    nodes = [
+        helper.make_node("Abs", ["x"], ["y"]),
+        helper.make_node("If", ["c"], ["z"], then_branch=branch, else_branch=branch),
+    ]
+    graph = Graph.of(model_of(nodes, ["x"], ["z"], [tensor("c", True)]))
+    types = {name: helper.make_tensor_type_proto(TensorProto.FLOAT, [2, 3]) for name in "xyz"}
+    assert [cut(graph, [at], types=types, constants={}).nests for at in range(2)] == [False, True]
+
+
+def test_equal_types_are_one_object(tmp_path: Path) -> None:
+    values = {f"t{number}": TensorFile(f"t{number}", tmp_path / "v", 1, (1, 4)) for number in range(LONG)}
+    found = recorded_types([values])
+    assert len(found) == LONG
+    assert len({id(kind) for kind in found.values()}) == 1
+
+    model = ModelProto.FromString(chain(tmp_path / "c.onnx", LONG).read_bytes())
+    shaped = helper.make_tensor_type_proto(TensorProto.FLOAT, [1, 4])
+    model.graph.value_info.extend(helper.make_value_info(name, shaped) for name in values if name != "t0")
+    (tmp_path / "typed.onnx").write_bytes(model.SerializeToString())
+    known = read_types(tmp_path / "typed.onnx")
+    assert len(known) == LONG + 1
+    assert len({id(kind) for kind in known.values()}) == 1
+    assert known["t1"] == shaped
+
+
+def test_a_copy_without_a_field_has_all_others() -> None:
+    model = model_of([helper.make_node("Abs", ["x"], ["y"])], ["x"], ["y"], [tensor("w", 1.0)], domains=("other",))
+    model.doc_string, model.model_version = "said", 0
+    model.metadata_props.add(key="k", value="v")
+    wanted = copy_of(model)
+    del wanted.graph.node[:]
+    made = copy_without(model)
+    made.graph.CopyFrom(copy_without(model.graph, "node"))
+    assert made == wanted
