@@ -107,6 +107,23 @@ def test_out_of_time_is_said_and_nothing_is_blamed(tmp_path, pool):
     assert recorded.values[0].keys() == {"x"}
 
 
+@pytest.mark.parametrize(("dtype", "rounds"), [(TensorProto.FLOAT16, True), (TensorProto.DOUBLE, False)])
+def test_parts_of_a_model_of_low_precision_round_where_they_meet(dtype, rounds, tmp_path, pool):
+    nodes = [
+        helper.make_node("Cast", ["x"], ["a"], to=dtype),
+        helper.make_node("Unknown", ["a"], ["b"], domain="nobody"),
+        helper.make_node("Neg", ["a"], ["y"]),
+    ]
+    graph = helper.make_graph(nodes, "g", [info("x")], [info("y", (2,), dtype)])
+    model = helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("nobody", 1)], ir_version=8
+    )
+    indexed = Graph.of(model)
+    made = Recorder(indexed, Store(tmp_path), pool, ORT, indexed.value_types, tmp_path / "values")
+    found = made.record([sample(tmp_path)])
+    assert (found.unrunnable, found.rounds) == (("b",), rounds)
+
+
 def test_settings_that_cannot_work_are_not_tried_on_every_node(tmp_path, pool):
     with pytest.raises(UsageError, match=r"no values can be recorded with onnxruntime.*NoSuchProvider"):
         recorder(tmp_path, pool, backend={**ORT, "providers": ["NoSuchProvider"]}).record([sample(tmp_path)])
