@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import pytest
 
+from runner.session import parallel
 from runner.session.parallel import ParallelChecks, Workers
 from strategies.search import Ask, Claim, Done
 from strategies.trial import Trial
@@ -69,14 +70,20 @@ def test_an_error_gives_the_others_up() -> None:
     assert killed.is_set()
 
 
-def test_what_began_together_is_told_together() -> None:
+def test_what_began_together_is_told_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a search speculates on one answer while the other, which decides that, is a moment away."""
+    monkeypatch.setattr(parallel, "PATIENCE", 1.0)
+    first = threading.Event()
 
-    def check(seconds: float, _: threading.Event) -> float:
-        time.sleep(seconds)
-        return seconds
+    def check(number: int, given_up: threading.Event) -> int:
+        if number == 0:
+            time.sleep(0.2)
+            first.set()
+        (first if number == 1 else given_up).wait(60 * (number > 0))
+        return number
 
-    with ParallelChecks(3, check, lambda: None) as checks:
-        for seconds in (0.5, 0.52, 1.5):
-            checks.start(seconds)
-        assert sorted(seconds for seconds, _ in checks.finished()) == [0.5, 0.52]
+    several: ParallelChecks[int, int] = ParallelChecks(3, check, lambda: None)
+    with several as checks:
+        for number in range(3):
+            checks.start(number)
+        assert sorted(number for number, _ in checks.finished()) == [0, 1]

@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 
 LEAST, WEAK, SHARE = 2, 5, 0.25
 """So many repeats of an answer (of one that is shown by few: see `doubtful`), or this part of the search, if more."""
-SHOWN, MOST = 6, 3
-"""So many verdicts show that an answer needs an element: trials of the search, and 1 to 3 repeats of its removal."""
+SHOWN, FEWEST, MOST = 6, 2, 3
+"""So many verdicts show that an answer needs an element: trials of the search, and 2 or 3 repeats of its removal."""
 MOST_REFUSALS, MOST_SURPRISES = 12, 3
 """How many removals, and sets that hold the answer and have not its outcome, are checked again at most."""
 
@@ -96,7 +96,7 @@ def doubtful(found: Trial, told: Mapping[Trial, Answer]) -> dict[Trial, int]:
             around.append(trial)
         elif len(lacks) == 1:
             shown.update(lacks)
-    repeats = {one: min(max(SHOWN - shown[one], 1), MOST) for one in sorted(found, key=shown.__getitem__)}
+    repeats = {one: min(max(SHOWN - shown[one], FEWEST), MOST) for one in sorted(found, key=shown.__getitem__)}
     removals = {Trial(found.elements - {one}): 1 + times for one, times in repeats.items()}
     refused = [trial for trial in removals if trial and told.get(trial) is Answer.NO][:MOST_REFUSALS]
     return dict.fromkeys(around[:MOST_SURPRISES], 2) | {trial: removals[trial] for trial in refused}
