@@ -184,9 +184,15 @@ def test_an_answer_that_no_budget_is_left_to_repeat_is_said_to_be_so(tmp_path):
 
 
 def test_what_is_reused_is_counted_once_and_all_of_it(tmp_path):
+    """What the first run paid for, the second draws nothing anew for; files are checked anew, here with no chance."""
     runs, files = [], []
     for seed in (2, 9):
-        one = session(tmp_path, flaky(0.6, 0.0, 5, 6, seed=seed), reliability=Reliability(Flaky.always, 0.01))
+        drawn, certain = flaky(0.6, 0.0, 5, 6, seed=seed), needs(5, 6)
+
+        def rule(candidate, drawn=drawn, certain=certain):
+            return certain(candidate) if candidate.phase == "re-check" else drawn(candidate)
+
+        one = session(tmp_path, rule, reliability=Reliability(Flaky.always, 0.01))
         one.preflight()
         one.reduce()
         runs.append(one.judge.tally)
