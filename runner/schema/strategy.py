@@ -159,6 +159,8 @@ class PrecisionSettings(StrategySettings):
 class TacticSettings(StrategySettings):
     """A strategy that builds engines and records their tactics."""
 
+    repeats = True
+
     timeout: float | None = setting(1800.0, least=0.001)
 
 
@@ -167,7 +169,6 @@ class TacticRepeatSettings(TacticSettings):
     """Builds again and again."""
 
     implementation = "runner.jobs.tactics.run:run"
-    repeats = True
     tasks = frozenset({Task.REPEAT})
 
     name: str = "tactic_repeat"
@@ -181,7 +182,6 @@ class TacticIsolateSettings(TacticSettings):
     """A search for the tactics of a bad build that make it bad."""
 
     implementation = "runner.jobs.tactics.run:run"
-    repeats = True
     tasks = frozenset({Task.SUBSET})
 
     name: str = "tactic_isolate"
