@@ -7,42 +7,63 @@ make the answer larger, never wrong. Where something names elements, they are as
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from strategies.beyond_minimal import beyond
 from strategies.bisect import First, Window, find_end, first_end, window_trial
 from strategies.group_testing import by_distance
-from strategies.neighborhood import around
 from strategies.one_at_a_time import sweep
+from strategies.outcome import Answer
 from strategies.procedure import Procedure, Task
-from strategies.search import Step
+from strategies.search import Ask, Step
 from strategies.search_space import Closure, Space
 from strategies.trial import Trial
 
 FEW = 6
 """So many elements that are named, and fail alone, are taken for the answer: one at a time has to prove it anyway."""
+NEAREST = 12
+"""Elements around those that are named: a pattern that a runtime fuses is seldom larger."""
 
 
 def reduce(space: Space, extra: int | None = None, first: First = First.END, named: tuple[int, ...] = ()) -> Step:
     """Return the first step of a search for a 1-minimal set; the whole is taken to fail.
 
-    ``extra``: see `beyond`. ``first``: see `First`. ``named``: elements that are asked about before all others,
-    where any set may be tried.
+    ``extra``: see `beyond`. ``first``: see `First`. ``named``: elements that are asked about before all others, alone
+    and then with what lies nearest to them, where any set may be tried. Where they have nothing to do with it, two
+    questions are lost, and the whole is searched as if nobody had named anything.
     """
-
-    def inside(keep: Trial, alone: bool) -> Step:
-        if alone and len(keep) <= FEW:
-            return _proven(space, keep, (), extra)
-        if alone or len(named) > 1:
-            return shrink(space, keep, extra, first)
-        return by_distance(
-            space, named, keep.elements - {*named}, lambda found: _proven(space, Trial.of(found), found, extra)
-        )
 
     def everywhere() -> Step:
         return shrink(space, space.whole, extra, first)
 
-    return around(space, named, inside, everywhere) if named and space.closure is Closure.FREE else everywhere()
+    def alone(keep: Trial) -> Step:
+        return _proven(space, keep, (), extra) if len(keep) <= FEW else shrink(space, keep, extra, first)
+
+    def near(keep: Trial) -> Step:
+        if len(named) > 1:
+            return shrink(space, keep, extra, first)
+        others = keep.elements.difference(named)
+        return by_distance(space, named, others, lambda found: _proven(space, Trial.of(found), found, extra))
+
+    def wider() -> Step:
+        nearest = space.by_distance(named, space.order)[:NEAREST]
+        return _look(space, Trial.of((*named, *nearest)), "with its neighbors", near, everywhere)
+
+    if not named or space.closure is not Closure.FREE:
+        return everywhere()
+    return _look(space, Trial.of(named), "alone", alone, wider)
+
+
+def _look(space: Space, trial: Trial, how: str, fails: Callable[[Trial], Step], otherwise: Callable[[], Step]) -> Step:
+    """Ask about what is named; ``otherwise``: it has not the property, or it is everything."""
+    if len(trial) == len(space.order):
+        return otherwise()
+
+    def then(answer: Answer) -> Step:
+        return fails(trial) if answer is Answer.YES else otherwise()
+
+    return Ask(trial, then, "first look", f"what is named, {how}", 0.6, len(trial).bit_length() + 1)
 
 
 def linear(space: Space, extra: int | None = None) -> Step:

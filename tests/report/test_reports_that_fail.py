@@ -113,6 +113,7 @@ def test_settings_that_break_midway_leave_the_best_so_far(tmp_path: Path) -> Non
         "checker=finite",
         "checker.flaky=never",
         f"target.custom_ops=[{library}]",
+        "strategy.look_inside=false",  # so that there is a midway
         folder=tmp_path / "run",
     )
     assert (run.code, run.result["status"]) == (2, "usage"), run.output

@@ -28,10 +28,13 @@ class InnerValues:
     def of(base: Subgraph) -> InnerValues:
         """Look at as many as the budget allows, evenly spread."""
         values = base.recorded.values
+        # what stands for the whole may be the user's file, and nothing is written beside that
+        base = replace(base, as_file=False)
         sizes = {
             name: sum(sample[name].size for sample in values)
             for name in _judgeable(base)
-            if all(name in sample and sample[name].structure is None and sample[name].finite for sample in values)
+            if values
+            and all(name in sample and sample[name].structure is None and sample[name].finite for sample in values)
         }
         for step in range(1, len(sizes) + 1):
             names = list(sizes)[::step]
