@@ -59,8 +59,8 @@ def source(folder: Path, given: Mapping[str, Any], settings: Settings, judge: st
         inputs = _recorded(folder / data, "input") if given.get("inputs") else None
         sources = [_write(lines, weights, inputs), _template("command")]
     else:
-        recorded = {"inputs": "input", **({"good": "output"} if judge == "compare" and len(ran) == 1 else {})}
-        made = {variable: _recorded(folder / data, stem) for variable, stem in recorded.items()}
+        stems = ["input", *(["output"] if judge == "compare" and len(ran) == 1 else [])]
+        made = [_recorded(folder / data, stem) for stem in stems]
         sources = [_load(lines, weights, made), *(_run(*one, cwd) for one in ran.items())]
         sources += [_template(judge), _template("child_process")]
     kept = {name: given["versions"][name] for name in _VERSIONS if name in given["versions"]}
@@ -190,11 +190,12 @@ def _expression(recipe: Recipe, shape: list[int], dtype: str) -> str:
     return f"{drawn}.integers(0, {int(recipe.scale)}, {shape}).astype({dtype!r})"
 
 
-def _load(lines: Sequence[str], weights: Mapping[str, str], values: Mapping[str, Mapping[str, str]]) -> str:
+def _load(lines: Sequence[str], weights: Mapping[str, str], values: Sequence[Mapping[str, str]]) -> str:
     """Return the source of a function that makes the model, its inputs, and the good outputs where they are known."""
     text = ["def load():", '    """Make the model, and what it is fed."""', *_model(lines, weights)]
-    text += [line for variable, one in values.items() for line in _dictionary(variable, one)]
-    return "\n".join([*text, f"    return model, {', '.join(values)}", ""])
+    *first, last = values
+    text += [line for one in first for line in _dictionary("inputs = ", one, "")]
+    return "\n".join([*text, *_dictionary("return model, inputs, " if first else "return model, ", last, ""), ""])
 
 
 def _write(lines: Sequence[str], weights: Mapping[str, str], inputs: Mapping[str, str] | None) -> str:
@@ -205,7 +206,7 @@ def _write(lines: Sequence[str], weights: Mapping[str, str], inputs: Mapping[str
     names = "path" if inputs is None else "path, npz"
     text = [f"def write({names}):", '    """Write the model, and what it is fed."""', "    import onnx, numpy as np"]
     text += [*_model(lines, weights), "    onnx.save(model, path)"]
-    text += [] if inputs is None else [*_dictionary("inputs", inputs), "    np.savez(npz, **inputs)"]
+    text += [] if inputs is None else _dictionary("np.savez(npz, **", inputs, ")")
     return "\n".join([*text, ""])
 
 
@@ -214,22 +215,25 @@ def _model(lines: Sequence[str], weights: Mapping[str, str]) -> list[str]:
     strings = [f"        {inline(line)}," for line in lines]
     text = ['    model = onnx.parser.parse_model("\\n".join([', *strings, "    ]))"]
     if weights:
-        text += [*_dictionary("weights", weights), "    for name, value in weights.items():"]
+        text += _dictionary("for name, value in ", weights, ".items():")
         text += ["        model.graph.initializer.append(onnx.numpy_helper.from_array(value, name))"]
     return text
 
 
-def _dictionary(variable: str, sources: Mapping[str, str]) -> list[str]:
-    """Return the lines that set a variable. A source has spaces between its elements only, and none in a text."""
-    whole = f"    {variable} = {{{', '.join(f'{inline(name)}: {made}' for name, made in sources.items())}}}"
+def _dictionary(before: str, sources: Mapping[str, str], after: str) -> list[str]:
+    """Return the lines of a statement with a dictionary in it.
+
+    A source has spaces between its elements only, and none in a text.
+    """
+    whole = f"    {before}{{{', '.join(f'{inline(name)}: {made}' for name, made in sources.items())}}}{after}"
     if len(whole) <= MOST_COLUMNS:
         return [whole]
-    lines = [f"    {variable} = {{"]
+    lines = [f"    {before}{{"]
     for name, made in sources.items():
         entry = f"        {inline(name)}: {made},"
         broken = textwrap.wrap(f"{made},", MOST_COLUMNS, initial_indent=" " * 12, subsequent_indent=" " * 12)
         lines += [entry] if len(entry) <= MOST_COLUMNS else [f"        {inline(name)}:", *broken]
-    return [*lines, "    }"]
+    return [*lines, f"    }}{after}"]
 
 
 def _glance(source: str) -> str:

@@ -63,7 +63,7 @@ def compose(templates: Iterable[str], values: Mapping[str, Any], needs: Sequence
     head = [f"import {', '.join(modules)}"] if alone else [f"import {name}" for name in modules]
     statements = [text for _, text in imported]
     if alone:
-        head += [""] + (_short_imports(statements) if statements else [])
+        head += _short_imports(statements) if statements else [""]
     else:
         head += ["from pathlib import Path", *_imports(statements, child=bool(values["child"]))]
     constants = {name.upper(): value for name, value in {**values, "packages": packages}.items()}
