@@ -13,7 +13,7 @@ from strategies.trial import Trial
 
 MOST_BYTES = 1 << 28
 """Bytes of values, of all samples together, that one look may take."""
-MOST_TENSORS = 1000
+MOST_TENSORS = 500
 """Tensors that one look may take: a runtime takes longer for each output the more there are."""
 
 
