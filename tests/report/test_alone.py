@@ -179,3 +179,11 @@ def test_a_run_hands_over_one_that_stands_alone(python: Path, tmp_path: Path) ->
     shown = show(python, script)
     assert (shown.code, fits(script)) == (SHOWS, True), shown.text
     assert lines_of(run.model())[-2].strip() in script.read_text()
+
+
+def test_an_input_with_the_name_of_an_argument(tmp_path: Path) -> None:
+    asks = cases()["command, asks for values"]
+    named = dataclasses.replace(
+        asks, inputs={"file": np.ones(2, np.float32)}, nodes=[helper.make_node("Abs", ["file"], ["y"])]
+    )
+    assert written(named, tmp_path / "run") is None
