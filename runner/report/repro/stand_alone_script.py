@@ -35,7 +35,7 @@ Printed = Callable[[ModelProto], Sequence[str]]
 MOST_LINES, MOST_COLUMNS, MOST_CHARACTERS = 200, 100, 200
 _JUDGES = ("command", "finite", "runs", "compare")
 _VERSIONS = ("python", "numpy", "onnx", "onnxruntime")
-_TEMPLATES = Path(__file__).with_name("templates") / "alone"
+_TEMPLATES = Path(__file__).with_name("templates") / "stand_alone"
 
 
 class NotAlone(Exception):  # noqa: N818 - it is no error
