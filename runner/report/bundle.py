@@ -19,8 +19,8 @@ from runner.candidate import Sample
 from runner.model.values.recorded import write_test_data_set
 from runner.report.markdown import REPORT_NAME, write_report
 from runner.report.replay import REPLAY_NAME, write_replay
-from runner.report.repro.alone import NotAlone
 from runner.report.repro.backends import rounds
+from runner.report.repro.stand_alone_script import NotAlone
 from runner.report.repro.write import REPRO_NAME, ROUNDED, write_repro
 from runner.report.result import write_result
 from runner.report.summary import Summary

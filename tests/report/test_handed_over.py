@@ -69,6 +69,11 @@ def test_a_script_holds_what_its_failure_needs_and_no_more(tmp_path: Path) -> No
         assert "#?" not in text
         if case.name.startswith("command") and case.packages is handed.NOTHING and "values" not in case.name:
             assert "numpy" not in text and "onnxruntime" not in text, case.name
+    for number, case in enumerate(others):
+        folder = tmp_path / f"alone_{number}"
+        folder.mkdir()
+        text = case.write(folder, alone=True).read_text()
+        assert len(text.splitlines()) <= 130 or "the files beside it" in text, case.name
     ruff = [
         sys.executable,
         "-m",

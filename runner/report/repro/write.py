@@ -16,7 +16,7 @@ from onnx import TensorProto
 from runner.files import write_text
 from runner.model.files.external_data import locations
 from runner.model.files.parse_without_weights import parse
-from runner.report.repro import alone, backends, checks
+from runner.report.repro import backends, checks, stand_alone_script
 from runner.report.repro.compose import compose
 from runner.report.summary import Summary
 from runner.schema.backend import TensorRtBackend
@@ -43,7 +43,7 @@ def write_repro(
     model: str = "reduced.onnx",
     data: Sequence[str] = ("test_data_set_0",),
     meant: bool = False,
-    printed: alone.Printed | None = None,
+    printed: stand_alone_script.Printed | None = None,
 ) -> bool:
     """Write ``repro.py`` into ``folder``, beside ``model`` and ``data`` (one folder a sample).
 
@@ -95,7 +95,7 @@ def write_repro(
     }
     if printed:
         try:
-            text = alone.source(folder, given, settings, judge, cwd, printed)
+            text = stand_alone_script.source(folder, given, settings, judge, cwd, printed)
         except Exception as why:  # noqa: BLE001 - whatever the short script cannot take, the other one can
             log.debug("%s needs the files beside it: %s: %s", REPRO_NAME, type(why).__name__, why)
         else:

@@ -16,7 +16,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from runner.model.files.onnx_text import bare, lines_of
-from runner.report.repro import alone
+from runner.report.repro import stand_alone_script
 from runner.report.repro.write import REPRO_NAME
 from runner.schema import checker as checkers
 from tests.harness import winnow
@@ -148,7 +148,7 @@ def test_names_never_become_code_and_all_of_the_model_is_there(tmp_path: Path) -
         (name, value.dtype, value.shape, value.tobytes()) for name, value in feeds.items()
     ]
     for array in (weight, weight.astype(np.float16), np.random.default_rng(0).integers(0, 8, (4, 9))):
-        made = alone._made(numpy_helper.from_array(np.ascontiguousarray(array), "w"))
+        made = stand_alone_script._made(numpy_helper.from_array(np.ascontiguousarray(array), "w"))
         assert eval(made, {"np": np}).tobytes() == array.tobytes()
 
 
@@ -179,3 +179,11 @@ def test_a_run_hands_over_one_that_stands_alone(python: Path, tmp_path: Path) ->
     shown = show(python, script)
     assert (shown.code, fits(script)) == (SHOWS, True), shown.text
     assert lines_of(run.model())[-2].strip() in script.read_text()
+
+
+def test_an_input_with_the_name_of_an_argument(tmp_path: Path) -> None:
+    asks = cases()["command, asks for values"]
+    named = dataclasses.replace(
+        asks, inputs={"file": np.ones(2, np.float32)}, nodes=[helper.make_node("Abs", ["file"], ["y"])]
+    )
+    assert written(named, tmp_path / "run") is None

@@ -35,7 +35,7 @@ Printed = Callable[[ModelProto], Sequence[str]]
 MOST_LINES, MOST_COLUMNS, MOST_CHARACTERS = 200, 100, 200
 _JUDGES = ("command", "finite", "runs", "compare")
 _VERSIONS = ("python", "numpy", "onnx", "onnxruntime")
-_TEMPLATES = Path(__file__).with_name("templates") / "alone"
+_TEMPLATES = Path(__file__).with_name("templates") / "stand_alone"
 
 
 class NotAlone(Exception):  # noqa: N818 - it is no error
@@ -57,6 +57,8 @@ def source(folder: Path, given: Mapping[str, Any], settings: Settings, judge: st
     lines = printed(model)
     if command:
         inputs = _recorded(folder / data, "input") if given.get("inputs") else None
+        if inputs and {"file", "allow_pickle"} & inputs.keys():
+            raise NotAlone("an input with the name of an argument of numpy.savez")
         sources = [_write(lines, weights, inputs), _template("command")]
     else:
         stems = ["input", *(["output"] if judge == "compare" and len(ran) == 1 else [])]
@@ -75,7 +77,7 @@ def source(folder: Path, given: Mapping[str, Any], settings: Settings, judge: st
     }
     if command:
         values |= _rules(given)
-    needs = ["onnx, numpy", "the command with what that needs"] if command else []
+    needs = ["onnx (which needs numpy)", "the command with what that needs"] if command else []
     return _glance(compose([*sources, _template("program")], values, needs, alone=True))
 
 
@@ -204,7 +206,8 @@ def _write(lines: Sequence[str], weights: Mapping[str, str], inputs: Mapping[str
     It imports what it needs itself: the process that calls it is the one that answers.
     """
     names = "path" if inputs is None else "path, npz"
-    text = [f"def write({names}):", '    """Write the model, and what it is fed."""', "    import onnx, numpy as np"]
+    modules = "onnx, numpy as np" if weights or inputs is not None else "onnx"
+    text = [f"def write({names}):", '    """Write the model, and what it is fed."""', f"    import {modules}"]
     text += [*_model(lines, weights), "    onnx.save(model, path)"]
     text += [] if inputs is None else _dictionary("np.savez(npz, **", inputs, ")")
     return "\n".join([*text, ""])
