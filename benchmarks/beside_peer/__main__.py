@@ -43,7 +43,8 @@ Medians. `times the first`: wall time beside the first line of the same model (o
 CPU of all processes that is not the checks' own, with start and recording. `search + trust`: checks; the peer has none
 but those of its search. `left`: nodes of the answer (Constants are none). `job`, `tree`: peak memory of the tool's own
 process, and of all processes together (shared pages count in each). `disk`: what the run leaves. `measured`: commit and
-the load average of the last 15 minutes (beyond the number of CPUs, wall time is mostly waiting for others).
+the load average of the last 15 minutes: beyond the number of CPUs only CPU time says anything, since wall time is
+mostly waiting, and a tool that starts sessions of its own waits less.
 """.strip()
 
 
