@@ -19,10 +19,10 @@ from runner.session.reliability import REPEATED, Reliability
 from runner.session.result import Ending
 from runner.session.trust.check_counts import HANDED_OVER, REPEATS
 from runner.session.trust.second_verdicts import LEAST, SHARE
+from runner.session.trust.sequential_test import WRONG, wilson
 from runner.status import Status
 from runner.verdict import Signature
 from strategies.outcome import Outcome
-from strategies.sequential_test import WRONG, wilson
 from strategies.trial import Trial
 
 if TYPE_CHECKING:

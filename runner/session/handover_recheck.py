@@ -18,9 +18,9 @@ from runner.session.inquiry import Inquiry
 from runner.session.judge import Judge
 from runner.session.reliability import REPEATED, SEARCH_ERROR, ContradictionError, Reliability, Ruling
 from runner.session.trust.check_counts import HANDED_OVER
+from runner.session.trust.sequential_test import Count
 from runner.verdict import Verdict
 from strategies.outcome import Answer, Outcome
-from strategies.sequential_test import Count
 from strategies.trial import Trial
 
 MOST_MIN_GOOD = 3

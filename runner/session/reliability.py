@@ -25,9 +25,9 @@ from runner.session.parallel import Expected, Workers
 from runner.session.question import NOTHING, Question, study
 from runner.session.trust.check_counts import REPEATS
 from runner.session.trust.second_verdicts import SecondVerdicts
+from runner.session.trust.sequential_test import Count, Rates
 from runner.verdict import Verdict
 from strategies.outcome import Answer, Outcome
-from strategies.sequential_test import Count, Rates
 from strategies.trial import Trial
 
 log = logging.getLogger(__name__)

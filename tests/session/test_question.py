@@ -9,9 +9,9 @@ from runner.jobs.tactics.repeat_and_isolate import question_about
 from runner.schema.checker import Flaky
 from runner.session.question import NOTHING, Question
 from runner.session.reliability import Reliability
+from runner.session.trust.sequential_test import Count
 from runner.verdict import Verdict
 from strategies.outcome import Answer, Outcome
-from strategies.sequential_test import Count
 from strategies.trial import Trial
 
 WHOLE = Trial.of(range(3))

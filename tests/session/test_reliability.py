@@ -18,10 +18,10 @@ from runner.session.reliability import Reliability
 from runner.session.stage import Stage
 from runner.session.trust.check_counts import HANDED_OVER
 from runner.session.trust.second_verdicts import doubtful
+from runner.session.trust.sequential_test import Count, Rates
 from strategies.minimal import reduce
 from strategies.outcome import Answer
 from strategies.search import Search
-from strategies.sequential_test import Count, Rates
 from strategies.trial import Trial
 from tests.session.test_session import FAIL, PASS, Numbers, needs, session
 

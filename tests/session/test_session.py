@@ -23,6 +23,7 @@ from runner.session.judge import Judge
 from runner.session.reliability import Reliability
 from runner.session.session import Session
 from runner.session.trust.check_counts import HANDED_OVER, SHRINKING, TRUST_PHASES, Tally
+from runner.session.trust.sequential_test import Rates
 from runner.verdict import Signature, Verdict
 from runner.workers.leases.lease import Leases
 from runner.workers.leases.visible_gpus import Gpus
@@ -32,7 +33,6 @@ from strategies.outcome import Answer, Outcome
 from strategies.repeat import repeat
 from strategies.search import Ask, Claim, Done
 from strategies.search_space import Space
-from strategies.sequential_test import Rates
 from strategies.trial import Trial
 
 FAIL = Verdict(Outcome.FAIL, Signature("check", "exit 1"), seconds=1.0)

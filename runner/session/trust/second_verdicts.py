@@ -16,9 +16,9 @@ from pathlib import Path
 
 from runner.session.judge import Judge
 from runner.session.trust.check_counts import HANDED_OVER, REPEATS
+from runner.session.trust.sequential_test import WRONG, power
 from runner.text import counted
 from strategies.outcome import Answer
-from strategies.sequential_test import WRONG, power
 from strategies.trial import Trial
 
 log = logging.getLogger(__name__)

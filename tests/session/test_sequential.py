@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
+from runner.session.trust.sequential_test import Count, Rates
 from strategies.outcome import Answer
-from strategies.sequential_test import Count, Rates
 
 
 def decided(rates: Rates, rate: float, error: float, random: Random) -> tuple[Answer, int]:
