@@ -112,10 +112,9 @@ class Session:
             if surprise:
                 raise surprise
             should_fail = bool(end) is self.question.wants_failure
-            if self.steady:
-                self.reliability.repeat(self.judge, end, label, PROVEN_BY, failing=failing)
-            elif failing is not should_fail:  # no search follows: this is all that there is to repeat
-                self.reliability.repeat(self.judge, end, label, HEALTHY, failing=failing)
+            if self.steady or failing is not should_fail:  # no search follows: this is all that there is to repeat
+                times = PROVEN_BY if self.steady else HEALTHY
+                self.reliability.repeat(self.judge, end, label, times, failing=failing)
         except ContradictionError as found:
             self._measure(found)
         if self.steady:
@@ -202,10 +201,7 @@ class Session:
         return replace(ending, message=message, min_good=min_good, signature=signature, drift=drift, cause=cause)
 
     def passing(self, searched: Sequence[Inquiry], answer: Standing) -> tuple[Inquiry, list[Trial]]:
-        """Return what passed and may be handed over as min_good, the best first, and the search that asked for it.
-
-        What was only looked at ahead differs with the number of workers.
-        """
+        """Return a search, and what it asked (not only looked at ahead) that passed: for min_good, the best first."""
         inquiry = next((one for one in reversed(searched) if one.passed), self.inquiry)
         passed = inquiry.passed.intersection(trial for trial, _ in inquiry.search.asked)
         return inquiry, nearest(passed, answer.size) if self.find_min_good else []
