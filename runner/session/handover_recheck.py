@@ -153,7 +153,9 @@ class Recheck:
         """Hand over the first of these trials that passes again; where a search met none, what the answer leaves."""
         if not passing:
             self.withdraw(MIN_GOOD)
-        for found in passing[:MOST_MIN_GOOD] or ([rest] if rest else []):
+            known = inquiry.judge.sure(rest, "re-check", "the model without the answer") if rest else None
+            passing = [rest] if known and known.outcome is Outcome.PASS else []
+        for found in passing[:MOST_MIN_GOOD]:
             try:
                 if self.rule(inquiry.judge, found, MIN_GOOD).verdict.outcome is Outcome.PASS:
                     return found

@@ -198,6 +198,7 @@ def test_nobody_waits_for_checks_that_are_not_needed_any_more(tmp_path):
         return needs(9)(candidate)
 
     one = session(tmp_path, rule, count=10, search=one_question, workers=4, kill_checks=killed.set)
+    one.find_min_good = False
     one.preflight()
     ending = one.reduce()
     assert killed.is_set()
@@ -383,7 +384,7 @@ def test_where_no_search_asks_there_is_nothing_to_undo_and_it_is_asked_again(tmp
     one = session(tmp_path / "reduce", hesitant(lambda candidate: FAIL if candidate.trial else PASS))
     assert one.preflight() is None
     one.confirm_nothing()  # as an isolation of tactics does
-    assert (one.reduce().status, one.judge.tally.paid["trust"]) == ("found", 3)
+    assert (one.reduce().status, one.judge.tally.paid["trust"]) == ("found", 4)
     assert {phase for phase, _ in undone} == {"pre-flight", "control", "re-check"}
     undone.clear()
     again = session(tmp_path / "repeat", hesitant(lambda candidate: PASS), search=lambda space: repeat("2"))
@@ -432,6 +433,26 @@ def test_more_workers_hand_over_the_same_in_as_many_checks(tmp_path, culprits, w
         assert len(one.reliability.second.agreed) == parts["repeats"] + parts["re-check"]
         assert one.recheck.hand_over is not None
     assert ends[0] == ends[1]
+
+
+@pytest.mark.parametrize("fails", [(3,), (3, 20)])
+def test_where_nothing_passed_the_model_without_the_answer_is_asked(tmp_path, fails):
+    """A search that is shown the culprit asks nothing else; what is left may fail by another instance of it."""
+    instances = [needs(one) for one in fails]
+
+    def rule(candidate):
+        return next((FAIL for one in instances if one(candidate) is FAIL), PASS)
+
+    def shown(space):
+        return Ask(Trial.of([3]), lambda _: Done(Trial.of([3]), Claim.ONE_MINIMAL), "first look")
+
+    one = session(tmp_path, rule, search=shown, reliability=Reliability(Flaky.auto, 0.01))
+    assert one.preflight() is None
+    ending = one.reduce()
+    assert ending.status == "found" and ending.trial == Trial.of([3]) and one.reliability.rates is None
+    others = Trial.of(element for element in range(32) if element != 3)
+    assert ending.min_good == (others if len(fails) == 1 else None)
+    assert (tmp_path / "min_good").exists() is (len(fails) == 1)
 
 
 def test_min_good_that_was_checked_too_early_is_taken_back(tmp_path):
