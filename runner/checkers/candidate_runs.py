@@ -87,7 +87,7 @@ class Case:
             engine=one.engine if one else None,
             fresh=self.candidate.draws,
             variant=one.variant if one else None,
-            inside=self._inside if one else (),
+            inside=self._inside if one and not side.builds else (),
         )
         self.runs.append(ran)
         return ran

@@ -159,17 +159,21 @@ class RuntimeCheck:
         passed = Verdict(Outcome.PASS, metrics=metrics)
         if not isinstance(checker, BuildsChecker) or not checker.shapes:
             return passed
-        for number, sample in enumerate(case.samples):
-            for name, shape in (case.target.shapes or {}).items():
-                wanted = sample.expected.get(name)
-                if wanted is None or shape is None or _same_shape(shape, wanted.shape):
-                    continue
-                if self._reference.builds and shape == (case.reference.shapes or {}).get(name):
-                    continue
-                reason = f"{name} gets the shape {[*shape]}; it is {[*wanted.shape]}"
-                found = {"output": name, "sample": number, **metrics}
-                return Verdict(Outcome.FAIL, Signature("compare", "shape"), reason, found)
-        return passed
+        wrong = [
+            (number, name, shape, wanted.shape)
+            for number, sample in enumerate(case.samples)
+            for name, shape in (case.target.shapes or {}).items()
+            if (wanted := sample.expected.get(name)) and shape is not None and not _same_shape(shape, wanted.shape)
+            if not (self._reference.builds and shape == (case.reference.shapes or {}).get(name))
+        ]
+        if not wrong:
+            return passed
+        number, name, shape, right = wrong[0]
+        reason = f"{name} gets the shape {[*shape]}; it is {[*right]}"
+        found = {"output": name, "sample": number, **metrics}
+        failed = Verdict(Outcome.FAIL, Signature("compare", "shape"), reason, found)
+        inside = dict.fromkeys(case.candidate.inside, 0.0)
+        return looked_inside(failed, inside | {one[1]: LARGEST for one in wrong}) if inside else failed
 
     def _against_reference(self, case: Case, failed: Verdict) -> Verdict:
         """The failure stands unless the reference, which ran the whole model, cannot run this candidate.

@@ -16,6 +16,7 @@ from typing import Any
 from onnx import ModelProto
 
 from runner.candidate import Sample
+from runner.model.files.onnx_text import ModelText
 from runner.model.values.recorded import write_test_data_set
 from runner.report.markdown import REPORT_NAME, write_report
 from runner.report.replay import REPLAY_NAME, write_replay
@@ -97,8 +98,8 @@ def _write_repro(
     return write_repro(folder, summary, settings, cwd, model=model, data=data, meant=meant, printed=printed)
 
 
-def _printed(pool: Pool, python: str | None, model: ModelProto) -> Sequence[str]:
-    """Return the lines of a model as ONNX text that this interpreter's onnx reads as the same model."""
+def _printed(pool: Pool, python: str | None, model: ModelProto) -> ModelText:
+    """Return a model as ONNX text that this interpreter's onnx reads as the same model."""
     with tempfile.TemporaryDirectory() as scratch:
         path = Path(scratch) / "structure.onnx"
         path.write_bytes(model.SerializeToString())
@@ -107,7 +108,8 @@ def _printed(pool: Pool, python: str | None, model: ModelProto) -> Sequence[str]
         raise NotAlone(reply.failure.message if reply.failure else str(reply.death))
     if why := reply.value["why"]:
         raise NotAlone(str(why))
-    return [str(line) for line in reply.value["lines"]]
+    lines, prefixes = reply.value["text"]
+    return ModelText([*map(str, lines)], {str(sign): str(prefix) for sign, prefix in prefixes.items()})
 
 
 def _python(settings: Settings) -> str | None:

@@ -159,15 +159,8 @@ def resizing() -> onnx.ModelProto:
 def test_cuts_in_front_of_a_reshape_and_of_a_resize_build(
     tmp_path: Path, rtx_python: str, options: tuple[str, ...]
 ) -> None:
-    run = builds(
-        resizing(),
-        tmp_path,
-        rtx_python,
-        "strategy=reduce_linear",
-        "strategy.shrink=false",
-        "checker.flaky=never",
-        *options,
-    )
+    once = "strategy=reduce_linear", "strategy.shrink=false", "checker.flaky=never"
+    run = builds(resizing(), tmp_path, rtx_python, *once, *options)
     assert run.code == 0, run.output
     assert run.result["culprits"] == [CULPRIT]
     # one node less each time: a cut that did not build would have another signature, or none

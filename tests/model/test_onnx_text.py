@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import onnx.parser
 import pytest
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from runner.model.files.onnx_text import WIDTH, bare, lines_of, print_model, wrapped
+from runner.model.files.onnx_text import WIDTH, bare, print_model, text_of, wrapped
 
 ONE = np.ones(2, np.float32)
 
@@ -59,10 +60,28 @@ SAID = {
 @pytest.mark.parametrize("name", SAID)
 def test_what_text_says(name: str) -> None:
     for one in SAID[name]:
-        lines = lines_of(one)
-        parsed = onnx.parser.parse_model("\n".join(lines))
+        text = text_of(one)
+        parsed = onnx.parser.parse_model(text.whole())
         assert bare(parsed).SerializeToString(deterministic=True) == bare(one).SerializeToString(deterministic=True)
-        assert max(map(len, lines)) <= WIDTH
+        assert max(map(len, text.lines)) <= WIDTH
+
+
+def in_scopes(*scopes: str) -> ModelProto:
+    """A chain whose names begin with these scopes, all of them ten times."""
+    names = [f"{scope}/it_{number}" for scope in scopes for number in range(10)]
+    nodes = [helper.make_node("Relu", [x], [y], name=y) for x, y in pairwise(names)]
+    return model(*nodes, inputs=(names[0],), outputs=(names[-1],))
+
+
+def test_scopes_that_many_names_begin_with_are_signs() -> None:
+    short, long = "/encoder/layer.0", "/encoder/layer.1/attention/output"
+    made = in_scopes(short, long)
+    text = text_of(made)
+    assert text.prefixes == {"~": f"{short}/", "@": f"{long}/"}
+    assert len(text.lines) < len(text_of(in_scopes(*(f"{name}@" for name in (short, long)))).lines)
+    assert bare(onnx.parser.parse_model(text.whole())) == bare(made)
+    for whole in (in_scopes("/a"), in_scopes(f"{long}/@")):
+        assert (text_of(whole).prefixes, bare(onnx.parser.parse_model(text_of(whole).whole()))) == ({}, bare(whole))
 
 
 def sparse() -> ModelProto:
@@ -83,13 +102,13 @@ def test_what_text_does_not_say(tmp_path: Path) -> None:
     no_name.graph.node[0].op_type = "Sp lit"
     for one in (sparse(), annotated(), no_name):
         with pytest.raises(Exception, match=r"another one|ParseError|rror"):
-            lines_of(one)
+            text_of(one)
     path = tmp_path / "m.onnx"
     path.write_bytes(sparse().SerializeToString())
     told = print_model({"model": str(path)})
-    assert (told["lines"], told["why"]) == ([], "ValueError: the text of this model is that of another one")
+    assert (told["text"], told["why"]) == ([], "ValueError: the text of this model is that of another one")
     path.write_bytes(relu("x").SerializeToString())
-    assert print_model({"model": str(path)}) == {"lines": lines_of(relu("x")), "why": ""}
+    assert print_model({"model": str(path)}) == {"text": [*text_of(relu("x"))], "why": ""}
 
 
 def test_lines_break_at_spaces_outside_of_quotes() -> None:

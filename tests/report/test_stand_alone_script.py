@@ -15,7 +15,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from runner.model.files.onnx_text import bare, lines_of
+from runner.model.files.onnx_text import bare, text_of
 from runner.report.repro import stand_alone_script
 from runner.report.repro.write import REPRO_NAME
 from runner.schema import checker as checkers
@@ -126,6 +126,7 @@ def test_names_never_become_code_and_all_of_the_model_is_there(tmp_path: Path) -
         "i": np.array(-(2**63)),
         "empty": np.zeros((0, 3), np.int8),
         "b": np.array([True, False]),
+        **{f"/encoder/layer.0/attention/{number}": np.full(2, number, np.float32) for number in range(4)},
     }
     case = Case(
         "it",
@@ -139,7 +140,7 @@ def test_names_never_become_code_and_all_of_the_model_is_there(tmp_path: Path) -
         evidence={"output": NASTY},
     )
     script = written(case, tmp_path / "run")
-    assert script
+    assert script and ".replace('@', '/encoder/layer.0/attention/')" in script.read_text()
     space: dict[str, Any] = {"onnx": onnx, "np": np, "__name__": "it", "__file__": str(script)}
     exec(compile(script.read_text(), str(script), "exec"), space)
     model, inputs = space["load"]()
@@ -178,7 +179,7 @@ def test_a_run_hands_over_one_that_stands_alone(python: Path, tmp_path: Path) ->
     script = Path(shutil.copy(run.folder / REPRO_NAME, tmp_path / "elsewhere"))
     shown = show(python, script)
     assert (shown.code, fits(script)) == (SHOWS, True), shown.text
-    assert lines_of(run.model())[-2].strip() in script.read_text()
+    assert text_of(run.model()).lines[-2].strip() in script.read_text()
 
 
 def test_an_input_with_the_name_of_an_argument(tmp_path: Path) -> None:

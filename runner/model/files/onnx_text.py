@@ -9,8 +9,9 @@ code, so this runs in a worker; which text an interpreter's onnx can read, that 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
-from typing import Any, Dict, List, Mapping
+from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
 
 from onnx import GraphProto, ModelProto, TensorProto
 
@@ -20,37 +21,72 @@ WIDTH = 88
 """Columns of a line, where its tokens allow that: of one that is written as a string, without the quotes."""
 # what no runtime looks at
 _REMARKS = ("doc_string", "metadata_props", "producer_name", "producer_version", "model_version")
+_SIGNS = "@~^"
+_SCOPES = re.compile(r'"((?:[\w:-]*[/.])+)')
+_LONGEST = 80
+"""Characters of a beginning that is written as a sign: one line holds it."""
 _WORDS = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^\s"])+')
 
 
-def print_model(args: Mapping[str, Any]) -> Dict[str, Any]:
-    """Return the ``lines`` of the model at ``args["model"]`` as text, and in ``why`` what text cannot say of it.
+class ModelText(NamedTuple):
+    """A model as text. ``lines``: with signs in it. ``prefixes``: what each sign stands for; replaced in this order."""
 
-    Where there is something, ``lines`` is empty. Names of graphs, and remarks, count as nothing.
+    lines: List[str]
+    prefixes: Dict[str, str]
+
+    def whole(self) -> str:
+        """Return the text without signs."""
+        text = "\n".join(self.lines)
+        for sign, prefix in self.prefixes.items():
+            text = text.replace(sign, prefix)
+        return text
+
+
+def print_model(args: Mapping[str, Any]) -> Dict[str, Any]:
+    """Return the ``text`` of the model at ``args["model"]``, and in ``why`` what text cannot say of it.
+
+    ``text``: the fields of `ModelText`, or none of them where there is something that text cannot say.
+    Names of graphs, and remarks, count as nothing.
     """
     model = ModelProto.FromString(Path(str(args["model"])).read_bytes())
     try:
-        lines = lines_of(model)
+        text = text_of(model)
     except Exception as error:  # noqa: BLE001 - whatever the printer and the parser do not take
-        return {"lines": [], "why": f"{type(error).__name__}: {error}"}
-    return {"lines": lines, "why": ""}
+        return {"text": [], "why": f"{type(error).__name__}: {error}"}
+    return {"text": list(text), "why": ""}
 
 
-def lines_of(model: ModelProto) -> List[str]:
-    """Return the text of a model, in lines. Raises ValueError (or what the parser raises) where none says all of it."""
+def text_of(model: ModelProto) -> ModelText:
+    """Return the text of a model. Raises ValueError (or what the parser raises) where none says all of it."""
     import onnx.parser  # noqa: PLC0415 - native
     import onnx.printer  # noqa: PLC0415
 
     wanted = bare(model)
-    text = onnx.printer.to_text(wanted)
+    text, prefixes = _with_signs(onnx.printer.to_text(wanted))
     head, found, rest = text.partition("\n>\n")
     whole = [" ".join(map(str.strip, [*head.split("\n"), ">"])), *rest.split("\n")] if found else text.split("\n")
-    lines = [piece for line in whole for piece in wrapped(line)]
-    parsed = bare(onnx.parser.parse_model("\n".join(lines)))
+    made = ModelText([piece for line in whole for piece in wrapped(line)], prefixes)
+    parsed = bare(onnx.parser.parse_model(made.whole()))
     # as bytes: of messages, 0 equals -0, and NaN nothing
     if parsed.SerializeToString(deterministic=True) != wanted.SerializeToString(deterministic=True):
         raise ValueError("the text of this model is that of another one")
-    return lines
+    return made
+
+
+def _with_signs(text: str) -> Tuple[str, Dict[str, str]]:
+    """Return a text with signs for what many names begin with, where that spares lines; and what they stand for.
+
+    Exporters put the scopes of a module before each name. The one that takes most room is replaced first.
+    """
+    prefixes: Dict[str, str] = {}
+    for sign in _SIGNS:
+        times = Counter(scopes[:_LONGEST] for scopes in _SCOPES.findall(text))
+        room = {prefix: (len(prefix) - 1) * count for prefix, count in times.items()}
+        best = max(room, key=lambda prefix: (room[prefix], prefix), default="")
+        if sign in text or room.get(best, 0) < 2 * WIDTH:
+            break
+        text, prefixes = text.replace(best, sign), {sign: best, **prefixes}
+    return text, prefixes
 
 
 def bare(model: ModelProto) -> ModelProto:

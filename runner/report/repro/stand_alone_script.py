@@ -8,7 +8,6 @@ that, and the script with files beside it is written.
 from __future__ import annotations
 
 import ast
-import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from onnx import ModelProto, TensorProto
 
 from runner.checkers.command.exit_rules import REFUSALS
 from runner.model.files.external_data import locations
+from runner.model.files.onnx_text import ModelText
 from runner.model.files.parse_without_weights import LARGE_FILE, parse
 from runner.model.values import tensor_file
 from runner.model.values.recipes import Kind, Recipe, recognize
@@ -29,8 +29,8 @@ from runner.schema.backend import BackendSettings, OnnxReferenceBackend, OnnxRun
 from runner.schema.checker import Metric
 from runner.schema.root import Settings
 
-Printed = Callable[[ModelProto], Sequence[str]]
-"""Returns the lines of a model as ONNX text that says all of it. Raises NotAlone where none does."""
+Printed = Callable[[ModelProto], ModelText]
+"""Returns a model as ONNX text that says all of it. Raises NotAlone where none does."""
 
 MOST_LINES, MOST_COLUMNS, MOST_CHARACTERS = 200, 100, 200
 _JUDGES = ("command", "finite", "runs", "compare")
@@ -54,16 +54,16 @@ def source(folder: Path, given: Mapping[str, Any], settings: Settings, judge: st
     model = parse(folder / given["model"])
     weights = {tensor.name: _made(tensor) for tensor in model.graph.initializer}
     del model.graph.initializer[:]
-    lines = printed(model)
+    text = printed(model)
     if command:
         inputs = _recorded(folder / data, "input") if given.get("inputs") else None
         if inputs and {"file", "allow_pickle"} & inputs.keys():
             raise NotAlone("an input with the name of an argument of numpy.savez")
-        sources = [_write(lines, weights, inputs), _template("command")]
+        sources = [_write(text, weights, inputs), _template("command")]
     else:
         stems = ["input", *(["output"] if judge == "compare" and len(ran) == 1 else [])]
         made = [_recorded(folder / data, stem) for stem in stems]
-        sources = [_load(lines, weights, made), *(_run(*one, cwd) for one in ran.items())]
+        sources = [_load(text, weights, made), *(_run(*one, cwd) for one in ran.items())]
         sources += [_template(judge), _template("child_process")]
     kept = {name: given["versions"][name] for name in _VERSIONS if name in given["versions"]}
     cpu = ["CPUExecutionProvider"]
@@ -192,15 +192,15 @@ def _expression(recipe: Recipe, shape: list[int], dtype: str) -> str:
     return f"{drawn}.integers(0, {int(recipe.scale)}, {shape}).astype({dtype!r})"
 
 
-def _load(lines: Sequence[str], weights: Mapping[str, str], values: Sequence[Mapping[str, str]]) -> str:
+def _load(printed: ModelText, weights: Mapping[str, str], values: Sequence[Mapping[str, str]]) -> str:
     """Return the source of a function that makes the model, its inputs, and the good outputs where they are known."""
-    text = ["def load():", '    """Make the model, and what it is fed."""', *_model(lines, weights)]
+    text = ["def load():", '    """Make the model, and what it is fed."""', *_model(printed, weights)]
     *first, last = values
     text += [line for one in first for line in _dictionary("inputs = ", one, "")]
     return "\n".join([*text, *_dictionary("return model, inputs, " if first else "return model, ", last, ""), ""])
 
 
-def _write(lines: Sequence[str], weights: Mapping[str, str], inputs: Mapping[str, str] | None) -> str:
+def _write(printed: ModelText, weights: Mapping[str, str], inputs: Mapping[str, str] | None) -> str:
     """Return the source of a function that writes the model, and its inputs if there are any wanted.
 
     It imports what it needs itself: the process that calls it is the one that answers.
@@ -208,15 +208,16 @@ def _write(lines: Sequence[str], weights: Mapping[str, str], inputs: Mapping[str
     names = "path" if inputs is None else "path, npz"
     modules = "onnx, numpy as np" if weights or inputs is not None else "onnx"
     text = [f"def write({names}):", '    """Write the model, and what it is fed."""', f"    import {modules}"]
-    text += [*_model(lines, weights), "    onnx.save(model, path)"]
+    text += [*_model(printed, weights), "    onnx.save(model, path)"]
     text += [] if inputs is None else _dictionary("np.savez(npz, **", inputs, ")")
     return "\n".join([*text, ""])
 
 
-def _model(lines: Sequence[str], weights: Mapping[str, str]) -> list[str]:
+def _model(printed: ModelText, weights: Mapping[str, str]) -> list[str]:
     """Return the lines that make the model."""
-    strings = [f"        {inline(line)}," for line in lines]
-    text = ['    model = onnx.parser.parse_model("\\n".join([', *strings, "    ]))"]
+    strings = [f"        {inline(line)}," for line in printed.lines]
+    signs = "\n    ".join(f".replace({inline(sign)}, {inline(prefix)})" for sign, prefix in printed.prefixes.items())
+    text = ['    model = onnx.parser.parse_model("\\n".join([', *strings, *f"    ]){signs})".splitlines()]
     if weights:
         text += _dictionary("for name, value in ", weights, ".items():")
         text += ["        model.graph.initializer.append(onnx.numpy_helper.from_array(value, name))"]
@@ -231,11 +232,13 @@ def _dictionary(before: str, sources: Mapping[str, str], after: str) -> list[str
     whole = f"    {before}{{{', '.join(f'{inline(name)}: {made}' for name, made in sources.items())}}}{after}"
     if len(whole) <= MOST_COLUMNS:
         return [whole]
-    lines = [f"    {before}{{"]
+    lines = [f"    {before}{{", " " * 7]
     for name, made in sources.items():
-        entry = f"        {inline(name)}: {made},"
-        broken = textwrap.wrap(f"{made},", MOST_COLUMNS, initial_indent=" " * 12, subsequent_indent=" " * 12)
-        lines += [entry] if len(entry) <= MOST_COLUMNS else [f"        {inline(name)}:", *broken]
+        for word in (f"{inline(name)}:", *f"{made},".split(" ")):
+            if len(lines[-1]) + len(word) < MOST_COLUMNS or not lines[-1].strip():
+                lines[-1] += f" {word}"
+            else:
+                lines.append(" " * 8 + word)
     return [*lines, f"    }}{after}"]
 
 

@@ -41,6 +41,7 @@ def model(*nodes: onnx.NodeProto, before: int = 12, after: int = 12, opset: int 
     return made
 
 
+ENDS = {0: [1, 1, 56, 56], 24: None}
 # ONNX Runtime fuses this into a norm over the last axis, whatever keepdims says
 NORM = (
     helper.make_node("Pow", ["y", "two"], ["squared"], name="pow"),
@@ -71,6 +72,27 @@ def test_a_fused_pattern_is_found_by_one_look_at_the_optimized_model(fused: Run)
     said = fused.result["first_look"]
     assert said == "z is wrong though what it is made of is right, and is made by: pow, mean, add and 3 more"
     assert said in (fused.folder / "REPORT.md").read_text()
+
+
+def test_a_wrong_shape_is_found_by_one_look_at_all_shapes(tmp_path: Path, rtx_python: str) -> None:
+    """The builder rounds up what this pooling rounds down, and all that follows has a wrong shape too."""
+    names = [f"t{at}" for at in range(25)]
+    kinds = ["Relu"] * 12 + ["MaxPool"] + ["Sigmoid"] * 11
+    rounds_up = {"kernel_shape": [1, 1], "strides": [2, 2], "ceil_mode": 1}
+    nodes = [
+        helper.make_node(kind, [before], [after], name=f"make_{after}", **(rounds_up if kind == "MaxPool" else {}))
+        for kind, before, after in zip(kinds, names, names[1:], strict=False)
+    ]
+    ends = [[helper.make_tensor_value_info(names[at], TensorProto.FLOAT, shape)] for at, shape in ENDS.items()]
+    made = helper.make_model(helper.make_graph(nodes, "g", *ends), opset_imports=[helper.make_opsetid("", 17)])
+    made.ir_version = 8
+    builds = "checker=builds", "target=tensorrt", f"target.python={rtx_python}"
+    run = winnow(saved(tmp_path, made), *builds, *ONCE, folder=tmp_path / "run")
+    assert (run.code, run.result["culprits"]) == (0, ["make_t13"]), run.output
+    assert run.result["checks"]["search"] == 2
+    assert run.result["first_look"] == (
+        "t13 has a wrong shape though what it is made of has the right one, and is made by: make_t13"
+    )
 
 
 def test_a_look_that_was_paid_for_is_not_paid_for_again(fused: Run, tmp_path: Path) -> None:

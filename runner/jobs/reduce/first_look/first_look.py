@@ -54,6 +54,8 @@ class FirstLook:
         if failure.about_values:
             if runs and not (failure.family == "non-finite" and self._by_nonfinite(subject)):
                 self._by_values(session, subject)
+            elif failure.kind == "shape" and inner(checker).name == "builds":
+                self._by_shapes(session, subject)
         elif not self._by_text(subject, _text(session), "the message"):
             raises = failure.stage == "infer" and failure.kind.startswith("error")
             if subject.recorded.unrunnable:
@@ -96,15 +98,8 @@ class FirstLook:
 
     def _by_values(self, session: Session, subject: Subgraph) -> bool:
         """Take the nodes that make the first wrong value; looking at them is one check of the search."""
-        apart = InnerValues.of(subject)
-        if not apart.tensors or session.spent():
-            return False
-        label = f"the whole model, taken apart at {counted(len(apart.tensors), 'tensor')}"
-        try:
-            judge = session.judge.stage(FIRST_LOOK, apart)
-            verdict = judge.sure(session.whole, FIRST_LOOK, label, "search")
-        except OutOfTime as error:
-            log.warning("%s", error)
+        verdict = _looked(session, InnerValues.of(subject), "taken apart at")
+        if verdict is None:
             return False
         sizes = {name: size for name, size in _inside(verdict).items() if name in subject.graph.producers}
         least = max(CLEAR, max(sizes.values(), default=0.0) / COMPARABLE)
@@ -118,6 +113,16 @@ class FirstLook:
         last, nodes = max(known or places, key=lambda one: subject.graph.producers[one[0]])
         return self._found(nodes, f"{last} is wrong though what it is made of is right, and is made by")
 
+    def _by_shapes(self, session: Session, subject: Subgraph) -> bool:
+        """Take the node that makes the first wrong shape; looking at them is one check of the search."""
+        verdict = _looked(session, InnerValues.of(subject, handed_out=True), "built with the shapes of")
+        sizes = _inside(verdict) if verdict else {}
+        first = next((name for name in subject.graph.producers if sizes.get(name)), None)
+        if first is None:
+            return False
+        said = f"{first} has a wrong shape though what it is made of has the right one, and is made by"
+        return self._found(between(subject.graph, first, sizes), said)
+
     def _found(self, nodes: tuple[int, ...], said: str) -> bool:
         self.nodes, self.said = nodes, said if nodes else ""
         return bool(nodes)
@@ -125,6 +130,19 @@ class FirstLook:
 
 def _outputs(subject: Subgraph, nodes: tuple[int, ...]) -> list[str]:
     return [name for index in nodes for name in subject.graph.nodes[index].outputs if name]
+
+
+def _looked(session: Session, apart: InnerValues, how: str) -> Verdict | None:
+    """Return the verdict of the whole model as it is looked at; None: there is nothing to look at, or no time."""
+    if not apart.tensors or session.spent():
+        return None
+    label = f"the whole model, {how} {counted(len(apart.tensors), 'tensor')}"
+    try:
+        judge = session.judge.stage(FIRST_LOOK, apart)
+        return judge.sure(session.whole, FIRST_LOOK, label, "search")
+    except OutOfTime as error:
+        log.warning("%s", error)
+        return None
 
 
 def _text(session: Session) -> str:

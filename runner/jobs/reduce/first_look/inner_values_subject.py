@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from onnx import ModelProto, helper
+
 from runner.candidate import Candidate, Invalid, Sample
 from runner.jobs.reduce.subgraph import Subgraph
 from strategies.search_space import Space
@@ -19,13 +21,17 @@ MOST_TENSORS = 500
 
 @dataclass(frozen=True)
 class InnerValues:
-    """``tensors``: those that are looked at, of the model that ``base`` cuts candidates out of."""
+    """``tensors``: those that are looked at, of the model that ``base`` cuts candidates out of.
+
+    ``handed_out``: they are outputs of the candidate, for a builder: an engine tells the shapes of its outputs alone.
+    """
 
     base: Subgraph
     tensors: tuple[str, ...]
+    handed_out: bool = False
 
     @staticmethod
-    def of(base: Subgraph) -> InnerValues:
+    def of(base: Subgraph, *, handed_out: bool = False) -> InnerValues:
         """Look at as many as the budget allows, evenly spread."""
         values = base.recorded.values
         # what stands for the whole may be the user's file, and nothing is written beside that
@@ -39,7 +45,7 @@ class InnerValues:
         for step in range(1, len(sizes) + 1):
             names = list(sizes)[::step]
             if len(names) <= MOST_TENSORS and sum(map(sizes.__getitem__, names)) <= MOST_BYTES:
-                return InnerValues(base, tuple(names))
+                return InnerValues(base, tuple(names), handed_out)
         return InnerValues(base, ())
 
     @property
@@ -60,6 +66,13 @@ class InnerValues:
         made = self.base.make(trial, folder)
         if isinstance(made, Invalid):
             return made
+        if self.handed_out and made.model:
+            model = ModelProto.FromString(made.model.read_bytes())
+            shown = {output.name for output in model.graph.output}
+            types = self.base.types_of_all
+            named = [helper.make_value_info(name, types[name]) for name in self.tensors if name not in shown]
+            model.graph.output.extend(named)
+            made.model.write_bytes(model.SerializeToString())
         samples = tuple(
             Sample(one.feeds, {**one.expected, **{name: values[name] for name in self.tensors}})
             for one, values in zip(made.samples, self.base.recorded.values, strict=True)
