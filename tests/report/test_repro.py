@@ -142,6 +142,10 @@ def test_session_settings(tmp_path: Path) -> None:
     assert (code, "custom operators of" in text) == (2, True)
     code, text = run(tmp_path, found("nan"), settings(FiniteChecker(), replace(backend, custom_ops=[])))
     assert (code, "cannot tell" in text) == (1, False), text
+    without = replace(backend, custom_ops=[], disabled_optimizers=["GeluFusionL2"])
+    assert "disabled=['GeluFusionL2'])" in runner("target", without, "reduced.onnx", tmp_path)
+    code, text = run(tmp_path, found("nan"), settings(FiniteChecker(), without))
+    assert (code, "cannot tell" in text) == (1, False), text
 
 
 def test_bfloat16_and_float8_go_in_and_come_out(tmp_path: Path) -> None:

@@ -160,7 +160,7 @@ def _by_largest(given: Mapping[str, Any]) -> bool:
 def _is_plain(settings: BackendSettings) -> bool:
     if isinstance(settings, OnnxRuntimeBackend):
         more = settings.session_options or settings.custom_ops or settings.provider_libraries
-        return not (more or backends.rounds(settings))
+        return not (more or settings.disabled_optimizers or backends.rounds(settings))
     return isinstance(settings, OnnxReferenceBackend)
 
 
