@@ -3,17 +3,45 @@
 from __future__ import annotations
 
 import logging
+import os
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
 from runner.artifacts.folder import size_of
+from runner.files import inside
 from runner.model.files.candidate_store import Store
+from runner.model.files.weights_file import WEIGHTS
 
 KEPT = "kept."
 """What the names of such candidates begin with, in the store."""
 POINTER = ".onnx.txt"
 """What the names of the files end in that say among the artifacts where they lie."""
+_SAID = "model: "
 _LOG = logging.getLogger(__name__)
+
+
+def point(place: Path, held: Path, *, relative: bool) -> int:
+    """Write at ``place`` that a candidate lies at ``held``, beside its weights; return how many bytes that took.
+
+    ``relative``: both lie in the run's folder, which may be moved. Raises OSError.
+    """
+    model = Path(os.path.relpath(held.resolve(), place.parent.resolve())) if relative else held
+    text = (
+        f"{_SAID}{model}\nweights: {model.parent / WEIGHTS}\n"
+        "This candidate shares its weights with the others of the run, so it lies beside them.\n"
+        "artifacts.materialize=true writes each with weights of its own.\n"
+    ).encode("utf-8", "surrogateescape")
+    return place.write_bytes(text)
+
+
+def model_of(pointer: Path) -> Path | None:
+    """Return where the candidate lies of which a file among the artifacts says so; None: it says nothing of the kind.
+
+    Raises OSError.
+    """
+    first = pointer.read_bytes().partition(b"\n")[0].decode("utf-8", "surrogateescape")
+    return pointer.parent / first.removeprefix(_SAID) if first.startswith(_SAID) else None
 
 
 def leave_affordable(store: Store, folder: Path, budget_mb: int) -> None:
@@ -39,8 +67,14 @@ def leave_affordable(store: Store, folder: Path, budget_mb: int) -> None:
             max(0, left) >> 20,
             budget_mb,
         )
-        for pointer in folder.glob(f"*/*{POINTER}"):
-            with suppress(OSError, ValueError):
-                if pointer.read_text(encoding="utf-8").startswith(f"model: {path}\n"):
-                    pointer.unlink()
+    _drop_pointers(store, folder, kept)
     store.leave_only(kept)
+
+
+def _drop_pointers(store: Store, folder: Path, kept: Collection[Path]) -> None:
+    """Remove what says of candidates that they lie in the store, where they do not."""
+    for pointer in folder.glob(f"*/*{POINTER}"):
+        with suppress(OSError, ValueError):
+            held = model_of(pointer)
+            if held and inside(held, store.folder) and held.name not in {path.name for path in kept}:
+                pointer.unlink()
