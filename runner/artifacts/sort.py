@@ -20,7 +20,7 @@ import onnx
 from runner.artifacts import engine_files
 from runner.artifacts.artifact_index import INDEX_NAME, append, failure_of, row_of, rows
 from runner.artifacts.folder import ArtifactFolder, reserve, safe
-from runner.artifacts.shared_weights import KEPT, POINTER, model_of, point
+from runner.artifacts.shared_weights import KEPT, POINTER, is_there, model_of, point
 from runner.artifacts.user_files import UserFiles
 from runner.candidate import Candidate
 from runner.errors import UsageError
@@ -212,7 +212,7 @@ class Artifacts:
                 outcome, place = Outcome(row["outcome"]), self.folder / row["model"]
             except (KeyError, TypeError, ValueError):
                 continue
-            if inside(place, self._kept.of(outcome)) and place.exists():
+            if inside(place, self._kept.of(outcome)) and is_there(place):
                 yield row, outcome, place
 
     # -- bookkeeping --------------------------------------------------------------------------------------------------
