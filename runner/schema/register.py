@@ -74,6 +74,10 @@ class _Schema(ConfigNode):
             raise AttributeError(name)
         return _config_of(self._schema)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return a plain entry: another process, to which joblib sends the store, has not made these schemas."""
+        return ConfigNode, (self.name, self.node, self.group, self.package, self.provider)
+
 
 @cache
 def _config_of(schema: type) -> DictConfig:

@@ -149,11 +149,11 @@ class Recheck:
         made = (name, attempt + 1) in self._ahead
         return made or self.reliability.second.afforded(judge, trial, self.reliability.workers.count) > 0
 
-    def min_good(self, inquiry: Inquiry, passing: Sequence[Trial]) -> Trial | None:
-        """Hand over the first of these trials that passes again."""
+    def min_good(self, inquiry: Inquiry, passing: Sequence[Trial], rest: Trial) -> Trial | None:
+        """Hand over the first of these trials that passes again; where a search met none, what the answer leaves."""
         if not passing:
             self.withdraw(MIN_GOOD)
-        for found in passing[:MOST_MIN_GOOD]:
+        for found in passing[:MOST_MIN_GOOD] or ([rest] if rest else []):
             try:
                 if self.rule(inquiry.judge, found, MIN_GOOD).verdict.outcome is Outcome.PASS:
                     return found

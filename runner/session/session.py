@@ -25,7 +25,7 @@ from runner.verdict import MEASURE, Verdict, message_drift
 from runner.workers.leases.lease import OutOfTime
 from strategies.outcome import Answer, Outcome
 from strategies.search import Done, Search, Step
-from strategies.search_space import Space
+from strategies.search_space import Closure, Space
 from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
@@ -112,10 +112,9 @@ class Session:
             if surprise:
                 raise surprise
             should_fail = bool(end) is self.question.wants_failure
-            if self.steady:
-                self.reliability.repeat(self.judge, end, label, PROVEN_BY, failing=failing)
-            elif failing is not should_fail:  # no search follows: this is all that there is to repeat
-                self.reliability.repeat(self.judge, end, label, HEALTHY, failing=failing)
+            if self.steady or failing is not should_fail:  # no search follows: this is all that there is to repeat
+                times = PROVEN_BY if self.steady else HEALTHY
+                self.reliability.repeat(self.judge, end, label, times, failing=failing)
         except ContradictionError as found:
             self._measure(found)
         if self.steady:
@@ -192,7 +191,9 @@ class Session:
         if doubtful:
             self.recheck.withdraw(MIN_GOOD)
             return replace(ending, status=Status.could_not_judge, message=doubtful + self._cut_short())
-        min_good = self.recheck.min_good(*self.passing(answer.searched, answer.standing))
+        free = self.find_min_good and self._space.closure is Closure.FREE
+        rest = Trial(self.whole.elements - answer.main.elements) if free else NOTHING
+        min_good = self.recheck.min_good(*self.passing(answer.searched, answer.standing), rest)
         message = f"{answer.shown} still fail{'s' * (answer.standing.size == 1)}"
         verdict = answer.again.verdict
         drift = message_drift(studied.message, verdict, signature, studied.names) if signature else ""
@@ -202,10 +203,7 @@ class Session:
         return replace(ending, message=message, min_good=min_good, signature=signature, drift=drift, cause=cause)
 
     def passing(self, searched: Sequence[Inquiry], answer: Standing) -> tuple[Inquiry, list[Trial]]:
-        """Return what passed and may be handed over as min_good, the best first, and the search that asked for it.
-
-        What was only looked at ahead differs with the number of workers.
-        """
+        """Return a search, and what it asked (not only looked at ahead) that passed: for min_good, the best first."""
         inquiry = next((one for one in reversed(searched) if one.passed), self.inquiry)
         passed = inquiry.passed.intersection(trial for trial, _ in inquiry.search.asked)
         return inquiry, nearest(passed, answer.size) if self.find_min_good else []
@@ -260,14 +258,12 @@ class Session:
         """Return how it ends where only the pre-flight is asked for."""
         return Ending(Status.planned, "stopped after the pre-flight, as asked", remaining=self.inquiry.search.remaining)
 
-    # ---- repeat: no question asked beforehand
-
     def repeat(self) -> Ending:
         """Go on until the search says enough."""
         done = self.inquiry.run()
         outcomes = self.judge.tally.outcomes
         counted = ", ".join(f"{count} {name}" for name, count in sorted(outcomes.items())) or "no iterations"
-        return Ending(Status.found, f"{counted}" + (" (budget reached)" if self.inquiry.stopped else ""), done)
+        return Ending(Status.found, counted + (" (budget reached)" if self.inquiry.stopped else ""), done)
 
     def interrupted(self, exit_code: int) -> Ending:
         """How it stands where somebody stops it: the smallest set so far, if it is smaller than the whole."""

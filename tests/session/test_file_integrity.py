@@ -97,7 +97,7 @@ def test_a_candidate_that_is_no_model_has_no_weights(tmp_path: Path) -> None:
 
 def test_a_folder_in_place_of_a_large_candidate_is_cleaned_away(tmp_path: Path) -> None:
     (tmp_path / "store" / "00001.model.onnx" / "deep").mkdir(parents=True)
-    clean_up(tmp_path, tmp_path / "artifacts", 0)
+    clean_up(tmp_path, tmp_path / "artifacts", 1)
     assert not (tmp_path / "store").exists()
 
 

@@ -111,14 +111,20 @@ class FirstLook:
         bad = [name for name, size in sizes.items() if size >= least]
         if not bad:
             return self._by_text(subject, str(verdict.metrics.get(SAID, "")), "the message of the optimized model")
-        # the last of several places is where the search would end that judges by the model's own outputs
-        last = max(bad, key=subject.graph.producers.__getitem__)
-        nodes = between(subject.graph, last, sizes)
+        # the last of several places is where the search would end that judges by the model's own outputs; of a place
+        # that holds a tensor without a good value, parts cannot be judged
+        places = [(name, between(subject.graph, name, sizes)) for name in bad]
+        known = [one for one in places if all(map(subject.has_reference, _outputs(subject, one[1])))]
+        last, nodes = max(known or places, key=lambda one: subject.graph.producers[one[0]])
         return self._found(nodes, f"{last} is wrong though what it is made of is right, and is made by")
 
     def _found(self, nodes: tuple[int, ...], said: str) -> bool:
         self.nodes, self.said = nodes, said if nodes else ""
         return bool(nodes)
+
+
+def _outputs(subject: Subgraph, nodes: tuple[int, ...]) -> list[str]:
+    return [name for index in nodes for name in subject.graph.nodes[index].outputs if name]
 
 
 def _text(session: Session) -> str:
