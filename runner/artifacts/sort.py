@@ -6,12 +6,11 @@ log says so and the search goes on.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,20 +18,20 @@ from typing import Any
 import onnx
 
 from runner.artifacts import engine_files
+from runner.artifacts.artifact_index import INDEX_NAME, append, failure_of, row_of, rows
 from runner.artifacts.folder import ArtifactFolder, reserve, safe
-from runner.artifacts.shared_weights import KEPT, POINTER
+from runner.artifacts.shared_weights import KEPT, POINTER, is_there, model_of, point
 from runner.artifacts.user_files import UserFiles
 from runner.candidate import Candidate
 from runner.errors import UsageError
 from runner.files import inside
 from runner.model.files.candidate_store import Store
+from runner.model.files.weights_file import WEIGHTS
 from runner.schema.run import ArtifactSettings, Keep
-from runner.verdict import Signature, Verdict
+from runner.verdict import Verdict
 from strategies.outcome import Outcome
 
 _LOG = logging.getLogger(__name__)
-INDEX_NAME = "index.jsonl"
-_WEIGHTS = "weights.bin"
 # phases that look for no smaller model: a lone Identity, and the whole model, with good values in it or with what is
 # inside it as outputs, which would have all weights kept
 _PROOFS = ("control", "cause", "first look inside")
@@ -69,36 +68,45 @@ class Artifacts:
             raise UsageError(f"artifacts.folder={self.folder} cannot be made ({error}); name another folder") from error
         listed = self.folder / INDEX_NAME
         used = settings.folder and listed.is_file() and listed.stat().st_size
-        if used and not any("iteration" in row and "outcome" in row for row in _rows(listed)):
+        if used and not any("iteration" in row and "outcome" in row for row in rows(listed)):
             raise UsageError(f"artifacts.folder={self.folder} has an {INDEX_NAME} that is no run's; name another")
+        self._run_folder = run_folder
         self._store = run_folder / "store"
         self._user_files = UserFiles(settings.paths, self._kept, run_folder, cwd)
         self._best: dict[_Class, _Best] = {}
         if settings.keep is Keep.best:
             self._recall_best()
 
-    def sort(self, candidate: Candidate, verdict: Verdict) -> None:
-        """Keep of this iteration what the settings say, and add its row to ``index.jsonl``."""
+    def sort(self, candidate: Candidate, verdict: Verdict, question: str = "") -> None:
+        """Keep of this iteration what the settings say, and add its row to ``index.jsonl``.
+
+        ``question``: the journal whose trial it is of; the same trial of another one is another model.
+        """
         with self._lock:
             name = _name(candidate, verdict)
-            row: dict[str, Any] = {
-                "iteration": candidate.iteration,
-                "phase": candidate.phase,
-                "label": candidate.label,
-                "outcome": verdict.outcome.value,
-                "returncode": verdict.returncode,
-                "signature": str(verdict.signature) if verdict.signature else None,
-                "failure": failure_of(verdict.signature),
-                "reason": verdict.reason,
-                "seconds": round(verdict.seconds, 6),
-                "elements": len(candidate.trial),
-                "trial": candidate.trial.ranges,
-                "log": verdict.log,
-            }
+            row = row_of(candidate, verdict, question)
             row["model"] = self._keep_model(candidate, verdict, name)
             engine_files.drop(candidate.folder)
             row["files"], row["missing"] = self._user_files.move(candidate, verdict.outcome, name)
             self._append(row)
+
+    def hand_over(self, candidate: Candidate, verdict: Verdict, question: str = "") -> None:
+        """Add the row of a check of a file that is handed over. Nothing that it stands for is kept a second time.
+
+        It is the best of its outcome, and the candidate of its trial. Artifacts in a folder of the user's own are kept
+        all the same: what is handed over lies elsewhere.
+        """
+        assert candidate.model
+        with self._lock:
+            row, model = row_of(candidate, verdict, question), str(candidate.model)
+            if inside(self.folder, self._run_folder):
+                model = os.path.relpath(candidate.model, self.folder)
+                try:
+                    self._replace(candidate, verdict, row)
+                except OSError as error:
+                    _LOG.error("artifacts: beside %s, what it stands for was kept as well: %s", candidate.model, error)
+            engine_files.drop(candidate.folder)
+            self._append(row | {"model": model, "files": [], "missing": []})
 
     # -- candidates ---------------------------------------------------------------------------------------------------
 
@@ -137,6 +145,24 @@ class Artifacts:
                 self._remove(previous.place)
         return self._kept.relative(place)
 
+    def _replace(self, candidate: Candidate, verdict: Verdict, row: Mapping[str, Any]) -> None:
+        """Remove what a file that is handed over stands for, and keep what its build left. Raises OSError."""
+        same = ("outcome", "trial", "question")
+        for old, _, place in list(self._still_kept()):
+            if all(old.get(key) == row[key] for key in same):
+                self._remove(place)
+        if self._settings.keep is Keep.none:
+            return
+        name = _name(candidate, verdict)
+        place = self._kept.of(verdict.outcome) / f"{name}.onnx"  # what a build left is named after it
+        engine_files.keep(candidate.folder, place, name, self._kept)
+        if self._settings.keep is Keep.best and verdict.outcome in (Outcome.FAIL, Outcome.PASS):
+            class_ = verdict.outcome, ""
+            previous = self._best.get(class_)
+            self._best[class_] = _Best(len(candidate.trial), place)
+            if previous:
+                self._remove(previous.place)
+
     def _is_better(self, class_: _Class, elements: int) -> bool:
         """Whether this is the smallest failing (in its way) or the largest passing candidate so far."""
         best = self._best.get(class_)
@@ -146,7 +172,7 @@ class Artifacts:
 
     def _place_model(self, model: Path, folder: Path, name: str) -> Path | None:
         """Copy a model that carries its weights; of a large one write down where it lies, or give it weights."""
-        if not (model.parent / _WEIGHTS).exists():
+        if not (model.parent / WEIGHTS).exists():
             if not self._kept.afford(model.stat().st_size, model.name):
                 return None
             place = reserve(folder, f"{name}.onnx")
@@ -158,14 +184,8 @@ class Artifacts:
             # a name of its own beside the weights: the candidate's may be gone when its check is over
             held = reserve(model.parent, f"{KEPT}{name}.onnx")
             shutil.copyfile(model, held)
-            text = (
-                f"model: {held}\nweights: {model.parent / _WEIGHTS}\n"
-                "This candidate shares its weights with the others of the run, so it lies beside them.\n"
-                "artifacts.materialize=true writes each with weights of its own.\n"
-            )
             place = reserve(folder, f"{name}{POINTER}")
-            place.write_text(text, encoding="utf-8", errors="backslashreplace")
-            self._kept.give_back(-len(text))
+            self._kept.give_back(-point(place, held, relative=inside(self.folder, self._run_folder)))
             return place
         store, structure = Store(model.parent), onnx.load(str(model), load_external_data=False)
         if not self._kept.afford(store.kept_bytes(structure) + model.stat().st_size, model.name):
@@ -176,37 +196,43 @@ class Artifacts:
 
     def _recall_best(self) -> None:
         """Find the best candidates that an interrupted run left here."""
-        for row in _rows(self.folder / INDEX_NAME):
+        for row, outcome, place in self._still_kept():
             try:
-                outcome, elements, place = Outcome(row["outcome"]), int(row["elements"]), self.folder / row["model"]
-                class_ = (outcome, str(row.get("failure") or "") if outcome is Outcome.DIFFERENT else "")
+                elements = int(row["elements"])
             except (KeyError, TypeError, ValueError, OverflowError):
                 continue
-            if inside(place, self._kept.of(outcome)) and place.exists() and self._is_better(class_, elements):
+            class_ = (outcome, str(row.get("failure") or "") if outcome is Outcome.DIFFERENT else "")
+            if self._is_better(class_, elements):
                 self._best[class_] = _Best(elements, place)
+
+    def _still_kept(self) -> Iterator[tuple[Mapping[str, Any], Outcome, Path]]:
+        """Yield the rows whose models lie here, with those; the index may come from anywhere."""
+        for row in rows(self.folder / INDEX_NAME):
+            try:
+                outcome, place = Outcome(row["outcome"]), self.folder / row["model"]
+            except (KeyError, TypeError, ValueError):
+                continue
+            if inside(place, self._kept.of(outcome)) and is_there(place):
+                yield row, outcome, place
 
     # -- bookkeeping --------------------------------------------------------------------------------------------------
 
     def _remove(self, place: Path) -> None:
         try:
             if place.name.endswith(POINTER):
-                first = Path(place.read_text(encoding="utf-8").partition("\n")[0].removeprefix("model: "))
-                if inside(first, self._store) and first.name.startswith(KEPT):  # the pointer may be anybody's
-                    self._remove(first)
-            self._kept.remove(place)
+                held = model_of(place)
+                if held and inside(held, self._store) and held.name.startswith(KEPT):  # the pointer may be anybody's
+                    self._remove(held)
+            if place.exists():  # what was handed over lies elsewhere
+                self._kept.remove(place)
             engine_files.remove(place, self._kept)
         except OSError as error:
             _LOG.error("artifacts: %s was not removed: %s", place, error)
 
-    def _append(self, row: dict[str, Any]) -> None:
+    def _append(self, row: Mapping[str, Any]) -> None:
         path = self.folder / INDEX_NAME
         try:
-            line = json.dumps(row).encode() + b"\n"
-            with path.open("ab+", buffering=0) as file:
-                size = file.tell()
-                # a killed run may have left half a row; it must not swallow this one
-                whole = size == 0 or os.pread(file.fileno(), 1, size - 1) == b"\n"
-                file.write(line if whole else b"\n" + line)
+            append(path, row)
         except OSError as error:
             _LOG.error("artifacts: no row in %s: %s", path, error)
 
@@ -214,11 +240,6 @@ class Artifacts:
 def place_of(settings: ArtifactSettings, run_folder: Path, cwd: Path) -> Path:
     """Return the folder of a run's artifacts."""
     return cwd / Path(settings.folder).expanduser() if settings.folder else run_folder / "artifacts"
-
-
-def failure_of(signature: Signature | None) -> str:
-    """Return what the class of a failure is named: its stage and kind, and the exceptions of a check."""
-    return signature.name if signature else ""
 
 
 def _name(candidate: Candidate, verdict: Verdict) -> str:
@@ -231,17 +252,3 @@ def _name(candidate: Candidate, verdict: Verdict) -> str:
     if verdict.returncode is not None:
         parts.append(f"rc{verdict.returncode}")
     return "_".join(part for part in parts if part)
-
-
-def _rows(path: Path) -> Iterator[dict[str, Any]]:
-    try:
-        lines = path.read_bytes().splitlines() if path.is_file() else []
-    except OSError:
-        return
-    for line in lines:
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(row, dict):
-            yield row

@@ -9,10 +9,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from runner import machine
+from runner.artifacts.most_left import MostLeft
 from runner.checkers.compare.constant_outputs import CONSTANT, said
 from runner.jobs.context import drifted, versions
 from runner.loading.load import Loaded
 from runner.report.summary import Checks, Seconds, Summary
+from runner.schema.root import Settings
 from runner.session.cause import Experiment
 from runner.session.judge import Judge
 from runner.session.reliability import REPEATED, Reliability
@@ -72,7 +74,7 @@ def summary_of(
         input_model=settings.model,
         context=judge.journal.context,
         versions=versions(settings, pool),
-        plan=plan(ending, judge) if ending.status is Status.planned else None,
+        plan=plan(ending, judge, settings, loaded) if ending.status is Status.planned else None,
         reliability=measured(reliability) if reliability else None,
         tried=ending.done.note if ending.done else "",
         fused=fused(ending, judge),
@@ -179,20 +181,25 @@ def measured(reliability: Reliability) -> dict[str, Any]:
     }
 
 
-def plan(ending: Ending, judge: Judge) -> dict[str, Any]:
-    """Predict checks, time and disk from what the pre-flight cost."""
+def plan(ending: Ending, judge: Judge, settings: Settings, loaded: Loaded | None) -> dict[str, Any]:
+    """Predict checks, time and disk from what the pre-flight cost.
+
+    ``disk_mb``: what the folder of the run takes at most while it is at work; ``disk_left_mb``: what it leaves at most.
+    """
     paid = max(sum(judge.tally.paid.values()), 1)
     each = judge.tally.seconds / paid
     # what is handed over is checked, and the answer repeated
     trust = 2 + max(LEAST, int(SHARE * ending.remaining))
     checks = ending.remaining + trust
-    sizes = [path.stat().st_size for path in judge.folder.parent.rglob("*") if path.is_file()]
+    held = sum(path.lstat().st_blocks * 512 for path in judge.folder.parent.rglob("*"))
+    left = MostLeft.of(loaded.store, settings.artifacts, checks) if loaded else MostLeft(0)
     return {
         "search_checks": ending.remaining,
         "trust_checks": trust,
         "seconds_each": round(each, 3),
         "seconds": round(each * checks, 1),
-        "disk_mb": round(sum(sizes) / 2**20, 1),
+        "disk_mb": round((held + left.handed_over + left.copies) / 2**20, 1),
+        "disk_left_mb": round((left.handed_over + left.copies + left.shared) / 2**20, 1),
     }
 
 

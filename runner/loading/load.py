@@ -10,7 +10,7 @@ from pathlib import Path
 
 import onnx
 
-from runner.artifacts.shared_weights import leave_affordable
+from runner.artifacts.shared_weights import confirm_source, leave_affordable, leave_kept
 from runner.checkers.compare.tolerances import check_outputs
 from runner.errors import NotApplicable, UsageError
 from runner.loading.models import ingest, recorder, recording_backend
@@ -64,11 +64,13 @@ def load(settings: Settings, pool: Pool, folder: Path, *, record: bool = True) -
     if settings.model is None:
         raise UsageError("model=null: which model? Give its path: python -m runner model=path/to/model.onnx")
     path = Path(settings.model).expanduser().absolute()
-    for stale in ("store", "values", "inputs"):  # what an interrupted run left half-made
+    for stale in ("values", "inputs"):  # what an interrupted run left half-made
         shutil.rmtree(folder / stale, ignore_errors=True)
     store = Store(folder / "store")
+    leave_kept(store.folder)
     cleaned, said = sanitized(settings, path, pool, folder)
     facts = ingest("model", cleaned, store, settings, pool)
+    confirm_source(store, facts["sha256"])
     if facts["behind_link"]:
         cleaned = path.resolve() if cleaned == path else cleaned
         path = path.resolve()

@@ -14,8 +14,9 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
+from runner.artifacts.artifact_index import failure_of
 from runner.artifacts.disk_space import Room
-from runner.artifacts.sort import Artifacts, failure_of
+from runner.artifacts.sort import Artifacts
 from runner.candidate import Candidate, Invalid
 from runner.checkers.checker import Checker
 from runner.checkers.interactive import insisting
@@ -171,8 +172,9 @@ class Judge:
     ) -> Verdict | None:
         """Have a candidate checked, whatever the journal knows; None if it was given up meanwhile.
 
-        ``own=False``: its files are not ours to sort or to remove. ``given_up``: once set, the processes of checks are
-        being killed, and what they say is worth nothing. Without it no search asks: a person has nothing to undo.
+        ``own=False``: its model is handed over, and not to be sorted or removed. ``given_up``: once set, the processes
+        of checks are being killed, and what they say is worth nothing. Without it no search asks: a person has nothing
+        to undo.
         Raises NoRoom where a disk is full, Tampered where the check has changed the files that it was given: then
         nothing is recorded. Of a check that the machine did not let be made only the reason is: it is no verdict.
         """
@@ -205,10 +207,13 @@ class Judge:
             own_fault = candidate.phase in ("control", FIRST_LOOK)
             if verdict.outcome is Outcome.DIFFERENT and verdict.signature and not own_fault:
                 self.studied.others[failure_of(verdict.signature)] += 1
+        question = self.journal.path.name
         if own:
             # it copies models, and has a lock of its own: whoever begins a check must not wait for that
-            self.artifacts.sort(candidate, verdict)
+            self.artifacts.sort(candidate, verdict, question)
             candidate.discard()
+        else:
+            self.artifacts.hand_over(candidate, verdict, question)
         candidate.discard_values()
         with suppress(OSError):
             candidate.folder.rmdir()  # where nothing was left in it

@@ -12,6 +12,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from runner.artifacts.shared_weights import model_of
 from runner.artifacts.sort import Artifacts
 from runner.candidate import Candidate
 from runner.errors import UsageError
@@ -142,6 +143,47 @@ def test_keep_best_leaves_the_smallest_failing_and_the_largest_passing(run: Run)
     lines = (artifacts.folder / "index.jsonl").read_text().splitlines()
     assert len(lines) == 10
     assert json.loads(lines[-1])["iteration"] == 9
+
+
+@pytest.mark.parametrize("keep", [Keep.best, Keep.all])
+def test_what_is_handed_over_is_not_kept_a_second_time(run: Run, keep: Keep) -> None:
+    """The best of its outcome and the candidate of its trial give way to it, also those of an interrupted run."""
+    artifacts = run.artifacts(keep=keep)
+    for outcome, count in ((Outcome.FAIL, 9), (Outcome.FAIL, 4), (Outcome.PASS, 2), (Outcome.PASS, 3)):
+        run.sort(artifacts, outcome, count)
+    artifacts = run.artifacts(keep=keep)  # as a resumed run does
+    for name, outcome, count in (("reduced", Outcome.FAIL, 4), ("min_good", Outcome.PASS, 2)):
+        place = run.folder / f"{name}.onnx"
+        place.write_text(name)
+        folder = run.folder / "trials" / name
+        folder.mkdir()
+        given = Candidate(place, folder, Trial.of(range(count)), iteration=50, phase="re-check", label=name)
+        for _ in range(2):
+            artifacts.hand_over(given, Verdict(outcome))
+        row = index(artifacts)[-1]
+        assert (row["model"], row["elements"]) == (f"../{name}.onnx", count)
+        assert place.read_text() == name
+    assert [name[:10] for name in run.kept()] == ([] if keep is Keep.best else ["bad/00001_", "good/00004"])
+
+
+def test_the_same_trial_of_another_question_is_another_model(run: Run) -> None:
+    artifacts = run.artifacts(keep=Keep.all)
+    run.sort(artifacts, Outcome.FAIL, 4)
+    place = run.folder / "reduced.onnx"
+    place.touch()
+    given = Candidate(place, run.folder, Trial.of(range(4)))
+    artifacts.hand_over(given, Verdict(Outcome.FAIL), "inside")
+    assert len(run.kept()) == 1
+
+
+def test_artifacts_elsewhere_are_kept_beside_what_is_handed_over(run: Run, tmp_path: Path) -> None:
+    artifacts = run.artifacts(keep=Keep.best, folder=str(tmp_path / "mine"))
+    run.sort(artifacts, Outcome.FAIL, 4)
+    place = run.folder / "reduced.onnx"
+    place.touch()
+    artifacts.hand_over(Candidate(place, run.folder, Trial.of(range(4))), Verdict(Outcome.FAIL))
+    assert len(list((artifacts.folder / "bad").iterdir())) == 1
+    assert index(artifacts)[-1]["model"] == str(place)
 
 
 def test_files_folders_and_globs_are_moved(run: Run, caplog: pytest.LogCaptureFixture) -> None:
@@ -314,8 +356,8 @@ def test_a_large_candidate_is_pointed_at_or_materialized(run: Run, tmp_path: Pat
     run.sort(pointing, Outcome.FAIL, 1, large)
     (name,) = run.kept()
     assert name.endswith(".onnx.txt")
-    held = Path((pointing.folder / name).read_text().splitlines()[0].removeprefix("model: "))
-    assert held.parent == store
+    held = model_of(pointing.folder / name)
+    assert held and held.resolve().parent == store
     assert held.read_bytes() == large.read_bytes()
     best = run.artifacts(keep=Keep.best, folder="best")
     run.sort(best, Outcome.FAIL, 5, large)

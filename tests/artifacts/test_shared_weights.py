@@ -3,39 +3,51 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from runner.artifacts.shared_weights import leave_affordable
+from runner.artifacts.shared_weights import confirm_source, leave_affordable, leave_kept, model_of, point
 from runner.model.files.candidate_store import Store
 from runner.model.files.read_model import ingest
 from runner.model.graph.cut import cut
 from runner.model.graph.graph_index import Graph
 
 SIDE = 512  # a weight takes 1 MiB
+SQUARE = helper.make_tensor_type_proto(TensorProto.FLOAT, [SIDE, SIDE])
+
+
+def read(folder: Path, values: range) -> Store:
+    """A model of four weights that hold these values, read into a store."""
+    nodes = [helper.make_node("Add", ["x" if not at else f"h{at}", f"w{at}"], [f"h{at + 1}"]) for at in range(4)]
+    weights = [
+        numpy_helper.from_array(np.full((SIDE, SIDE), value, np.float32), f"w{at}") for at, value in enumerate(values)
+    ]
+    ends = [helper.make_value_info(name, SQUARE) for name in ("x", "h4")]
+    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    (folder / "model.onnx").write_bytes(model.SerializeToString())
+    store = Store(folder / "store", inline_limit=0)
+    leave_kept(store.folder)
+    facts = ingest({"model": str(folder / "model.onnx"), "store": str(store.folder), "inline_limit": 0})
+    confirm_source(store, facts["sha256"])
+    return store
 
 
 @pytest.mark.parametrize(
     ("budget_mb", "left"), [(4, ["large", "small"]), (3, ["large", "small"]), (2, ["small"]), (0, [])]
 )
 def test_shared_weights_count_once(budget_mb, left, tmp_path: Path, caplog) -> None:
-    square = helper.make_tensor_type_proto(TensorProto.FLOAT, [SIDE, SIDE])
-    nodes = [helper.make_node("Add", ["x" if not at else f"h{at}", f"w{at}"], [f"h{at + 1}"]) for at in range(4)]
-    weights = [numpy_helper.from_array(np.full((SIDE, SIDE), at, np.float32), f"w{at}") for at in range(4)]
-    values = [helper.make_value_info(name, square) for name in ("x", "h4")]
-    graph = helper.make_graph(nodes, "g", values[:1], values[1:], weights)
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
-    ingest({"model": str(tmp_path / "model.onnx"), "store": str(tmp_path / "store"), "inline_limit": 0})
-    store = Store(tmp_path / "store", inline_limit=0)
+    store = read(tmp_path, range(4))
     whole = Graph.load(store.structure)
     bad = tmp_path / "artifacts" / "bad"
     bad.mkdir(parents=True)
     for name, keep in (("large", [0, 1]), ("small", [1]), ("other", [2, 3])):
-        types = dict.fromkeys(("x", "h1", "h2", "h3", "h4"), square)
+        types = dict.fromkeys(("x", "h1", "h2", "h3", "h4"), SQUARE)
         path = store.write(cut(whole, keep, types=types, constants={}).model, tmp_path / name)
         if name != "other":  # that one was not kept
             kept = path.rename(store.folder / f"kept.{name}.onnx")
@@ -50,3 +62,34 @@ def test_shared_weights_count_once(budget_mb, left, tmp_path: Path, caplog) -> N
     assert len(caplog.messages) == 2 - len(left)
     for message in caplog.messages:
         assert f"artifacts.disk_budget_mb={budget_mb}" in message
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["killed", "ended"])
+@pytest.mark.parametrize("first", [0, 1], ids=["the same model", "another model"])
+def test_kept_candidates_outlive_the_run_that_goes_on(first: int, ended: bool, tmp_path: Path) -> None:
+    """They refer to weights that are read again; of another model's they would get the wrong ones."""
+    run, moved = tmp_path / "run", tmp_path / "moved"
+    bad = run / "artifacts" / "bad"
+    bad.mkdir(parents=True)
+    store = read(run, range(4))
+    types = dict.fromkeys(("x", "h1", "h2", "h3", "h4"), SQUARE)
+    made = store.write(cut(Graph.load(store.structure), [1], types=types, constants={}).model, run / "7")
+    kept = made.rename(store.folder / "kept.one.onnx")
+    (store.folder / "00008.model.onnx").touch()
+    point(bad / "one.onnx.txt", kept, relative=True)
+    if ended:
+        leave_affordable(store, run / "artifacts", 100)
+    store = read(run, range(first, first + 4))
+    assert sorted(path.name for path in store.folder.glob("*.onnx")) == [
+        *(["kept.one.onnx"] if not first else []),
+        "structure.onnx",
+    ]
+    leave_affordable(store, run / "artifacts", 100)
+    shutil.move(run, moved)
+    if first:
+        assert not list(bad.glob("*")) and not list((moved / "store").iterdir())
+        return
+    held = model_of(moved / "artifacts" / "bad" / "one.onnx.txt")
+    assert held
+    (weight,) = onnx.load(str(held)).graph.initializer
+    assert (numpy_helper.to_array(weight) == 1).all()

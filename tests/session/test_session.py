@@ -170,7 +170,7 @@ def test_nobody_waits_for_the_files_of_another_check(tmp_path, monkeypatch):
     judge = session(tmp_path, needs(9)).judge
     copying, copied = threading.Event(), threading.Event()
 
-    def sort(candidate, verdict):
+    def sort(candidate, verdict, question):
         copying.set()
         assert copied.wait(30)
 
