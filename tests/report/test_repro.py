@@ -143,7 +143,7 @@ def test_session_settings(tmp_path: Path) -> None:
     code, text = run(tmp_path, found("nan"), settings(FiniteChecker(), replace(backend, custom_ops=[])))
     assert (code, "cannot tell" in text) == (1, False), text
     without = replace(backend, custom_ops=[], disabled_optimizers=["GeluFusionL2"])
-    assert "disabled=['GeluFusionL2'])" in runner("target", without, "reduced.onnx", tmp_path)
+    assert "disabled_optimizers=['GeluFusionL2'])" in runner("target", without, "reduced.onnx", tmp_path)
     code, text = run(tmp_path, found("nan"), settings(FiniteChecker(), without))
     assert (code, "cannot tell" in text) == (1, False), text
 

@@ -32,7 +32,7 @@ def runner(name: str, settings: BackendSettings, model: str, cwd: Path) -> str:
         lines = [f"return run_tensorrt({inline(model)}, folder)"]
     elif isinstance(settings, OnnxRuntimeBackend):
         more = f", plugged={inline([*settings.provider_libraries])}" if settings.provider_libraries else ""
-        more += f", disabled={inline(settings.disabled_optimizers)}" if settings.disabled_optimizers else ""
+        more += f", disabled_optimizers={inline(settings.disabled_optimizers)}" if settings.disabled_optimizers else ""
         called = f"run_onnxruntime({inline(model)}, options, {inline(providers(settings))}, folder{more})"
         lines = [*session_options(settings, cwd), f"return {called}"]
     else:
