@@ -6,7 +6,7 @@ import itertools
 import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from runner.workers.interpreter import find_python
 from runner.workers.leases.lease import Kind, Lease, Leases, Stopped, Wait
 from runner.workers.outside_kills import Kills
 from runner.workers.process_death import now
-from runner.workers.reply import KILLED, OUT_OF_MEMORY, Reply, WorkerKilledError
+from runner.workers.reply import KILLED, OUT_OF_MEMORY, Reply, WorkerKilledError, WorkerStartError
 from runner.workers.worker import PREPARE_SECONDS, Worker
 
 # an idle worker gives its lease up after so long, if some other job waits for one
@@ -68,6 +68,17 @@ class Pool(AbstractContextManager["Pool"]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def start_ahead(self, *ahead: Mapping[str, Any]) -> None:
+        """Start a worker of this interpreter that is not asked yet, and do not wait for it.
+
+        ``ahead``: what it imports meanwhile: an operation, "op", and its arguments, "args", as far as they decide that.
+        Where it cannot be started or has died, the first call says so, or finds another one.
+        """
+        with suppress(WorkerStartError):
+            worker = Worker(find_python(None), self._folder, self._logs, self._guardian, ahead=ahead)
+            with self._lock:
+                self._idle.setdefault((worker.python, None), []).append(worker)
 
     def call(  # noqa: PLR0913 - one call's own limits
         self,
@@ -177,21 +188,20 @@ class Pool(AbstractContextManager["Pool"]):
     def _take(self, python: str, fresh: bool, kind: Kind | None) -> Worker:
         killed, kills = False, self._guardian.kills
         while True:
-            found = self._await(python, fresh, kind)
-            if not isinstance(found, Worker):
-                try:
-                    worker = Worker(python, self._folder, self._logs, self._guardian, found)
-                except WorkerKilledError:
-                    if self._guardian.kills != kills:
-                        raise Stopped("all checks were killed while this one's worker started") from None
-                    if killed:
-                        raise
-                    killed = True
-                    continue
-            elif found.alive:
-                worker = found
-            else:
-                self._end(found)
+            worker = self._await(python, fresh, kind)
+            if not isinstance(worker, Worker):
+                worker = Worker(python, self._folder, self._logs, self._guardian, worker)
+            elif not worker.alive:
+                self._end(worker)
+                continue
+            try:
+                worker.greet()
+            except WorkerKilledError:
+                if self._guardian.kills != kills:
+                    raise Stopped("all checks were killed while this one's worker started") from None
+                if killed:
+                    raise
+                killed = True
                 continue
             with self._lock:
                 if not self._closed:

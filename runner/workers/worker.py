@@ -8,7 +8,7 @@ import os
 import struct
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,11 +46,18 @@ class Worker:
     """A child process in a session of its own. Not thread-safe: the pool lends it to one thread at a time.
 
     ``folder``: takes logs of calls, under the next of ``numbers``. ``lease``: goes over to the process at its start and
-    ends with it. ``reusable``: whether it may serve again.
+    ends with it. ``ahead``: what it imports before it is asked, as arguments of `prepare`. ``reusable``: whether it may
+    serve again. `greet` comes before the first call.
     """
 
     def __init__(
-        self, python: str, folder: Path, numbers: Iterator[int], guardian: Guardian, lease: Lease | None = None
+        self,
+        python: str,
+        folder: Path,
+        numbers: Iterator[int],
+        guardian: Guardian,
+        lease: Lease | None = None,
+        ahead: Sequence[Mapping[str, Any]] = (),
     ) -> None:
         self.python = python
         self.kind: Kind | None = lease.kind if lease else None
@@ -63,7 +70,7 @@ class Worker:
         self._guardian = guardian
         self._returncode: int | None = None
         self._buffer = bytearray()
-        self._behind = False
+        self._behind = self._greeted = False
         self._started = now()
         # nameless: it goes with the process, even if the job is killed
         handle, name = tempfile.mkstemp(prefix=".worker-", suffix=".log", dir=folder)
@@ -74,12 +81,12 @@ class Worker:
         # pipes of their own and not 0 and 1: whatever prints at its start must not be taken for a frame
         reader, self._requests = os.pipe()
         self._answers, writer = os.pipe()
-        leased = [str(lease.fds[0])] if lease else []
+        told = (reader, writer, lease.fds[0] if lease else 0, json.dumps([dict(args) for args in ahead]))
         environment = guardian.marked(environment_for(python) | (lease.environment if lease else {}))
         self._mark = environment[MARK]
         try:
             self._process = subprocess.Popen(
-                [python, str(_CHILD), str(reader), str(writer), *leased],
+                [python, str(_CHILD), *map(str, told)],
                 stdin=subprocess.DEVNULL,
                 stdout=fd,
                 stderr=fd,
@@ -100,11 +107,6 @@ class Worker:
             lease.hand_over(self._process.pid)
         os.set_blocking(self._answers, False)
         guardian.add(self._process.pid)
-        try:
-            self._greet()
-        except BaseException:
-            self.kill()
-            raise
 
     @property
     def alive(self) -> bool:
@@ -177,9 +179,20 @@ class Worker:
         failure = Failure(**answer["error"]) if answer.get("error") else None
         return Reply(answer.get("value"), failure, death, limit.spent(), peak)
 
+    def greet(self) -> None:
+        """Wait until it can be asked. Raises WorkerStartError if it cannot, WorkerKilledError if it was killed."""
+        if self._greeted:
+            return
+        try:
+            self._await_greeting()
+        except BaseException:
+            self.discard()
+            raise
+        self._greeted = True
+
     def close(self) -> None:
-        """Let it end, then kill what is left."""
-        if self._returncode is None:
+        """Let it end, then kill what is left; one that was never asked has nothing to end."""
+        if self._returncode is None and self.served:
             os.close(self._requests)
             self._requests = -1
             ProcessTree(self._process.pid, None).wait(TimeLimit(now(), _CLOSE_SECONDS), self._log)
@@ -217,7 +230,7 @@ class Worker:
             code = _SHELL_DEATH - code
         return death_of(code) or f"exit {code}"
 
-    def _greet(self) -> None:
+    def _await_greeting(self) -> None:
         tree = ProcessTree(self._process.pid, None)
         answer, stopped = self._await(tree, TimeLimit(now(), _START_SECONDS))
         version = answer.get("hello") if answer else None
@@ -227,7 +240,6 @@ class Worker:
             return
         self.kill()
         if not version and not stopped and self._death() == KILLED:
-            os.close(self._log.fd)
             raise WorkerKilledError(f"{self.python} was killed (SIGKILL) at its start, and so was another one")
         if version:
             why = f"is Python {'.'.join(map(str, version))}, workers need {'.'.join(map(str, OLDEST_PYTHON))} or newer"
@@ -236,7 +248,6 @@ class Worker:
         else:
             lines = self._log.text().decode(errors="replace").strip().splitlines()
             why = f"ended at its start ({self._death()}): {lines[-1] if lines else 'it printed nothing; is it Python?'}"
-        os.close(self._log.fd)
         raise WorkerStartError(f"the interpreter {self.python} {why}")
 
     def _await(self, tree: ProcessTree, limit: TimeLimit) -> tuple[dict[str, Any] | None, str]:
