@@ -34,6 +34,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=10)
     parser.add_argument("--python", nargs="+", default=[sys.executable])
     given = parser.parse_args()
+    given.python = [str(Path(python).absolute()) for python in given.python]
     with tempfile.TemporaryDirectory() as scratch:
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         os.environ["PYTHONPYCACHEPREFIX"] = str(Path(scratch) / "bytecode")
