@@ -154,7 +154,7 @@ class Worker:
     def _ask(self, op: str, args: Mapping[str, Any], timeout: float | None, memory_mb: int | None) -> Reply:
         """Send one request and wait for its answer."""
         limit = TimeLimit(now(), timeout)
-        tree = ProcessTree(self._process.pid, memory_mb)
+        tree = ProcessTree(self._process.pid, memory_mb, self._started)
         body = json.dumps({"op": op, "args": dict(args)}, default=os.fspath).encode()
         answer: dict[str, Any] | None = None
         stopped = "interrupted"
@@ -231,7 +231,7 @@ class Worker:
         return death_of(code) or f"exit {code}"
 
     def _await_greeting(self) -> None:
-        tree = ProcessTree(self._process.pid, None)
+        tree = ProcessTree(self._process.pid, None, self._started)
         answer, stopped = self._await(tree, TimeLimit(now(), _START_SECONDS))
         version = answer.get("hello") if answer else None
         # ``python`` may be a script that starts the interpreter and waits for it
