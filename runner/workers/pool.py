@@ -70,10 +70,9 @@ class Pool(AbstractContextManager["Pool"]):
         self.close()
 
     def start_ahead(self, *ahead: Mapping[str, Any]) -> None:
-        """Start a worker of this interpreter that is not asked yet, and do not wait for it.
+        """Start a worker of this interpreter and do not wait for it; where it does not start, the first call says so.
 
         ``ahead``: what it imports meanwhile: an operation, "op", and its arguments, "args", as far as they decide that.
-        Where it cannot be started or has died, the first call says so, or finds another one.
         """
         with suppress(WorkerStartError):
             worker = Worker(find_python(None), self._folder, self._logs, self._guardian, ahead=ahead)
@@ -121,7 +120,8 @@ class Pool(AbstractContextManager["Pool"]):
             killed = reply.death == KILLED and kills.foreign and not self._closed
             if killed and not kills.again():
                 return replace(reply, death=OUT_OF_MEMORY) if kills.for_memory else reply
-            if not killed and not (warm and confirm and suspect):
+            # what was imported ahead may be another call's
+            if not killed and not (warm and confirm and suspect) and not (worker.ahead and reply.unready):
                 return reply
             fresh = True
 
@@ -188,20 +188,21 @@ class Pool(AbstractContextManager["Pool"]):
     def _take(self, python: str, fresh: bool, kind: Kind | None) -> Worker:
         killed, kills = False, self._guardian.kills
         while True:
-            worker = self._await(python, fresh, kind)
-            if not isinstance(worker, Worker):
-                worker = Worker(python, self._folder, self._logs, self._guardian, worker)
-            elif not worker.alive:
-                self._end(worker)
-                continue
-            try:
-                worker.greet()
-            except WorkerKilledError:
-                if self._guardian.kills != kills:
-                    raise Stopped("all checks were killed while this one's worker started") from None
-                if killed:
-                    raise
-                killed = True
+            found = self._await(python, fresh, kind)
+            if not isinstance(found, Worker):
+                try:
+                    worker = Worker(python, self._folder, self._logs, self._guardian, found)
+                except WorkerKilledError:
+                    if self._guardian.kills != kills:
+                        raise Stopped("all checks were killed while this one's worker started") from None
+                    if killed:
+                        raise
+                    killed = True
+                    continue
+            elif found.ready():
+                worker = found
+            else:
+                self._end(found)
                 continue
             with self._lock:
                 if not self._closed:

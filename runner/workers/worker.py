@@ -46,8 +46,8 @@ class Worker:
     """A child process in a session of its own. Not thread-safe: the pool lends it to one thread at a time.
 
     ``folder``: takes logs of calls, under the next of ``numbers``. ``lease``: goes over to the process at its start and
-    ends with it. ``ahead``: what it imports before it is asked, as arguments of `prepare`. ``reusable``: whether it may
-    serve again. `greet` comes before the first call.
+    ends with it. ``ahead``: nobody waits until it can be asked (see `ready`), and it imports this meanwhile: arguments
+    of `prepare`. ``reusable``: whether it may serve again.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class Worker:
         numbers: Iterator[int],
         guardian: Guardian,
         lease: Lease | None = None,
-        ahead: Sequence[Mapping[str, Any]] = (),
+        ahead: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
         self.python = python
         self.kind: Kind | None = lease.kind if lease else None
@@ -71,6 +71,7 @@ class Worker:
         self._returncode: int | None = None
         self._buffer = bytearray()
         self._behind = self._greeted = False
+        self.ahead = ahead is not None
         self._started = now()
         # nameless: it goes with the process, even if the job is killed
         handle, name = tempfile.mkstemp(prefix=".worker-", suffix=".log", dir=folder)
@@ -81,7 +82,7 @@ class Worker:
         # pipes of their own and not 0 and 1: whatever prints at its start must not be taken for a frame
         reader, self._requests = os.pipe()
         self._answers, writer = os.pipe()
-        told = (reader, writer, lease.fds[0] if lease else 0, json.dumps([dict(args) for args in ahead]))
+        told = (reader, writer, lease.fds[0] if lease else 0, json.dumps([dict(args) for args in ahead or ()]))
         environment = guardian.marked(environment_for(python) | (lease.environment if lease else {}))
         self._mark = environment[MARK]
         try:
@@ -107,11 +108,21 @@ class Worker:
             lease.hand_over(self._process.pid)
         os.set_blocking(self._answers, False)
         guardian.add(self._process.pid)
+        if ahead is None:
+            self._greet()
 
     @property
     def alive(self) -> bool:
-        """Whether it can be asked."""
+        """Whether it runs."""
         return self._returncode is None and not has_ended(self._process.pid)
+
+    def ready(self) -> bool:
+        """Whether it can be asked; waits for one that was started ahead."""
+        with contextlib.suppress(WorkerStartError, WorkerKilledError):
+            if self.alive and not self._greeted:
+                self._greet()
+            return self.alive
+        return False
 
     def call(
         self, op: str, args: Mapping[str, Any], timeout: float | None, memory_mb: int | None, *, keep_log: bool
@@ -179,17 +190,6 @@ class Worker:
         failure = Failure(**answer["error"]) if answer.get("error") else None
         return Reply(answer.get("value"), failure, death, limit.spent(), peak)
 
-    def greet(self) -> None:
-        """Wait until it can be asked. Raises WorkerStartError if it cannot, WorkerKilledError if it was killed."""
-        if self._greeted:
-            return
-        try:
-            self._await_greeting()
-        except BaseException:
-            self.discard()
-            raise
-        self._greeted = True
-
     def close(self) -> None:
         """Let it end, then kill what is left; one that was never asked has nothing to end."""
         if self._returncode is None and self.served:
@@ -229,6 +229,15 @@ class Worker:
         if self._behind and code > _SHELL_DEATH:
             code = _SHELL_DEATH - code
         return death_of(code) or f"exit {code}"
+
+    def _greet(self) -> None:
+        """Wait until it can be asked. Raises WorkerStartError if it cannot, WorkerKilledError if it was killed."""
+        try:
+            self._await_greeting()
+        except BaseException:
+            self.discard()
+            raise
+        self._greeted = True
 
     def _await_greeting(self) -> None:
         tree = ProcessTree(self._process.pid, None, self._started)
