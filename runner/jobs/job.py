@@ -85,6 +85,8 @@ class Job:
         settings = replace(settings, target=settings.target.settled())
         with ExitStack() as stack:
             running = stack.enter_context(processes(settings, folder))
+            if settings.budget.seconds is not None:
+                running.pool.deadline = started + settings.budget.seconds
             tools = Tools(running.pool, running.guardian, folder, Path.cwd())
             checker = build_checker(settings, tools)
             kept = settings.artifacts

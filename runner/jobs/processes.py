@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -37,11 +35,9 @@ def processes(settings: Settings, folder: Path) -> Iterator[Processes]:
     if running is not None:
         yield running
         return
-    seconds = settings.budget.seconds
-    deadline = math.inf if seconds is None else time.monotonic() + seconds
     place = folder / "workers"
     try:
-        with Guardian() as guardian, Pool(place, guardian, Leases.of(settings.workers, folder), deadline) as pool:
+        with Guardian() as guardian, Pool(place, guardian, Leases.of(settings.workers, folder)) as pool:
             opened = Processes(guardian, pool)
             before = _RUNNING.set(opened)
             try:

@@ -55,7 +55,7 @@ class Pool(AbstractContextManager["Pool"]):
         self._own_guardian = guardian is None
         self._guardian = guardian or Guardian()
         self._leases = leases
-        self._deadline = deadline
+        self.deadline = deadline
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._lender: threading.Thread | None = None
@@ -230,7 +230,7 @@ class Pool(AbstractContextManager["Pool"]):
                     return lease
                 if self._evict(kind, anyone=wait is not None):
                     continue
-                wait = wait or Wait(self._leases, kind, self._deadline)
+                wait = wait or Wait(self._leases, kind, self.deadline)
                 with self._changed:
                     if not self._closed:
                         self._changed.wait(wait.pause())

@@ -8,7 +8,6 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 
 from benchmarks.chain_models import chain
@@ -19,6 +18,7 @@ from runner.schema.backend import OnnxRuntimeBackend, as_reference
 from runner.schema.checker import CommandChecker
 from runner.schema.root import Settings
 from runner.schema.strategy import ReduceSettings, RepeatSettings
+from tests.workers.house import soon, workers
 from tests.workers.test_pool import gone
 
 
@@ -38,17 +38,11 @@ def settings(tmp_path: Path) -> Settings:
     return settings_of(chain(tmp_path / "model.onnx", 3))
 
 
-def workers() -> list[int]:
-    """The workers that this process has started and that run."""
-    children = [one for one in psutil.Process().children() if one.status() != psutil.STATUS_ZOMBIE]
-    return [one.pid for one in children if any("worker_main" in word for word in one.cmdline())]
-
-
 def test_the_job_is_opened_with_the_worker_that_was_started_before(settings: Settings, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with started(settings, folder):
+        assert soon(lambda: len(workers()) == 1)
         before = workers()
-        assert len(before) == 1
         with Job.opened(settings, folder, ()) as job:
             assert job.pool.versions()["python"]
             assert workers() == before
@@ -72,6 +66,7 @@ def test_what_ends_a_run_early_ends_the_worker(settings: Settings, tmp_path: Pat
 
     def fails() -> None:
         with started(settings, tmp_path / "run"):
+            assert soon(lambda: len(workers()) == 1)
             pids.extend(workers())
             raise UsageError("no")
 
