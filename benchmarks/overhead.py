@@ -18,8 +18,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from benchmarks.beside_peer.tools import CHECK
 from benchmarks.chain_models import chain
-from benchmarks.structural import CHECK
 
 COLUMNS = (
     *("nodes", "weights MB", "python", "exact", "checks", "wall s", "checking s", "recording s"),
@@ -54,9 +54,7 @@ def main() -> None:
 
 def _measured(python: str, model: Path, culprit: str, out: Path) -> tuple[float, ...]:
     """Return one run's columns, from ``exact`` on."""
-    check = model.with_name("check.py")
-    check.write_text(CHECK)
-    argv = json.dumps([python, str(check), "{model}", culprit])
+    argv = json.dumps([python, str(CHECK), "{model}", culprit])
     settings = [f"model={model}", "checker=command", f"checker.command={argv}", "checker.fail_codes=[1]"]
     command = [python, "-m", "runner", "strategy=reduce", *settings, f"hydra.run.dir={out}", "verbosity=warning"]
     # where the user stands comes first on the path of a module that is started so

@@ -1,11 +1,11 @@
 """How long until the first check begins, beside importing what no run goes without, in one run.
 
-    python -m benchmarks.start [MODEL ...] [--times 10]
+    python -m benchmarks.start [MODEL ...] [--times 10] [--python PYTHON ...]
 
 One round starts each of these once, so that a busy machine slows down all of them: medians, and ratios to the import.
 A check of a command begins with the first line of its script; one on ONNX Runtime with the folder of its candidate.
 A small model is made here; others are named. A first round is not counted: it writes Python's bytecode, which a user's
-installation has.
+installation has. ``--python``: interpreters that each import a version of Winnow of their own; they take turns.
 """
 
 from __future__ import annotations
@@ -32,20 +32,24 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("models", nargs="*", type=Path)
     parser.add_argument("--times", type=int, default=10)
+    parser.add_argument("--python", nargs="+", default=[sys.executable])
     given = parser.parse_args()
+    given.python = [str(Path(python).absolute()) for python in given.python]
     with tempfile.TemporaryDirectory() as scratch:
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         os.environ["PYTHONPYCACHEPREFIX"] = str(Path(scratch) / "bytecode")
         small = chain(Path(scratch) / "small.onnx", 3)
-        rows: dict[str, Callable[[], float]] = {
-            IMPORTS: partial(_ended, ["-c", IMPORTS]),
-            "--version": partial(_ended, ["-m", "runner", "--version"]),
-            "--cfg job": partial(_ended, ["-m", "runner", f"model={small}", "--cfg", "job"]),
-        }
+        rows: dict[str, Callable[[], float]] = {IMPORTS: partial(_ended, given.python[0], ["-c", IMPORTS])}
+        for python in given.python:
+            told = f" [{python}]" if len(given.python) > 1 else ""
+            rows[f"--version{told}"] = partial(_ended, python, ["-m", "runner", "--version"])
+            rows[f"--cfg job{told}"] = partial(_ended, python, ["-m", "runner", f"model={small}", "--cfg", "job"])
         for model in (small, *given.models):
             name = model.parent.name if model.name == "model.onnx" else model.stem
-            rows[f"{name}: checker=command"] = partial(_command, model.resolve())
-            rows[f"{name}: checker=runs"] = partial(_runs, model.resolve())
+            for python in given.python:
+                told = f" [{python}]" if len(given.python) > 1 else ""
+                rows[f"{name}: checker=command{told}"] = partial(_command, python, model.resolve())
+                rows[f"{name}: checker=runs{told}"] = partial(_runs, python, model.resolve())
         taken: dict[str, list[float]] = {name: [] for name in rows}
         for number in range(given.times + 1):
             for name, measure in rows.items():
@@ -60,30 +64,31 @@ def main() -> None:
         print(f"| {name} | {median:.3f} | {median / unit:.2f} | {min(measured):.3f} | {max(measured):.3f} |")
 
 
-def _ended(arguments: list[str]) -> float:
+def _ended(python: str, arguments: list[str]) -> float:
     began = time.monotonic()
-    subprocess.run([sys.executable, *arguments], check=True, capture_output=True)
+    subprocess.run([python, *arguments], check=True, capture_output=True, cwd=_place(python))
     return time.monotonic() - began
 
 
-def _command(model: Path) -> float:
+def _command(python: str, model: Path) -> float:
     with tempfile.TemporaryDirectory() as out:
         stamp = Path(out) / "stamp"
         check = Path(out) / "check.sh"
         check.write_text(STAMP)
         argv = json.dumps(["sh", str(check), "{model}"])
         began = time.time()
-        job = _job(model, out, "checker=command", f"checker.command={argv}", "checker.fail_codes=[1]", stamp=stamp)
+        settings = ["checker=command", f"checker.command={argv}", "checker.fail_codes=[1]"]
+        job = _job(python, model, out, *settings, stamp=stamp)
         while not stamp.exists() or not stamp.read_text().endswith("\n"):
             _wait(job)
         _end(job)
         return float(stamp.read_text().split()[0]) - began
 
 
-def _runs(model: Path) -> float:
+def _runs(python: str, model: Path) -> float:
     with tempfile.TemporaryDirectory() as out:
         began = time.time()
-        job = _job(model, out, "checker=runs", "target=onnxruntime")
+        job = _job(python, model, out, "checker=runs", "target=onnxruntime")
         while not (Path(out) / "run" / "checks" / "00001").exists():
             _wait(job)
         seconds = time.time() - began
@@ -91,11 +96,17 @@ def _runs(model: Path) -> float:
         return seconds
 
 
-def _job(model: Path, out: str, *arguments: str, stamp: Path | None = None) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "runner", "strategy=reduce", f"model={model}", *arguments]
+def _job(python: str, model: Path, out: str, *arguments: str, stamp: Path | None = None) -> subprocess.Popen[bytes]:
+    command = [python, "-m", "runner", "strategy=reduce", f"model={model}", *arguments]
     environment = {**os.environ, "STAMP": str(stamp)}
     folder = f"hydra.run.dir={Path(out) / 'run'}"
-    return subprocess.Popen([*command, folder], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment)
+    pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    return subprocess.Popen([*command, folder], **pipes, env=environment, cwd=_place(python))
+
+
+def _place(python: str) -> Path:
+    """Return where a version of Winnow lies: where the user stands comes first on the path of a module."""
+    return Path(python).absolute().parents[2]
 
 
 def _wait(job: subprocess.Popen[bytes]) -> None:

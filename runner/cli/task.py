@@ -7,6 +7,7 @@ import logging
 import os
 import signal
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -110,10 +111,15 @@ def _settings(
 
 
 def _run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
-    with held():
-        from runner.jobs.job import run  # noqa: PLC0415 - a configuration error must not wait for it
+    with ExitStack() as stack:
+        with held():
+            # a configuration error must not wait for these, nor the first worker for the second
+            from runner.jobs.processes import started  # noqa: PLC0415
 
-    return run(settings, folder, command)
+            stack.enter_context(started(settings, folder))
+            from runner.jobs.job import run  # noqa: PLC0415
+
+        return run(settings, folder, command)
 
 
 def _failed(error: BaseException, config: DictConfig, folder: Path) -> Summary:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -18,6 +17,7 @@ from runner.checkers.checker import Checker, Tools
 from runner.checkers.registry import build as build_checker
 from runner.errors import UsageError, WinnowError
 from runner.jobs import context as contexts
+from runner.jobs.processes import processes
 from runner.jobs.registry import implementation
 from runner.jobs.summary import summary_of
 from runner.journal.open_journals import Journals
@@ -37,8 +37,6 @@ from runner.session.result import Ending
 from runner.session.subject import Subject
 from runner.status import Status
 from runner.verdict import Verdict
-from runner.workers.guardian import Guardian
-from runner.workers.leases.lease import Leases
 from runner.workers.leases.required_lease import lease_of
 from runner.workers.pool import Pool
 from strategies.trial import Trial
@@ -86,12 +84,10 @@ class Job:
         started = time.monotonic()
         settings = replace(settings, target=settings.target.settled())
         with ExitStack() as stack:
-            guardian = stack.enter_context(Guardian())
-            leases = Leases.of(settings.workers, folder)
-            seconds = settings.budget.seconds
-            deadline = math.inf if seconds is None else started + seconds
-            pool = stack.enter_context(Pool(folder / "workers", guardian, leases, deadline))
-            tools = Tools(pool, guardian, folder, Path.cwd())
+            running = stack.enter_context(processes(settings, folder))
+            if settings.budget.seconds is not None:
+                running.pool.deadline = started + settings.budget.seconds
+            tools = Tools(running.pool, running.guardian, folder, Path.cwd())
             checker = build_checker(settings, tools)
             kept = settings.artifacts
             stack.callback(clean_up, folder, place_of(kept, folder, tools.cwd), kept.disk_budget_mb)

@@ -220,6 +220,6 @@ def clean_up(folder: Path, artifacts: Path, budget_mb: int) -> None:
     store = folder / "store"
     if store.is_dir() and not store.is_symlink():
         leave_affordable(Store(store), artifacts, budget_mb)
-    for empty in (store, folder / "workers", *(folder / "checks").glob("*")):
+    for empty in (store, *(folder / "checks").glob("*")):
         if empty.is_dir() and not any(empty.iterdir()):
             empty.rmdir()

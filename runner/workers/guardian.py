@@ -24,7 +24,8 @@ import threading
 from collections.abc import Callable, Mapping
 
 _LOOK_SECONDS = 1.0
-_LONG_SECONDS = 1.0
+# in a longer time process numbers may have wrapped around
+LONG_SECONDS = 1.0
 MARK = "WINNOW_JOB"
 # a process that is being started during one look is found by the next; a limit, so that a fork bomb does not block us
 _ROUNDS = 50
@@ -47,13 +48,8 @@ def processes_with(name: str, matches: Callable[[bytes], bool], first: int = 0) 
     """
     wanted = f"{name}=".encode()
     found = []
-    try:
-        pids = [int(pid) for pid in os.listdir("/proc") if pid.isdigit()]  # noqa: PTH208 - a Path costs too much
-    except OSError:
-        return []
-    last = _latest_pid() if first else 0
-    for pid in pids:
-        if pid == os.getpid() or not started_since(pid, first, last):
+    for pid in processes_since(first):
+        if pid == os.getpid():
             continue
         with contextlib.suppress(OSError):
             with open(f"/proc/{pid}/environ", "rb") as environ:  # noqa: PTH123
@@ -61,6 +57,19 @@ def processes_with(name: str, matches: Callable[[bytes], bool], first: int = 0) 
             if any(entry.startswith(wanted) and matches(entry[len(wanted) :]) for entry in entries):
                 found.append(pid)
     return found
+
+
+def processes_since(first: int) -> list[int]:
+    """Return the processes that were started since ``first`` (0: all), itself included; none where there is no /proc.
+
+    Process numbers wrap around: ``first`` is one that was started just now.
+    """
+    try:
+        pids = [int(pid) for pid in os.listdir("/proc") if pid.isdigit()]  # noqa: PTH208 - a Path costs too much
+    except OSError:
+        return []
+    last = _latest_pid() if first else 0
+    return [pid for pid in pids if started_since(pid, first, last)]
 
 
 def started_since(pid: int, first: int, last: int) -> bool:
@@ -131,8 +140,8 @@ class Guardian(contextlib.AbstractContextManager["Guardian"]):
 
         ``pid``: the command's, not reaped yet; ``seconds``: how long it ran.
         """
-        # in a longer time the numbers may have wrapped around; then a look at all processes is cheap by comparison
-        kill_marked(mark.encode().__eq__, 0 if seconds > _LONG_SECONDS else pid)
+        # after a longer time a look at all processes is cheap by comparison
+        kill_marked(mark.encode().__eq__, 0 if seconds > LONG_SECONDS else pid)
 
     def add(self, pgid: int) -> None:
         """Watch a process group."""

@@ -6,7 +6,7 @@ import itertools
 import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from runner.workers.interpreter import find_python
 from runner.workers.leases.lease import Kind, Lease, Leases, Stopped, Wait
 from runner.workers.outside_kills import Kills
 from runner.workers.process_death import now
-from runner.workers.reply import KILLED, OUT_OF_MEMORY, Reply, WorkerKilledError
+from runner.workers.reply import KILLED, OUT_OF_MEMORY, Reply, WorkerKilledError, WorkerStartError
 from runner.workers.worker import PREPARE_SECONDS, Worker
 
 # an idle worker gives its lease up after so long, if some other job waits for one
@@ -55,7 +55,7 @@ class Pool(AbstractContextManager["Pool"]):
         self._own_guardian = guardian is None
         self._guardian = guardian or Guardian()
         self._leases = leases
-        self._deadline = deadline
+        self.deadline = deadline
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._lender: threading.Thread | None = None
@@ -68,6 +68,16 @@ class Pool(AbstractContextManager["Pool"]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def start_ahead(self, *ahead: Mapping[str, Any]) -> None:
+        """Start a worker of this interpreter and do not wait for it; where it does not start, the first call says so.
+
+        ``ahead``: what it imports meanwhile: an operation, "op", and its arguments, "args", as far as they decide that.
+        """
+        with suppress(WorkerStartError):
+            worker = Worker(find_python(None), self._folder, self._logs, self._guardian, ahead=ahead)
+            with self._lock:
+                self._idle.setdefault((worker.python, None), []).append(worker)
 
     def call(  # noqa: PLR0913 - one call's own limits
         self,
@@ -110,7 +120,8 @@ class Pool(AbstractContextManager["Pool"]):
             killed = reply.death == KILLED and kills.foreign and not self._closed
             if killed and not kills.again():
                 return replace(reply, death=OUT_OF_MEMORY) if kills.for_memory else reply
-            if not killed and not (warm and confirm and suspect):
+            # what was imported ahead may be another call's
+            if not killed and not (warm and confirm and suspect) and not (worker.ahead and reply.unready):
                 return reply
             fresh = True
 
@@ -188,7 +199,7 @@ class Pool(AbstractContextManager["Pool"]):
                         raise
                     killed = True
                     continue
-            elif found.alive:
+            elif found.ready():
                 worker = found
             else:
                 self._end(found)
@@ -219,7 +230,7 @@ class Pool(AbstractContextManager["Pool"]):
                     return lease
                 if self._evict(kind, anyone=wait is not None):
                     continue
-                wait = wait or Wait(self._leases, kind, self._deadline)
+                wait = wait or Wait(self._leases, kind, self.deadline)
                 with self._changed:
                     if not self._closed:
                         self._changed.wait(wait.pause())

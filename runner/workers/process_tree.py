@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 
 from runner import machine
-from runner.workers.guardian import kill_group
+from runner.workers.guardian import LONG_SECONDS, kill_group, processes_since
 from runner.workers.process_death import TimeLimit, has_ended, now, open_pidfd
 from runner.workers.process_log import BoundedLog
 from runner.workers.reply import OUT_OF_MEMORY
@@ -35,12 +35,15 @@ class ProcessTree:
 
     Where memory runs out, the kernel is to kill them before the job.
 
+    ``started``: when the root was, on the clock of `now`.
+
     Memory is watched by polling and not by a limit of the address space, since CUDA reserves far more of that than it
     uses.
     """
 
-    def __init__(self, pid: int, memory_mb: int | None) -> None:
+    def __init__(self, pid: int, memory_mb: int | None, started: float = -math.inf) -> None:
         self.pid = pid
+        self._started = started
         self.memory_mb = memory_mb
         self.peak_mb = 0.0
         self._seen: dict[int, psutil.Process] = {}
@@ -96,7 +99,7 @@ class ProcessTree:
         self._looks += 1
         try:
             root = psutil.Process(self.pid)
-            members = [root, *root.children(recursive=True)]
+            members = [root, *self._descendants(root)]
         except psutil.Error:
             return ""
         for process in members:
@@ -111,6 +114,23 @@ class ProcessTree:
             death = OUT_OF_MEMORY if sum(map(_own_mb, members)) > share else ""
         self._cost = time.perf_counter() - start
         return death
+
+    def _descendants(self, root: psutil.Process) -> list[psutil.Process]:
+        """Return what a process has started. While it is young only what is younger is asked: most checks are short."""
+        young = processes_since(self.pid) if now() - self._started <= LONG_SECONDS else []
+        if not young:
+            return root.children(recursive=True)
+        children: dict[int, list[psutil.Process]] = {}
+        for pid in young:
+            with contextlib.suppress(psutil.Error):
+                process = psutil.Process(pid)
+                children.setdefault(process.ppid(), []).append(process)
+        found, waiting = list[psutil.Process](), [self.pid]
+        while waiting:
+            below = children.pop(waiting.pop(), [])
+            found += below
+            waiting += [process.pid for process in below]
+        return found
 
     def kill(self) -> None:
         """Kill the root's group, and its descendants wherever they have gone. The root stays to be reaped."""

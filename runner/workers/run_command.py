@@ -90,7 +90,7 @@ def _supervise(
     mark: str,
 ) -> CommandEnd:
     start = now()
-    tree = ProcessTree(process.pid, memory_mb)
+    tree = ProcessTree(process.pid, memory_mb, start)
     stopped = "interrupted"
     try:
         # the first look comes at once: a short command is to be measured as well

@@ -8,7 +8,7 @@ import os
 import struct
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,11 +46,18 @@ class Worker:
     """A child process in a session of its own. Not thread-safe: the pool lends it to one thread at a time.
 
     ``folder``: takes logs of calls, under the next of ``numbers``. ``lease``: goes over to the process at its start and
-    ends with it. ``reusable``: whether it may serve again.
+    ends with it. ``ahead``: nobody waits until it can be asked (see `ready`), and it imports this meanwhile: arguments
+    of `prepare`. ``reusable``: whether it may serve again.
     """
 
     def __init__(
-        self, python: str, folder: Path, numbers: Iterator[int], guardian: Guardian, lease: Lease | None = None
+        self,
+        python: str,
+        folder: Path,
+        numbers: Iterator[int],
+        guardian: Guardian,
+        lease: Lease | None = None,
+        ahead: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
         self.python = python
         self.kind: Kind | None = lease.kind if lease else None
@@ -63,7 +70,8 @@ class Worker:
         self._guardian = guardian
         self._returncode: int | None = None
         self._buffer = bytearray()
-        self._behind = False
+        self._behind = self._greeted = False
+        self.ahead = ahead is not None
         self._started = now()
         # nameless: it goes with the process, even if the job is killed
         handle, name = tempfile.mkstemp(prefix=".worker-", suffix=".log", dir=folder)
@@ -74,12 +82,12 @@ class Worker:
         # pipes of their own and not 0 and 1: whatever prints at its start must not be taken for a frame
         reader, self._requests = os.pipe()
         self._answers, writer = os.pipe()
-        leased = [str(lease.fds[0])] if lease else []
+        told = (reader, writer, lease.fds[0] if lease else 0, json.dumps([dict(args) for args in ahead or ()]))
         environment = guardian.marked(environment_for(python) | (lease.environment if lease else {}))
         self._mark = environment[MARK]
         try:
             self._process = subprocess.Popen(
-                [python, str(_CHILD), str(reader), str(writer), *leased],
+                [python, str(_CHILD), *map(str, told)],
                 stdin=subprocess.DEVNULL,
                 stdout=fd,
                 stderr=fd,
@@ -100,16 +108,21 @@ class Worker:
             lease.hand_over(self._process.pid)
         os.set_blocking(self._answers, False)
         guardian.add(self._process.pid)
-        try:
+        if ahead is None:
             self._greet()
-        except BaseException:
-            self.kill()
-            raise
 
     @property
     def alive(self) -> bool:
-        """Whether it can be asked."""
+        """Whether it runs."""
         return self._returncode is None and not has_ended(self._process.pid)
+
+    def ready(self) -> bool:
+        """Whether it can be asked; waits for one that was started ahead."""
+        with contextlib.suppress(WorkerStartError, WorkerKilledError):
+            if self.alive and not self._greeted:
+                self._greet()
+            return self.alive
+        return False
 
     def call(
         self, op: str, args: Mapping[str, Any], timeout: float | None, memory_mb: int | None, *, keep_log: bool
@@ -152,7 +165,7 @@ class Worker:
     def _ask(self, op: str, args: Mapping[str, Any], timeout: float | None, memory_mb: int | None) -> Reply:
         """Send one request and wait for its answer."""
         limit = TimeLimit(now(), timeout)
-        tree = ProcessTree(self._process.pid, memory_mb)
+        tree = ProcessTree(self._process.pid, memory_mb, self._started)
         body = json.dumps({"op": op, "args": dict(args)}, default=os.fspath).encode()
         answer: dict[str, Any] | None = None
         stopped = "interrupted"
@@ -178,8 +191,8 @@ class Worker:
         return Reply(answer.get("value"), failure, death, limit.spent(), peak)
 
     def close(self) -> None:
-        """Let it end, then kill what is left."""
-        if self._returncode is None:
+        """Let it end, then kill what is left; one that was never asked has nothing to end."""
+        if self._returncode is None and self.served:
             os.close(self._requests)
             self._requests = -1
             ProcessTree(self._process.pid, None).wait(TimeLimit(now(), _CLOSE_SECONDS), self._log)
@@ -218,7 +231,16 @@ class Worker:
         return death_of(code) or f"exit {code}"
 
     def _greet(self) -> None:
-        tree = ProcessTree(self._process.pid, None)
+        """Wait until it can be asked. Raises WorkerStartError if it cannot, WorkerKilledError if it was killed."""
+        try:
+            self._await_greeting()
+        except BaseException:
+            self.discard()
+            raise
+        self._greeted = True
+
+    def _await_greeting(self) -> None:
+        tree = ProcessTree(self._process.pid, None, self._started)
         answer, stopped = self._await(tree, TimeLimit(now(), _START_SECONDS))
         version = answer.get("hello") if answer else None
         # ``python`` may be a script that starts the interpreter and waits for it
@@ -227,7 +249,6 @@ class Worker:
             return
         self.kill()
         if not version and not stopped and self._death() == KILLED:
-            os.close(self._log.fd)
             raise WorkerKilledError(f"{self.python} was killed (SIGKILL) at its start, and so was another one")
         if version:
             why = f"is Python {'.'.join(map(str, version))}, workers need {'.'.join(map(str, OLDEST_PYTHON))} or newer"
@@ -236,7 +257,6 @@ class Worker:
         else:
             lines = self._log.text().decode(errors="replace").strip().splitlines()
             why = f"ended at its start ({self._death()}): {lines[-1] if lines else 'it printed nothing; is it Python?'}"
-        os.close(self._log.fd)
         raise WorkerStartError(f"the interpreter {self.python} {why}")
 
     def _await(self, tree: ProcessTree, limit: TimeLimit) -> tuple[dict[str, Any] | None, str]:

@@ -16,6 +16,7 @@ import sys
 _HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or os.curdir) != _HERE]
 
+import contextlib
 import ctypes
 import faulthandler
 import importlib
@@ -182,10 +183,11 @@ def _answer(request: dict[str, Any]) -> dict[str, Any]:
     return {"value": value}
 
 
-def serve(reader: int, writer: int, lease: int | None = None) -> None:
+def serve(reader: int, writer: int, lease: int, ahead: str) -> None:
     """Answer requests until the pipe ``reader`` closes, on the pipe ``writer``.
 
-    ``lease``: the descriptor that holds it, which stays open as long as this process lives.
+    ``lease``: the descriptor that holds it (0: none), which stays open as long as this process lives. ``ahead``: what
+    to import before the first request, as JSON: requests to prepare for an operation.
     """
     for fd in (reader, writer, *((lease,) if lease else ())):
         # programs that an operation starts get none of them
@@ -196,6 +198,9 @@ def serve(reader: int, writer: int, lease: int | None = None) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     faulthandler.enable()
     _send(writer, {"hello": list(sys.version_info[:3]), "pid": os.getpid()})
+    for args in json.loads(ahead):
+        with contextlib.suppress(Exception, SystemExit):  # the request that needs it says what is wrong with it
+            _prepare(args)
     while True:
         try:
             size = struct.unpack(">I", _read(reader, 4))[0]
@@ -212,4 +217,4 @@ def serve(reader: int, writer: int, lease: int | None = None) -> None:
 
 
 if __name__ == "__main__":
-    serve(*map(int, sys.argv[1:]))
+    serve(int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4])

@@ -12,7 +12,7 @@ from benchmarks.chain_models import chain
 from runner.model.files.candidate_store import Store
 from runner.model.graph.cut import cut
 from runner.model.graph.graph_index import Graph
-from runner.model.graph.protobuf_edits import copy_of, copy_without
+from runner.model.graph.splice_good_values import splice
 from runner.model.passes.infer_shapes import read_types
 from runner.model.values.recorded import TensorFile
 from runner.reference.recording import recorded_types
@@ -65,12 +65,16 @@ def test_equal_types_are_one_object(tmp_path: Path) -> None:
     assert known["t1"] == shaped
 
 
-def test_a_copy_without_a_field_has_all_others() -> None:
-    model = model_of([helper.make_node("Abs", ["x"], ["y"])], ["x"], ["y"], [tensor("w", 1.0)], domains=("other",))
-    model.doc_string, model.model_version = "said", 0
-    model.metadata_props.add(key="k", value="v")
-    wanted = copy_of(model)
-    del wanted.graph.node[:]
-    made = copy_without(model)
-    made.graph.CopyFrom(copy_without(model.graph, "node"))
-    assert made == wanted
+def test_what_has_good_values_spliced_in_is_cut_from_the_models_own_index(tmp_path: Path) -> None:
+    graph = Graph.load(chain(tmp_path / "long.onnx", LONG))
+    types = {f"t{number}": helper.make_tensor_type_proto(TensorProto.FLOAT, [1, 4]) for number in range(LONG + 1)}
+    called: Counter[str] = Counter()
+    sys.setprofile(lambda frame, event, _: called.update([frame.f_code.co_name] if event == "call" else []))
+    try:
+        made = splice(graph, {5}, alive=True)
+        candidate = cut(graph, made.keep, types=types, constants={}, expose="own", front=made.front, shown=made.shown)
+    finally:
+        sys.setprofile(None)
+    assert len(candidate.model.graph.node) == LONG - 1
+    assert not called["of"], "a second index"
+    assert not called["copy_of"], "a second model"

@@ -34,7 +34,7 @@ def spliced(graph, values, gone, **options):
     made = splice(graph, gone, **options)
     known = types_of(values)
     types = known | {alias: known[name] for alias, name in made.given.items()}
-    candidate = cut(made.graph, range(len(made.graph.nodes)), types=types, constants={}, expose="own")
+    candidate = cut(graph, made.keep, types=types, constants={}, expose="own", front=made.front, shown=made.shown)
     onnx.checker.check_model(candidate.model, full_check=True)
     feeds = {name: values[made.given.get(name, name)] for name in candidate.inputs}
     bare = onnx.ModelProto()

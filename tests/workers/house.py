@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from runner.schema.run import LeaseMode
 from runner.workers import Guardian, Pool
 from runner.workers.leases.lease import Leases
@@ -35,6 +37,12 @@ def soon(what: Callable[[], bool], patience: float = 20.0) -> bool:
             return True
         time.sleep(0.02)
     return False
+
+
+def workers() -> list[int]:
+    """The workers that this process has started and that run."""
+    children = [one for one in psutil.Process().children() if one.status() != psutil.STATUS_ZOMBIE]
+    return [one.pid for one in children if any("worker_main" in word for word in one.cmdline())]
 
 
 def ended_late(ask: Callable[[float], Any], started: Path) -> Any:

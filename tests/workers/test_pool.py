@@ -18,7 +18,7 @@ from onnx import TensorProto, helper
 from runner.schema.backend import OnnxRuntimeBackend, Optimization
 from runner.workers import Guardian, Pool, WorkerStartError
 from runner.workers.reply import WorkerKilledError
-from tests.workers.house import ended_late
+from tests.workers.house import ended_late, soon, workers
 
 Ask = Callable[..., Any]
 
@@ -40,6 +40,51 @@ def test_answer(ask: Ask) -> None:
     reply = ask("passes")
     assert reply.value == {"result": True} and reply.failure is None and reply.death is None and reply.log is None
     assert reply.seconds > 0 and reply.peak_rss_mb > 1
+
+
+def worker_pid() -> int:
+    """Return the one worker that was started ahead; a process that was just started may have no command line yet."""
+    assert soon(lambda: len(workers()) == 1)
+    return workers()[0]
+
+
+def test_a_worker_that_was_started_ahead_answers_the_first_call(pool: Pool, ask: Ask) -> None:
+    pool.start_ahead({"op": "ingest", "args": {}}, {"op": "no such operation", "args": {}})
+    started = worker_pid()
+    assert ask("pid").value["result"]["pid"] == started == ask("pid").value["result"]["pid"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV])
+def test_a_worker_that_was_started_ahead_and_died_is_no_answer(pool: Pool, ask: Ask, number: int) -> None:
+    pool.start_ahead()
+    os.kill(worker_pid(), number)
+    assert ask("passes").value == {"result": True}
+
+
+def test_what_was_imported_ahead_for_another_call_does_not_fail_this_one(
+    pool: Pool, ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # as a runtime does that crashes when it is imported
+    (tmp_path / "crashes.py").write_text("import ctypes\nctypes.string_at(1)\n")
+    backend = {"name": "mine", "implementation": "crashes:Backend"}
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    pool.start_ahead({"op": "run", "args": {"backend": backend}})
+    assert ask("passes").value == {"result": True}
+
+
+def test_a_worker_that_was_never_asked_is_not_waited_for(pool: Pool) -> None:
+    pool.start_ahead()
+    started = worker_pid()
+    os.kill(started, signal.SIGSTOP)  # it would not end by itself
+    called = set[str]()
+    sys.setprofile(lambda frame, *_: called.add(frame.f_code.co_qualname))
+    try:
+        pool.close()
+    finally:
+        sys.setprofile(None)
+    assert "Worker.kill" in called
+    assert "TimeLimit.sleep" not in called
+    assert gone(started)
 
 
 def test_segfault_is_an_answer_with_its_log(ask: Ask) -> None:

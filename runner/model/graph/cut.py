@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
-from onnx import ModelProto, SparseTensorProto, TensorProto, TypeProto, helper
+from onnx import ModelProto, NodeProto, SparseTensorProto, TensorProto, TypeProto, helper
 
 from runner.model.graph import scopes
 from runner.model.graph.graph_index import Graph
@@ -53,7 +54,7 @@ class Cut:
     nests: bool = True
 
 
-def cut(
+def cut(  # noqa: PLR0913 - all that decides a candidate
     graph: Graph,
     keep: Collection[int],
     *,
@@ -62,6 +63,8 @@ def cut(
     expose: Expose = "frontier",
     largest: int = LARGEST_FILE,
     keep_inputs: bool = False,
+    front: Sequence[NodeProto] = (),
+    shown: Collection[str] = (),
 ) -> Cut:
     """Return the model of the kept nodes.
 
@@ -71,18 +74,22 @@ def cut(
     first output); ``sinks``: of these, what no kept node reads; ``own``: the model's own outputs alone; ``all``: every
     output of every kept node, without a type where none is known.
     ``largest``: bytes of these constants from which on there is no candidate. ``keep_inputs``: the model's own inputs
-    stay, read or not.
+    stay, read or not. ``front``: nodes that are not the model's, which come before the kept ones and whose outputs are
+    the candidate's. ``shown``: with ``own``, further outputs of kept nodes.
     Raises CutError where there is nothing to keep, a value from outside has no known type, or the constants are too
     large together.
     """
     indices = sorted(set(keep))
-    if not indices:
+    if not indices and not front:
         raise CutError("no node is kept")
     kept = [graph.nodes[index] for index in indices]
-    made = {name for node in kept for name in node.outputs}
-    outside = list(dict.fromkeys(name for node in kept for name in node.inputs if name not in made))
+    first = [name for node in front for name in node.output]
+    made = {name for node in kept for name in node.outputs}.union(first)
+    reading = chain((node.input for node in front), (node.inputs for node in kept))
+    outside = list(dict.fromkeys(name for names in reading for name in names if name not in made))
 
     model = shell(graph.model)
+    model.graph.node.extend(front)
     carried = {name: graph.carried[name] for name in outside if name in graph.carried}
     _add_nodes(model, graph, indices, carried.values())
     fed, held, size = [], [], 0
@@ -109,7 +116,7 @@ def cut(
     fed.sort(key=lambda name: graph.input_order.get(name, last))
     model.graph.input.extend(_input(graph, types, name) for name in fed)
 
-    outputs = exposed(graph, indices, expose)
+    outputs = exposed(graph, indices, expose, first, shown)
     if not outputs:
         raise CutError("the kept nodes have no outputs")
     model.graph.output.extend(_output(graph, types, name) for name in outputs)
@@ -195,16 +202,18 @@ def _keep_initializer(model: ModelProto, graph: Graph, name: str) -> None:
         model.graph.input.append(graph.overridable[name])
 
 
-def exposed(graph: Graph, indices: Sequence[int], expose: Expose) -> list[str]:
+def exposed(
+    graph: Graph, indices: Sequence[int], expose: Expose, first: Iterable[str] = (), shown: Collection[str] = ()
+) -> list[str]:
     """Return the outputs: first those that the original hands out, in its order, then the others as nodes stand."""
-    names: dict[str, None] = {}
+    names = dict.fromkeys(first)
     kept = set(indices)
     for node in (graph.nodes[index] for index in indices):
         if expose == "all":
             names.update(dict.fromkeys(node.outputs))
             continue
         if expose == "own":
-            names.update(dict.fromkeys(name for name in node.outputs if name in graph.output_set))
+            names.update(dict.fromkeys(name for name in node.outputs if name in graph.output_set or name in shown))
             continue
         read = False
         for name in node.outputs:

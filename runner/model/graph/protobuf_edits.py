@@ -18,22 +18,6 @@ def copy_of(message: Message) -> Message:
     return cast(Message, copy)
 
 
-def copy_without(message: Message, *fields: str) -> Message:
-    """Return what ``copy_of`` does without these fields, which take no memory on the way."""
-    copy: Any = type(message)()
-    source: Any = message
-    for field, value in source.ListFields():
-        if field.name in fields:
-            continue
-        if hasattr(value, "extend"):
-            getattr(copy, field.name).extend(value)
-        elif hasattr(value, "CopyFrom"):
-            getattr(copy, field.name).CopyFrom(value)
-        else:
-            setattr(copy, field.name, value)
-    return cast(Message, copy)
-
-
 def add_initializer(model: ModelProto, value: TensorProto, name: str) -> None:
     """Add a copy of a tensor under this name; before IR version 4 every initializer is listed as an input too."""
     tensor = model.graph.initializer.add()

@@ -6,25 +6,27 @@ and what depends on them, whether it fails because of these.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from onnx import NodeProto, ValueInfoProto, helper
+from onnx import NodeProto, helper
 
 from runner.model.graph.graph_index import Graph
-from runner.model.graph.protobuf_edits import copy_without, set_messages
 from runner.model.graph.rename import NameSupply, names_of
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Splice:
-    """A model whose missing tensors are to be fed.
+    """What of a model stays, and which of its missing tensors are to be fed; `cut` makes the candidate of it.
 
-    ``graph``: all its nodes belong to the candidate, and its outputs are what is judged. ``given``: inputs under
-    another name than the tensor whose good value they get, by that name.
+    ``keep``: the elements that stay. ``front``: hands out good values as the model's outputs. ``shown``: outputs of
+    elements that stay, to be handed out besides the model's own. ``given``: inputs under another name than the tensor
+    whose good value they get, by that name.
     """
 
-    graph: Graph
+    keep: Sequence[int]
+    front: tuple[NodeProto, ...] = ()
+    shown: frozenset[str] = frozenset()
     given: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -38,27 +40,21 @@ def splice(
     that are gone read becomes an output too, so that no runtime drops what computes it.
     """
     lost = set(gone)
-    model = copy_without(graph.model, "graph", "training_info")
-    model.graph.CopyFrom(copy_without(graph.model.graph, "node"))
-    supply = NameSupply(names_of(graph.model))
-    given = {}
-    for name in dict.fromkeys(graph.outputs):
-        if graph.producers.get(name) in lost and good(name):
-            fed = supply.fresh(f"{name}_good")
-            given[fed] = name
-            model.graph.node.append(helper.make_node("Identity", [fed], [name], name=supply.fresh(f"{name}_given")))
-    model.graph.node.extend(_others(graph, lost))
-    kept = [one for one in model.graph.output if graph.producers.get(one.name) not in lost or good(one.name)]
-    set_messages(model.graph.output, kept)
-    if alive:
-        model.graph.output.extend(
-            ValueInfoProto(name=name)
-            for node in graph.nodes
-            if node.index not in lost
-            for name in node.outputs
-            if name not in graph.output_set and (readers := graph.readers.get(name)) and lost.issuperset(readers)
-        )
-    return Splice(Graph.of(model, graph.carried), given)
+    keep = [node.index for node in graph.nodes if node.index not in lost]
+    missing = [name for name in dict.fromkeys(graph.outputs) if graph.producers.get(name) in lost and good(name)]
+    supply = NameSupply(names_of(graph.model) if missing else ())
+    front, given = [], {}
+    for name in missing:
+        fed = supply.fresh(f"{name}_good")
+        given[fed] = name
+        front.append(helper.make_node("Identity", [fed], [name], name=supply.fresh(f"{name}_given")))
+    shown = (
+        name
+        for index in (keep if alive else ())
+        for name in graph.nodes[index].outputs
+        if name not in graph.output_set and (readers := graph.readers.get(name)) and lost.issuperset(readers)
+    )
+    return Splice(keep, tuple(front), frozenset(shown), given)
 
 
 def depends_on(graph: Graph, nodes: Collection[int], without: Collection[int] = ()) -> frozenset[int]:
@@ -85,9 +81,3 @@ def ancestors(graph: Graph, nodes: Collection[int]) -> frozenset[int]:
                 reached.add(parent)
                 waiting.append(parent)
     return frozenset(reached - set(nodes))
-
-
-def _others(graph: Graph, gone: Collection[int]) -> list[NodeProto]:
-    """Return the file's nodes but those ``gone``; constants that are no elements stay."""
-    lost = {graph.positions[index] for index in gone}
-    return [proto for position, proto in enumerate(graph.model.graph.node) if position not in lost]

@@ -46,7 +46,7 @@ class Spliced:
         """Return the model, whose missing tensors are to be fed."""
         if trial not in self._made:
             gone = frozenset(self.space.order) - trial.elements
-            self._made.clear()  # one only: each holds a whole model; the same trial is asked for several times in a row
+            self._made.clear()  # one only: the same trial is asked for several times in a row
             self._made[trial] = splice(self.base.graph, gone, alive=self.alive, good=self._can_hand_out)
         return self._made[trial]
 
@@ -78,12 +78,14 @@ class Spliced:
                 constants[alias] = copy_of(constants[name])
                 constants[alias].name = alias
         return cut(
-            made.graph,
-            range(len(made.graph.nodes)),
+            self.base.graph,
+            made.keep,
             types=types,
             constants=constants,
             expose="own",
             largest=self.base.store.file_limit,
+            front=made.front,
+            shown=made.shown,
         )
 
     def samples(self, made: Cut, trial: Trial) -> tuple[Sample, ...]:
