@@ -240,8 +240,8 @@ class Judge:
     def unfit(self, trial: Trial) -> tuple[str, ...]:
         """Return why removals of single elements were not judged, as far as the check itself is why."""
         self.journal.refresh()
-        if len(trial) == 1:
-            return ()  # nothing can be left out
+        if len(trial) == 1 or nodes_of(self.subject, trial) != trial:
+            return ()  # nothing can be left out, or what was left out was no node
         smaller = [self.journal.get(Trial(trial.elements - {element})) for element in trial]
         verdicts = [self._relative(known) for known in smaller if known]
         unknown = [verdict.reason for verdict in verdicts if verdict.outcome is Outcome.UNRESOLVED]

@@ -7,6 +7,7 @@ run the candidate too, and what was finite has to stay so: a failure that the ne
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -89,6 +90,7 @@ class Shrunk:
     reference: Side
     folder: Path
     _made: dict[Trial, Ran] = field(default_factory=dict)
+    _lock: threading.RLock = field(default_factory=threading.RLock, compare=False, repr=False)
 
     @cached_property
     def space(self) -> Space:
@@ -131,11 +133,12 @@ class Shrunk:
 
     def cut(self, trial: Trial) -> ShrunkCut:
         """Return the model on the levels of ``trial``. Raises CutError where there is none."""
-        model, feeds = self.simpler.apply(self.simpler.levels.of(trial))
-        if trial not in self._made:
-            whole = trial == self.space.whole
-            self._made[trial] = Ran(self.whole.samples) if whole else self._ran(trial, model, feeds)
-        samples = self._made[trial].samples
+        with self._lock:  # repeats of one candidate are made at once
+            model, feeds = self.simpler.apply(self.simpler.levels.of(trial))
+            if trial not in self._made:
+                whole = trial == self.space.whole
+                self._made[trial] = Ran(self.whole.samples) if whole else self._ran(trial, model, feeds)
+            samples = self._made[trial].samples
         _declare(model, samples)
         inputs, outputs = ([value.name for value in values] for values in (model.graph.input, model.graph.output))
         fed = tuple(name for name in inputs if any(name in sample.feeds for sample in samples))

@@ -48,14 +48,20 @@ class SimplerValues:
     name: str = "values"
 
     @staticmethod
-    def of(whole: Whole, array: ArrayOf, folder: Path) -> SimplerValues:
-        """Look for values without a recipe. ``array``: of a weight."""
+    def of(whole: Whole, array: ArrayOf, folder: Path, *, careful: bool = False) -> SimplerValues:
+        """Look for values without a recipe. ``array``: of a weight.
+
+        ``careful``: nobody can tell a failure that new values bring about, so each has to be possible among the old.
+        """
         left = LARGEST
         weights: dict[int, tuple[Recipe, Recipe]] = {}
         inputs: dict[str, tuple[list[TensorFile], list[TensorFile]]] = {}
         for place, tensor in enumerate(tensors(whole.model)):
             size = _size(tensor.data_type, tuple(tensor.dims))
-            if size and size <= left and recognize(values := array(tensor)) is None:
+            if not size or size > left:
+                continue
+            values = array(tensor)
+            if recognize(values) is None and not (careful and not _are_alike(values)):
                 weights[place] = _recipes(values, len(weights))
                 left -= size
         for value in whole.model.graph.input:
@@ -64,7 +70,7 @@ class SimplerValues:
             if not (files and all(sizes) and sum(sizes) <= left):
                 continue
             arrays = [recorded.read(file) for file in files]
-            if any(recognize(one) is None for one in arrays):
+            if any(recognize(one) is None for one in arrays) and not (careful and not all(map(_are_alike, arrays))):
                 inputs[value.name] = _written(value.name, arrays, len(weights) + len(inputs), folder)
                 left -= sum(sizes)
         return SimplerValues(whole, weights, inputs)
@@ -98,6 +104,14 @@ def _size(dtype: int, shape: tuple[int, ...]) -> int:
     if dtype not in tensor_bytes.BITS or limits_of(dtype) is None or min(shape, default=1) < 1:
         return 0
     return (tensor_bytes.byte_size(dtype, shape) or 0) if tensor_bytes.elements(shape) > MOST_LITERAL else 0
+
+
+def _are_alike(array: Array) -> bool:
+    """Whether drawn values, and ones, are of the kind that an array holds: of both signs, or from zero on."""
+    if array.dtype.kind in "iub":
+        return bool(array.min() == 0 and array.max() >= 1)
+    wide = array.astype(np.float64)
+    return bool(np.isfinite(wide).all() and wide.min() < 0 and wide.max() >= 1)
 
 
 def _recipes(array: Array, number: int) -> tuple[Recipe, Recipe]:

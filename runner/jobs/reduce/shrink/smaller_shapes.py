@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -40,13 +40,17 @@ Place = tuple[str, int]
 
 @dataclass(frozen=True)
 class SmallerShapes:
-    """Cuts inputs and weights down. ``steps``: for each size that occurs, those that it may become, the least first."""
+    """Cuts inputs and weights down. ``steps``: for each size that occurs, those that it may become, the least first.
+
+    What a model of some sizes is fed is written once: a check may read it while the next one of the same sizes is made.
+    """
 
     whole: Whole
     array: ArrayOf
     folder: Path
     steps: Mapping[int, tuple[int, ...]]
     name: str = "sizes"
+    _fed: dict[tuple[int, ...], Feeds] = field(default_factory=dict, compare=False)
 
     @staticmethod
     def of(whole: Whole, array: ArrayOf, folder: Path) -> SmallerShapes:
@@ -95,10 +99,13 @@ class SmallerShapes:
         for value in model.graph.output:
             if value.name in known:  # the reference tells
                 value.type.tensor_type.ClearField("shape")
-        return model, tuple(self._feeds(number, sizes) for number in range(len(self.whole.samples)))
+        if levels not in self._fed:
+            place = self.folder / str(len(self._fed))
+            every = range(len(self.whole.samples))
+            self._fed[levels] = tuple(self._feeds(number, sizes, place / str(number)) for number in every)
+        return model, self._fed[levels]
 
-    def _feeds(self, number: int, sizes: Mapping[int, int]) -> dict[str, TensorFile]:
-        folder = self.folder / "-".join(map(str, sizes.values())) / str(number)
+    def _feeds(self, number: int, sizes: Mapping[int, int], folder: Path) -> dict[str, TensorFile]:
         folder.mkdir(parents=True, exist_ok=True)
         found = {}
         for place, (name, file) in enumerate(self.whole.samples[number].feeds.items()):

@@ -12,10 +12,15 @@ import numpy as np
 from onnx import helper, numpy_helper
 
 from runner.jobs.reduce.shrink.passes import Shrinking
+from runner.model.graph.graph_index import Graph
 from runner.model.values import recorded
 from runner.model.values.recipes import recognize
 from runner.session.inquiry import Budget
-from runner.session.judge import Tally
+from runner.session.judge import Judge, Tally
+from runner.session.subject import Kept
+from runner.verdict import UNFIT, Verdict
+from strategies.outcome import Outcome
+from strategies.trial import Trial
 from tests.harness import by_command, check_script, winnow
 from tests.jobs.reduce.test_hard_failures import saved
 from tests.model.models import model_of, tensor
@@ -73,7 +78,7 @@ def test_values_stay_where_the_check_knows_them_or_the_failure_gets_milder(tmp_p
         assert (recognize(array) is None) is (name != "open")
         assert array.shape == (32, 32), "of what it knows by name the shape is known as well"
         assert ("much milder than before" in run.output) is (name == "measures")
-        assert ("the check knows what the model's own outputs should be" in run.output) is (name == "knows")
+        assert ("the check knows what the answer's outputs should be" in run.output) is (name == "knows")
 
 
 def test_the_second_half_of_a_budget_is_for_the_cause(tmp_path: Path) -> None:
@@ -84,3 +89,45 @@ def test_the_second_half_of_a_budget_is_for_the_cause(tmp_path: Path) -> None:
     assert not is_short(Budget())
     assert [is_short(Budget(checks=checks)) for checks in (9, 10)] == [True, False]
     assert [is_short(Budget(seconds=10, started=time.monotonic() - spent)) for spent in (6, 4)] == [True, False]
+
+
+def test_a_check_that_knows_a_tensor_inside_the_model_keeps_the_values(tmp_path: Path) -> None:
+    """It compares with good values of its own: others fail by themselves."""
+    nodes = [
+        helper.make_node("Neg", ["x"], ["a"], name="fault"),
+        helper.make_node("Tanh", ["a"], ["y"], name="after"),
+    ]
+    model = model_of(nodes, [INFO("x", 1, [4, 32])], [INFO("y", 1, [4, 32])], [])
+    given = saved(model, tmp_path, x=RNG.random((4, 32)).astype(np.float32))
+    check = by_command(check_script(tmp_path, "sys.exit(int('fault' in nodes or 'a' in outputs))"))
+    run = winnow(*given, *check, folder=tmp_path / "run")
+    assert run.result["culprits"] == ["fault"] and "the check knows what the answer's outputs should be" in run.output
+    fed = recorded.read(tmp_path / "run" / "test_data_set_0" / "input_0.pb")
+    assert recognize(fed) is None and fed.shape == (4, 32)
+
+
+def test_several_workers_check_a_shrunk_answer_at_once(tmp_path: Path) -> None:
+    """Repeats of one candidate read the same files."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"], name="before"),
+        helper.make_node("Tanh", ["a"], ["b"], name="fault"),
+        helper.make_node("MatMul", ["b", "w"], ["y"], name="after"),
+    ]
+    model = model_of(nodes, [INFO("x", 1, [64, 32])], [INFO("y", 1, [64, 32])], [tensor("w", GOLDEN)])
+    given = saved(model, tmp_path, x=RNG.normal(size=(64, 32)).astype(np.float32))
+    check = check_script(tmp_path, "sys.exit(int('fault' in nodes))")
+    for number in range(2):
+        words = (*by_command(check, "{inputs}"), "workers=parallel", "workers.count=4")
+        run = winnow(*given, *words, folder=tmp_path / str(number))
+        assert run.code == 0 and run.result["culprits"] == ["fault"], run.output
+        assert "smaller shapes" in run.result["message"]
+
+
+def test_what_was_no_node_says_nothing_of_removals() -> None:
+    known = Verdict(Outcome.UNRESOLVED, reason=f"{UNFIT[0]} x")
+    kept = Kept(Graph.of(model_of([helper.make_node("Neg", ["x"], ["y"])], ["x"], ["y"], [])), Trial.of([0]))
+    journal = SimpleNamespace(refresh=lambda: None, get=lambda *_: known)
+    judge: Any = SimpleNamespace(journal=journal, subject=SimpleNamespace(), _relative=lambda one: one)
+    assert Judge.unfit(judge, Trial.of([3, 4]))
+    judge.subject.kept = lambda _: kept
+    assert not Judge.unfit(judge, Trial.of([3, 4]))

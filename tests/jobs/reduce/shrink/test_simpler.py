@@ -155,3 +155,33 @@ def test_weights_take_no_more_than_a_candidate_carries(tmp_path, monkeypatch):
     assert simpler.apply((3,))[1][0]["x"].shape == (8, 8)
     with pytest.raises(CutError, match="the weights would take more"):
         simpler.apply((4,))
+
+
+def test_what_a_model_of_some_sizes_is_fed_is_written_once(tmp_path):
+    """A check may read it while another of the same sizes begins; and many sizes make no long names."""
+    graph_inputs = [INFO(f"x{size}", 1, [size]) for size in range(1000, 1080)]
+    model = model_of([helper.make_node("Neg", ["x1000"], ["y"])], graph_inputs, ["y"], [])
+    held = whole(
+        model, tmp_path / "fed", {one.name: drawn(one.type.tensor_type.shape.dim[0].dim_value) for one in graph_inputs}
+    )
+    smaller = SmallerShapes.of(held, recorded.to_array, tmp_path / "smaller")
+    lowest = (1,) * len(smaller.steps)
+    first, again = (smaller.apply(lowest)[1] for _ in range(2))
+    assert first is again and recorded.read(first[0]["x1000"]).shape == (2,)
+    assert all(len(path.name) < 100 for path in (tmp_path / "smaller").rglob("*"))
+
+
+def test_values_that_nobody_can_tell_from_another_failure_are_of_the_old_kind(tmp_path):
+    """No negative number where there was none, and no index that is out of range."""
+    held = {
+        "both": RNG.normal(size=40) * 4,
+        "roots": RNG.random(40),
+        "at": np.arange(40) % 8,
+        "far": np.arange(40) - 20,
+    }
+    initializers = [tensor(name, array.astype(array.dtype)) for name, array in held.items()]
+    model = model_of([helper.make_node("Neg", ["both"], ["y"])], [], ["y"], initializers)
+    one = whole(model, tmp_path / "fed", {})
+    assert len(SimplerValues.of(one, recorded.to_array, tmp_path).weights) == 4
+    careful = SimplerValues.of(one, recorded.to_array, tmp_path, careful=True)
+    assert [model.graph.initializer[place].name for place in careful.weights] == ["both", "at"]
