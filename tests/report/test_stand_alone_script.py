@@ -22,7 +22,7 @@ from runner.schema import checker as checkers
 from tests.harness import winnow
 from tests.report import handed
 from tests.report.fresh import Shown, environment, show
-from tests.report.handed import CANNOT_TELL, EVALUATOR, ORT, REFERENCE, SHOWS, Case
+from tests.report.handed import CANNOT_TELL, EVALUATOR, GONE, ORT, REFERENCE, SHOWS, Case
 
 NASTY = 'a"""\\\'\u202e")); import os #'
 
@@ -88,6 +88,23 @@ def test_each_case_is_told_right(tmp_path: Path) -> None:
     assert len(rows) > 55
     wrong = [(case, said) for case, said in rows if said.code != case.code and case.packages is not handed.NOTHING]
     assert not wrong, handed.table([(case, said.code) for case, said in rows]) + "".join(said.text for _, said in wrong)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_an_output_that_cannot_be_written_is_no_failure(alone: bool, tmp_path: Path) -> None:
+    """Neither on a full disk, nor with a reader that has gone, nor where there is none."""
+    lacking = "-S", cases()["command, values without numpy"]
+    for number, (option, case) in enumerate(
+        (("", cases()["runs, no longer"]), ("", cases()["command, passes"]), lacking)
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        script = case.write(folder, alone=alone)
+        assert ("the files beside it" in script.read_text()) is not alone
+        for where in ("> /dev/full", "| true; exit ${PIPESTATUS[0]}", ">&-"):
+            line = f"'{sys.executable}' {option} '{script}' {where}"
+            done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
+            assert done.returncode in (GONE, CANNOT_TELL), line + done.stderr
 
 
 def test_a_package_that_is_missing(tmp_path: Path) -> None:
