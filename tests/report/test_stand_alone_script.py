@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 import dataclasses
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +108,28 @@ def test_an_output_that_cannot_be_written_is_no_failure(alone: bool, tmp_path: P
             line = f"'{sys.executable}' {option} '{script}' {where}"
             done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
             assert done.returncode in (GONE, CANNOT_TELL), line + done.stderr
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_an_interrupt_ends_the_command(alone: bool, tmp_path: Path) -> None:
+    """Which has a session of its own."""
+    waits = handed.command(f"open({str(tmp_path / 'began')!r}, 'w').write(str(os.getpid()))\ntime.sleep(60)")
+    script = Case("it", CANNOT_TELL, waits, ("check", "exit 1"), handed.NOTHING).write(tmp_path, alone=alone)
+    assert ("the files beside it" in script.read_text()) is not alone
+    process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    until(lambda: (tmp_path / "began").exists() and (tmp_path / "began").read_text())
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate()
+    assert b"KeyboardInterrupt" in said
+    check = Path("/proc", (tmp_path / "began").read_text(), "cmdline")
+    until(lambda: not check.exists() or not check.read_bytes())
+
+
+def until(is_so: Callable[[], object]) -> None:
+    end = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def test_a_package_that_is_missing(tmp_path: Path) -> None:
