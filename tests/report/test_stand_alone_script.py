@@ -224,6 +224,20 @@ def test_a_run_hands_over_one_that_stands_alone(python: Path, tmp_path: Path) ->
     assert text_of(run.model()).lines[-2].strip() in script.read_text()
 
 
+@pytest.mark.parametrize("alone", [True, False])
+def test_the_values_are_those_of_the_run(alone: bool, tmp_path: Path) -> None:
+    """Of two tensors that numpy.load takes for each other a run hands out one."""
+    feeds = {name: np.full(2, at, np.float32) for at, name in enumerate(("x", "x.npy", "a.npy"))}
+    asks = "import sys, numpy\nheld = numpy.load(sys.argv[2])\nassert sorted(held) == ['a.npy', 'x']\nsys.exit(1)"
+    command = checkers.CommandChecker(command=[sys.executable, "-c", asks, "{model}", "{inputs}"])
+    nodes = [helper.make_node("Sum", [*feeds], ["y"])]
+    case = Case("it", SHOWS, command, ("check", "exit 1"), nodes=nodes, inputs=feeds)
+    script = case.write(tmp_path, alone=alone)
+    assert ("the files beside it" in script.read_text()) is not alone
+    shown = show(sys.executable, script)
+    assert shown.code == SHOWS, shown.text
+
+
 def test_an_input_with_the_name_of_an_argument(tmp_path: Path) -> None:
     asks = cases()["command, asks for values"]
     named = dataclasses.replace(
