@@ -66,6 +66,11 @@ class Candidate:
     label: str = ""
     values: list[Path] = field(default_factory=list, compare=False)
 
+    @property
+    def size(self) -> int:
+        """How many nodes it has, where they are named: its elements may be parts of these. Else how many elements."""
+        return len(self.nodes) or len(self.trial)
+
     def discard(self) -> None:
         """Remove the model's file, if it was made for this check alone."""
         if self.temporary and self.model:

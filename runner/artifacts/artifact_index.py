@@ -26,7 +26,7 @@ def row_of(candidate: Candidate, verdict: Verdict, question: str) -> dict[str, A
         "failure": failure_of(verdict.signature),
         "reason": verdict.reason,
         "seconds": round(verdict.seconds, 6),
-        "elements": len(candidate.trial),
+        "elements": candidate.size,
         "trial": candidate.trial.ranges,
         "question": question,
         "log": verdict.log,

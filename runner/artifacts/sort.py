@@ -39,7 +39,7 @@ _PROOFS = ("control", "cause", "first look inside")
 
 @dataclass(frozen=True)
 class _Best:
-    """The best candidate of one outcome so far: how many elements it keeps, and where it was put."""
+    """The best candidate of one outcome so far: its size, and where it was put."""
 
     elements: int
     place: Path
@@ -126,7 +126,7 @@ class Artifacts:
             return None
         if keep is Keep.none or (keep is Keep.bad and outcome is not Outcome.FAIL):
             return None
-        if keep is Keep.best and (candidate.phase in _PROOFS or not self._is_better(class_, len(candidate.trial))):
+        if keep is Keep.best and (candidate.phase in _PROOFS or not self._is_better(class_, candidate.size)):
             return None
         try:
             place = self._place_model(candidate.model, self._kept.of(outcome), name)
@@ -139,8 +139,8 @@ class Artifacts:
             return None
         if outcome is Outcome.DIFFERENT or keep is Keep.best:
             previous = self._best.get(class_)
-            if self._is_better(class_, len(candidate.trial)):
-                self._best[class_] = _Best(len(candidate.trial), place)
+            if self._is_better(class_, candidate.size):
+                self._best[class_] = _Best(candidate.size, place)
             if previous and keep is Keep.best:
                 self._remove(previous.place)
         return self._kept.relative(place)
@@ -159,7 +159,7 @@ class Artifacts:
         if self._settings.keep is Keep.best and verdict.outcome in (Outcome.FAIL, Outcome.PASS):
             class_ = verdict.outcome, ""
             previous = self._best.get(class_)
-            self._best[class_] = _Best(len(candidate.trial), place)
+            self._best[class_] = _Best(candidate.size, place)
             if previous:
                 self._remove(previous.place)
 

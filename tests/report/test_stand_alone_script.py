@@ -5,8 +5,11 @@ from __future__ import annotations
 import ast
 import dataclasses
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,7 @@ from runner.schema import checker as checkers
 from tests.harness import winnow
 from tests.report import handed
 from tests.report.fresh import Shown, environment, show
-from tests.report.handed import CANNOT_TELL, EVALUATOR, ORT, REFERENCE, SHOWS, Case
+from tests.report.handed import CANNOT_TELL, EVALUATOR, GONE, ORT, REFERENCE, SHOWS, Case
 
 NASTY = 'a"""\\\'\u202e")); import os #'
 
@@ -88,6 +91,45 @@ def test_each_case_is_told_right(tmp_path: Path) -> None:
     assert len(rows) > 55
     wrong = [(case, said) for case, said in rows if said.code != case.code and case.packages is not handed.NOTHING]
     assert not wrong, handed.table([(case, said.code) for case, said in rows]) + "".join(said.text for _, said in wrong)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_an_output_that_cannot_be_written_is_no_failure(alone: bool, tmp_path: Path) -> None:
+    """Neither on a full disk, nor with a reader that has gone, nor where there is none."""
+    lacking = "-S", cases()["command, values without numpy"]
+    for number, (option, case) in enumerate(
+        (("", cases()["runs, no longer"]), ("", cases()["command, passes"]), lacking)
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        script = case.write(folder, alone=alone)
+        assert ("the files beside it" in script.read_text()) is not alone
+        for where in ("> /dev/full", "| true; exit ${PIPESTATUS[0]}", ">&-"):
+            line = f"'{sys.executable}' {option} '{script}' {where}"
+            done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
+            assert done.returncode in (GONE, CANNOT_TELL), line + done.stderr
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_an_interrupt_ends_the_command(alone: bool, tmp_path: Path) -> None:
+    """Which has a session of its own."""
+    waits = handed.command(f"open({str(tmp_path / 'began')!r}, 'w').write(str(os.getpid()))\ntime.sleep(60)")
+    script = Case("it", CANNOT_TELL, waits, ("check", "exit 1"), handed.NOTHING).write(tmp_path, alone=alone)
+    assert ("the files beside it" in script.read_text()) is not alone
+    process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    until(lambda: (tmp_path / "began").exists() and (tmp_path / "began").read_text())
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate()
+    assert b"KeyboardInterrupt" in said
+    check = Path("/proc", (tmp_path / "began").read_text(), "cmdline")
+    until(lambda: not check.exists() or not check.read_bytes())
+
+
+def until(is_so: Callable[[], object]) -> None:
+    end = time.monotonic() + 30
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.01)
 
 
 def test_a_package_that_is_missing(tmp_path: Path) -> None:
@@ -180,6 +222,20 @@ def test_a_run_hands_over_one_that_stands_alone(python: Path, tmp_path: Path) ->
     shown = show(python, script)
     assert (shown.code, fits(script)) == (SHOWS, True), shown.text
     assert text_of(run.model()).lines[-2].strip() in script.read_text()
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_the_values_are_those_of_the_run(alone: bool, tmp_path: Path) -> None:
+    """Of two tensors that numpy.load takes for each other a run hands out one."""
+    feeds = {name: np.full(2, at, np.float32) for at, name in enumerate(("x", "x.npy", "a.npy"))}
+    asks = "import sys, numpy\nheld = numpy.load(sys.argv[2])\nassert sorted(held) == ['a.npy', 'x']\nsys.exit(1)"
+    command = checkers.CommandChecker(command=[sys.executable, "-c", asks, "{model}", "{inputs}"])
+    nodes = [helper.make_node("Sum", [*feeds], ["y"])]
+    case = Case("it", SHOWS, command, ("check", "exit 1"), nodes=nodes, inputs=feeds)
+    script = case.write(tmp_path, alone=alone)
+    assert ("the files beside it" in script.read_text()) is not alone
+    shown = show(sys.executable, script)
+    assert shown.code == SHOWS, shown.text
 
 
 def test_an_input_with_the_name_of_an_argument(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,10 +23,10 @@ def answered(summary: Summary, ending: Ending, subject: Subgraph, folder: Path) 
     names = standing.judge.subject.names(standing.trial)
     nested = tuple(name for name in names if any(name.startswith(f"{path}/") for path in standing.origin))
     main = subject.names(ending.main) if ending.main else names
-    shrunk = simplified(standing.judge.subject, standing.trial)
+    shrunk = told_once(simplified(standing.judge.subject, standing.trial))
     return replace(
         summary,
-        message=summary.message + (f"; reduced.onnx has {' and '.join(shrunk)} than the model" if shrunk else ""),
+        message=summary.message + (f"; reduced.onnx has {shrunk} than the model" if shrunk else ""),
         nodes_after=standing.size,
         culprits=tuple(
             name
@@ -36,6 +37,11 @@ def answered(summary: Summary, ending: Ending, subject: Subgraph, folder: Path) 
         model="reduced.onnx" if (folder / "reduced.onnx").exists() else None,
         min_good="min_good.onnx" if ending.min_good else None,
     )
+
+
+def told_once(passes: Sequence[str]) -> str:
+    """Return in words what passes did; a later one may have done again, with what is left, what one before it did."""
+    return " and ".join(dict.fromkeys(name.removesuffix(" in these") for name in passes))
 
 
 def files_of(ending: Ending) -> ReducedModel | None:

@@ -116,7 +116,7 @@ def _reduce(job: Job) -> Summary:
             return replace(summary, first_look=look.said)
 
         def conclude(ending: Ending, folder: Path) -> Summary:
-            summary = told(ending, session.reliability, folder)
+            summary = replace(told(ending, session.reliability, folder), first_look="")  # it was of the whole model
             job.bundle(summary, files_of(ending), folder)
             return summary
 

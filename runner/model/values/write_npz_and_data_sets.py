@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ def write_npz(feeds: Mapping[str, TensorFile], path: Path) -> tuple[str, ...]:
     skipped = []
     with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
         for name, file in feeds.items():
-            array = _numpy_array(file) if _fits_archive(name, feeds) else None
+            array = _numpy_array(file) if fits_npz(name, feeds) else None
             if array is None:
                 skipped.append(name)
                 continue
@@ -32,7 +32,8 @@ def write_npz(feeds: Mapping[str, TensorFile], path: Path) -> tuple[str, ...]:
     return tuple(skipped)
 
 
-def _fits_archive(name: str, others: Mapping[str, TensorFile]) -> bool:
+def fits_npz(name: str, others: Collection[str]) -> bool:
+    """Whether an npz can hold an array of that name beside these others."""
     ambiguous = name.endswith(".npy") and name[: -len(".npy")] in others
     return "\0" not in name and not ambiguous and len(name.encode("utf-8", "replace")) < 0xFFF0
 

@@ -36,9 +36,9 @@ _HEAD_ALONE = '''"""Shows one failure of the model that is in here: run it with 
 '''
 _END = """if __name__ == "__main__":
     try:
-        sys.exit(main())
+        os._exit(main())  # what is not written by now cannot be
     except Exception as error:  # the exit status of a traceback is that of a failure which shows
-        sys.exit(say(CANNOT_TELL, repr(error)))
+        os._exit(say(CANNOT_TELL, repr(error)))
 """
 
 
@@ -58,7 +58,7 @@ def compose(templates: Iterable[str], values: Mapping[str, Any], needs: Sequence
         used |= names
     imported = [found for name, found in _PACKAGES.items() if name in used]
     packages = list(dict.fromkeys(package for package, _ in imported))
-    modules = sorted((used | {"sys", *(["os"] if "onnxruntime" in used else [])}) & sys.stdlib_module_names)
+    modules = sorted((used | {"os", "sys"}) & sys.stdlib_module_names)
     modules = ["importlib.util" if name == "importlib" else name for name in modules]
     head = [f"import {', '.join(modules)}"] if alone else [f"import {name}" for name in modules]
     statements = [text for _, text in imported]
@@ -92,11 +92,13 @@ def _imports(statements: Sequence[str], *, child: bool) -> list[str]:
     """Return the lines that import packages: in the child, which a library that is broken may take down."""
     if not statements:
         return [""]
-    code = "82" if child else "2"
+    told = 'print("cannot tell:", ascii(str(error)), flush=True)'
     lines = ["try:", *indent("\n".join(statements), "    ").splitlines(), "except Exception as error:"]
-    lines += ['    print("cannot tell:", ascii(str(error)), flush=True)', f"    sys.exit({code})"]
     if child:
+        lines += [f"    {told}", "    sys.exit(82)"]
         lines = ['if sys.argv[1:2] == ["--judge"]:', *indent("\n".join(lines), "    ").splitlines()]
+    else:
+        lines += ["    try:", f"        {told}", "    finally:", "        os._exit(2)"]
     return ["", *lines, ""]
 
 

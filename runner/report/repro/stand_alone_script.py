@@ -22,6 +22,7 @@ from runner.model.files.onnx_text import ModelText
 from runner.model.files.parse_without_weights import LARGE_FILE, parse
 from runner.model.values import tensor_file
 from runner.model.values.recipes import Kind, Recipe, recognize
+from runner.model.values.write_npz_and_data_sets import fits_npz
 from runner.report.repro import backends
 from runner.report.repro.compose import compose
 from runner.report.repro.literal import inline
@@ -209,7 +210,9 @@ def _write(printed: ModelText, weights: Mapping[str, str], inputs: Mapping[str, 
     modules = "onnx, numpy as np" if weights or inputs is not None else "onnx"
     text = [f"def write({names}):", '    """Write the model, and what it is fed."""', f"    import {modules}"]
     text += [*_model(printed, weights), "    onnx.save(model, path)"]
-    text += [] if inputs is None else _dictionary("np.savez(npz, **", inputs, ")")
+    if inputs is not None:
+        held = {name: made for name, made in inputs.items() if fits_npz(name, inputs)}
+        text += _dictionary("np.savez(npz, **", held, ")")
     return "\n".join([*text, ""])
 
 

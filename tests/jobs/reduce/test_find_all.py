@@ -35,6 +35,10 @@ def test_what_only_gets_nan_from_an_answer_hides_no_other_one(tmp_path: Path) ->
     run = winnow(*given, "checker=finite", "checker.flaky=never", ALL, folder=tmp_path / "run")
     assert run.code == 0, run.output
     assert [answer["culprits"] for answer in run.result["answers"]] == [["Log"], ["Sqrt"]], run.output
+    second = run.folder / "answers" / "2"
+    looked = [json.loads((folder / "result.json").read_text())["first_look"] for folder in (run.folder, second)]
+    assert looked[0] and not looked[1], "the first look was of the whole model"
+    assert ["first look" in (folder / "REPORT.md").read_text() for folder in (run.folder, second)] == [True, False]
     assert "the rest passes, but for what only gets NaN or Inf and was not judged: Tanh, Sigmoid" in run.output
     journals = [path.read_text().splitlines() for path in run.folder.glob("journal*.jsonl")]  # the file has its own
     assert counted(run.result) == sum(len(lines) - 1 for lines in journals)

@@ -104,7 +104,7 @@ def test_a_look_that_was_paid_for_is_not_paid_for_again(fused: Run, tmp_path: Pa
 
 @pytest.mark.parametrize("look", [True, False])
 def test_a_process_that_dies_has_named_what_it_was_at(tmp_path: Path, look: bool) -> None:
-    dies = "import os; print('running culprit_7', flush=True); os.abort()"
+    dies = "import os; print('x ' * 999, 'before/3', 'x ' * 4500, 'running culprit_7', flush=True); os.abort()"
     check = check_script(tmp_path, f"if 'culprit' in nodes:\n    {dies}")
     given = saved(tmp_path, model(helper.make_node("Relu", ["y"], ["z"], name="culprit")))
     run = winnow(given, *by_command(check), *ONCE[1:], f"strategy.look_inside={look}", folder=tmp_path / "run")

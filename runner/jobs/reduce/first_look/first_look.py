@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 MOST = 16
 """Nodes at most that are named together."""
+LONGEST = 8000
+"""Characters of a text in which names are looked for."""
 CLEAR, COMPARABLE = 3.0, 100.0
 """A tensor says where to look if its error is so many tolerances, and at most so many times less than the worst."""
 
@@ -105,7 +107,9 @@ class FirstLook:
         least = max(CLEAR, max(sizes.values(), default=0.0) / COMPARABLE)
         bad = [name for name, size in sizes.items() if size >= least]
         if not bad:
-            return self._by_text(subject, str(verdict.metrics.get(SAID, "")), "the message of the optimized model")
+            return self._by_text(
+                subject, str(verdict.metrics.get(SAID, ""))[:LONGEST], "the message of the optimized model"
+            )
         # the last of several places is where the search would end that judges by the model's own outputs; of a place
         # that holds a tensor without a good value, parts cannot be judged
         places = [(name, between(subject.graph, name, sizes)) for name in bad]
@@ -149,16 +153,17 @@ def _text(session: Session) -> str:
     """Return what was said of the failure of the whole model: at length, where that was recorded."""
     known = session.judge.counted(session.whole)
     said = next((text for one in known if isinstance(text := one.metrics.get(SAID), str)), "")
-    return "\n".join((said, session.judge.studied.message, *(_last_words(session, one) for one in known[:1])))
+    words = (_last_words(session, one) for one in known[:1])
+    return "\n".join((said[:LONGEST], session.judge.studied.message[:LONGEST], *words))
 
 
 def _last_words(session: Session, verdict: Verdict) -> str:
-    """Return the last line that a process wrote before it died, and before Python told of that."""
+    """Return the end of the last line that a process wrote before it died, and before Python told of that."""
     folder = session.judge.folder.parent
     log = folder / verdict.log if verdict.log else folder
     if verdict.signature is None or not verdict.signature.kind.startswith("death") or not inside(log, folder):
         return ""
-    return last_line(read_plain(log).decode("utf-8", "replace").partition(_TRACE)[0])
+    return last_line(read_plain(log).decode("utf-8", "replace").partition(_TRACE)[0])[-LONGEST:]
 
 
 def _inside(verdict: Verdict) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from pathlib import Path
@@ -50,6 +51,9 @@ def test_values_and_sizes_shrink_as_far_as_the_reference_stays_sound(tmp_path: P
     assert fed.min() >= 3, "1, or a number around 0, has no root here"
     weight = numpy_helper.to_array(next(one for one in sized.model().graph.initializer if one.name == "w"))
     assert weight.shape == (2, 2)
+    assert "; reduced.onnx has simpler values and smaller shapes than the model" in sized.result["message"]
+    rows = map(json.loads, (tmp_path / "sized" / "artifacts" / "index.jsonl").read_text().splitlines())
+    assert {row["elements"] for row in rows if row["phase"] == "shrink"} == {3}, "its elements are levels"
     assert "not as recorded" not in (tmp_path / "sized" / "audit.jsonl").read_text()
     assert sized.result["checks"]["refine"] <= 6
     whole = winnow(*given, *check, "strategy.shrink=false", folder=tmp_path / "whole")
