@@ -198,7 +198,7 @@ class Session:
         verdict = answer.again.verdict
         drift = message_drift(studied.message, verdict, signature, studied.names) if signature else ""
         message += (f"; {drift}" if drift else " the same way") + (f"; cause: {cause.said}" if cause else "")
-        message += self._cut_short() + self.flakiness
+        message += self.caveats
         signature = verdict.signature or signature
         return replace(ending, message=message, min_good=min_good, signature=signature, drift=drift, cause=cause)
 
@@ -239,6 +239,11 @@ class Session:
         if self.inquiry.stopped:
             return "; the budget was reached before the search ended"
         return f"; {UNSURE}" if self.reliability.unsure else ""
+
+    @property
+    def caveats(self) -> str:
+        """What a message says of the limits of an answer; "" where there are none."""
+        return self._cut_short() + self.flakiness
 
     @property
     def flakiness(self) -> str:
