@@ -91,6 +91,12 @@ def test_under_a_budget_nothing_is_claimed_that_was_not_shown(tmp_path: Path, mo
     assert "the answer again" in run.output and "handed over" not in run.output
 
 
+def test_that_a_check_is_flaky_is_told_with_the_answer(tmp_path: Path, model: Path) -> None:
+    run = switched(tmp_path, model, "{'--b'} <= on", "checker.flaky=always", "strategy.switches=[--a,--b]")
+    assert run.code == 0 and run.result["culprits"] == ["--b"], run.output
+    assert "the whole model passes without --b; the check is flaky: " in run.result["message"]
+
+
 def test_what_fails_with_everything_off_needs_none_of_them(tmp_path: Path, model: Path) -> None:
     run = switched(tmp_path, model, "True")
     assert run.code == 4 and "with all of 7 switches off the whole model fails as well" in run.output
