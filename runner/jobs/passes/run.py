@@ -125,7 +125,9 @@ class _Search:
             heals = [self.subject.names(one) for one in healing]
             more = session.spent() and not session.inquiry.stopped and len(heals) < len(ending.trial)
             asked = "; the budget was reached before more was asked" if more else ""
-            ending = replace(ending, message=_told(self.subject, ending, heals) + asked + session.caveats)
+            ending = replace(
+                ending, message=_told(self.subject, ending, heals) + asked + session.cut_short + session.flakiness
+            )
         summary = job.summary(self.judge, ending, self.loaded, reliability)
         if ending.trial is not None:
             culprits = self.subject.names(ending.trial)
