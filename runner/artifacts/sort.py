@@ -17,7 +17,7 @@ from typing import Any
 
 import onnx
 
-from runner.artifacts import engine_files
+from runner.artifacts import engine_files, given_values
 from runner.artifacts.artifact_index import INDEX_NAME, append, failure_of, row_of, rows
 from runner.artifacts.folder import ArtifactFolder, reserve, safe
 from runner.artifacts.shared_weights import KEPT, POINTER, is_there, model_of, point
@@ -88,6 +88,8 @@ class Artifacts:
             row["model"] = self._keep_model(candidate, verdict, name)
             engine_files.drop(candidate.folder)
             row["files"], row["missing"] = self._user_files.move(candidate, verdict.outcome, name)
+            if row["model"]:
+                self._keep_values(candidate, self.folder / row["model"])
             self._append(row)
 
     def hand_over(self, candidate: Candidate, verdict: Verdict, question: str = "") -> None:
@@ -144,6 +146,12 @@ class Artifacts:
             if previous and keep is Keep.best:
                 self._remove(previous.place)
         return self._kept.relative(place)
+
+    def _keep_values(self, candidate: Candidate, place: Path) -> None:
+        try:
+            given_values.keep(candidate, place, self._kept)
+        except OSError as error:
+            _LOG.error("artifacts: what iteration %d was given was not kept: %s", candidate.iteration, error)
 
     def _replace(self, candidate: Candidate, verdict: Verdict, row: Mapping[str, Any]) -> None:
         """Remove what a file that is handed over stands for, and keep what its build left. Raises OSError."""
@@ -226,6 +234,7 @@ class Artifacts:
             if place.exists():  # what was handed over lies elsewhere
                 self._kept.remove(place)
             engine_files.remove(place, self._kept)
+            given_values.remove(place, self._kept)
         except OSError as error:
             _LOG.error("artifacts: %s was not removed: %s", place, error)
 

@@ -68,7 +68,7 @@ def report(
         _nodes(summary, model),
         experiments(summary.cause) if summary.cause else "",
         _suspects(summary),
-        passes_section(summary.passes),
+        passes_section(summary.passes, summary.minimality),
         releases_section(summary.releases),
         section("Statistics", table(("", ""), list((summary.statistics or {}).items()))),
         _fused(summary),

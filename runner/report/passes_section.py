@@ -11,13 +11,14 @@ from runner.report.markup import block, bullets, code, section
 _OF_A_SESSION = frozenset({"disabled_optimizers", "session_options", "config_entries"})
 
 
-def passes_section(passes: Mapping[str, Any] | None) -> str:
-    """Return the section; "" where no passes were searched."""
+def passes_section(passes: Mapping[str, Any] | None, minimality: str | None) -> str:
+    """Return the section; "" where no passes were searched. ``minimality``: whether each is shown to be needed."""
     if not passes:
         return ""
     needed = ", ".join(map(code, passes["needed"]))
     heals = [f"Off, with all others on, the whole model passes: {', '.join(map(code, one))}" for one in passes["heals"]]
-    parts = [bullets([f"Needed for the failure, with the rest of {passes['asked']} off: {needed}", *heals])]
+    shown = "Needed for the failure" if minimality == "1-minimal" else "Enough for the failure; not all may be needed"
+    parts = [bullets([f"{shown}, with the rest of {passes['asked']} off: {needed}", *heals])]
     if session := session_code(passes["settings"]):
         parts += ["The first of these, off in a program of your own:", block(session, "python")]
     if passes["overrides"]:

@@ -53,6 +53,10 @@ class HandOver:
             )
         return places[0]
 
+    def label(self, name: str) -> str:
+        """Return what the check of that is called."""
+        return f"{name}, as handed over"
+
     def beside(self, folder: Path) -> HandOver:
         """Return one for a further answer, in a folder of its own."""
         return HandOver(self.settings, folder, self.at, self.store, first=False)

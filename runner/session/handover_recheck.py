@@ -136,7 +136,7 @@ class Recheck:
                 continue
             never = self.reliability.mode is Flaky.never
             if answer is not wanted and not never and verdict.outcome is not Outcome.UNRESOLVED:
-                raise ContradictionError(f"{name}: {verdict.outcome.value} as handed over")
+                raise ContradictionError(f"{self._label(name)}: {verdict.outcome.value}")
             if answer is wanted:
                 self.reliability.second.agree(judge, trial, attempt)
             enough = never or count.total >= times or not self._afforded(judge, trial, name, attempt)
@@ -165,6 +165,10 @@ class Recheck:
             self.withdraw(MIN_GOOD)
         return None
 
+    def _label(self, name: str) -> str:
+        assert self.hand_over
+        return self.hand_over.label(name)
+
     def _check_file(
         self,
         judge: Judge,
@@ -174,7 +178,7 @@ class Recheck:
         attempt: int,
         given_up: threading.Event | None = None,
     ) -> Verdict | None:
-        label = f"{name}, as handed over"
+        label = self._label(name)
         # the first check is of the file just written, so it is made in any case; its repeats may be recorded ones
         if attempt > HANDED_OVER and (known := judge.recall(trial, attempt, "re-check", label)):
             return known

@@ -190,7 +190,7 @@ class Session:
         ending = Ending(Status.found, "", answer.done, answer.standing, signature=signature, main=answer.main)
         if doubtful:
             self.recheck.withdraw(MIN_GOOD)
-            return replace(ending, status=Status.could_not_judge, message=doubtful + self._cut_short())
+            return replace(ending, status=Status.could_not_judge, message=doubtful + self.cut_short)
         free = self.find_min_good and self._space.closure is Closure.FREE
         rest = Trial(self.whole.elements - answer.main.elements) if free else NOTHING
         min_good = self.recheck.min_good(*self.passing(answer.searched, answer.standing), rest)
@@ -198,7 +198,7 @@ class Session:
         verdict = answer.again.verdict
         drift = message_drift(studied.message, verdict, signature, studied.names) if signature else ""
         message += (f"; {drift}" if drift else " the same way") + (f"; cause: {cause.said}" if cause else "")
-        message += self._cut_short() + self.flakiness
+        message += self.cut_short + self.flakiness
         signature = verdict.signature or signature
         return replace(ending, message=message, min_good=min_good, signature=signature, drift=drift, cause=cause)
 
@@ -234,8 +234,9 @@ class Session:
         self.open_search()
         return self.reduce()
 
-    def _cut_short(self) -> str:
-        """Say what the budget ended too early."""
+    @property
+    def cut_short(self) -> str:
+        """What the budget ended too early."""
         if self.inquiry.stopped:
             return "; the budget was reached before the search ended"
         return f"; {UNSURE}" if self.reliability.unsure else ""

@@ -45,7 +45,10 @@ class Run:
         label: str = "prefix 0..9",
         signature: Signature | None = None,
         phase: str = "search",
+        given: tuple[str | Path, ...] = (),
+        size: int = 9,
     ) -> None:
+        """``given``: values that the check asks for, by name, or a file to which it leads a link in their place."""
         self.iteration += 1
         folder = self.folder / "trials" / str(self.iteration)
         folder.mkdir(parents=True)
@@ -53,6 +56,14 @@ class Run:
             model = folder / "model.onnx"
             model.write_bytes(f"{count} nodes".encode())
         candidate = Candidate(model, folder, Trial.of(range(count)), iteration=self.iteration, phase=phase, label=label)
+        for name in given:
+            path = folder / (name if isinstance(name, str) else "inputs.npz")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if isinstance(name, Path):
+                path.symlink_to(name)
+            else:
+                path.write_bytes(bytes(size))
+            candidate.values.append(folder / path.relative_to(folder).parts[0])
         failed = outcome is Outcome.FAIL
         signature = signature or (Signature("check", "exit 1") if failed else None)
         artifacts.sort(candidate, Verdict(outcome, signature, returncode=1 if failed else 0, seconds=0.5))
@@ -110,6 +121,27 @@ def test_keep_best_leaves_the_smallest_of_each_other_failure(run: Run) -> None:
     }
     assert sorted(others.values()) == run.kept()
     assert run.artifacts(keep=Keep.best).others() == others
+
+
+@pytest.mark.parametrize(("keep", "left"), [(Keep.best, 1), (Keep.bad, 2), (Keep.all, 2), (Keep.none, 0)])
+def test_what_a_check_was_given_is_kept_beside_its_candidate(run: Run, keep: Keep, left: int) -> None:
+    """It goes with it, and what the check has put in its place is left alone."""
+    artifacts = run.artifacts(keep=keep)
+    for count in (9, 3):
+        run.sort(artifacts, Outcome.FAIL, count, given=("inputs.npz", "data/test_data_set_0/input_0.pb"))
+    stem = "bad/00002_search_prefix-0..9_fail_rc1"
+    values = [f"{stem}.data/test_data_set_0/input_0.pb", f"{stem}.inputs.npz"]
+    assert len(run.kept()) == 3 * left and (not left or [name for name in run.kept() if name in values] == values)
+    elsewhere = run.cwd / "mine.npz"
+    elsewhere.write_text("mine")
+    run.sort(artifacts, Outcome.FAIL, 2, given=(elsewhere,))
+    assert elsewhere.exists() and not [name for name in run.kept() if "00003" in name and not name.endswith(".onnx")]
+
+
+def test_values_are_kept_within_the_disk_budget(run: Run) -> None:
+    artifacts = run.artifacts(keep=Keep.all, disk_budget_mb=1)
+    run.sort(artifacts, Outcome.FAIL, 3, given=("inputs.npz",), size=2 << 20)
+    assert [Path(name).suffix for name in run.kept()] == [".onnx"]
 
 
 def test_keep_best_leaves_no_whole_model_that_was_made_to_pass(run: Run) -> None:

@@ -15,7 +15,10 @@ from benchmarks.hostile_configs import attempt, genuine_replay, lists, prepare, 
 from benchmarks.hostile_settings import MODULE, Hostile, configurations
 from runner.cli.config.argv import rewrite
 from runner.cli.config.bounded_yaml import BoundedLoader, read_yaml
+from runner.cli.config.paths import PATH_KEYS
 from runner.errors import UsageError
+from runner.schema.settings import PathUse
+from tests.harness import ROOT
 
 SEED = 11
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="cases run in forks, watched by an audit hook")
@@ -32,6 +35,15 @@ def test_a_few_of_each_kind(tmp_path: Path) -> None:
 def test_lists_of_run_folders(tmp_path: Path) -> None:
     prepare(tmp_path)
     assert [row for row in lists(SEED, 40, tmp_path) if row.problems] == []
+
+
+def test_each_key_that_names_a_program_or_a_library_is_said_to_run_code() -> None:
+    """Also what `strategy=versions` installs: wheels are imported, and interpreters of its cache are started."""
+    text = (ROOT / "docs" / "configurations.md").read_text()
+    said = text.partition("run code by these keys only")[2].partition("Look")[0]
+    named = {key for key, use in PATH_KEYS.items() if use & (PathUse.PROGRAM | PathUse.LIBRARY)}
+    named |= {f"strategy.{name}" for name in ("package", "besides", "pip", "cache")}
+    assert [key for key in sorted(named) if not {key, key.rpartition(".")[2]} & {*said.split("`")}] == []
 
 
 def test_they_are_always_the_same_and_enough(tmp_path: Path) -> None:

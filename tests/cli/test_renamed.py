@@ -100,6 +100,15 @@ def test_a_replay_of_an_earlier_version_has_keys_that_nobody_read() -> None:
     assert "find" in content({"strategy": strategy}, "mine.yaml")["strategy"]
 
 
+def test_a_replay_keeps_what_its_strategy_reads_where_two_have_one_subject() -> None:
+    mine = {"search": "reduce", "subject": "subgraph"}
+    extract = {"name": "extract", "subject": "subgraph", "nodes": ["a"], "inputs": [], "outputs": ["y"]}
+    renamed = {"name": "of an earlier version", "subject": "command", "until": "3", "find": "cause"}
+    for strategy, left_out in ((extract, set()), (mine | {"name": "mine", "find": "one"}, set()), (renamed, {"find"})):
+        read = content({"strategy": strategy, "recorded": {"context": {}}}, "replay.yaml")["strategy"]
+        assert {*strategy} - {*read} == left_out
+
+
 def test_in_options_of_a_users_own_and_by_the_name_of_an_option(tmp_path: Path) -> None:
     for name, text in (
         ("inputs/mine", "defaults: [random, _self_]\ncut: seeded\n"),

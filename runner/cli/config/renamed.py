@@ -90,11 +90,12 @@ def _without_unread(plain: dict[str, Any]) -> dict[str, Any]:
     strategy = plain.get("strategy")
     if not plain.get("recorded") or not isinstance(strategy, dict):
         return plain
-    schemas = SCHEMAS["strategy"].values()
-    known = {item.name for schema in schemas for item in fields(schema)}
-    subject = strategy.get("subject")
-    own = [{item.name for item in fields(one)} for one in schemas if getattr(one, "subject", "") == subject]
-    read = own[0] if own else known
+    schemas = SCHEMAS["strategy"]
+    known = {item.name for schema in schemas.values() for item in fields(schema)}
+    # two strategies may have one subject; the name of one may be an earlier version's
+    same = (one for one in schemas.values() if getattr(one, "subject", "") == strategy.get("subject"))
+    own = schemas.get(str(strategy.get("name"))) or next(same, None)
+    read = {item.name for item in fields(own)} if own else known
     return {**plain, "strategy": {key: value for key, value in strategy.items() if key in read or key not in known}}
 
 

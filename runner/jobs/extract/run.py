@@ -61,6 +61,9 @@ class _Nothing:
 def _extracted(job: Job, loaded: Loaded, judge: Judge, wanted: Trial) -> Ending:
     subject = judge.subject
     size = counted(len(wanted), "node")
+    if job.settings.plan:
+        said = f"{size} of {len(loaded.graph.nodes)} would be extracted; nothing was cut or checked, as asked"
+        return Ending(Status.planned, said)
     try:
         HandOver(job.settings.result, job.folder, job.tools.at, loaded.store).write(subject, wanted, REDUCED)
     except CutError as error:

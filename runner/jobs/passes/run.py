@@ -38,13 +38,14 @@ from runner.text import counted, listed
 from runner.verdict import Verdict
 from strategies.outcome import Answer, Outcome
 from strategies.procedure import Options
-from strategies.search import Step
+from strategies.search import Claim, Step
 from strategies.search_space import Space
 from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
 
 ALL_OFF = "the whole model with all of them off"
+HEALING_UNKNOWN = "what heals it is not known"
 
 
 def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
@@ -120,10 +121,16 @@ class _Search:
         session = self._session(self.judge, QUESTION, reliability)
         healing: list[Trial] = []
         ending = job.ended(session, lambda: self._asked(session, healing))
+        if ending.trial is not None and ending.status is Status.found:
+            heals = [self.subject.names(one) for one in healing]
+            more = session.spent() and not session.inquiry.stopped and len(heals) < len(ending.trial)
+            asked = "; the budget was reached before more was asked" if more else ""
+            ending = replace(
+                ending, message=_told(self.subject, ending, heals) + asked + session.cut_short + session.flakiness
+            )
         summary = job.summary(self.judge, ending, self.loaded, reliability)
         if ending.trial is not None:
             culprits = self.subject.names(ending.trial)
-            told = _told(self.subject, culprits, [self.subject.names(one) for one in healing])
             off = self._off_settings(healing[0]) if healing else {}
             passes = {
                 "asked": len(self.subject.switches),
@@ -132,8 +139,7 @@ class _Search:
                 "settings": off,
                 "overrides": list(overrides(off)),
             }
-            message = told + summary.message.removeprefix(ending.message) if healing else summary.message
-            summary = replace(summary, culprits=culprits, passes=passes, message=message)
+            summary = replace(summary, culprits=culprits, passes=passes)
         job.bundle(summary)
         return summary
 
@@ -162,15 +168,20 @@ class _Search:
         return Ending(Status.could_not_judge, f"{ALL_OFF} ({what}) cannot be judged: {verdict.said}")
 
     def _healing(self, session: Session, needed: Trial) -> list[Trial]:
-        """Return the sets with which the whole model passes once they are off: each member alone, else the smallest."""
+        """Return the sets with which the whole model passes once they are off: each member alone, else the smallest.
+
+        As far as the budget goes.
+        """
         whole = self.subject.space.whole
-        found = []
+        found: list[Trial] = []
         for member in needed:
+            if session.spent():
+                return found
             rest, (name,) = Trial(whole.elements - {member}), self.subject.names(Trial.of([member]))
             ruling = session.ruled(session.judge, rest, "search", f"all but {name}", "search")
             if ruling and ruling.answer is Answer.NO and ruling.verdict.outcome is Outcome.PASS:
                 found.append(Trial.of([member]))
-        return found or self._smallest(session)
+        return found if found or session.spent() else self._smallest(session)
 
     def _smallest(self, session: Session) -> list[Trial]:
         """Search for the smallest set to turn off: what was found is not all that fails."""
@@ -210,6 +221,10 @@ class SameModel(HandOver):
         assert isinstance(subject, Passes)
         return subject.model
 
+    def label(self, name: str) -> str:
+        """Return that the settings are checked again."""
+        return "the answer again"
+
 
 @dataclass(frozen=True)
 class PassesQuestion(Question):
@@ -235,11 +250,17 @@ QUESTION = PassesQuestion(
 OFF = PassesQuestion(wanted=Outcome.PASS, whole=ALL_OFF, nothing="the whole model", name=MIXED)
 
 
-def _told(subject: Passes, needed: Sequence[str], healing: Sequence[Sequence[str]]) -> str:
-    """Return the answer in a sentence."""
-    many = counted(len(subject.switches), "switch")
-    verb = "is" if len(needed) == 1 else "are"
-    said = f"{' with '.join(needed)} {verb} needed for the failure, of {many}"
+def _told(subject: Passes, ending: Ending, healing: Sequence[Sequence[str]]) -> str:
+    """Return the answer in a sentence; what was not proven is not said to be needed."""
+    assert ending.trial is not None
+    needed = subject.names(ending.trial)
+    some, many = listed(needed), counted(len(subject.switches), "switch")
+    if ending.done and ending.done.claim is Claim.ONE_MINIMAL:
+        said = f"{some} {'is' if len(needed) == 1 else 'are'} needed for the failure, of {many}"
+    else:
+        said = f"with {some} on, of {many}, and all others off it still fails; that each is needed was not shown"
     if len(healing) == len(needed) > 1:
         return f"{said}; with any one of them off the whole model passes"
-    return f"{said}; the whole model passes without {' or without '.join(listed(one) for one in healing)}"
+    if len(healing) > 1:
+        return f"{said}; with any one of {listed([one for (one,) in healing])} off the whole model passes"
+    return f"{said}; " + (f"the whole model passes without {listed(healing[0])}" if healing else HEALING_UNKNOWN)

@@ -71,6 +71,16 @@ def test_the_part_stands_alone_with_recorded_values(tmp_path: Path, model: Path)
     assert run.result["culprits"] == ["b", "d"] and run.result["nodes"] == {"before": 5, "after": 2}
 
 
+def test_a_plan_says_what_would_be_extracted_and_the_replay_extracts_it(tmp_path: Path, model: Path) -> None:
+    """Nothing is handed over or checked."""
+    run = extracted(tmp_path, model, "strategy.nodes=[b,d]", "plan=true")
+    assert run.code == 0 and run.result["status"] == "planned", run.output
+    assert "2 nodes of 5 would be extracted" in run.result["message"]
+    assert not (run.folder / "reduced.onnx").exists() and not any(run.result["checks"].values()), run.result["checks"]
+    again = winnow(str(run.folder / "replay.yaml"), "plan=false", folder=tmp_path / "again")
+    assert again.code == 0 and again.result["culprits"] == ["b", "d"], again.output
+
+
 def test_refusals(tmp_path: Path, model: Path) -> None:
     for given, said in (
         ((), "either strategy.nodes="),

@@ -79,6 +79,24 @@ def test_where_several_fail_independently_of_each_other_the_smallest_set_to_turn
     assert run.code == 0 and len(off) == 2 and {"--b", "--d"} & {*off} and {"--a", "--f"} & {*off}, run.output
 
 
+def test_under_a_budget_nothing_is_claimed_that_was_not_shown(tmp_path: Path, model: Path) -> None:
+    """Nor is anything checked beyond it: what heals the failure is not asked."""
+    run = switched(tmp_path, model, "{'--b', '--d'} <= on", "budget.checks=3")
+    message = run.result["message"]
+    assert run.code == 0 and {"--b", "--d"} < {*run.result["culprits"]}, run.output
+    assert "that each is needed was not shown" in message and "what heals it is not known" in message
+    assert "the budget was reached before the search ended" in message and " and 1 more on, of 7 switches" in message
+    assert run.result["checks"]["search"] == 3 and run.result["passes"]["heals"] == []
+    assert "not all may be needed" in (run.folder / "REPORT.md").read_text()
+    assert "the answer again" in run.output and "handed over" not in run.output
+
+
+def test_that_a_check_is_flaky_is_told_with_the_answer(tmp_path: Path, model: Path) -> None:
+    run = switched(tmp_path, model, "{'--b'} <= on", "checker.flaky=always", "strategy.switches=[--a,--b]")
+    assert run.code == 0 and run.result["culprits"] == ["--b"], run.output
+    assert "the whole model passes without --b; the check is flaky: " in run.result["message"]
+
+
 def test_what_fails_with_everything_off_needs_none_of_them(tmp_path: Path, model: Path) -> None:
     run = switched(tmp_path, model, "True")
     assert run.code == 4 and "with all of 7 switches off the whole model fails as well" in run.output
