@@ -22,6 +22,13 @@ from tests.workers.house import soon, workers
 from tests.workers.test_pool import gone
 
 
+@pytest.fixture(autouse=True)
+def _only_those_of_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out workers of other tests that run still."""
+    others, every = set(workers()), workers
+    monkeypatch.setattr(f"{__name__}.workers", lambda: [pid for pid in every() if pid not in others])
+
+
 def settings_of(model: Path) -> Settings:
     target, reference = OnnxRuntimeBackend(), as_reference(OnnxRuntimeBackend)()
     return Settings(

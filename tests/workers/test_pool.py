@@ -23,6 +23,13 @@ from tests.workers.house import ended_late, soon, workers
 Ask = Callable[..., Any]
 
 
+@pytest.fixture(autouse=True)
+def _only_those_of_a_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out workers of other tests that run still."""
+    others, every = set(workers()), workers
+    monkeypatch.setattr(f"{__name__}.workers", lambda: [pid for pid in every() if pid not in others])
+
+
 def gone(pid: int, patience: float = 10.0) -> bool:
     """Whether a process ends soon (a zombie has ended)."""
     end = time.monotonic() + patience
