@@ -58,7 +58,7 @@ def compose(templates: Iterable[str], values: Mapping[str, Any], needs: Sequence
         used |= names
     imported = [found for name, found in _PACKAGES.items() if name in used]
     packages = list(dict.fromkeys(package for package, _ in imported))
-    modules = sorted((used | {"os", "sys"}) & sys.stdlib_module_names)
+    modules = sorted((used | {"os"}) & sys.stdlib_module_names)
     modules = ["importlib.util" if name == "importlib" else name for name in modules]
     head = [f"import {', '.join(modules)}"] if alone else [f"import {name}" for name in modules]
     statements = [text for _, text in imported]
