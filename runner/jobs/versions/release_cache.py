@@ -66,13 +66,18 @@ class ReleaseCache:
             if not _NAME.match(requirement):
                 raise UsageError(f"strategy.besides={requirement}: this is no requirement. Give one, as 'numpy<2'")
 
-    def available(self, python: str) -> list[Version]:
-        """Return the releases that can be had under an interpreter, oldest first: of the index, or of the cache.
+    def available(self) -> list[Version]:
+        """Return the releases that can be had, oldest first: of the index, or of the cache.
 
         Raises UsageError where the index cannot be asked.
         """
         cached = sorted(version for version in map(self._version_of, self._kept()) if version)
         if self.offline:
+            if not cached:
+                raise UsageError(
+                    f"strategy.offline=true: the cache {self.folder} has no release of {self.package} for {self.base}. "
+                    "Leave strategy.offline out once, or name interpreters: strategy.interpreters=[old/bin/python]"
+                )
             return cached
         asked = self._pip("index", "versions", self.package)
         found = _AVAILABLE.search(asked.stdout)
@@ -192,7 +197,9 @@ class ReleaseCache:
         return self._of_base
 
 
-def chosen_versions(available: Sequence[Version], asked: object, *, last: bool) -> list[Version]:
+def chosen_versions(
+    available: Sequence[Version], asked: object, *, last: bool, setting: str = "strategy.versions"
+) -> list[Version]:
     """Return the releases that are asked for, oldest first.
 
     ``asked``: a specifier, a list of releases, or None for all; ``last``: only the last one of each minor version,
@@ -200,11 +207,13 @@ def chosen_versions(available: Sequence[Version], asked: object, *, last: bool) 
     """
     try:
         if isinstance(asked, Sequence) and not isinstance(asked, str):
+            _refuse_numbers(asked, setting)
             return sorted({Version(str(one)) for one in asked})
+        _refuse_numbers([asked], setting)
         specifier = SpecifierSet(str(asked) if asked else "")
     except (InvalidVersion, InvalidSpecifier) as error:
         raise UsageError(
-            f"strategy.versions={asked}: {error}. Give a specifier, '>=1.18,<1.24', or a list, [1.22.1, 1.23.2]"
+            f"{setting}={asked}: {error}. Give a specifier, '>=1.18,<1.24', or a list, [1.22.1, 1.23.2]"
         ) from error
     early = bool(specifier.prereleases)
     found = [one for one in sorted(available) if specifier.contains(one, prereleases=early)]
@@ -213,6 +222,16 @@ def chosen_versions(available: Sequence[Version], asked: object, *, last: bool) 
     if not found:
         raise UsageError(f"strategy.versions={asked}: no release is in it; there are {', '.join(map(str, available))}")
     return found
+
+
+def _refuse_numbers(asked: Sequence[object], setting: str) -> None:
+    """Raise UsageError for a release that was read as a number: of 1.20 only 1.2 is left."""
+    number = next((one for one in asked if isinstance(one, float)), None)
+    if number is not None:
+        raise UsageError(
+            f"{setting}: {number} was read as a number, for which 1.2 and 1.20 are the same. Write it in quotes: "
+            "\"strategy.versions=['1.20',1.22.1]\", \"strategy.bad='1.20'\""
+        )
 
 
 def _last(done: subprocess.CompletedProcess[str]) -> str:
