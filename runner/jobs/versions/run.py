@@ -205,7 +205,7 @@ class _History:
     def _releases(self) -> dict[str, Any]:
         known = [(self.subject.releases[number], verdict) for number, verdict in self._known()]
         asked = [
-            {"version": str(one.version), "outcome": word_of(verdict), "reason": verdict.reason}
+            {"version": str(one.version), "outcome": word_of(verdict), "reason": self._reason(one, verdict)}
             for one, verdict in known
             if verdict
         ]
@@ -220,6 +220,10 @@ class _History:
             "not_asked": [str(one.version) for one, verdict in known if not verdict],
             "installed": self.cache.installs,
         }
+
+    def _reason(self, release: Release, verdict: Verdict) -> str:
+        beside = "" if release.python else self.cache.beside(release.version)
+        return "; ".join(filter(None, (verdict.reason, beside and f"{beside} is installed beside it")))
 
     def _known(self) -> list[tuple[int, Verdict | None]]:
         return [(number, self._verdict(number, one)) for number, one in enumerate(self.subject.releases)]
