@@ -249,13 +249,11 @@ class ReleaseCache:
         return self._of_base
 
 
-def chosen_versions(
-    available: Sequence[Version], asked: object, *, last: bool, setting: str = "strategy.versions"
-) -> list[Version]:
+def chosen_versions(available: Sequence[Version], asked: object, setting: str = "strategy.versions") -> list[Version]:
     """Return the releases that are asked for, oldest first.
 
-    ``asked``: a specifier, a list of releases, or None for all; ``last``: only the last one of each minor version,
-    where they were not listed. Raises UsageError for what is neither, and where nothing is left.
+    ``asked``: a specifier, a list of releases, or None for all. Raises UsageError for what is neither, and where there
+    are none.
     """
     try:
         if isinstance(asked, Sequence) and not isinstance(asked, str):
@@ -269,11 +267,14 @@ def chosen_versions(
         ) from error
     early = bool(specifier.prereleases)
     found = [one for one in sorted(available) if specifier.contains(one, prereleases=early)]
-    if last:
-        found = [*{(one.epoch, *one.release[:2]): one for one in found}.values()]
     if not found:
         raise UsageError(f"strategy.versions={asked}: no release is in it; there are {', '.join(map(str, available))}")
     return found
+
+
+def last_patches(versions: Sequence[Version]) -> set[Version]:
+    """Return the last release of each minor version."""
+    return {*{(one.epoch, *one.release[:2]): one for one in sorted(versions)}.values()}
 
 
 def _refuse_numbers(asked: Sequence[object], setting: str) -> None:

@@ -17,7 +17,7 @@ from runner.errors import CannotJudge, UsageError
 from runner.jobs.job import Job
 from runner.jobs.versions.installed_packages import installed_under
 from runner.jobs.versions.question import NEITHER, VersionsQuestion, word_of
-from runner.jobs.versions.release_cache import ReleaseCache, chosen_versions
+from runner.jobs.versions.release_cache import ReleaseCache, chosen_versions, last_patches
 from runner.jobs.versions.subject import Release, Releases
 from runner.loading.load import Loaded, load
 from runner.report.summary import Summary
@@ -55,7 +55,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
             find_python(settings.target.python),
             *(strategy.besides, strategy.pip, strategy.offline, strategy.install_timeout),
         )
-        releases, bad = _releases(job, strategy, cache)
+        releases, bad, first = _releases(job, strategy, cache)
         loaded = load(job.settings, job.pool, job.folder, record=False) if settings.model else None
         samples = tuple(Sample(sample) for sample in loaded.recorded.values) if loaded else ()
         given = {str(one.python) for one in releases if one.python}
@@ -63,7 +63,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
         told = json.dumps({"besides": sorted(strategy.besides), "packages": environment})
         subject = Releases(loaded.path if loaded else None, releases, cache.install, samples, told)
         with job.judge(subject, loaded, "releases") as judge:
-            return _History(job, loaded, subject, judge, bad, cache).summary()
+            return _History(job, loaded, subject, judge, bad, tuple(sorted(first)), cache).summary()
 
 
 def _refuse(settings: Settings) -> None:
@@ -85,17 +85,19 @@ def _refuse(settings: Settings) -> None:
         )
 
 
-def _releases(job: Job, strategy: VersionsSettings, cache: ReleaseCache) -> tuple[tuple[Release, ...], int]:
-    """Return the releases, oldest first, and the place of the one that is taken for bad."""
+def _releases(job: Job, strategy: VersionsSettings, cache: ReleaseCache) -> tuple[tuple[Release, ...], int, set[int]]:
+    """Return the releases, oldest first, the place of the one that is taken for bad, and those that are asked first."""
     target = job.settings.target.python
-    bad = chosen_versions([], [strategy.bad], last=False, setting="strategy.bad") if strategy.bad else []
+    bad = chosen_versions([], [strategy.bad], "strategy.bad") if strategy.bad else []
     own = _own(job, strategy, target)
+    later: set[Version] = set()
     if strategy.interpreters:
         found = {_named(job, strategy.package, str(python)) for python in strategy.interpreters}
     else:
         listed_ones = isinstance(strategy.versions, Sequence) and not isinstance(strategy.versions, str)
-        available = [] if listed_ones else cache.available()
-        wanted = chosen_versions(available, strategy.versions, last=strategy.patches is Patches.last)
+        wanted = chosen_versions([] if listed_ones else cache.available(), strategy.versions)
+        if strategy.patches is Patches.last and not listed_ones:
+            later = {*wanted} - last_patches(wanted)
         found = {Release(strategy.package, version) for version in wanted}
     if own:
         found = {one for one in found if one.version != own.version} | {own}
@@ -105,7 +107,8 @@ def _releases(job: Job, strategy: VersionsSettings, cache: ReleaseCache) -> tupl
         start = next((one for one in found if one.version == known), Release(strategy.package, known))
         found |= {start}
     releases = tuple(sorted(found, key=lambda one: one.version))
-    return releases, releases.index(start) if start else len(releases) - 1
+    first = {number for number, one in enumerate(releases) if one.version not in later or one in (own, start)}
+    return releases, releases.index(start) if start else len(releases) - 1, first
 
 
 def _own(job: Job, strategy: VersionsSettings, python: str | None) -> Release | None:
@@ -128,20 +131,26 @@ def _named(job: Job, package: str, python: str | None) -> Release:
 
 @dataclass(frozen=True)
 class _History:
-    """The search of one run. ``bad``: the release to start from."""
+    """The search of one run. ``bad``: the release to start from; ``first``: those that are searched before others."""
 
     job: Job
     loaded: Loaded | None
     subject: Releases
     judge: Judge
     bad: int
+    first: tuple[int, ...]
     cache: ReleaseCache
 
     def summary(self) -> Summary:
         """Search, and return what is reported."""
         job, reliability = self.job, self.job.reliability()
         strategy = chosen(job.settings.strategy, VersionsSettings)
-        told = Options(start=self.bad, exhaustive=strategy.exhaustive, label=lambda at: str(self.subject.releases[at]))
+        told = Options(
+            start=self.bad,
+            exhaustive=strategy.exhaustive,
+            coarse=self.first,
+            label=lambda at: str(self.subject.releases[at]),
+        )
         session = Session(
             self.judge,
             lambda space: SEARCHES[strategy.search].begin(space, told),

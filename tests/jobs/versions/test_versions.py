@@ -12,7 +12,7 @@ import pytest
 from packaging.version import Version
 
 from runner.errors import UsageError
-from runner.jobs.versions.release_cache import ReleaseCache, chosen_versions
+from runner.jobs.versions.release_cache import ReleaseCache, chosen_versions, last_patches
 from tests.harness import Run, winnow
 
 CHECK = """
@@ -59,18 +59,19 @@ def installed(tmp_path: Path) -> list[str]:
 
 
 def test_the_nearest_good_releases_on_either_side_and_nothing_is_installed_twice(tmp_path: Path) -> None:
-    asked = ("strategy.versions='>=1.1,<1.5'", "strategy.bad=1.3.1")
+    """The last patch of each minor version is asked first, then those between the ends: 1.3.0 lies beside 1.3.1."""
+    asked = ("strategy.versions='>=1.1,<1.4'", "strategy.bad=1.3.1")
     run = searched(tmp_path, ["1.3.1"], *asked)
     found = run.result["releases"]
-    assert run.code == 0 and (found["good_before"], found["good_after"]) == ("1.2.1", "1.4.1"), run.output
-    assert found["not_asked"] == ["1.1.1"] and found["installed"] == 3
-    assert "toylib is broken in 1.3.1; good: 1.2.1 and 1.4.1; not asked: 1.1.1" in run.output
-    assert installed(tmp_path) == ["1.2.1", "1.3.1", "1.4.1"]
+    assert run.code == 0 and (found["good_before"], found["good_after"]) == ("1.3.0", None), run.output
+    assert found["not_asked"] == ["1.1.0", "1.1.1", "1.2.0"] and found["installed"] == 3
+    assert "toylib is broken in 1.3.1; good: 1.3.0; not asked: 1.1.0, 1.1.1, 1.2.0" in run.output
+    assert installed(tmp_path) == ["1.2.1", "1.3.0", "1.3.1"]
     again = searched(tmp_path, ["1.3.1"], *asked, "strategy.offline=true", name="again")
     same = again.result["releases"]
     assert again.code == 0 and same["installed"] == 0 and same["not_asked"] == [], again.output
-    assert (same["good_before"], same["good_after"]) == ("1.2.1", "1.4.1")
-    assert "pip install toylib==1.4.1" in (run.folder / "REPORT.md").read_text()
+    assert (same["good_before"], same["good_after"]) == ("1.3.0", None)
+    assert "pip install toylib==1.3.0" in (run.folder / "REPORT.md").read_text()
 
 
 @pytest.mark.slow
@@ -163,14 +164,14 @@ def test_a_start_that_passes_is_no_start(tmp_path: Path) -> None:
 
 def test_which_releases_are_asked() -> None:
     available = [Version(text) for text in ("1.1.0", "1.1.2", "1.1.1", "1.2.0", "1.3.0rc1", "2.0.0")]
-    assert [*map(str, chosen_versions(available, ">=1.1,<2", last=True))] == ["1.1.2", "1.2.0"]
-    assert [*map(str, chosen_versions(available, None, last=False))] == ["1.1.0", "1.1.1", "1.1.2", "1.2.0", "2.0.0"]
-    assert [*map(str, chosen_versions([], ["1.2", "1.1"], last=True))] == ["1.1", "1.2"]
+    assert [*map(str, sorted(last_patches(chosen_versions(available, ">=1.1,<2"))))] == ["1.1.2", "1.2.0"]
+    assert [*map(str, chosen_versions(available, None))] == ["1.1.0", "1.1.1", "1.1.2", "1.2.0", "2.0.0"]
+    assert [*map(str, chosen_versions([], ["1.2", "1.1"]))] == ["1.1", "1.2"]
     with pytest.raises(UsageError, match=r"1\.2 was read as a number.*in quotes"):
-        chosen_versions([], ["1.1", 1.20], last=True)
+        chosen_versions([], ["1.1", 1.20])
     for asked in ("banana", ["banana"], ">=3", 1.20):
         with pytest.raises(UsageError, match=r"strategy\.versions="):
-            chosen_versions(available, asked, last=True)
+            chosen_versions(available, asked)
 
 
 @pytest.mark.parametrize(
