@@ -188,16 +188,22 @@ class _History:
         return Ending(Status.found, "", done, signature=self.judge.studied.signature)
 
     def _check_neighbors(self, reliability: Reliability) -> None:
-        """Check the nearest good releases again, and the broken ones beside them: the answer rests on these."""
+        """Check the nearest good releases again, and the broken ones beside them: the answer rests on these.
+
+        Each once before any of them twice, as long as repeats may take.
+        """
         outcomes = {number: one.outcome for number, one in self._known() if one}
+        neighbors = []
         for line in (range(self.bad - 1, -1, -1), range(self.bad + 1, len(self.subject.releases))):
             good = next((number for number in line if outcomes.get(number) is Outcome.PASS), None)
-            if good is None:
-                continue
-            broken = [at for at in (self.bad, *line[: line.index(good)]) if outcomes.get(at) is Outcome.FAIL]
-            for number, failing in ((good, False), (broken[-1], True)):
-                again = Trial.of([number]), str(self.subject.releases[number]), AGAIN
-                self._sure(reliability, *again, reliability.allowance(self.judge), failing=failing)
+            if good is not None:
+                broken = [at for at in (self.bad, *line[: line.index(good)]) if outcomes.get(at) is Outcome.FAIL]
+                neighbors += [(good, False), (broken[-1], True)]
+        for times in range(2, AGAIN + 1):
+            for number, failing in neighbors:
+                seconds = reliability.allowance(self.judge)
+                name = str(self.subject.releases[number])
+                self._sure(reliability, Trial.of([number]), name, times, seconds, failing=failing)
 
     def _sure(
         self, reliability: Reliability, trial: Trial, name: str, times: int, seconds: float = SECONDS, *, failing: bool
