@@ -59,6 +59,7 @@ def test_names_of_imports(tmp_path: Path) -> None:
     assert import_names(tmp_path) == ("thing",)
 
 
+@pytest.mark.slow
 def test_what_is_broken_is_made_anew_and_what_was_abandoned_is_removed(tmp_path: Path) -> None:
     wheel(tmp_path, "pkg", "1.0", "pkg", "")
     cache = cache_of(tmp_path, "pkg")
