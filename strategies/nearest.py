@@ -8,11 +8,11 @@ asked, and the pair that it ends with are neighbors.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from strategies.outcome import Answer
 from strategies.procedure import Procedure, Task
-from strategies.search import Ask, Claim, Done, Step
+from strategies.search import Ask, Claim, Done, Look, Step
 from strategies.trial import Trial
 
 PHASE = "nearest"
@@ -20,29 +20,55 @@ Label = Callable[[int], str]
 """What the label of a check calls an element."""
 
 
-def nearest(order: tuple[int, ...], start: int, label: Label = str) -> Step:
+def nearest(order: tuple[int, ...], start: int, label: Label = str, coarse: tuple[int, ...] = ()) -> Step:
     """Return the first step; a question is one element, YES means that it has the property, as ``start`` does.
 
-    An element without an answer is left out, and the next one takes its place.
+    An element without an answer is left out, and the next one takes its place. ``coarse``: elements that are searched
+    before the others, which lie between them; () for all.
     """
-    at = order.index(start)
-    end = Done(Trial.of([start]), Claim.COUNTED)
-    earlier, later = order[:at][::-1], order[at + 1 :]
-    return _gallop(later, label, 0, 1, lambda: _gallop(earlier, label, 0, 1, lambda: end))
+    earlier, later = _sides([one for one in order if one in {*(coarse or order), start}], start)
+    return _gallop(later, label, 0, 1, lambda: _gallop(earlier, label, 0, 1, lambda: _refine(order, start, label)))
 
 
-def each(order: tuple[int, ...], start: int, label: Label = str) -> Step:
-    """Return the first step of asking all elements, the oldest first."""
-    left = tuple(element for element in order if element != start)
+def each(order: tuple[int, ...], start: int, label: Label = str, coarse: tuple[int, ...] = ()) -> Step:
+    """Return the first step of asking all elements, the oldest first, and then as `nearest` does."""
+    left = tuple(element for element in coarse or order if element != start)
 
     def step(number: int) -> Step:
         if number == len(left):
-            return Done(Trial.of([start]), Claim.COUNTED)
+            return _refine(order, start, label)
         return Ask(
             Trial.of([left[number]]), lambda _: step(number + 1), PHASE, label(left[number]), left=len(left) - number
         )
 
     return step(0)
+
+
+def _sides(order: Sequence[int], start: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return what is before the start and what is after it, the nearest first."""
+    at = order.index(start)
+    return tuple(order[:at][::-1]), tuple(order[at + 1 :])
+
+
+def _refine(order: tuple[int, ...], start: int, label: Label) -> Step:
+    """Go on among the elements that were left out between what has the property and the nearest that has not."""
+
+    def side(line: tuple[int, ...], known: Mapping[int, Answer], then: Callable[[], Step]) -> Step:
+        line = tuple(element for element in line if known.get(element) is not Answer.UNKNOWN)
+        without = next((at for at, element in enumerate(line) if known.get(element) is Answer.NO), None)
+        nearer = line[:without]
+        having = max((at + 1 for at, element in enumerate(nearer) if known.get(element) is Answer.YES), default=0)
+        if without is None:
+            return _gallop(line, label, having, 1, then)
+        return _halve(line, label, having, without, then)
+
+    def look(asked: tuple[tuple[Trial, Answer], ...]) -> Step:
+        known = {element: answer for trial, answer in asked for element in trial}
+        earlier, later = _sides(order, start)
+        end = Done(Trial.of([start]), Claim.COUNTED)
+        return side(later, known, lambda: side(earlier, known, lambda: end))
+
+    return Look(look)
 
 
 def _gallop(line: tuple[int, ...], label: Label, having: int, distance: int, then: Callable[[], Step]) -> Step:
@@ -80,6 +106,6 @@ def _halve(line: tuple[int, ...], label: Label, having: int, without: int, then:
 NEAREST = Procedure(
     "nearest",
     Task.HISTORY,
-    lambda space, told: (each if told.exhaustive else nearest)(space.order, told.start, told.label),
+    lambda space, told: (each if told.exhaustive else nearest)(space.order, told.start, told.label, told.coarse),
     ("exhaustive",),
 )

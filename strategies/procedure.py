@@ -38,7 +38,7 @@ class Options:
     ``named``: elements that are asked about before all others.
     ``reverse``: a suffix and not a prefix. ``prior``: what is known beforehand. ``until``: see `repeat`.
     ``start``: the element that is known to have the property; ``exhaustive``: ask all others;
-    ``label``: what checks call an element; see `nearest`.
+    ``label``: what checks call an element; ``coarse``: elements that are searched before those between; see `nearest`.
     """
 
     extra_checks: int | None = None
@@ -49,6 +49,7 @@ class Options:
     until: str = "bad"
     start: int = 0
     exhaustive: bool = False
+    coarse: tuple[int, ...] = ()
     label: Callable[[int], str] = str
 
 

@@ -256,7 +256,7 @@ class VersionsSettings(StrategySettings):
     subject: str = "versions"
     package: str = "onnxruntime"
     versions: Any = None
-    bad: str | None = None
+    bad: Any = None
     patches: Patches = Patches.last
     interpreters: list[str] = setting([], path=PathUse.READ | PathUse.PROGRAM)
     besides: list[str] = setting([])

@@ -56,5 +56,30 @@ def test_any_history_ends_beside_what_has_it(history: str, data: st.DataObject) 
         assert told.get(neighbor) == "b", "what is next to a good one, towards the start, has the property"
 
 
+@given(st.text("bg?", min_size=1, max_size=40), st.data())
+def test_what_was_left_out_is_searched_between_the_ends(history: str, data: st.DataObject) -> None:
+    """Where only some are searched at first, a good one lies beside a bad one all the same."""
+    start = data.draw(st.integers(0, len(history) - 1))
+    history = f"{history[:start]}b{history[start + 1 :]}"
+    order = tuple(range(len(history)))
+    coarse = tuple(sorted(data.draw(st.sets(st.sampled_from(order)))))
+    told = asked(history, start, data.draw(st.sampled_from([nearest, each]))(order, start, coarse=coarse))
+    for good, way in zip(around(told, start), (1, -1), strict=True):
+        if good is None:
+            answering = [at for at in range(start, -1 if way == 1 else len(history), -way) if history[at] != "?"]
+            assert told[answering[-1]] == "b"
+            continue
+        neighbor = good + way
+        while history[neighbor] == "?":
+            neighbor += way
+        assert told.get(neighbor) == "b"
+
+
+def test_few_are_asked_where_most_are_left_out_at_first() -> None:
+    history = "g" * 70 + "b" * 60 + "g" * 70
+    told = asked(history, 100, nearest(tuple(range(200)), 100, coarse=tuple(range(9, 200, 10))))
+    assert around(told, 100) == (69, 130) and len(told) <= 20
+
+
 def test_all_of_them() -> None:
     assert asked("gbgb?", 1, each((0, 1, 2, 3, 4), 1)) == dict(enumerate("gbgb?"))

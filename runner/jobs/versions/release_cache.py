@@ -14,14 +14,19 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 
+from runner.artifacts.disk_space import FULL
 from runner.errors import UsageError
+from runner.jobs.versions.installed_packages import import_names
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +35,9 @@ _AVAILABLE = re.compile(r"^Available versions: (.+)$", re.MULTILINE)
 _SITE = "import sysconfig; print(sysconfig.get_path('purelib')); print(sysconfig.get_python_version())"
 #: ABI of NumPy 2, which packages built for NumPy 1 cannot be imported with
 _OLD_NUMPY = "numpy<2"
+_BESIDE = "numpy-1-beside"
+_HALF_MADE, _ABANDONED = ".half-made-", 24 * 3600.0
+"""How the names of environments begin that are being made, and after how many seconds nobody makes them any more."""
 
 
 @dataclass(frozen=True)
@@ -66,18 +74,27 @@ class ReleaseCache:
             if not _NAME.match(requirement):
                 raise UsageError(f"strategy.besides={requirement}: this is no requirement. Give one, as 'numpy<2'")
 
-    def available(self, python: str) -> list[Version]:
-        """Return the releases that can be had under an interpreter, oldest first: of the index, or of the cache.
+    def available(self) -> list[Version]:
+        """Return the releases that can be had, oldest first: of the index, or of the cache.
 
         Raises UsageError where the index cannot be asked.
         """
         cached = sorted(version for version in map(self._version_of, self._kept()) if version)
         if self.offline:
+            if not cached:
+                raise UsageError(
+                    f"strategy.offline=true: the cache {self.folder} has no release of {self.package} for {self.base}. "
+                    "Leave strategy.offline out once, or name interpreters: strategy.interpreters=[old/bin/python]"
+                )
             return cached
-        asked = self._pip("index", "versions", self.package)
-        found = _AVAILABLE.search(asked.stdout)
-        if asked.returncode or not found:
+        why, found = "", None
+        try:
+            asked = self._pip("index", "versions", self.package)
+            found = _AVAILABLE.search(asked.stdout)
             why = (asked.stderr.strip().splitlines() or ["it says nothing"])[-1]
+        except subprocess.TimeoutExpired:
+            why = f"it took more than strategy.install_timeout={self.timeout:g} s"
+        if not found or asked.returncode:
             if cached:
                 log.warning("pip cannot ask the index (%s): the releases in %s are asked", why, self.folder)
                 return cached
@@ -94,51 +111,86 @@ class ReleaseCache:
             self.refused[version] = found.why_not
         return found
 
+    def beside(self, version: Version) -> str:
+        """Return what an installed release got beside it because it cannot be imported otherwise; "" for nothing."""
+        return _OLD_NUMPY if [*self._place(version).glob(f"lib/python*/site-packages/{_BESIDE}")] else ""
+
     def _installed(self, version: Version) -> Installed:
         place = self._place(version)
         python = place / "bin" / "python"
-        if python.exists():
-            return Installed(python)
-        if self.offline:
-            return Installed(why_not="it is not in the cache, and strategy.offline=true")
-        made = place.with_name(f"{place.name}.{os.getpid()}")
         try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            if why := self._make(made, version):
-                return Installed(why_not=why)
-            try:
-                made.rename(place)
-            except OSError:  # another run was faster
-                if not python.exists():
-                    raise
+            if self._runs(python):
+                return Installed(python)
+            if self.offline:
+                return Installed(why_not=f"the cache {self.folder} does not have it, and strategy.offline=true")
+            self._sweep()
+            with tempfile.TemporaryDirectory(prefix=_HALF_MADE, dir=self.folder, ignore_cleanup_errors=True) as folder:
+                made = Path(folder) / "made"
+                if why := self._make(made, version):
+                    return Installed(why_not=why)
+                if place.exists() and not self._runs(python):  # its base has gone
+                    place.rename(Path(folder) / "broken")
+                try:
+                    made.rename(place)
+                except OSError:  # another run was faster
+                    if not self._runs(python):
+                        raise
         except subprocess.TimeoutExpired:
             return Installed(why_not=f"its installation took more than strategy.install_timeout={self.timeout:g} s")
-        finally:
-            shutil.rmtree(made, ignore_errors=True)
+        except OSError as error:
+            if error.errno in FULL:
+                raise
+            return Installed(why_not=f"it cannot be installed: {error.strerror}: {error.filename}")
         self.installs += 1
         return Installed(python)
 
+    def _sweep(self) -> None:
+        """Make the folder, and remove what runs left half-made that were killed. Raises UsageError."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for left in self.folder.glob(f"{_HALF_MADE}*"):
+                with suppress(FileNotFoundError):
+                    if time.time() - left.stat().st_mtime > _ABANDONED:
+                        shutil.rmtree(left, ignore_errors=True)
+            with tempfile.TemporaryFile(dir=self.folder):
+                pass
+        except OSError as error:
+            if error.errno in FULL:
+                raise
+            raise UsageError(
+                f"strategy.cache={self.folder}: releases cannot be kept there: {error.strerror}. Name a folder "
+                "that can be written"
+            ) from error
+
     def _make(self, place: Path, version: Version) -> str:
         """Make an environment with a release; return why that cannot be, "" where it was made."""
-        shutil.rmtree(place, ignore_errors=True)
         done = self._run([self.base, "-m", "venv", "--without-pip", str(place)])
         if done.returncode:
             return f"{self.base} makes no virtual environment: {_last(done)}"
         site = next(place.glob("lib/python*/site-packages"))
         why = self._wheels(site, f"{self.package}=={version}", "--no-deps")
+        names = import_names(site)
         why = why or (self._wheels(site, *self.besides, "--no-deps") if self.besides else "")
         if why:
             return why
-        # after its own packages come those of the base, with what their .pth files add
-        line = f"import site; site.addsitedir({self._site()[0]!r})\n"
+        # after its own packages come those beside it, where there are any, and those of the base
+        line = f"{_BESIDE}\nimport site; site.addsitedir({self._site()[0]!r})\n"
         (site / "shared_packages.pth").write_text(line, encoding="utf-8")
-        if self._imports(place, self.package) or self.besides:
+        if self.besides or self._imports(place, names):
             return ""
         log.info("%s %s cannot be imported as it is: it is tried with %s", self.package, version, _OLD_NUMPY)
-        return self._wheels(site, _OLD_NUMPY, "--no-deps")
+        if self._wheels(site / _BESIDE, _OLD_NUMPY, "--no-deps") or not self._imports(place, names):
+            shutil.rmtree(site / _BESIDE, ignore_errors=True)  # something else is missing, and the check will say what
+        return ""
 
-    def _imports(self, place: Path, package: str) -> bool:
-        return not self._run([str(place / "bin" / "python"), "-c", f"import {package.replace('-', '_')}"]).returncode
+    def _imports(self, place: Path, names: Sequence[str]) -> bool:
+        return not self._run([str(place / "bin" / "python"), "-c", f"import {', '.join(names)}"]).returncode
+
+    def _runs(self, python: Path) -> bool:
+        try:
+            return python.exists() and not self._run([str(python), "-I", "-S", "-c", ""]).returncode
+        except OSError:  # it is no program
+            return False
 
     def _wheels(self, site: Path, *what: str) -> str:
         wheels = ("--only-binary", ":all:", "--no-compile", "--quiet", "--upgrade", "--target", str(site))
@@ -184,7 +236,12 @@ class ReleaseCache:
     def _site(self) -> tuple[str, str]:
         """Return the folder of the base's packages and its version."""
         if self._of_base is None:
-            done = self._run([self.base, "-c", _SITE])
+            try:
+                done = self._run([self.base, "-c", _SITE])
+            except subprocess.TimeoutExpired:
+                raise UsageError(
+                    f"{self.base} does not start within strategy.install_timeout={self.timeout:g} s"
+                ) from None
             if done.returncode:
                 raise UsageError(f"{self.base} does not run: {_last(done)}")
             site, python = done.stdout.split("\n")[:2]
@@ -192,27 +249,42 @@ class ReleaseCache:
         return self._of_base
 
 
-def chosen_versions(available: Sequence[Version], asked: object, *, last: bool) -> list[Version]:
+def chosen_versions(available: Sequence[Version], asked: object, setting: str = "strategy.versions") -> list[Version]:
     """Return the releases that are asked for, oldest first.
 
-    ``asked``: a specifier, a list of releases, or None for all; ``last``: only the last one of each minor version,
-    where they were not listed. Raises UsageError for what is neither, and where nothing is left.
+    ``asked``: a specifier, a list of releases, or None for all. Raises UsageError for what is neither, and where there
+    are none.
     """
     try:
         if isinstance(asked, Sequence) and not isinstance(asked, str):
+            _refuse_numbers(asked, setting)
             return sorted({Version(str(one)) for one in asked})
+        _refuse_numbers([asked], setting)
         specifier = SpecifierSet(str(asked) if asked else "")
     except (InvalidVersion, InvalidSpecifier) as error:
         raise UsageError(
-            f"strategy.versions={asked}: {error}. Give a specifier, '>=1.18,<1.24', or a list, [1.22.1, 1.23.2]"
+            f"{setting}={asked}: {error}. Give a specifier, '>=1.18,<1.24', or a list, [1.22.1, 1.23.2]"
         ) from error
     early = bool(specifier.prereleases)
     found = [one for one in sorted(available) if specifier.contains(one, prereleases=early)]
-    if last:
-        found = [*{(one.epoch, *one.release[:2]): one for one in found}.values()]
     if not found:
         raise UsageError(f"strategy.versions={asked}: no release is in it; there are {', '.join(map(str, available))}")
     return found
+
+
+def last_patches(versions: Sequence[Version]) -> set[Version]:
+    """Return the last release of each minor version."""
+    return {*{(one.epoch, *one.release[:2]): one for one in sorted(versions)}.values()}
+
+
+def _refuse_numbers(asked: Sequence[object], setting: str) -> None:
+    """Raise UsageError for a release that was read as a number: of 1.20 only 1.2 is left."""
+    number = next((one for one in asked if isinstance(one, float)), None)
+    if number is not None:
+        raise UsageError(
+            f"{setting}: {number} was read as a number, for which 1.2 and 1.20 are the same. Write it in quotes: "
+            "\"strategy.versions=['1.20',1.22.1]\", \"strategy.bad='1.20'\""
+        )
 
 
 def _last(done: subprocess.CompletedProcess[str]) -> str:

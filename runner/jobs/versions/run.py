@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,7 +15,9 @@ from packaging.version import InvalidVersion, Version
 from runner.candidate import Sample
 from runner.errors import CannotJudge, UsageError
 from runner.jobs.job import Job
-from runner.jobs.versions.release_cache import ReleaseCache, chosen_versions
+from runner.jobs.versions.installed_packages import installed_under
+from runner.jobs.versions.question import NEITHER, VersionsQuestion, word_of
+from runner.jobs.versions.release_cache import ReleaseCache, chosen_versions, last_patches
 from runner.jobs.versions.subject import Release, Releases
 from runner.loading.load import Loaded, load
 from runner.report.summary import Summary
@@ -23,8 +26,8 @@ from runner.schema.installed_choices import SEARCHES
 from runner.schema.root import Settings
 from runner.schema.strategy import Patches, VersionsSettings, chosen
 from runner.session.judge import Judge
-from runner.session.question import Question, study
-from runner.session.reliability import WHOLE, ContradictionError, Reliability
+from runner.session.question import study
+from runner.session.reliability import HEALTHY, SECONDS, WHOLE, ContradictionError, Reliability
 from runner.session.result import Ending
 from runner.session.session import Session
 from runner.status import Status
@@ -37,7 +40,8 @@ from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
 
-_WORDS = {Outcome.FAIL: "broken", Outcome.PASS: "good", Outcome.DIFFERENT: "fails otherwise"}
+AGAIN = 3
+"""How often the releases on which the answer rests are checked, in all."""
 
 
 def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
@@ -51,12 +55,15 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
             find_python(settings.target.python),
             *(strategy.besides, strategy.pip, strategy.offline, strategy.install_timeout),
         )
-        releases, bad = _releases(job, strategy, cache)
+        releases, bad, first = _releases(job, strategy, cache)
         loaded = load(job.settings, job.pool, job.folder, record=False) if settings.model else None
         samples = tuple(Sample(sample) for sample in loaded.recorded.values) if loaded else ()
-        subject = Releases(loaded.path if loaded else None, releases, cache.install, samples)
+        given = {str(one.python) for one in releases if one.python}
+        environment = {python: installed_under(python) for python in sorted({cache.base, *given})}
+        told = json.dumps({"besides": sorted(strategy.besides), "packages": environment})
+        subject = Releases(loaded.path if loaded else None, releases, cache.install, samples, told)
         with job.judge(subject, loaded, "releases") as judge:
-            return _History(job, loaded, subject, judge, bad, cache).summary()
+            return _History(job, loaded, subject, judge, bad, tuple(sorted(first)), cache).summary()
 
 
 def _refuse(settings: Settings) -> None:
@@ -71,28 +78,37 @@ def _refuse(settings: Settings) -> None:
             f"strategy=versions checker={checker.name}: it runs under its own interpreter. Take checker=auto, runs, "
             "finite, compare or builds, or checker=command checker.command='{python} check.py {model}'"
         )
+    sanitize = settings.sanitize
+    if sanitize.fold or sanitize.shapes or sanitize.cleanup:
+        raise UsageError(
+            "sanitize: strategy=versions checks your own file as it is. Leave sanitize out, or sanitize the file before"
+        )
 
 
-def _releases(job: Job, strategy: VersionsSettings, cache: ReleaseCache) -> tuple[tuple[Release, ...], int]:
-    """Return the releases, oldest first, and the place of the one that is taken for bad."""
+def _releases(job: Job, strategy: VersionsSettings, cache: ReleaseCache) -> tuple[tuple[Release, ...], int, set[int]]:
+    """Return the releases, oldest first, the place of the one that is taken for bad, and those that are asked first."""
     target = job.settings.target.python
+    bad = chosen_versions([], [strategy.bad], "strategy.bad") if strategy.bad else []
     own = _own(job, strategy, target)
+    later: set[Version] = set()
     if strategy.interpreters:
         found = {_named(job, strategy.package, str(python)) for python in strategy.interpreters}
     else:
         listed_ones = isinstance(strategy.versions, Sequence) and not isinstance(strategy.versions, str)
-        available = [] if listed_ones else cache.available(find_python(target))
-        wanted = chosen_versions(available, strategy.versions, last=strategy.patches is Patches.last)
+        wanted = chosen_versions([] if listed_ones else cache.available(), strategy.versions)
+        if strategy.patches is Patches.last and not listed_ones:
+            later = {*wanted} - last_patches(wanted)
         found = {Release(strategy.package, version) for version in wanted}
     if own:
         found = {one for one in found if one.version != own.version} | {own}
     start = own
-    if strategy.bad:
-        (known,) = chosen_versions([], [strategy.bad], last=False)
+    if bad:
+        (known,) = bad
         start = next((one for one in found if one.version == known), Release(strategy.package, known))
         found |= {start}
     releases = tuple(sorted(found, key=lambda one: one.version))
-    return releases, releases.index(start) if start else len(releases) - 1
+    first = {number for number, one in enumerate(releases) if one.version not in later or one in (own, start)}
+    return releases, releases.index(start) if start else len(releases) - 1, first
 
 
 def _own(job: Job, strategy: VersionsSettings, python: str | None) -> Release | None:
@@ -115,24 +131,30 @@ def _named(job: Job, package: str, python: str | None) -> Release:
 
 @dataclass(frozen=True)
 class _History:
-    """The search of one run. ``bad``: the release to start from."""
+    """The search of one run. ``bad``: the release to start from; ``first``: those that are searched before others."""
 
     job: Job
     loaded: Loaded | None
     subject: Releases
     judge: Judge
     bad: int
+    first: tuple[int, ...]
     cache: ReleaseCache
 
     def summary(self) -> Summary:
         """Search, and return what is reported."""
         job, reliability = self.job, self.job.reliability()
         strategy = chosen(job.settings.strategy, VersionsSettings)
-        told = Options(start=self.bad, exhaustive=strategy.exhaustive, label=lambda at: str(self.subject.releases[at]))
+        told = Options(
+            start=self.bad,
+            exhaustive=strategy.exhaustive,
+            coarse=self.first,
+            label=lambda at: str(self.subject.releases[at]),
+        )
         session = Session(
             self.judge,
             lambda space: SEARCHES[strategy.search].begin(space, told),
-            question=Question(whole=str(self.subject.releases[self.bad])),
+            question=VersionsQuestion(whole=str(self.subject.releases[self.bad])),
             means=replace(job.means, workers=1),
             reliability=reliability,
             find_min_good=False,
@@ -149,26 +171,56 @@ class _History:
         start, name = Trial.of([self.bad]), str(self.subject.releases[self.bad])
         verdict = self.judge.sure(start, "pre-flight", name)
         if verdict.outcome is Outcome.PASS:
+            self._sure(reliability, start, name, HEALTHY, failing=False)
             how = "Name a release that fails: strategy.bad=1.2.3, or target.python=old/bin/python"
             return Ending(Status.nothing_to_find, f"{name} passes the check. {how}")
         if verdict.outcome is not Outcome.FAIL:
             raise CannotJudge(f"{name} cannot be judged: {verdict.said}\ncheck: {self.judge.checker.describe()}")
         study(self.judge, verdict, name)
         log.info("%s fails (%s); this is the failure under study", name, self.judge.studied.signature)
+        self._sure(reliability, start, name, WHOLE, failing=True)
+        if self.job.settings.plan:
+            others = [str(one.version) for number, one in enumerate(self.subject.releases) if number != self.bad]
+            planned = session.planned()
+            return replace(planned, message=f"{planned.message}; the releases to ask from: {', '.join(others)}")
+        done = session.inquiry.run()
+        self._check_neighbors(reliability)
+        return Ending(Status.found, "", done, signature=self.judge.studied.signature)
+
+    def _check_neighbors(self, reliability: Reliability) -> None:
+        """Check the nearest good releases again, and the broken ones beside them: the answer rests on these.
+
+        Each once before any of them twice, as long as repeats may take.
+        """
+        outcomes = {number: one.outcome for number, one in self._known() if one}
+        neighbors = []
+        for line in (range(self.bad - 1, -1, -1), range(self.bad + 1, len(self.subject.releases))):
+            good = next((number for number in line if outcomes.get(number) is Outcome.PASS), None)
+            if good is not None:
+                broken = [at for at in (self.bad, *line[: line.index(good)]) if outcomes.get(at) is Outcome.FAIL]
+                neighbors += [(good, False), (broken[-1], True)]
+        for times in range(2, AGAIN + 1):
+            for number, failing in neighbors:
+                seconds = reliability.allowance(self.judge)
+                name = str(self.subject.releases[number])
+                self._sure(reliability, Trial.of([number]), name, times, seconds, failing=failing)
+
+    def _sure(
+        self, reliability: Reliability, trial: Trial, name: str, times: int, seconds: float = SECONDS, *, failing: bool
+    ) -> None:
+        """Check a release again, ``times`` in all. Raises CannotJudge where it says something else."""
         try:
-            reliability.repeat(self.judge, start, name, WHOLE, failing=True)
+            reliability.repeat(self.judge, trial, name, times, seconds, failing=failing)
         except ContradictionError as surprise:
             raise CannotJudge(f"{surprise}: the check is flaky, and one release cannot be told from another") from None
-        done = session.inquiry.run()
-        return Ending(Status.found, "", done, signature=self.judge.studied.signature)
 
     def _left(self, session: Session) -> str:
         return "; the budget was reached before the search ended" if session.inquiry.stopped else ""
 
     def _releases(self) -> dict[str, Any]:
-        known = [(one, self._verdict(number, one)) for number, one in enumerate(self.subject.releases)]
+        known = [(self.subject.releases[number], verdict) for number, verdict in self._known()]
         asked = [
-            {"version": str(one.version), "outcome": _WORDS.get(verdict.outcome, "not known"), "reason": verdict.reason}
+            {"version": str(one.version), "outcome": word_of(verdict), "reason": self._reason(one, verdict)}
             for one, verdict in known
             if verdict
         ]
@@ -184,6 +236,13 @@ class _History:
             "installed": self.cache.installs,
         }
 
+    def _reason(self, release: Release, verdict: Verdict) -> str:
+        beside = "" if release.python else self.cache.beside(release.version)
+        return "; ".join(filter(None, (verdict.reason, beside and f"{beside} is installed beside it")))
+
+    def _known(self) -> list[tuple[int, Verdict | None]]:
+        return [(number, self._verdict(number, one)) for number, one in enumerate(self.subject.releases)]
+
     def _verdict(self, number: int, release: Release) -> Verdict | None:
         """Return the verdict on a release; one that could not be installed is not known."""
         if why := self.cache.refused.get(release.version):
@@ -198,8 +257,8 @@ def _told(releases: dict[str, Any]) -> str:
     parts = [f"{releases['package']} is broken in {broken}"]
     good = [one for one in (releases["good_before"], releases["good_after"]) if one]
     parts.append(f"good: {' and '.join(good)}" if good else "no good release was found")
-    if other := [one["version"] for one in releases["asked"] if one["outcome"] not in ("broken", "good")]:
-        parts.append(f"not known: {listed(other)}")
+    called = {word: [one["version"] for one in releases["asked"] if one["outcome"] == word] for word in NEITHER}
+    parts += [f"{word}: {listed(versions)}" for word, versions in called.items() if versions]
     if releases["not_asked"]:
         parts.append(f"not asked: {listed(releases['not_asked'])}")
     return "; ".join(parts)

@@ -36,6 +36,7 @@ class Releases:
     releases: tuple[Release, ...]
     install: Callable[[Version], Installed]
     samples: tuple[Sample, ...] = ()
+    environment: str = ""
 
     @cached_property
     def space(self) -> Space:
@@ -43,8 +44,9 @@ class Releases:
         return Space(tuple(range(len(self.releases))))
 
     def identity(self) -> dict[str, str]:
-        """Return which releases a trial counts."""
-        return {"kind": "versions", "releases": json.dumps([str(one) for one in self.releases])}
+        """Return which releases a trial counts, and what they run in."""
+        releases = json.dumps([(str(one), str(one.python or "")) for one in self.releases])
+        return {"kind": "versions", "releases": releases, "environment": self.environment}
 
     def names(self, trial: Trial) -> tuple[str, ...]:
         """Return releases by package and version."""

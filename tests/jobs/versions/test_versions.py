@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +12,7 @@ import pytest
 from packaging.version import Version
 
 from runner.errors import UsageError
-from runner.jobs.versions.release_cache import chosen_versions
+from runner.jobs.versions.release_cache import ReleaseCache, chosen_versions, last_patches
 from tests.harness import Run, winnow
 
 CHECK = """
@@ -19,6 +21,9 @@ import toylib
 
 sys.exit(1 if toylib.VERSION in {bad!r} else 0)
 """
+
+
+OWN = ("strategy.package=toylib", "checker=command", "checker.command='{python} x'")
 
 
 def wheel(folder: Path, version: str) -> None:
@@ -54,23 +59,24 @@ def installed(tmp_path: Path) -> list[str]:
 
 
 def test_the_nearest_good_releases_on_either_side_and_nothing_is_installed_twice(tmp_path: Path) -> None:
-    asked = ("strategy.versions='>=1.1,<1.5'", "strategy.bad=1.3.1")
+    """The last patch of each minor version is asked first, then those between the ends: 1.3.0 lies beside 1.3.1."""
+    asked = ("strategy.versions='>=1.1,<1.4'", "strategy.bad=1.3.1")
     run = searched(tmp_path, ["1.3.1"], *asked)
     found = run.result["releases"]
-    assert run.code == 0 and (found["good_before"], found["good_after"]) == ("1.2.1", "1.4.1"), run.output
-    assert found["not_asked"] == ["1.1.1"] and found["installed"] == 3
-    assert "toylib is broken in 1.3.1; good: 1.2.1 and 1.4.1; not asked: 1.1.1" in run.output
-    assert installed(tmp_path) == ["1.2.1", "1.3.1", "1.4.1"]
+    assert run.code == 0 and (found["good_before"], found["good_after"]) == ("1.3.0", None), run.output
+    assert found["not_asked"] == ["1.1.0", "1.1.1", "1.2.0"] and found["installed"] == 3
+    assert "toylib is broken in 1.3.1; good: 1.3.0; not asked: 1.1.0, 1.1.1, 1.2.0" in run.output
+    assert installed(tmp_path) == ["1.2.1", "1.3.0", "1.3.1"]
     again = searched(tmp_path, ["1.3.1"], *asked, "strategy.offline=true", name="again")
     same = again.result["releases"]
     assert again.code == 0 and same["installed"] == 0 and same["not_asked"] == [], again.output
-    assert (same["good_before"], same["good_after"]) == ("1.2.1", "1.4.1")
-    assert "pip install toylib==1.4.1" in (run.folder / "REPORT.md").read_text()
+    assert (same["good_before"], same["good_after"]) == ("1.3.0", None)
+    assert "pip install toylib==1.3.0" in (run.folder / "REPORT.md").read_text()
 
 
 @pytest.mark.slow
 def test_every_release_and_those_that_cannot_be_installed(tmp_path: Path) -> None:
-    versions = "strategy.versions=[1.0.1,1.1.1,1.2.1,1.3.1,9.9]"
+    versions = "strategy.versions=[1.0.1,1.1.1,1.2.1,1.3.1,'9.9']"
     run = searched(tmp_path, ["1.0.1", "1.2.1"], versions, "strategy.bad=1.2.1", "strategy.exhaustive=true")
     found = run.result["releases"]
     assert run.code == 0 and found["not_asked"] == [], run.output
@@ -78,6 +84,76 @@ def test_every_release_and_those_that_cannot_be_installed(tmp_path: Path) -> Non
     assert told == {"1.0.1": "broken", "1.1.1": "good", "1.2.1": "broken", "1.3.1": "good", "9.9": "not known"}
     assert "toylib is broken in 1.0.1, 1.2.1; good: 1.1.1 and 1.3.1; not known: 9.9" in run.output
     assert installed(tmp_path) == ["1.0.1", "1.1.1", "1.2.1", "1.3.1"]  # and nothing half-made
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache with three releases of the package."""
+    folder = tmp_path_factory.mktemp("releases")
+    found = ReleaseCache(
+        folder / "cache", "toylib", sys.executable, options=("--no-index", "--find-links", str(folder))
+    )
+    for version in ("1.0.1", "1.1.1", "1.2.1"):
+        wheel(folder, version)
+        assert not found.install(Version(version)).why_not
+    return found.folder
+
+
+def told(tmp_path: Path, cache: Path, check: str, *more: str, name: str = "run") -> Run:
+    """Search the three releases from the newest; ``check`` knows its ``version`` and a file to ``count`` in."""
+    path = tmp_path / "check.py"
+    head = f"import sys, toylib\nversion, count = toylib.VERSION, {str(tmp_path / 'count')!r}\n"
+    path.write_text(head + check)
+    return winnow(
+        *("strategy=versions", "strategy.package=toylib", f"strategy.cache={cache}", "strategy.offline=true"),
+        *("checker=command", f"checker.command='{{python}} {path}'", *more),
+        folder=tmp_path / name,
+    )
+
+
+def test_a_release_that_fails_otherwise_is_no_end_of_the_search(tmp_path: Path, cache: Path) -> None:
+    check = "sys.exit({'1.2.1': 1, '1.1.1': 3}.get(version, 0))"
+    run = told(tmp_path, cache, check, "checker.different_codes=[3]")
+    found = run.result["releases"]
+    assert {one["version"]: one["outcome"] for one in found["asked"]}["1.1.1"] == "fails otherwise"
+    assert found["good_before"] == "1.0.1" and "good: 1.0.1; fails otherwise: 1.1.1" in run.output, run.output
+
+
+def test_a_plan_asks_the_first_release_alone(tmp_path: Path, cache: Path) -> None:
+    run = told(tmp_path, cache, "open(count, 'a').write(version + ' ')\nsys.exit(version != '1.0.1')", "plan=true")
+    assert run.code == 0 and run.result["status"] == "planned", run.output
+    assert "the releases to ask from: 1.0.1, 1.1.1" in run.output
+    assert {*(tmp_path / "count").read_text().split()} == {"1.2.1"}
+
+
+FLAKY = """
+open(count, 'a').write(version + ' ')
+times = open(count).read().split().count(version)
+"""
+
+
+@pytest.mark.parametrize("flaky", ["1.2.1", "1.1.1", "1.0.1"])
+def test_a_contradiction_is_noticed(tmp_path: Path, cache: Path, flaky: str) -> None:
+    """Of a start that passes, of the broken release beside the good one, and of the good one."""
+    broken = "version != '1.0.1'" if flaky != "1.2.1" else "False"
+    run = told(tmp_path, cache, f"{FLAKY}\nsys.exit(({broken}) is not (version == {flaky!r} and times == 3))")
+    assert run.result["status"] == "could_not_judge" and "the check is flaky" in run.output, run.output
+
+
+def test_verdicts_of_another_environment_are_not_taken_over(tmp_path: Path, cache: Path) -> None:
+    python = next(cache.glob("toylib-1.2.1-*")) / "bin" / "python"
+    other = tmp_path / "other"
+    shutil.copytree(python.parent.parent, other, symlinks=True)
+    given = f"strategy.interpreters=[{other / 'bin' / 'python'}]"
+    runs: list[Run] = []
+    for name in ("first", "same", "changed"):
+        if name == "changed":
+            info = next(other.glob("lib/python*/site-packages")) / "beside-2.0.dist-info"
+            info.mkdir()
+            (info / "METADATA").write_text("Metadata-Version: 2.1\nName: beside\nVersion: 2.0\n")
+        reuse = [f"journal.reuse=[{tmp_path / 'first'}]"] if runs else []
+        runs.append(told(tmp_path, cache, "sys.exit(1)", given, *reuse, name=name))
+    assert [run.result["checks"]["reused"] > 0 for run in runs] == [False, True, False]
 
 
 @pytest.mark.slow
@@ -88,12 +164,14 @@ def test_a_start_that_passes_is_no_start(tmp_path: Path) -> None:
 
 def test_which_releases_are_asked() -> None:
     available = [Version(text) for text in ("1.1.0", "1.1.2", "1.1.1", "1.2.0", "1.3.0rc1", "2.0.0")]
-    assert [*map(str, chosen_versions(available, ">=1.1,<2", last=True))] == ["1.1.2", "1.2.0"]
-    assert [*map(str, chosen_versions(available, None, last=False))] == ["1.1.0", "1.1.1", "1.1.2", "1.2.0", "2.0.0"]
-    assert [*map(str, chosen_versions([], ["1.2", 1.1], last=True))] == ["1.1", "1.2"]
-    for asked in ("banana", ["banana"], ">=3"):
+    assert [*map(str, sorted(last_patches(chosen_versions(available, ">=1.1,<2"))))] == ["1.1.2", "1.2.0"]
+    assert [*map(str, chosen_versions(available, None))] == ["1.1.0", "1.1.1", "1.1.2", "1.2.0", "2.0.0"]
+    assert [*map(str, chosen_versions([], ["1.2", "1.1"]))] == ["1.1", "1.2"]
+    with pytest.raises(UsageError, match=r"1\.2 was read as a number.*in quotes"):
+        chosen_versions([], ["1.1", 1.20])
+    for asked in ("banana", ["banana"], ">=3", 1.20):
         with pytest.raises(UsageError, match=r"strategy\.versions="):
-            chosen_versions(available, asked, last=True)
+            chosen_versions(available, asked)
 
 
 @pytest.mark.parametrize(
@@ -101,6 +179,9 @@ def test_which_releases_are_asked() -> None:
     [
         (("checker=command", "checker.command=python check.py"), "does not name {python}"),
         (("checker=interactive",), "runs under its own interpreter"),
+        ((*OWN, "sanitize.fold=true"), "sanitize: strategy=versions checks your own file"),
+        ((*OWN, "strategy.bad=1.20"), "1.2 was read as a number"),
+        ((*OWN, "strategy.offline=true", "strategy.cache=empty"), "empty has no release of toylib for"),
         (("strategy.package=../x", "checker=runs", "model=gone.onnx"), "no such file"),
         (
             ("strategy.besides=[--index-url]", "checker=command", "checker.command='{python} x'"),
