@@ -17,8 +17,10 @@ class MostLeft:
     shared: int = 0
 
     @classmethod
-    def of(cls, store: Store, artifacts: ArtifactSettings, checks: int) -> MostLeft:
+    def of(cls, store: Store, artifacts: ArtifactSettings, checks: int, values: int = 0) -> MostLeft:
         """Predict it for a model that was read into ``store``, with ``checks`` ahead.
+
+        ``values``: bytes that each of them is given at most, which lie beside kept candidates.
 
         The answer and the largest passing candidate below it are together about as large as the model at most.
         """
@@ -28,5 +30,5 @@ class MostLeft:
             return cls(weights + structure)
         budget = artifacts.disk_budget_mb << 20
         if artifacts.materialize or weights <= store.inline_limit:
-            return cls(weights + structure, min(budget, checks * (weights + structure)))
-        return cls(weights + structure, min(budget, checks * structure), min(budget, weights))
+            return cls(weights + structure, min(budget, checks * (weights + structure + values)))
+        return cls(weights + structure, min(budget, checks * (structure + values)), min(budget, weights))

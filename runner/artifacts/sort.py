@@ -27,6 +27,7 @@ from runner.errors import UsageError
 from runner.files import inside
 from runner.model.files.candidate_store import Store
 from runner.model.files.weights_file import WEIGHTS
+from runner.run_folder import MIN_GOOD
 from runner.schema.run import ArtifactSettings, Keep
 from runner.verdict import Verdict
 from strategies.outcome import Outcome
@@ -170,6 +171,9 @@ class Artifacts:
             self._best[class_] = _Best(candidate.size, place)
             if previous:
                 self._remove(previous.place)
+        keep = self._settings.keep
+        if keep is not Keep.bad and candidate.model and candidate.model.stem == MIN_GOOD:  # the answer has a data set
+            self._keep_values(candidate, place)
 
     def _is_better(self, class_: _Class, elements: int) -> bool:
         """Whether this is the smallest failing (in its way) or the largest passing candidate so far."""

@@ -14,6 +14,7 @@ from runner.checkers.compare.constant_outputs import CONSTANT, said
 from runner.jobs.context import drifted, versions
 from runner.loading.load import Loaded
 from runner.report.summary import Checks, Seconds, Summary
+from runner.schema.checker import CommandChecker
 from runner.schema.root import Settings
 from runner.session.cause import Experiment
 from runner.session.judge import Judge
@@ -192,7 +193,7 @@ def plan(ending: Ending, judge: Judge, settings: Settings, loaded: Loaded | None
     trust = 2 + max(LEAST, int(SHARE * ending.remaining))
     checks = ending.remaining + trust
     held = sum(path.lstat().st_blocks * 512 for path in judge.folder.parent.rglob("*"))
-    left = MostLeft.of(loaded.store, settings.artifacts, checks) if loaded else MostLeft(0)
+    left = MostLeft.of(loaded.store, settings.artifacts, checks, _given(settings, loaded)) if loaded else MostLeft(0)
     return {
         "search_checks": ending.remaining,
         "trust_checks": trust,
@@ -201,6 +202,13 @@ def plan(ending: Ending, judge: Judge, settings: Settings, loaded: Loaded | None
         "disk_mb": round((held + left.handed_over + left.copies) / 2**20, 1),
         "disk_left_mb": round((left.handed_over + left.copies + left.shared) / 2**20, 1),
     }
+
+
+def _given(settings: Settings, loaded: Loaded) -> int:
+    """Return the bytes of values that a command is given at most: all that were recorded, as an npz and a data set."""
+    if not isinstance(settings.checker, CommandChecker):
+        return 0
+    return 2 * sum(value.size for sample in loaded.recorded.values for value in sample.values())
 
 
 def pass_rate(outcomes: Mapping[str, int]) -> dict[str, Any]:

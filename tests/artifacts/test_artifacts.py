@@ -138,6 +138,21 @@ def test_what_a_check_was_given_is_kept_beside_its_candidate(run: Run, keep: Kee
     assert elsewhere.exists() and not [name for name in run.kept() if "00003" in name and not name.endswith(".onnx")]
 
 
+@pytest.mark.parametrize(("name", "left"), [("reduced", 0), ("min_good", 1)])
+def test_the_values_of_min_good_are_kept_though_the_model_lies_elsewhere(run: Run, name: str, left: int) -> None:
+    """Beside the answer lies a data set."""
+    artifacts = run.artifacts(keep=Keep.best)
+    place, folder = run.folder / f"{name}.onnx", run.folder / "trials" / name
+    folder.mkdir(parents=True)
+    place.write_text(name)
+    for iteration in (50, 51):
+        given = Candidate(place, folder, Trial.of(range(2)), iteration=iteration, phase="re-check", label=name)
+        (folder / "inputs.npz").write_text("values")
+        given.values.append(folder / "inputs.npz")
+        artifacts.hand_over(given, Verdict(Outcome.PASS if left else Outcome.FAIL))
+    assert run.kept() == [f"good/00051_re-check_{name}_pass.inputs.npz"] * left
+
+
 def test_values_are_kept_within_the_disk_budget(run: Run) -> None:
     artifacts = run.artifacts(keep=Keep.all, disk_budget_mb=1)
     run.sort(artifacts, Outcome.FAIL, 3, given=("inputs.npz",), size=2 << 20)
