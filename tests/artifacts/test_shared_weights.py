@@ -52,10 +52,13 @@ def test_shared_weights_count_once(budget_mb, left, tmp_path: Path, caplog) -> N
         if name != "other":  # that one was not kept
             kept = path.rename(store.folder / f"kept.{name}.onnx")
             (bad / f"{name}.onnx.txt").write_text(f"model: {kept}\nweights: {store.weights}\n")
+            (bad / f"{name}.inputs.npz").touch()  # they go with it
+            (bad / f"{name}.data").mkdir()
     with caplog.at_level(logging.WARNING):
         leave_affordable(store, tmp_path / "artifacts", budget_mb)
     assert sorted(path.name for path in store.folder.glob("kept.*")) == [f"kept.{name}.onnx" for name in left]
-    assert sorted(path.name for path in bad.iterdir()) == [f"{name}.onnx.txt" for name in left]
+    wanted = [f"{name}.{suffix}" for name in left for suffix in ("data", "inputs.npz", "onnx.txt")]
+    assert sorted(path.name for path in bad.iterdir()) == wanted
     assert store.weights.exists() is bool(left)
     if left:
         assert store.weights.stat().st_blocks * 512 < (len(left) << 20) + (1 << 16)
