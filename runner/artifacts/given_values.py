@@ -27,12 +27,14 @@ def keep(candidate: Candidate, place: Path, kept: ArtifactFolder) -> None:
             shutil.move(source, target)
 
 
-def remove(place: Path, kept: ArtifactFolder) -> None:
-    """Remove what was kept beside the candidate at ``place``. Raises OSError."""
+def beside(place: Path) -> list[Path]:
+    """Return what was kept beside the candidate at ``place``."""
     start = f"{_stem(place)}."
-    for beside in list(place.parent.iterdir()):
-        if beside.name.startswith(start) and _VALUES.fullmatch(beside.name[len(start) :]):
-            kept.remove(beside)
+    return [
+        path
+        for path in place.parent.iterdir()
+        if path.name.startswith(start) and _VALUES.fullmatch(path.name[len(start) :])
+    ]
 
 
 def _stem(place: Path) -> str:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from runner.artifacts.folder import size_of
+from runner.artifacts.given_values import beside
 from runner.files import inside, read_plain, write_text
 from runner.model.files.candidate_store import Store
 from runner.model.files.weights_file import WEIGHTS
@@ -107,3 +108,5 @@ def _drop_pointers(store: Store, folder: Path, kept: Collection[Path]) -> None:
             held = model_of(pointer)
             if held and inside(held, store.folder) and held.name not in {path.name for path in kept}:
                 pointer.unlink()
+                for values in beside(pointer):
+                    shutil.rmtree(values) if values.is_dir() else values.unlink()

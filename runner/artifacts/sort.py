@@ -238,7 +238,8 @@ class Artifacts:
             if place.exists():  # what was handed over lies elsewhere
                 self._kept.remove(place)
             engine_files.remove(place, self._kept)
-            given_values.remove(place, self._kept)
+            for values in given_values.beside(place):
+                self._kept.remove(values)
         except OSError as error:
             _LOG.error("artifacts: %s was not removed: %s", place, error)
 

@@ -11,11 +11,13 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from runner.artifacts.most_left import MostLeft
 from runner.artifacts.shared_weights import confirm_source, leave_affordable, leave_kept, model_of, point
 from runner.model.files.candidate_store import Store
 from runner.model.files.read_model import ingest
 from runner.model.graph.cut import cut
 from runner.model.graph.graph_index import Graph
+from runner.schema.run import ArtifactSettings, Keep
 
 SIDE = 512  # a weight takes 1 MiB
 SQUARE = helper.make_tensor_type_proto(TensorProto.FLOAT, [SIDE, SIDE])
@@ -52,16 +54,26 @@ def test_shared_weights_count_once(budget_mb, left, tmp_path: Path, caplog) -> N
         if name != "other":  # that one was not kept
             kept = path.rename(store.folder / f"kept.{name}.onnx")
             (bad / f"{name}.onnx.txt").write_text(f"model: {kept}\nweights: {store.weights}\n")
+            (bad / f"{name}.inputs.npz").touch()  # they go with it
+            (bad / f"{name}.data").mkdir()
     with caplog.at_level(logging.WARNING):
         leave_affordable(store, tmp_path / "artifacts", budget_mb)
     assert sorted(path.name for path in store.folder.glob("kept.*")) == [f"kept.{name}.onnx" for name in left]
-    assert sorted(path.name for path in bad.iterdir()) == [f"{name}.onnx.txt" for name in left]
+    wanted = [f"{name}.{suffix}" for name in left for suffix in ("data", "inputs.npz", "onnx.txt")]
+    assert sorted(path.name for path in bad.iterdir()) == wanted
     assert store.weights.exists() is bool(left)
     if left:
         assert store.weights.stat().st_blocks * 512 < (len(left) << 20) + (1 << 16)
     assert len(caplog.messages) == 2 - len(left)
     for message in caplog.messages:
         assert f"artifacts.disk_budget_mb={budget_mb}" in message
+
+
+def test_a_plan_counts_the_values_of_each_kept_candidate(tmp_path: Path) -> None:
+    store = read(tmp_path, range(4))
+    copies = [MostLeft.of(store, ArtifactSettings(keep=Keep.bad), 7, values).copies for values in (0, 1000)]
+    assert copies[1] - copies[0] == 7000
+    assert MostLeft.of(store, ArtifactSettings(keep=Keep.none), 7, 1000).copies == 0
 
 
 @pytest.mark.parametrize("ended", [False, True], ids=["killed", "ended"])

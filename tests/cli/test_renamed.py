@@ -103,8 +103,14 @@ def test_a_replay_of_an_earlier_version_has_keys_that_nobody_read() -> None:
 def test_a_replay_keeps_what_its_strategy_reads_where_two_have_one_subject() -> None:
     mine = {"search": "reduce", "subject": "subgraph"}
     extract = {"name": "extract", "subject": "subgraph", "nodes": ["a"], "inputs": [], "outputs": ["y"]}
+    derived = extract | {"name": "mine", "defaults": ["extract", "_self_"]}
     renamed = {"name": "of an earlier version", "subject": "command", "until": "3", "find": "cause"}
-    for strategy, left_out in ((extract, set()), (mine | {"name": "mine", "find": "one"}, set()), (renamed, {"find"})):
+    for strategy, left_out in (
+        (extract, set()),
+        (derived, set()),
+        (mine | {"name": "mine", "find": "one"}, set()),
+        (renamed, {"find"}),
+    ):
         read = content({"strategy": strategy, "recorded": {"context": {}}}, "replay.yaml")["strategy"]
         assert {*strategy} - {*read} == left_out
 

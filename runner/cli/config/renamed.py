@@ -92,9 +92,12 @@ def _without_unread(plain: dict[str, Any]) -> dict[str, Any]:
         return plain
     schemas = SCHEMAS["strategy"]
     known = {item.name for schema in schemas.values() for item in fields(schema)}
-    # two strategies may have one subject; the name of one may be an earlier version's
-    same = (one for one in schemas.values() if getattr(one, "subject", "") == strategy.get("subject"))
-    own = schemas.get(str(strategy.get("name"))) or next(same, None)
+    # two strategies may have one subject; a name may be the user's own, or an earlier version's
+    stated = strategy.get("defaults")
+    names = [*(stated if isinstance(stated, list) else ()), strategy.get("name")]
+    by_name = (schemas[name] for name in names if isinstance(name, str) and name in schemas)
+    by_subject = (one for one in schemas.values() if getattr(one, "subject", "") == strategy.get("subject"))
+    own = next(by_name, None) or next(by_subject, None)
     read = {item.name for item in fields(own)} if own else known
     return {**plain, "strategy": {key: value for key, value in strategy.items() if key in read or key not in known}}
 
