@@ -8,8 +8,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -110,18 +111,26 @@ def test_an_output_that_cannot_be_written_is_no_failure(alone: bool, tmp_path: P
             assert done.returncode in (GONE, CANNOT_TELL), line + done.stderr
 
 
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder with a short name: a script that stands alone has no long lines, and a command in it has its paths."""
+    with tempfile.TemporaryDirectory(prefix="w") as folder:
+        yield Path(folder)
+
+
 @pytest.mark.parametrize("alone", [True, False])
-def test_an_interrupt_ends_the_command(alone: bool, tmp_path: Path) -> None:
+def test_an_interrupt_ends_the_command(alone: bool, place: Path) -> None:
     """Which has a session of its own."""
-    waits = handed.command(f"open({str(tmp_path / 'began')!r}, 'w').write(str(os.getpid()))\ntime.sleep(60)")
-    script = Case("it", CANNOT_TELL, waits, ("check", "exit 1"), handed.NOTHING).write(tmp_path, alone=alone)
+    began = place / "began"
+    waits = handed.command(f"open({str(began)!r}, 'w').write(str(os.getpid()))\ntime.sleep(60)")
+    script = Case("it", CANNOT_TELL, waits, ("check", "exit 1"), handed.NOTHING).write(place, alone=alone)
     assert ("the files beside it" in script.read_text()) is not alone
     process = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    until(lambda: (tmp_path / "began").exists() and (tmp_path / "began").read_text())
+    until(lambda: began.exists() and began.read_text())
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate()
     assert b"KeyboardInterrupt" in said
-    check = Path("/proc", (tmp_path / "began").read_text(), "cmdline")
+    check = Path("/proc", began.read_text(), "cmdline")
     until(lambda: not check.exists() or not check.read_bytes())
 
 
