@@ -11,6 +11,16 @@ from runner.workers.own_operations import operate
 from runner.workers.pool import Pool
 
 FOLDER = "sanitized"
+STEPS = ("fold", "shapes", "cleanup")
+
+
+def own_file_only(settings: Settings, does: str = "checks") -> None:
+    """Raise UsageError where anything is to be sanitized: the strategy ``does`` something to the user's own file."""
+    if any(getattr(settings.sanitize, name) for name in STEPS):
+        raise UsageError(
+            f"sanitize: strategy={settings.strategy.name} {does} your own file as it is. Sanitize the file before, or "
+            "leave sanitize out"
+        )
 
 
 def sanitized(settings: Settings, path: Path, pool: Pool, folder: Path) -> tuple[Path, tuple[str, ...]]:
@@ -20,7 +30,7 @@ def sanitized(settings: Settings, path: Path, pool: Pool, folder: Path) -> tuple
     wrong and for a step that fails; nothing is left behind then.
     """
     chosen = settings.sanitize
-    on = [name for name in ("fold", "shapes", "cleanup") if getattr(chosen, name)]
+    on = [name for name in STEPS if getattr(chosen, name)]
     remove(folder)
     if not on:
         return path, ()

@@ -19,6 +19,7 @@ from runner.jobs.job import Job
 from runner.jobs.passes.subject import Passes
 from runner.jobs.passes.switch import Switch, builder_switches, changes, overrides, session_switches
 from runner.loading.load import Loaded, load
+from runner.loading.sanitize import own_file_only
 from runner.report.summary import Summary
 from runner.run_folder import MIXED
 from runner.schema.backend import OnnxRuntimeBackend, TensorRtBackend
@@ -77,11 +78,7 @@ def _refuse(settings: Settings) -> None:
             f"strategy.switches: checker={checker.name} starts no command that they are for. Leave them out, or set "
             "checker=command"
         )
-    sanitize = settings.sanitize
-    if sanitize.fold or sanitize.shapes or sanitize.cleanup:
-        raise UsageError(
-            "sanitize: strategy=passes checks your own file as it is. Leave sanitize out, or sanitize the file before"
-        )
+    own_file_only(settings)
 
 
 def _switches(job: Job) -> tuple[Switch, ...]:

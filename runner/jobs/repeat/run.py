@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from runner.candidate import Sample
-from runner.errors import UsageError
 from runner.jobs.job import Job
 from runner.jobs.repeat.command import Command
 from runner.jobs.summary import pass_rate
 from runner.loading.load import load
+from runner.loading.sanitize import own_file_only
 from runner.report.summary import Summary
 from runner.schema.root import Settings
 from runner.schema.strategy import RepeatSettings, chosen
@@ -21,11 +21,8 @@ from strategies.repeat import repeat
 
 def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     """Repeat a check and leave the result folder behind. Raises UsageError for a file that would not be as it is."""
-    sanitize, until = settings.sanitize, chosen(settings.strategy, RepeatSettings).until
-    if sanitize.fold or sanitize.shapes or sanitize.cleanup:
-        raise UsageError(
-            "sanitize: strategy=repeat checks your own file as it is. Leave sanitize out, or sanitize the file before"
-        )
+    own_file_only(settings)
+    until = chosen(settings.strategy, RepeatSettings).until
     model = Path(settings.model).expanduser().absolute() if settings.model else None
     with Job.opened(settings, folder, command) as job:
         loaded = load(job.settings, job.pool, folder, record=False) if model and job.checker.wants_feeds else None

@@ -19,6 +19,7 @@ from runner.jobs.tactics.recorded_tactics import SUFFIX, Recording
 from runner.jobs.tactics.repeat_and_isolate import Bench, pair_of
 from runner.jobs.tactics.suspects import comparable
 from runner.loading.load import Loaded, load
+from runner.loading.sanitize import own_file_only
 from runner.report.summary import Summary
 from runner.schema.backend import TensorRtBackend
 from runner.schema.installed_choices import SCHEMAS
@@ -57,9 +58,7 @@ def _library(job: Job) -> str:
             f"target.timing_cache={target.timing_cache}: with timings from a file all builds choose alike. Leave it "
             f"out: strategy={name} keeps a cache of its own for each build"
         )
-    sanitize = settings.sanitize
-    if sanitize.fold or sanitize.shapes or sanitize.cleanup:
-        raise UsageError(f"sanitize: strategy={name} builds your own file as it is. Sanitize the file before")
+    own_file_only(settings, "builds")
     reply = job.pool.call(
         "tactics_support", {"backend": target.to_json()}, python=target.python, timeout=settings.workers.timeout
     )

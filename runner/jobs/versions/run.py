@@ -20,6 +20,7 @@ from runner.jobs.versions.question import NEITHER, VersionsQuestion, word_of
 from runner.jobs.versions.release_cache import ReleaseCache, chosen_versions, last_patches
 from runner.jobs.versions.subject import Release, Releases
 from runner.loading.load import Loaded, load
+from runner.loading.sanitize import own_file_only
 from runner.report.summary import Summary
 from runner.schema.checker import CommandChecker
 from runner.schema.installed_choices import SEARCHES
@@ -78,11 +79,7 @@ def _refuse(settings: Settings) -> None:
             f"strategy=versions checker={checker.name}: it runs under its own interpreter. Take checker=auto, runs, "
             "finite, compare or builds, or checker=command checker.command='{python} check.py {model}'"
         )
-    sanitize = settings.sanitize
-    if sanitize.fold or sanitize.shapes or sanitize.cleanup:
-        raise UsageError(
-            "sanitize: strategy=versions checks your own file as it is. Leave sanitize out, or sanitize the file before"
-        )
+    own_file_only(settings)
 
 
 def _releases(job: Job, strategy: VersionsSettings, cache: ReleaseCache) -> tuple[tuple[Release, ...], int, set[int]]:
