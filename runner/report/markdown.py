@@ -12,11 +12,11 @@ import onnx
 from onnx import AttributeProto, ModelProto, NodeProto, TensorProto
 
 from runner.files import write_text
-from runner.report.cause_section import experiments, sentence
 from runner.report.markup import block, bullets, code, cut, section, some, table, text
-from runner.report.passes_section import passes_section
-from runner.report.precision_section import raised, title
-from runner.report.releases_section import releases_section
+from runner.report.sections.cause_section import experiments, sentence
+from runner.report.sections.passes_section import passes_section
+from runner.report.sections.precision_section import raised, title
+from runner.report.sections.releases_section import releases_section
 from runner.report.summary import Summary
 from runner.status import Status
 from runner.text import counted

@@ -54,6 +54,10 @@ class Summary:
     ``memory``: what one check may take, in words.
     ``passes``: switches that a failure needs, sets of them that heal it, and the settings that turn the first off.
     ``releases``: of a package, how each that was asked ended, and which were not asked.
+    ``layers``: how far each tensor is from its good value, and where it goes wrong first. ``workarounds``: what was
+    tried against the failure, how it was checked and what it costs. ``inspection``: what a model is made of.
+    ``triage``: the steps of a triage, and why each was taken. ``rechecked``: how kept results end by now. ``bugs``:
+    failures that have one cause.
     ``suspects``: tactics of bad builds only. ``unresolved``: how often a verdict is not known, by reason.
     ``evidence``: what the check measured on what is handed over; not in result.json.
     """
@@ -89,6 +93,12 @@ class Summary:
     suspects: tuple[Mapping[str, Any], ...] = ()
     passes: Mapping[str, Any] | None = None
     releases: Mapping[str, Any] | None = None
+    layers: Mapping[str, Any] | None = None
+    workarounds: tuple[Mapping[str, Any], ...] = ()
+    inspection: Mapping[str, Any] | None = None
+    triage: Mapping[str, Any] | None = None
+    rechecked: tuple[Mapping[str, Any], ...] = ()
+    bugs: tuple[Mapping[str, Any], ...] = ()
     fused: Mapping[str, Any] | None = None
     precision: Mapping[str, Any] | None = None
     cause: Mapping[str, Any] | None = None

@@ -20,7 +20,7 @@ from typing import Any, get_type_hints
 from omegaconf import OmegaConf
 
 from runner.errors import UsageError
-from runner.schema import backend, checker, inputs, strategy
+from runner.schema import backend, checker, diagnosis, inputs, strategy
 from runner.schema.run import ArtifactSettings, WorkerSettings
 from strategies import registry
 from strategies.procedure import Procedure
@@ -34,7 +34,7 @@ def _of(module: ModuleType) -> dict[str, Any]:
 #: our own choices by group
 _OURS: Mapping[str, Mapping[str, type]] = MappingProxyType(
     {
-        "strategy": _of(strategy),
+        "strategy": {**_of(strategy), **_of(diagnosis)},
         "checker": _of(checker),
         "target": _of(backend),
         "reference": {name: backend.as_reference(kind) for name, kind in _of(backend).items()},

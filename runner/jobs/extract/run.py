@@ -14,8 +14,9 @@ from runner.loading.load import Loaded, load
 from runner.model.graph.cut import CutError
 from runner.report.summary import Summary
 from runner.run_folder import REDUCED
+from runner.schema.diagnosis import ExtractSettings
 from runner.schema.root import Settings
-from runner.schema.strategy import ExtractSettings, chosen
+from runner.schema.strategy import chosen
 from runner.session.handover import HandOver
 from runner.session.judge import Judge
 from runner.session.result import Ending

@@ -24,9 +24,10 @@ from runner.report.summary import Summary
 from runner.run_folder import MIXED
 from runner.schema.backend import OnnxRuntimeBackend, TensorRtBackend
 from runner.schema.checker import CommandChecker
+from runner.schema.diagnosis import PassesSettings
 from runner.schema.installed_choices import SEARCHES
 from runner.schema.root import Settings
-from runner.schema.strategy import PassesSettings, chosen
+from runner.schema.strategy import chosen
 from runner.session.handover import HandOver
 from runner.session.judge import Judge
 from runner.session.question import NOTHING, Question

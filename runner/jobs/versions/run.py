@@ -23,9 +23,10 @@ from runner.loading.load import Loaded, load
 from runner.loading.sanitize import own_file_only
 from runner.report.summary import Summary
 from runner.schema.checker import CommandChecker
+from runner.schema.diagnosis import Patches, VersionsSettings
 from runner.schema.installed_choices import SEARCHES
 from runner.schema.root import Settings
-from runner.schema.strategy import Patches, VersionsSettings, chosen
+from runner.schema.strategy import chosen
 from runner.session.judge import Judge
 from runner.session.question import study
 from runner.session.reliability import HEALTHY, SECONDS, WHOLE, ContradictionError, Reliability

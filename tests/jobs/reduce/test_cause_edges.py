@@ -13,7 +13,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from runner.report.cause_section import rows
+from runner.report.sections.cause_section import rows
 from runner.session.cause import Experiment
 from strategies.outcome import Outcome
 from tests.harness import by_command, check_script, command, winnow

@@ -1,0 +1,1 @@
+"""The sections of REPORT.md that a kind of run adds."""

@@ -1,0 +1,70 @@
+"""Settings of the strategies that say whose failure it is: which pass, which release, which part, and what helps."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Any
+
+from runner.schema.settings import PathUse, setting, settings
+from runner.schema.strategy import StrategySettings
+from strategies.procedure import Task
+
+
+@settings
+class PassesSettings(StrategySettings):
+    """A search for the optimizations, or other switches, that a failure needs; the model stays whole."""
+
+    implementation = "runner.jobs.passes.run:run"
+    tasks = frozenset({Task.SUBSET})
+
+    name: str = "passes"
+    search: str = "reduce"
+    subject: str = "passes"
+    switches: list[str] = setting([])
+    extra_checks: int | None = setting(None, least=0)
+
+
+@settings
+class ExtractSettings(StrategySettings):
+    """A part of a model that the user names; nothing is searched."""
+
+    implementation = "runner.jobs.extract.run:run"
+    cuts_model = True
+
+    name: str = "extract"
+    search: str = "extract"
+    subject: str = "subgraph"
+    nodes: list[str] = setting([])
+    inputs: list[str] = setting([])
+    outputs: list[str] = setting([])
+
+
+class Patches(str, Enum):
+    """Which releases of one minor version are asked."""
+
+    last = "last"
+    all = "all"
+
+
+@settings
+class VersionsSettings(StrategySettings):
+    """A search through the releases of a package; the model stays whole."""
+
+    implementation = "runner.jobs.versions.run:run"
+    tasks = frozenset({Task.HISTORY})
+    needs_model = False
+
+    name: str = "versions"
+    search: str = "nearest"
+    subject: str = "versions"
+    package: str = "onnxruntime"
+    versions: Any = None
+    bad: Any = None
+    patches: Patches = Patches.last
+    interpreters: list[str] = setting([], path=PathUse.READ | PathUse.PROGRAM)
+    besides: list[str] = setting([])
+    exhaustive: bool = False
+    cache: str = setting("~/.cache/winnow/releases", path=PathUse.FOLDER)
+    offline: bool = False
+    pip: list[str] = setting([])
+    install_timeout: float | None = setting(600.0, least=0.001)
