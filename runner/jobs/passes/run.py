@@ -8,7 +8,7 @@ these passes, something else fails as well, and the smallest set to turn off is 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -118,14 +118,14 @@ class _Search:
         job, reliability = self.job, self.job.reliability()
         session = self._session(self.judge, QUESTION, reliability)
         healing: list[Trial] = []
-        ending = job.ended(session, lambda: self._asked(session, healing))
+        alone: dict[str, str] = {}
+        ending = job.ended(session, lambda: self._asked(session, healing, alone))
         if ending.trial is not None and ending.status is Status.found:
             heals = [self.subject.names(one) for one in healing]
             more = session.spent() and not session.inquiry.stopped and len(heals) < len(ending.trial)
             asked = "; the budget was reached before more was asked" if more else ""
-            ending = replace(
-                ending, message=_told(self.subject, ending, heals) + asked + session.cut_short + session.flakiness
-            )
+            told = _told(self.subject, ending, heals) + _replaced(heals, alone)
+            ending = replace(ending, message=told + asked + session.cut_short + session.flakiness)
         summary = job.summary(self.judge, ending, self.loaded, reliability)
         if ending.trial is not None:
             culprits = self.subject.names(ending.trial)
@@ -134,6 +134,7 @@ class _Search:
                 "asked": len(self.subject.switches),
                 "needed": list(culprits),
                 "heals": [list(self.subject.names(one)) for one in healing],
+                "alone_off": alone,
                 "settings": off,
                 "overrides": list(overrides(off)),
             }
@@ -141,7 +142,7 @@ class _Search:
         job.bundle(summary)
         return summary
 
-    def _asked(self, session: Session, healing: list[Trial]) -> Ending:
+    def _asked(self, session: Session, healing: list[Trial], alone: dict[str, str]) -> Ending:
         if ending := session.preflight():
             return ending
         if ending := self._all_off(session):
@@ -150,7 +151,7 @@ class _Search:
             return session.planned()
         ending = session.reduce()
         if ending.status is Status.found and ending.trial is not None:
-            healing += self._healing(session, ending.trial)
+            healing += self._healing(session, ending.trial, alone)
         return ending
 
     def _all_off(self, session: Session) -> Ending | None:
@@ -165,10 +166,10 @@ class _Search:
             )
         return Ending(Status.could_not_judge, f"{ALL_OFF} ({what}) cannot be judged: {verdict.said}")
 
-    def _healing(self, session: Session, needed: Trial) -> list[Trial]:
+    def _healing(self, session: Session, needed: Trial, alone: dict[str, str]) -> list[Trial]:
         """Return the sets with which the whole model passes once they are off: each member alone, else the smallest.
 
-        As far as the budget goes.
+        As far as the budget goes. ``alone`` gets what comes of each member alone off.
         """
         whole = self.subject.space.whole
         found: list[Trial] = []
@@ -177,6 +178,8 @@ class _Search:
                 return found
             rest, (name,) = Trial(whole.elements - {member}), self.subject.names(Trial.of([member]))
             ruling = session.ruled(session.judge, rest, "search", f"all but {name}", "search")
+            if ruling:
+                alone[name] = ruling.verdict.outcome.value
             if ruling and ruling.answer is Answer.NO and ruling.verdict.outcome is Outcome.PASS:
                 found.append(Trial.of([member]))
         return found if found or session.spent() else self._smallest(session)
@@ -249,16 +252,26 @@ OFF = PassesQuestion(wanted=Outcome.PASS, whole=ALL_OFF, nothing="the whole mode
 
 
 def _told(subject: Passes, ending: Ending, healing: Sequence[Sequence[str]]) -> str:
-    """Return the answer in a sentence; what was not proven is not said to be needed."""
+    """Return the answer in a sentence; what was not proven is not said to be needed.
+
+    That a switch is needed where all others are off, and that the model passes with it alone off, are two things.
+    """
     assert ending.trial is not None
     needed = subject.names(ending.trial)
     some, many = listed(needed), counted(len(subject.switches), "switch")
     if ending.done and ending.done.claim is Claim.ONE_MINIMAL:
-        said = f"{some} {'is' if len(needed) == 1 else 'are'} needed for the failure, of {many}"
+        said = f"{some} {'is' if len(needed) == 1 else 'are'} needed for the failure with all others of {many} off"
     else:
         said = f"with {some} on, of {many}, and all others off it still fails; that each is needed was not shown"
     if len(healing) == len(needed) > 1:
-        return f"{said}; with any one of them off the whole model passes"
+        return f"{said}; with any one of them off and all others on the whole model passes"
     if len(healing) > 1:
-        return f"{said}; with any one of {listed([one for (one,) in healing])} off the whole model passes"
+        some = listed([one for (one,) in healing])
+        return f"{said}; with any one of {some} off and all others on the whole model passes"
     return f"{said}; " + (f"the whole model passes without {listed(healing[0])}" if healing else HEALING_UNKNOWN)
+
+
+def _replaced(healing: Sequence[Sequence[str]], alone: Mapping[str, str]) -> str:
+    """Return which switches are needed only while all others are off; "" for none."""
+    names = [name for name, outcome in alone.items() if outcome == Outcome.FAIL.value]
+    return f"; without {listed(names)} alone it still fails: another one does its part" if healing and names else ""

@@ -9,6 +9,12 @@ from typing import Any
 from runner.report.markup import block, bullets, code, section
 
 _OF_A_SESSION = frozenset({"disabled_optimizers", "session_options", "config_entries"})
+OFF_ALONE: Mapping[str, str] = {
+    "fail": "the whole model still fails; another one does its part",
+    "different": "the whole model fails otherwise",
+    "unresolved": "not known",
+    "pass": "not sure",  # a flaky check has passed too few times
+}
 
 
 def passes_section(passes: Mapping[str, Any] | None, minimality: str | None) -> str:
@@ -17,8 +23,14 @@ def passes_section(passes: Mapping[str, Any] | None, minimality: str | None) -> 
         return ""
     needed = ", ".join(map(code, passes["needed"]))
     heals = [f"Off, with all others on, the whole model passes: {', '.join(map(code, one))}" for one in passes["heals"]]
+    healed = {one[0] for one in passes["heals"] if len(one) == 1}
+    others = [
+        f"{code(name)} alone off, with all others on: {OFF_ALONE.get(outcome, outcome)}"
+        for name, outcome in passes["alone_off"].items()
+        if name not in healed
+    ]
     shown = "Needed for the failure" if minimality == "1-minimal" else "Enough for the failure; not all may be needed"
-    parts = [bullets([f"{shown}, with the rest of {passes['asked']} off: {needed}", *heals])]
+    parts = [bullets([f"{shown}, with the rest of {passes['asked']} off: {needed}", *heals, *others])]
     if session := session_code(passes["settings"]):
         parts += ["The first of these, off in a program of your own:", block(session, "python")]
     if passes["overrides"]:

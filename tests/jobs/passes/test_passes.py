@@ -79,6 +79,20 @@ def test_where_several_fail_independently_of_each_other_the_smallest_set_to_turn
     assert run.code == 0 and len(off) == 2 and {"--b", "--d"} & {*off} and {"--a", "--f"} & {*off}, run.output
 
 
+def test_what_is_needed_with_all_others_off_need_not_be_with_them_on(tmp_path: Path, model: Path) -> None:
+    """``--d`` and ``--e`` do the same: one is needed where the other is off, and neither where both are on."""
+    run = switched(tmp_path, model, "{'--b', '--d'} <= on or {'--b', '--e'} <= on")
+    passes, (_, other) = run.result["passes"], run.result["culprits"]
+    assert run.code == 0 and other in {"--d", "--e"} and passes["heals"] == [["--b"]], run.output
+    assert passes["alone_off"] == {"--b": "pass", other: "fail"}
+    said = f"--b, {other} are needed for the failure with all others of 7 switches off; the whole model passes without"
+    assert f"{said} --b; without {other} alone it still fails: another one does its part" in run.result["message"]
+    assert (
+        f"`{other}` alone off, with all others on: the whole model still fails"
+        in (run.folder / "REPORT.md").read_text()
+    )
+
+
 def test_under_a_budget_nothing_is_claimed_that_was_not_shown(tmp_path: Path, model: Path) -> None:
     """Nor is anything checked beyond it: what heals the failure is not asked."""
     run = switched(tmp_path, model, "{'--b', '--d'} <= on", "budget.checks=3")
