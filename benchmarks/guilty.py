@@ -148,9 +148,9 @@ def passes(case: Path, place: Place, out: Path) -> bool:
 def by_its_check(case: Path, place: Place, cache: Path, out: Path) -> dict[str, str]:
     """Return what the check beside a case says of a model under each release, without Winnow's searches."""
     graph = onnx.load(place.model, load_external_data=False).graph
-    tensors = [onnx.load_tensor(str(path)) for path in sorted(place.inputs.glob("input_*.pb"))]
+    tensors = {one.name: onnx.load_tensor(str(place.inputs / f"input_{at}.pb")) for at, one in enumerate(graph.input)}
     feeds = out / f"{place.name}.npz"
-    numpy.savez(feeds, **{one.name: numpy_helper.to_array(tensor) for one, tensor in zip(graph.input, tensors)})
+    numpy.savez(feeds, **{name: numpy_helper.to_array(tensor) for name, tensor in tensors.items()})
     kept, said = ReleaseCache(cache, "onnxruntime", str(PYTHON)), {}
     for release in RELEASES:
         python = kept.install(Version(release)).python

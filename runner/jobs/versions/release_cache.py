@@ -32,9 +32,12 @@ log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _AVAILABLE = re.compile(r"^Available versions: (.+)$", re.MULTILINE)
-_SITE = "import sysconfig; print(sysconfig.get_path('purelib')); print(sysconfig.get_python_version())"
-#: ABI of NumPy 2, which packages built for NumPy 1 cannot be imported with
-_OLD_NUMPY = "numpy<2"
+#: where the base's packages are, its version, and its NumPy's major one
+_SITE = """import sysconfig; from importlib import metadata
+print(sysconfig.get_path("purelib"), sysconfig.get_python_version(), sep="\\n")
+print(next((one.version.partition(".")[0] for one in metadata.distributions(name="numpy")), ""))"""
+#: packages built for NumPy 1 cannot be imported with NumPy 2, or are with this complaint of NumPy's, and crash later
+_OLD_NUMPY, _COMPLAINT = "numpy<2", "compiled using NumPy 1.x"
 _BESIDE = "numpy-1-beside"
 _HALF_MADE, _ABANDONED = ".half-made-", 24 * 3600.0
 """How the names of environments begin that are being made, and after how many seconds nobody makes them any more."""
@@ -65,7 +68,7 @@ class ReleaseCache:
     timeout: float | None = None
     installs: int = 0
     refused: dict[Version, str] = field(default_factory=dict)
-    _of_base: tuple[str, str] | None = field(default=None, repr=False)
+    _of_base: tuple[str, str, str] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.package):
@@ -99,8 +102,9 @@ class ReleaseCache:
                 log.warning("pip cannot ask the index (%s): the releases in %s are asked", why, self.folder)
                 return cached
             raise UsageError(
-                f"strategy.package={self.package}: pip cannot list its releases: {why}. Name them, strategy.versions="
-                "[1.22.1, 1.23.2], or their interpreters, strategy.interpreters=[old/bin/python]"
+                f"strategy.package={self.package}: pip cannot list its releases: {why}, and the cache {self.folder} "
+                f"has none for {self.base}. Name them, strategy.versions=[1.22.1, 1.23.2], or their interpreters, "
+                "strategy.interpreters=[old/bin/python]"
             )
         return sorted(Version(one.strip()) for one in found[1].split(","))
 
@@ -184,7 +188,8 @@ class ReleaseCache:
         return ""
 
     def _imports(self, place: Path, names: Sequence[str]) -> bool:
-        return not self._run([str(place / "bin" / "python"), "-c", f"import {', '.join(names)}"]).returncode
+        done = self._run([str(place / "bin" / "python"), "-c", f"import {', '.join(names)}"])
+        return not done.returncode and _COMPLAINT not in done.stderr
 
     def _runs(self, python: Path) -> bool:
         try:
@@ -229,12 +234,12 @@ class ReleaseCache:
 
     def _kind(self) -> str:
         """Return what tells environments of one release apart: Python's version, the base, and what is installed."""
-        site, python = self._site()
-        told = json.dumps([site, sorted(self.besides)])
+        site, python, numpy = self._site()
+        told = json.dumps([site, numpy, sorted(self.besides)])
         return f"py{python}-{hashlib.sha256(told.encode()).hexdigest()[:8]}"
 
-    def _site(self) -> tuple[str, str]:
-        """Return the folder of the base's packages and its version."""
+    def _site(self) -> tuple[str, str, str]:
+        """Return the folder of the base's packages, its version, and which NumPy it has."""
         if self._of_base is None:
             try:
                 done = self._run([self.base, "-c", _SITE])
@@ -244,8 +249,8 @@ class ReleaseCache:
                 ) from None
             if done.returncode:
                 raise UsageError(f"{self.base} does not run: {_last(done)}")
-            site, python = done.stdout.split("\n")[:2]
-            self._of_base = (site, python)
+            site, python, numpy = done.stdout.split("\n")[:3]
+            self._of_base = (site, python, numpy)
         return self._of_base
 
 

@@ -7,9 +7,11 @@ import shutil
 import sys
 import time
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from numpy import __version__ as numpy_version
 from packaging.version import Version
 
 from runner.errors import UsageError
@@ -17,6 +19,7 @@ from runner.jobs.versions.installed_packages import import_names
 from runner.jobs.versions.release_cache import ReleaseCache
 
 NEEDS_OLD = "import numpy\nassert numpy.__version__.startswith('1.')\n"
+COMPLAINS = "try:\n    from numpy.core._multiarray_umath import _ARRAY_API\nexcept ImportError:\n    pass\n"
 
 
 def wheel(folder: Path, name: str, version: str, module: str, source: str) -> None:
@@ -37,17 +40,29 @@ def cache_of(folder: Path, package: str, **more: float) -> ReleaseCache:
 
 @pytest.mark.slow
 def test_old_numpy_stays_where_it_helps_alone(tmp_path: Path) -> None:
-    """A package is imported by its own name for that, which need not be that of its wheel."""
+    """A package is imported by its own name for that, which need not be that of its wheel.
+
+    Some old ones can be imported with a newer NumPy, which complains; they crash when they are used.
+    """
     wheel(tmp_path, "numpy", "1.26.4", "numpy", "__version__ = '1.26.4'\n")
-    for name, source in (("old_pkg", NEEDS_OLD), ("lost_pkg", "import not_there\n"), ("new_pkg", "")):
+    sources = {"old_pkg": NEEDS_OLD, "silent_pkg": COMPLAINS, "lost_pkg": "import not_there\n", "new_pkg": ""}
+    for name, source in sources.items():
         wheel(tmp_path, name, "1.0", f"{name}_module", source)
     sites = {}
-    for name in ("old_pkg", "lost_pkg", "new_pkg"):
+    for name in sources:
         cache = cache_of(tmp_path, name)
         found = cache.install(Version("1.0"))
         assert found.python, found.why_not
         sites[name] = cache.beside(Version("1.0"))
-    assert sites == {"old_pkg": "numpy<2", "lost_pkg": "", "new_pkg": ""}
+    assert sites == {"old_pkg": "numpy<2", "silent_pkg": "numpy<2", "lost_pkg": "", "new_pkg": ""}
+
+
+def test_another_numpy_of_the_base_makes_other_environments(tmp_path: Path) -> None:
+    cache = cache_of(tmp_path, "pkg")
+    site, python, numpy = cache._site()
+    assert Path(site).is_dir() and python and numpy == numpy_version.partition(".")[0]
+    other = replace(cache, _of_base=(site, python, "1"))
+    assert other._place(Version("1.0")) != cache._place(Version("1.0"))
 
 
 def test_names_of_imports(tmp_path: Path) -> None:
