@@ -180,7 +180,7 @@ class ReleaseCache:
         # after its own packages come those beside it, where there are any, and those of the base
         line = f"{_BESIDE}\nimport site; site.addsitedir({self._site()[0]!r})\n"
         (site / "shared_packages.pth").write_text(line, encoding="utf-8")
-        if self.besides or self._imports(place, names):
+        if self._imports(place, names):
             return ""
         log.info("%s %s cannot be imported as it is: it is tried with %s", self.package, version, _OLD_NUMPY)
         if self._wheels(site / _BESIDE, _OLD_NUMPY, "--no-deps") or not self._imports(place, names):

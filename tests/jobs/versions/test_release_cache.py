@@ -54,6 +54,8 @@ def test_old_numpy_stays_where_it_helps_alone(tmp_path: Path) -> None:
         found = cache.install(Version("1.0"))
         assert found.python, found.why_not
         sites[name] = cache.beside(Version("1.0"))
+    besides = replace(cache_of(tmp_path, "old_pkg"), besides=["new_pkg"])
+    assert besides.install(Version("1.0")).python and besides.beside(Version("1.0")) == "numpy<2"
     assert sites == {"old_pkg": "numpy<2", "silent_pkg": "numpy<2", "lost_pkg": "", "new_pkg": ""}
 
 
