@@ -121,7 +121,10 @@ def head(*cells: str) -> None:
 
 
 def passes(case: Path, place: Place, out: Path) -> bool:
-    """Print the row of one search; return whether it names what is blamed, each of which heals alone."""
+    """Print the row of one search; return whether it names what is blamed, each of which heals alone.
+
+    More may be needed, which is shown: what makes the place at which the defect goes wrong.
+    """
     blamed = EXPECTED[case.name].blamed
     options = ["strategy=passes", *place.options(), *(judged_by_auto(case) or ())]
     result = ran(options, out / f"passes_{place.name}")
