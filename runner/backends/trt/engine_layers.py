@@ -21,14 +21,14 @@ def engine_layers(args: Dict[str, Any]) -> Dict[str, Any]:
     tactic and data types). Raises StageError (setup) without TensorRT or a GPU, and for what cannot be read.
     """
     library = load(args.get("flavor", "auto"))
-    if not has_gpu():
-        raise StageError("setup", "NoGpu", f"{library} reads engines on a GPU only, and there is none here")
     logger(library).messages.start(None)
     reader = build.create(library, "Runtime")
     with open(args["engine"], "rb") as file:
         engine = reader.deserialize_cuda_engine(file.read())
     if engine is None:
         said = logger(library).messages
+        if not has_gpu() and "cudaError" in " ".join(said.errors):
+            raise StageError("setup", "NoGpu", f"{library} reads engines on a GPU only, and there is none here")
         raise errors.unreadable(said.errors, said.printed())
     names = [engine.get_tensor_name(number) for number in range(engine.num_io_tensors)]
     fed = {name for name in names if engine.get_tensor_mode(name) == library.api.TensorIOMode.INPUT}

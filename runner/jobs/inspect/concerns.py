@@ -80,9 +80,11 @@ def _nan(one: Constant) -> str:
 
 
 def _mask(one: Constant) -> str:
+    """Say it of one very low number, alone or with zeros: what is added to attention scores that do not count."""
     low, high = one.values.beyond or (0.0, 1.0)
     least_half = one.dtype == TensorProto.FLOAT16 and one.values.least == -HALF_LARGEST
-    return f"{one.values.least:.6g}" if low == high < 0 or least_half else ""
+    masks = (low == high < 0 or least_half) and (one.values.greatest or 0) <= 0
+    return f"{one.values.least:.6g}" if masks else ""
 
 
 def _infinite(one: Constant) -> str:

@@ -22,6 +22,7 @@ from runner.schema.backend import TensorRtBackend
 from runner.schema.root import Settings
 from runner.status import Status
 from runner.text import counted
+from runner.workers.leases.lease import NoGpuError
 from runner.workers.leases.required_lease import lease_of
 from runner.workers.own_operations import operate
 from runner.workers.pool import Pool
@@ -94,7 +95,10 @@ def _engine(settings: Settings, path: Path, pool: Pool, _folder: Path) -> tuple[
 
 def _value(settings: Settings, pool: Pool, op: str, args: Mapping[str, Any], path: Path, **how: Any) -> dict[str, Any]:
     """Return what the operation finds out. Raises UsageError where the file, or this machine, does not let it."""
-    reply = operate(pool, settings, op, args, f"model={path}: reading it", **how)
+    try:
+        reply = operate(pool, settings, op, args, f"model={path}: reading it", **how)
+    except NoGpuError as error:
+        raise UsageError(f"model={settings.model}: TensorRT reads an engine on a GPU only. {error}") from None
     if reply.value is None:
         said = reply.failure.message if reply.failure else "no answer"
         raise UsageError(f"model={settings.model}: {said}")
