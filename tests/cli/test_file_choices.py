@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hydra._internal.utils import create_automatic_config_search_path
+from hydra.types import RunMode
 
 from runner.cli.config.argv import rewrite
 from runner.cli.config.file_choices import in_parameters
+from runner.cli.config.loader import CONF, Loader
 from runner.errors import UsageError
+from runner.schema.register import register
 from tests.cli.test_argv import seen
-from tests.harness import winnow
 
 
 @pytest.fixture(autouse=True)
@@ -49,11 +52,13 @@ def test_no_match_is_one_error() -> None:
         rewrite(["-m", "model=glob(nowhere/*.onnx)"])
 
 
-def test_a_sweep_over_the_files(tmp_path: Path) -> None:
-    Path("sweep.yaml").write_text(
-        "defaults: [config, {override strategy: extract}, _self_]\n"
-        f"hydra: {{mode: MULTIRUN, sweep: {{dir: {tmp_path / 'sweep'}}}, "
-        "sweeper: {params: {model: 'glob(failures/*.onnx)'}}}\n"
+def test_a_pattern_among_the_parameters_of_a_file(tmp_path: Path) -> None:
+    register()
+    (tmp_path / "mine.yaml").write_text(
+        "defaults: [config, _self_]\nhydra: {mode: MULTIRUN, sweeper: {params: {model: 'glob(failures/*.onnx)'}}}\n"
     )
-    done = winnow("sweep.yaml", folder=tmp_path / "run")
-    assert "0 of 3 jobs" in done.output, done.output
+    path = create_automatic_config_search_path(None, None, str(CONF))
+    path.prepend("command-line", f"file://{tmp_path}")
+    config = Loader(path, lambda _mode, _config: None).load_configuration("mine", [], RunMode.MULTIRUN)
+    wanted = [f"failures/{name}.onnx" for name in ("a,1", "b", "c[2]")]
+    assert seen(f"model={config.hydra.sweeper.params.model}") == wanted

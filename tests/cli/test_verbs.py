@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from runner.cli.config.argv import rewrite
-from runner.cli.config.verbs import meant, strategies
+from runner.cli.config.verbs import completed, meant, strategies
 from runner.errors import UsageError
 from runner.schema.settings import setting, settings
 from runner.schema.strategy import StrategySettings
@@ -99,3 +99,18 @@ def test_what_words_do_not_mean(words: list[str], given: list[str], said: str) -
         Path(name).touch()
     with pytest.raises(UsageError, match=said):
         meant(words, given, KNOWN)
+
+
+@pytest.mark.parametrize(
+    ("line", "for_hydra", "names"),
+    [
+        ("winnow re", "winnow re", ["reduce", "recheck"]),
+        ("winnow -m ", "winnow -m ", ["reduce", "inspect", "recheck"]),
+        ("winnow reduce net.onnx checker=r", "winnow strategy=reduce checker=r", []),
+        ("winnow reduce ne", "winnow strategy=reduce ne", []),
+        ("winnow strategy=re", "winnow strategy=re", []),
+        ("winnow", "winnow ", ["reduce", "inspect", "recheck"]),
+    ],
+)
+def test_completion(line: str, for_hydra: str, names: list[str]) -> None:
+    assert completed(line, KNOWN) == (for_hydra, names)

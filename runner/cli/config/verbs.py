@@ -72,6 +72,17 @@ def meant(words: Sequence[str], given: Collection[str], known: Mapping[str, type
     return Meant((*chosen, *model), file)
 
 
+def completed(line: str, known: Collection[str]) -> tuple[str, list[str]]:
+    """Return the line that a shell completes as Hydra reads it, and the strategies that its last word may become."""
+    program, *words = line.split(" ")
+    *before, last = words or [""]
+    plain = [word for word in before if "=" in word or word.startswith("-")]
+    verb = next((word for word in before if word in known), "")
+    said = [f"strategy={verb}"] if verb else []
+    first = len(plain) == len([word for word in before if word]) and "=" not in last
+    return " ".join([program, *said, *plain, last]), [one for one in known if first and one.startswith(last)]
+
+
 def _file_and_models(words: Sequence[str], known: Mapping[str, type], verb: str) -> tuple[Path | None, list[str]]:
     """Return the configuration among the words, and the models; after a verb any other file is one."""
     configurations = [word for word in words if is_yaml_file(word)]

@@ -13,7 +13,7 @@ from runner.jobs.inspect.constants import Constant, graphs_of
 from runner.jobs.inspect.weight_values import HALF_LARGEST, HALF_VANISHES
 from runner.model.graph import scopes
 from runner.model.values import dtypes
-from runner.text import counted, listed
+from runner.text import counted, listed, one_line
 
 _INT32 = dtypes.limits_of(TensorProto.INT32) or (0, 0)
 # to the end, where a slice has it
@@ -36,7 +36,7 @@ class Concern:
     def to_json(self) -> dict[str, Any]:
         """Return it as result.json has it."""
         names = list(self.names)
-        return {"kind": self.kind, "where": listed(names), "what": self.what, "names": names[:_MOST_NAMES]}
+        return {"kind": self.kind, "where": one_line(listed(names)), "what": self.what, "names": names[:_MOST_NAMES]}
 
 
 def concerns_of(model: ModelProto, constants: Sequence[Constant]) -> list[Concern]:
