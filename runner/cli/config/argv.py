@@ -81,7 +81,7 @@ def _is_word(argument: str) -> bool:
     """Whether an argument is no key=value: it has no such sign, or it is a file's name that has one."""
     if "=" not in argument or verbs.is_yaml_file(argument):
         return True
-    return exists(argument) and argument.partition("=")[0].lstrip("+").partition(".")[0] not in _SECTIONS
+    return argument.partition("=")[0].lstrip("+").partition(".")[0] not in _SECTIONS and exists(argument)
 
 
 def _for_some_choices(argv: Sequence[str]) -> list[str]:

@@ -20,8 +20,8 @@ _INT32 = dtypes.limits_of(TensorProto.INT32) or (0, 0)
 _TO_THE_END = 2**63 - 1
 # bytes from which on it matters that a weight is there twice
 _WORTH_SHARING = 1024
-# attributes that hold a small number which keeps another from being zero, and those of a constant that may be one
-_EPSILONS = frozenset({"epsilon", "eps", "value_float"})
+# attributes that hold a small number which keeps another from being zero
+_EPSILONS = frozenset({"epsilon", "eps"})
 _MOST_NAMES = 1000
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from onnx import GraphProto, ModelProto, TensorProto
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto
 
 from runner.jobs.inspect.weight_values import WeightValues, inline_pieces, values_in
 from runner.model.errors import ModelError
@@ -59,7 +59,18 @@ def _tensors(model: ModelProto) -> Iterator[tuple[str, TensorProto]]:
     for body in (model.graph.node, *(function.node for function in model.functions)):
         for node in scopes.all_nodes(body):
             name = next(iter(node.output), "") or node.name
-            yield from ((name, tensor) for tensor in scopes.attribute_tensors(node))
+            yield from ((name, tensor) for tensor in (*scopes.attribute_tensors(node), *_numbers(node)))
+
+
+def _numbers(node: NodeProto) -> Iterator[TensorProto]:
+    """Yield what a Constant holds that is written as plain numbers."""
+    for one in node.attribute if node.op_type == "Constant" else ():
+        if one.name in ("value_float", "value_floats"):
+            floats = [one.f] if one.name == "value_float" else one.floats
+            yield TensorProto(data_type=TensorProto.FLOAT, dims=[len(floats)], float_data=floats)
+        elif one.name in ("value_int", "value_ints"):
+            whole = [one.i] if one.name == "value_int" else one.ints
+            yield TensorProto(data_type=TensorProto.INT64, dims=[len(whole)], int64_data=whole)
 
 
 def _seen(name: str, tensor: TensorProto, files: ExternalFiles) -> Constant:

@@ -140,6 +140,18 @@ def test_an_epsilon_that_float16_does_not_have(tmp_path: Path) -> None:
     assert concerns(saved(tmp_path, [node, kept], {"s": NORMAL})) == {"epsilon": ["norm"]}
 
 
+def test_constants_that_are_plain_numbers(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Constant", [], ["low"], name="c1", value_float=-3.4028235e38),
+        helper.make_node("Constant", [], ["small"], name="c2", value_floats=[1e-12]),
+        helper.make_node("Constant", [], ["far"], name="c3", value_ints=[1, 2**40]),
+        helper.make_node("Sum", ["x", "low", "small"], ["s"], name="sum"),
+        helper.make_node("Reshape", ["s", "far"], ["y"], name="r"),
+    ]
+    found = {"mask": ["low"], "vanishes in float16": ["small"], "beyond int32": ["far"]}
+    assert concerns(saved(tmp_path, nodes, {})) == found
+
+
 def test_functions_and_domains(tmp_path: Path) -> None:
     body = [helper.make_node("Exp", ["i"], ["o"], name="inner")]
     function = helper.make_function("mine", "Soft", ["i"], ["o"], body, [helper.make_opsetid("", 17)])
