@@ -154,7 +154,7 @@ def _epsilons(model: ModelProto) -> Concern:
         if attribute.name in _EPSILONS and 0 < abs(attribute.f) <= HALF_VANISHES
     }
     first = next(iter(found.values()), 0.0)
-    return Concern("epsilon", f"{first:.6g}; float16 makes 0 of it: what it keeps from 0 is divided by", list(found))
+    return Concern("epsilon", f"{first:.6g}; float16 makes 0 of it, and what it keeps from 0 may be 0", list(found))
 
 
 def _of_graphs(model: ModelProto) -> Iterator[Concern]:
