@@ -40,7 +40,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     with processes(settings, folder) as running:
         stale_results.drop(folder, [path])
         look = _engine if path.suffix in ENGINES else _model
-        inspection, warnings = look(settings, path, running.pool, folder)
+        inspection, warnings = look(settings, path, running.pool)
         log.info("%s\n%s", settings.model, screen(inspection))
         for warning in warnings:
             log.warning("%s", warning)
@@ -64,14 +64,14 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     return summary
 
 
-def _model(settings: Settings, path: Path, pool: Pool, folder: Path) -> tuple[dict[str, Any], list[str]]:
+def _model(settings: Settings, path: Path, pool: Pool) -> tuple[dict[str, Any], list[str]]:
     told = _value(settings, pool, "describe_model", {"model": str(path)}, path)
     unknown = [(str(domain), str(name)) for domain, name in told.pop("unknown")]
-    concerns, warnings = limits_of_runtime(settings, pool, told, unknown, folder)
+    concerns, warnings = limits_of_runtime(settings, pool, told, unknown)
     return {**told, "concerns": [*told["concerns"], *(one.to_json() for one in concerns)]}, warnings
 
 
-def _engine(settings: Settings, path: Path, pool: Pool, _folder: Path) -> tuple[dict[str, Any], list[str]]:
+def _engine(settings: Settings, path: Path, pool: Pool) -> tuple[dict[str, Any], list[str]]:
     target = settings.target if isinstance(settings.target, TensorRtBackend) else TensorRtBackend()
     target = replace(target, python=settings.target.python)
     lease = lease_of(target.to_json(), pool, target.python)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,9 +16,12 @@ from runner.schema.root import Settings
 from runner.text import one_line
 from runner.workers.pool import Pool
 
+#: of ONNX Runtime's message what is about the file here, and the place in its own source
+_WHERE = re.compile(r"^.*?opsets\.onnx failed:(/\S+:\d+ \S+::.*\) (?=[A-Z]))?(This is an invalid model\. )?", re.DOTALL)
+
 
 def limits_of_runtime(
-    settings: Settings, pool: Pool, inspection: Mapping[str, Any], unknown: Sequence[tuple[str, str]], folder: Path
+    settings: Settings, pool: Pool, inspection: Mapping[str, Any], unknown: Sequence[tuple[str, str]]
 ) -> tuple[list[Concern], list[str]]:
     """Return what the target does not know, and what could not be asked.
 
@@ -28,7 +32,7 @@ def limits_of_runtime(
     if not isinstance(target, OnnxRuntimeBackend):
         return _unknown(unknown, "onnx"), []
     name = f"onnxruntime {pool.versions(target.python).get('onnxruntime', '')}".strip()
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+    with tempfile.TemporaryDirectory() as scratch:
         plain, strange = Path(scratch) / "opsets.onnx", Path(scratch) / "operators.onnx"
         identity = helper.make_node("Identity", ["x"], ["y"])
         _write(plain, [identity], inspection)
@@ -39,7 +43,7 @@ def limits_of_runtime(
     if loads.value is None:
         why = loads.failure.message if loads.failure else loads.death
         return [], [f"whether the runtime knows the opsets was not asked: {why}"]
-    refused = one_line(loads.value["levels"].get("disable", ""))
+    refused = one_line(_WHERE.sub("", loads.value["levels"].get("disable", "")))
     imports = [f"{domain} {version}" for domain, version in inspection["opsets"].items()]
     found = [Concern("opset", f"{name} does not take it: {refused}", imports)] if refused else []
     known = {(one["domain"], one["op"]) for one in (schemas.value or {}).get("schemas", ())}

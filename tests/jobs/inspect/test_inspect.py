@@ -190,6 +190,8 @@ def test_a_run_asks_the_runtime_and_checks_nothing(tmp_path: Path) -> None:
     found = run.result["inspection"]
     told = {one["kind"]: one["names"] for one in found["concerns"]}
     assert told == {"opset": ["ai.onnx 999", "com.microsoft 1"], "unknown operator": ["com.microsoft.Nothing"]}
+    (opset,) = (one["what"] for one in found["concerns"] if one["kind"] == "opset")
+    assert "does not take it: In Node" in opset and "999" in opset
     assert found["opsets"] == {"ai.onnx": 999, "com.microsoft": 1}
     assert found["inputs"] == [{"name": "x", "dtype": "float", "shape": ["n", 300]}]
     assert found["dynamic"] == {"x": ["n"]}
@@ -198,6 +200,22 @@ def test_a_run_asks_the_runtime_and_checks_nothing(tmp_path: Path) -> None:
     assert "operators" in run.output and "! unknown operator" in run.output
     assert "## Concerns" in (run.folder / "REPORT.md").read_text()
     assert not (run.folder / "journal.jsonl").exists()
+
+
+@pytest.mark.slow
+def test_weights_of_a_gigabyte_are_never_in_memory_at_once(tmp_path: Path) -> None:
+    path = saved(tmp_path, added("w"), {})
+    model = onnx.load(str(path))
+    weight = model.graph.initializer.add(name="w", data_type=T.FLOAT, dims=[1 << 28], data_location=T.EXTERNAL)
+    for key, text in (("location", "w.bin"), ("offset", "0"), ("length", str(1 << 30))):
+        weight.external_data.add(key=key, value=text)
+    onnx.save(model, str(path))
+    with (tmp_path / "w.bin").open("wb") as file:  # nothing but its end takes room on the disk
+        file.seek((1 << 30) - 4)
+        file.write(np.float32(np.nan).tobytes())
+    run = winnow("inspect", str(path), folder=tmp_path / "run", cwd=tmp_path)
+    assert [one["kind"] for one in run.result["inspection"]["concerns"]] == ["NaN"]
+    assert run.result["peak_rss_mb"]["workers"] < 300
 
 
 def test_a_file_that_is_no_model(tmp_path: Path) -> None:
