@@ -43,6 +43,7 @@ def test_the_verbs_are_the_strategies_that_there_are() -> None:
         (["reduce_bisect", "net.onnx", "checker=runs"], ["checker=runs", "strategy=reduce_bisect", "model=net.onnx"]),
         (["-m", "reduce", "model=glob(*.onnx)"], ["-m", "model='a.onnx','b.onnx'", "strategy=reduce"]),
         (["-m", "reduce", "a.onnx", "b.onnx"], ["-m", "strategy=reduce", "model=a.onnx,b.onnx"]),
+        (["-m", "reduce", "a.onnx,b.onnx"], ["-m", "strategy=reduce", "model=a.onnx,b.onnx"]),
         (["net.onnx"], ["strategy=triage", "model=net.onnx"]),
         (["net.onnx", "checker=runs"], ["checker=runs", "strategy=triage", "model=net.onnx"]),
         (["net.onnx", "strategy=precision"], ["strategy=precision", "model=net.onnx"]),

@@ -74,7 +74,9 @@ def rewrite(typed: Sequence[str]) -> Arguments:
             given.append(argument)
         previous = argument
     meant = verbs.meant(words, given, verbs.strategies() if words else {}, multirun=multirun)
-    return Arguments(tuple(_for_some_choices([*argv, *meant.overrides])), meant.file, tuple(typed))
+    models = ",".join(_value("model", word, multirun=multirun) for word in meant.models)
+    argv += [*meant.overrides, *([f"model={models}"] if models else [])]
+    return Arguments(tuple(_for_some_choices(argv)), meant.file, tuple(typed))
 
 
 def _is_word(argument: str) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from runner.cli.config.loader import CONF
 from runner.cli.config.paths import exists
-from runner.cli.config.quoting import means_itself, quote
+from runner.cli.config.quoting import quote
 from runner.cli.explain_errors import close
 from runner.errors import UsageError
 from runner.schema.installed_choices import SCHEMAS, added
@@ -28,9 +28,13 @@ _CHOOSES = frozenset({"strategy", "experiment", "--config-name", "-cn"})
 
 @dataclass(frozen=True)
 class Meant:
-    """What the words mean: overrides in Hydra's grammar, and the YAML file that is the primary config."""
+    """What the words mean.
+
+    ``overrides``: in Hydra's grammar; ``models``: as typed; ``file``: the YAML file that is the primary config.
+    """
 
     overrides: tuple[str, ...] = ()
+    models: tuple[str, ...] = ()
     file: Path | None = None
 
 
@@ -68,8 +72,7 @@ def meant(words: Sequence[str], given: Collection[str], known: Mapping[str, type
         raise UsageError(f"{len(models)} models: {models[0]} and {models[1]}. Give one, or -m for a run of each.")
     if models and not chosen and file is None and not any(one.partition("=")[0] in _CHOOSES for one in given):
         chosen = (f"strategy={ALONE}",)
-    model = [f"model={','.join(map(_literal, models))}"] if models else []
-    return Meant((*chosen, *model), file)
+    return Meant(chosen, tuple(models), file)
 
 
 def completed(line: str, known: Collection[str]) -> tuple[str, list[str]]:
@@ -115,7 +118,3 @@ def _explained(word: str, known: Mapping[str, type], verb: str) -> str:
         f"{word} is neither a strategy{close(word, known)}, a model (.onnx), a YAML file nor key=value. "
         "See python -m runner --help."
     )
-
-
-def _literal(text: str) -> str:
-    return text if means_itself("model", text) else quote(text)

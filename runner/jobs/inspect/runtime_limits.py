@@ -44,7 +44,8 @@ def limits_of_runtime(
         why = loads.failure.message if loads.failure else loads.death
         return [], [f"whether the runtime knows the opsets was not asked: {why}"]
     refused = one_line(_WHERE.sub("", loads.value["levels"].get("disable", "")))
-    imports = [f"{domain} {version}" for domain, version in inspection["opsets"].items()]
+    stated = {**inspection["opsets"], "IR version": inspection["ir_version"]}
+    imports = [f"{name} {version}" for name, version in stated.items()]
     found = [Concern("opset", f"{name} does not take it: {refused}", imports)] if refused else []
     known = {(one["domain"], one["op"]) for one in (schemas.value or {}).get("schemas", ())}
     # of the operators in a library of the user's own nobody is told

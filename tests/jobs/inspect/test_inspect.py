@@ -189,7 +189,10 @@ def test_a_run_asks_the_runtime_and_checks_nothing(tmp_path: Path) -> None:
     assert run.code == 0, run.output
     found = run.result["inspection"]
     told = {one["kind"]: one["names"] for one in found["concerns"]}
-    assert told == {"opset": ["ai.onnx 999", "com.microsoft 1"], "unknown operator": ["com.microsoft.Nothing"]}
+    assert told == {
+        "opset": ["ai.onnx 999", "com.microsoft 1", "IR version 8"],
+        "unknown operator": ["com.microsoft.Nothing"],
+    }
     (opset,) = (one["what"] for one in found["concerns"] if one["kind"] == "opset")
     assert "does not take it: In Node" in opset and "999" in opset
     assert found["opsets"] == {"ai.onnx": 999, "com.microsoft": 1}
