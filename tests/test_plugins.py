@@ -91,7 +91,7 @@ def test_a_backend_and_inputs_of_another_package(winnow) -> None:
 
 
 def test_a_subject_of_another_package(winnow) -> None:
-    run = winnow("strategy=each_sample", "checker=finite", "inputs.samples=2", "target=onnx_reference")
+    run = winnow("each_sample", "checker=finite", "inputs.samples=2", "target=onnx_reference")
     assert run.code == 0, run.output
     assert run.result["message"] == "0 of 2 samples fail: none" and run.result["checks"]["search"] == 2
 

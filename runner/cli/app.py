@@ -17,6 +17,7 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
 from runner.cli.config import argv as arguments
+from runner.cli.config import verbs
 from runner.cli.config.loader import CONF, loading
 from runner.cli.config.user_file import NAME, store_user_file
 from runner.cli.explain_errors import exit_code_of, explain
@@ -102,6 +103,9 @@ def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary],
 
 def _for_hydra(typed: Sequence[str]) -> tuple[list[str], str]:
     """Return what was typed as Hydra reads it, and the user's own file, which it finds from now on."""
+    if (line := os.environ.get("COMP_LINE")) and {"-sc", "--shell-completion"} & {*typed}:
+        os.environ["COMP_LINE"], names = verbs.completed(line, verbs.strategies())
+        say(" ".join(names))
     given = arguments.rewrite(typed)
     if given.file is None:
         return list(given.argv), ""

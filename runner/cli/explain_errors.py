@@ -19,9 +19,12 @@ from runner.cli.config.renamed import KEYS
 from runner.errors import WinnowError
 from runner.schema.installed_choices import SCHEMAS, added
 from runner.status import Status
+from runner.text import one_line
 
 #: how much of a path a message shows
 _SHOWN = 200
+#: the same of what Hydra says, which repeats all choices of a sweep
+_LONGEST = 1000
 _OUR_MODULES = ("runner", "strategies")
 _NEXT = "To see what there is: python -m runner --cfg job"
 
@@ -61,7 +64,7 @@ def explain(error: BaseException, *, sweep: bool = False) -> str:
         return "experiments are appended: +experiment=NAME. To see them: python -m runner --help"
     text = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
     renamed = [f" {before} is {now} now." for before, now in KEYS.items() if f"'{before}'" in text]
-    return f"{text.rstrip('.')}.{''.join(renamed)} {_NEXT}"
+    return f"{one_line(text.rstrip('.'), _LONGEST)}.{''.join(renamed)} {_NEXT}"
 
 
 def _folder(error: OSError, *, sweep: bool) -> str:

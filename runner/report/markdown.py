@@ -14,6 +14,7 @@ from onnx import AttributeProto, ModelProto, NodeProto, TensorProto
 from runner.files import write_text
 from runner.report.markup import block, bullets, code, cut, section, some, table, text
 from runner.report.sections.cause_section import experiments, sentence
+from runner.report.sections.inspection_section import inspection_section
 from runner.report.sections.passes_section import passes_section
 from runner.report.sections.precision_section import raised, title
 from runner.report.sections.releases_section import releases_section
@@ -70,6 +71,7 @@ def report(
         _suspects(summary),
         passes_section(summary.passes, summary.minimality),
         releases_section(summary.releases),
+        inspection_section(summary.inspection),
         section("Statistics", table(("", ""), list((summary.statistics or {}).items()))),
         _fused(summary),
         section("Versions", table(("package", "version"), sorted(versions.items()))),
@@ -85,6 +87,8 @@ def report(
 def _title(summary: Summary) -> str:
     if own := title(summary):
         return own
+    if summary.inspection:
+        return "what is in the file"
     if summary.status == Status.found and summary.culprits:
         signature = summary.signature or {}
         return f"{text(signature.get('raised') or signature.get('kind', 'failure'))}: {some(summary.culprits)}"

@@ -39,6 +39,18 @@ class ExtractSettings(StrategySettings):
     outputs: list[str] = setting([])
 
 
+@settings
+class InspectSettings(StrategySettings):
+    """What a model or an engine is made of; nothing is checked or searched."""
+
+    implementation = "runner.jobs.inspect.run:run"
+    checks = False
+
+    name: str = "inspect"
+    search: str = "inspect"
+    subject: str = "model"
+
+
 class Patches(str, Enum):
     """Which releases of one minor version are asked."""
 

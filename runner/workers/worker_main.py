@@ -42,6 +42,8 @@ OPERATIONS = {
     "user_check": ("runner.backends.user_functions:user_check", "check"),
     "user_inputs": ("runner.backends.user_functions:user_inputs", "inputs"),
     "ingest": ("runner.model.files.read_model:ingest", "ingest"),
+    "describe_model": ("runner.jobs.inspect.describe_model:describe_model", "inspect"),
+    "engine_layers": ("runner.backends.trt.engine_layers:engine_layers", "setup"),
     "sanitize": ("runner.model.passes.sanitize:sanitize", "sanitize"),
     "prepare_cast": ("runner.jobs.precision.cast.prepare_model:prepare", "cast"),
     "convert_weights": ("runner.jobs.precision.cast.convert_weights:convert_weights", "cast"),

@@ -150,10 +150,11 @@ def test_a_bare_yaml_is_the_configuration() -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "hint"), [("net.onnx", "model=net.onnx"), ("gone.yaml", "no such file"), ("x", "--help")]
+    ("typed", "hint"), [("net.pt", "model=net.pt"), ("gone.yaml", "no such file"), ("x", "--help")]
 )
 @pytest.mark.usefixtures("_here")
 def test_other_bare_arguments_are_errors(typed: str, hint: str) -> None:
+    Path("net.pt").touch()
     with pytest.raises(UsageError, match=hint):
         rewrite([typed])
 

@@ -1,9 +1,9 @@
 """What a user may type beyond Hydra's own grammar, rewritten into it.
 
-- The first bare argument may be a YAML file: it becomes the primary config.
+- Words without a key are a strategy, models, results or a YAML file, which becomes the primary config (`verbs`).
 - A value of a path key that names an existing file means this file, whatever characters are in its name; one that no
   grammar can read means itself too, so that the error is about a missing file and not about a bracket.
-- In a sweep a comma list stays a list of choices, each of which may be such a name.
+- In a sweep a comma list stays a list of choices, each of which may be such a name, and a glob is the files it finds.
 - In a sweep over a group a key that only some of its options have is forced in.
 """
 
@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from runner.cli.config import renamed
+from runner.cli.config import file_choices, renamed, verbs
 from runner.cli.config.paths import exists, use_of
 from runner.cli.config.quoting import means_itself, parse, quote
 from runner.errors import UsageError
 from runner.schema.installed_choices import SCHEMAS
+from runner.schema.root import Settings
 from runner.schema.settings import PathUse
 
 _OPTIONS_WITH_VALUE = frozenset(
@@ -31,7 +32,8 @@ _SWEEPER_PARAMS = "hydra.sweeper.params."
 _TEXT_KEYS = frozenset({"checker.command"})
 #: mappings by tensor: Hydra's grammar has neither an empty key nor one in quotes
 _BY_TENSOR = frozenset({"checker.rtol", "checker.atol"})
-_YAML = (".yaml", ".yml")
+#: what a key begins with
+_SECTIONS = frozenset({*(item.name for item in fields(Settings)), "hydra", "experiment"})
 
 
 @dataclass(frozen=True)
@@ -44,25 +46,20 @@ class Arguments:
 
 
 def rewrite(typed: Sequence[str]) -> Arguments:
-    """Rewrite the arguments after the program's name. Raises UsageError for a bare argument that is no YAML file."""
+    """Rewrite the arguments after the program's name. Raises UsageError for a word that means nothing."""
     multirun = "-m" in typed or "--multirun" in typed
     argv: list[str] = []
-    file: Path | None = None
+    words: list[str] = []
+    given: list[str] = []
     previous = ""
     for argument in renamed.overrides(typed):
-        bare = not argument.startswith(("-", "~")) and not _takes_value(previous, argument)
         match = _OVERRIDE.fullmatch(argument)
-        if bare and argument.endswith(_YAML) and exists(argument) and Path(argument).expanduser().is_file():
-            if file is not None:
-                raise UsageError(f"two configuration files: {file} and {argument}. Give one; the other's groups can be "
-                                 "named in its `defaults`.")  # fmt: skip
-            file = Path(argument).expanduser()
-        elif argument.partition("=")[0] == "--experimental-rerun":
+        if argument.partition("=")[0] == "--experimental-rerun":
             raise UsageError(
                 f"{argument}: Winnow loads no pickles. To run a run again: python -m runner RUN/replay.yaml"
             )
-        elif bare and match is None and "=" not in argument:
-            raise UsageError(_explain_bare(argument))
+        if not argument.startswith(("-", "~")) and not _takes_value(previous, argument) and _is_word(argument):
+            words.append(argument)
         elif match:
             if match["key"].lstrip("+").startswith(_SWEEPER_PARAMS):
                 key = match["key"].lstrip("+").removeprefix(_SWEEPER_PARAMS)
@@ -71,10 +68,22 @@ def rewrite(typed: Sequence[str]) -> Arguments:
                     f"choices themselves: -m {key}={match['value']}"
                 )
             argv.append(f"{match['key']}={_value(match['key'].lstrip('+'), match['value'], multirun=multirun)}")
+            given.append(match["key"].lstrip("+"))
         else:
             argv.append(argument)
+            given.append(argument)
         previous = argument
-    return Arguments(tuple(_for_some_choices(argv)), file, tuple(typed))
+    meant = verbs.meant(words, given, verbs.strategies() if words else {}, multirun=multirun)
+    models = ",".join(_value("model", word, multirun=multirun) for word in meant.models)
+    argv += [*meant.overrides, *([f"model={models}"] if models else [])]
+    return Arguments(tuple(_for_some_choices(argv)), meant.file, tuple(typed))
+
+
+def _is_word(argument: str) -> bool:
+    """Whether an argument is no key=value: it has no such sign, or it is a file's name that has one."""
+    if "=" not in argument or verbs.is_yaml_file(argument):
+        return True
+    return argument.partition("=")[0].lstrip("+").partition(".")[0] not in _SECTIONS and exists(argument)
 
 
 def _for_some_choices(argv: Sequence[str]) -> list[str]:
@@ -99,6 +108,8 @@ def _for_some_choices(argv: Sequence[str]) -> list[str]:
 
 def _value(key: str, text: str, *, multirun: bool) -> str:
     use = use_of(key)
+    if file_choices.is_glob(key, text):
+        return file_choices.choices(key, text)
     if use and not (PathUse.LIBRARY in use and text.startswith("{")):  # a mapping to libraries
         return path_value(key, text, multirun=multirun)
     if key in _HYDRA_FOLDERS:
@@ -155,11 +166,3 @@ def _takes_value(option: str, argument: str) -> bool:
     if option in {"--info", "-i"}:
         return argument in _INFO
     return option in _OPTIONS_WITH_VALUE or (option in {"--cfg", "-c"} and argument in {"job", "hydra", "all"})
-
-
-def _explain_bare(argument: str) -> str:
-    if argument.endswith(_YAML):
-        return f"no such file: {argument}. Give the path of a YAML file, or key=value."
-    if argument.endswith(".onnx"):
-        return f"{argument} is neither a YAML file nor key=value. A model is given as model={argument}"
-    return f"{argument} is neither a YAML file nor key=value. See python -m runner --help."

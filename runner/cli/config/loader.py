@@ -29,7 +29,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from runner.cli.config import renamed
+from runner.cli.config import file_choices, renamed
 from runner.cli.config.bounded_yaml import invalid, read_yaml
 from runner.cli.config.user_file import NAME
 from runner.errors import UsageError
@@ -132,6 +132,9 @@ class Loader(ConfigLoaderImpl):
             if isinstance(plain, dict):
                 named = {str(key): plain[key] for key in plain}
                 held = renamed.content(named, file, self._told)
+                sweeper = renamed.at(held, "hydra.sweeper")
+                if isinstance(params := sweeper.get("params"), dict):
+                    sweeper["params"] = file_choices.in_parameters(params)
                 result.config = OmegaConf.create(held)
         return result
 

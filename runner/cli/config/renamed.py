@@ -69,7 +69,7 @@ def content(plain: Mapping[str, Any], file: str, told: set[str] | None = None) -
             _confirm(key, [now] if not isinstance(target, dict) or new in target else [], file)
             target[new] = held.pop(name)
             renamed[key] = now
-    params = _at(changed, _PARAMETERS)
+    params = at(changed, _PARAMETERS)
     for key in [key for key in params if key in KEYS]:
         _confirm(key, params, file)
         params[KEYS[key]] = params.pop(key)
@@ -107,7 +107,8 @@ def _copied(value: Any) -> Any:
     return {key: _copied(part) for key, part in value.items()} if isinstance(value, Mapping) else value
 
 
-def _at(plain: dict[str, Any], key: str) -> dict[str, Any]:
+def at(plain: dict[str, Any], key: str) -> dict[str, Any]:
+    """Return the section that a dotted key names, an empty one where there is none."""
     held: Any = plain
     for part in key.split("."):
         held = held.get(part) if isinstance(held, dict) else None

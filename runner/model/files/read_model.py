@@ -55,7 +55,7 @@ def ingest(args: Mapping[str, Any]) -> dict[str, Any]:
     path, store = Path(args["model"]), Path(args["store"])
     inline_limit = int(args.get("inline_limit", INLINE_LIMIT))
     digest, before = hashlib.sha256(), stamp(path)
-    model, size, own = _parse(path, inline_limit, digest)
+    model, size, own = parse_hashed(path, inline_limit, digest)
     warnings: list[str] = []
     if not model.HasField("graph"):
         raise ModelError(f"{path} has no graph: it is not an ONNX model, or an empty one")
@@ -89,7 +89,7 @@ def ingest(args: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _parse(path: Path, inline_limit: int, digest: Any) -> tuple[ModelProto, int, bool]:
+def parse_hashed(path: Path, inline_limit: int, digest: Any) -> tuple[ModelProto, int, bool]:
     """Return the model, the bytes of its file, and whether it was left to that to hold the large weights."""
     try:
         size = path.stat().st_size

@@ -1,0 +1,59 @@
+"""``model=glob(failures/*.onnx)`` in a sweep: the files that are there, as choices.
+
+Hydra's own glob is about the options of a group; of a key that holds a path it would make no choice at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from glob import glob
+from pathlib import Path
+from typing import Any
+
+from hydra.core.override_parser.types import Glob
+
+from runner.cli.config.paths import use_of
+from runner.cli.config.quoting import parse, quote
+from runner.errors import UsageError
+from runner.schema.settings import PathUse
+
+_FUNCTION = "glob("
+
+
+def is_glob(key: object, text: object) -> bool:
+    """Whether a value asks for the files that match a pattern."""
+    if not isinstance(text, str) or not (text.startswith(_FUNCTION) and text.endswith(")")):
+        return False
+    use = use_of(str(key))
+    return bool(use) and PathUse.PATTERN not in use
+
+
+def choices(key: str, text: str) -> str:
+    """Return what is there as choices in Hydra's grammar, in order. Raises UsageError where nothing is."""
+    override = parse(f"{key}={text}")
+    asked = override.value() if override else None
+    # brackets that are part of a pattern are none that Hydra reads
+    pattern = asked if isinstance(asked, Glob) else Glob(include=[text[len(_FUNCTION) : -1]])
+    found = {path for one in pattern.include for path in _matches(one) if not _any(path, pattern.exclude)}
+    if PathUse.MODEL in use_of(key):
+        found = {path for path in found if Path(path).is_file()}
+    if not found:
+        raise UsageError(
+            f"{key}={text}: nothing is there that matches (looked from {Path.cwd()}). A pattern is as in a shell: "
+            f"-m '{key}=glob(failures/*.onnx)'"
+        )
+    return ",".join(map(quote, sorted(found)))
+
+
+def in_parameters(params: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return the parameters of a sweep that a file holds, with the files that are there for each pattern."""
+    return {key: choices(key, text) if is_glob(key, text) else text for key, text in params.items()}
+
+
+def _matches(pattern: str) -> list[str]:
+    return glob(str(Path(pattern).expanduser()), recursive=True)  # noqa: PTH207 - also what begins with /
+
+
+def _any(path: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatchcase(path, pattern) for pattern in patterns)

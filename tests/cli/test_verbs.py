@@ -1,0 +1,132 @@
+"""Words of a command line: `winnow reduce net.onnx` is `strategy=reduce model=net.onnx`."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from runner.cli.config.argv import rewrite
+from runner.cli.config.verbs import completed, meant, strategies
+from runner.errors import UsageError
+from runner.schema.settings import setting, settings
+from runner.schema.strategy import StrategySettings
+from tests.cli.test_argv import seen
+from tests.harness import ROOT
+
+
+@settings
+class _Kept(StrategySettings):
+    """A strategy that reads results of earlier runs."""
+
+    results: list[str] = setting([])
+
+
+KNOWN = {"reduce": StrategySettings, "inspect": StrategySettings, "recheck": _Kept}
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_the_verbs_are_the_strategies_that_there_are() -> None:
+    assert set(strategies()) == {path.stem for path in (ROOT / "conf" / "strategy").glob("*.yaml")}
+
+
+@pytest.mark.parametrize(
+    ("typed", "argv"),
+    [
+        (["inspect", "net.onnx"], ["strategy=inspect", "model=net.onnx"]),
+        (["reduce_bisect", "net.onnx", "checker=runs"], ["checker=runs", "strategy=reduce_bisect", "model=net.onnx"]),
+        (["-m", "reduce", "model=glob(*.onnx)"], ["-m", "model='a.onnx','b.onnx'", "strategy=reduce"]),
+        (["-m", "reduce", "a.onnx", "b.onnx"], ["-m", "strategy=reduce", "model=a.onnx,b.onnx"]),
+        (["-m", "reduce", "a.onnx,b.onnx"], ["-m", "strategy=reduce", "model=a.onnx,b.onnx"]),
+        (["net.onnx"], ["strategy=triage", "model=net.onnx"]),
+        (["net.onnx", "checker=runs"], ["checker=runs", "strategy=triage", "model=net.onnx"]),
+        (["net.onnx", "strategy=precision"], ["strategy=precision", "model=net.onnx"]),
+        (["net.onnx", "+experiment=sweep"], ["+experiment=sweep", "model=net.onnx"]),
+        (["my.yaml", "net.onnx"], ["model=net.onnx"]),
+        (["model=net.onnx"], ["model=net.onnx"]),
+        (["reduce", "my.yaml"], ["strategy=reduce"]),
+        (["inspect", "./reduce"], ["strategy=inspect", "model=./reduce"]),
+        (["inspect", "net.engine", "--cfg", "job"], ["--cfg", "job", "strategy=inspect", "model=net.engine"]),
+    ],
+)
+def test_words(typed: list[str], argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runner.cli.config.verbs.strategies", lambda: {**KNOWN, "reduce_bisect": StrategySettings})
+    for name in ("my.yaml", "reduce", "net.engine", "a.onnx", "b.onnx"):
+        Path(name).touch()
+    assert list(rewrite(typed).argv) == argv
+    assert rewrite(typed).file == (Path("my.yaml") if "my.yaml" in typed else None)
+
+
+@pytest.mark.parametrize(
+    "name", ["a,b.onnx", "a b.onnx", "a=b.onnx", "x[1].onnx", "${x}.onnx", "'q'.onnx", "n(1).onnx"]
+)
+def test_a_name_is_meant_to_the_letter(name: str) -> None:
+    Path(name).touch()
+    Path("plain.onnx").touch()
+    assert seen(rewrite(["extract", name]).argv[1]) == [name]
+    assert seen(rewrite(["-m", "extract", name, "plain.onnx"]).argv[2]) == [name, "plain.onnx"]
+
+
+def test_results_are_a_list_to_the_letter() -> None:
+    names = ["bugs/a,1/replay.yaml", "bugs/*/replay.yaml", "runs/b c", "x]y", "reduce"]
+    Path("bugs/a,1").mkdir(parents=True)
+    Path(names[0]).touch()
+    argv = meant(["recheck", *names], [], KNOWN).overrides
+    assert argv[0] == "strategy=recheck"
+    assert seen(argv[1]) == [names]
+    assert meant(["recheck"], [], KNOWN).overrides == ("strategy=recheck",)
+
+
+@pytest.mark.parametrize(
+    ("words", "given", "said"),
+    [
+        (["reduce", "inspect"], [], "two strategies"),
+        (["reduce", "net.onnx"], ["strategy"], "two strategies"),
+        (["reduce", "net.onnx"], ["model"], "two models"),
+        (["reduce", "a.onnx", "b.onnx"], [], "-m for a run of each"),
+        (["net.onnx", "reduce"], [], "winnow reduce net.onnx"),
+        (["redcue", "net.onnx"], [], "did you mean reduce"),
+        (["reduce", "gone"], [], "no such file: gone"),
+        (["recheck", "a"], ["strategy.results"], "in two ways"),
+        (["reduce", "a.yaml", "b.yaml"], [], "two configuration files"),
+    ],
+)
+def test_what_words_do_not_mean(words: list[str], given: list[str], said: str) -> None:
+    for name in ("a.yaml", "b.yaml"):
+        Path(name).touch()
+    with pytest.raises(UsageError, match=said):
+        meant(words, given, KNOWN)
+
+
+def test_the_lines_of_the_guides_mean_something(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runner.cli.config.verbs.strategies", lambda: {**strategies(), "recheck": _Kept})
+    Path("failures").mkdir()
+    for name in ("net.onnx", "net.engine", "mybug.yaml", "failures/a.onnx"):
+        Path(name).touch()
+    pages = [page.read_text() for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))]
+    lines = [line.partition(" #")[0] for page in pages for line in re.findall(r"^    winnow (.*[^\\\n])$", page, re.M)]
+    assert len(lines) > 8
+    for line in lines:
+        words = shlex.split(line.replace("path/to/", "").replace("failures/*.onnx", "failures/a.onnx"))
+        assert rewrite(words).argv or rewrite(words).file, line
+
+
+@pytest.mark.parametrize(
+    ("line", "for_hydra", "names"),
+    [
+        ("winnow re", "winnow re", ["reduce", "recheck"]),
+        ("winnow -m ", "winnow -m ", ["reduce", "inspect", "recheck"]),
+        ("winnow reduce net.onnx checker=r", "winnow strategy=reduce checker=r", []),
+        ("winnow reduce ne", "winnow strategy=reduce ne", []),
+        ("winnow strategy=re", "winnow strategy=re", []),
+        ("winnow", "winnow ", ["reduce", "inspect", "recheck"]),
+    ],
+)
+def test_completion(line: str, for_hydra: str, names: list[str]) -> None:
+    assert completed(line, KNOWN) == (for_hydra, names)
