@@ -22,7 +22,7 @@ from runner.jobs.registry import implementation
 from runner.jobs.summary import summary_of
 from runner.journal.open_journals import Journals
 from runner.loading.load import Loaded, clean_up
-from runner.loading.parent import check_map
+from runner.loading.models import check_map
 from runner.report.bundle import ReducedModel, write_bundle
 from runner.report.progress import LogObserver, observer
 from runner.report.summary import Summary
