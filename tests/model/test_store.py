@@ -250,7 +250,7 @@ def test_large_recorded_values_reach_a_candidate_from_a_file_of_the_store(tmp_pa
         "small": tensor("small", np.float32(3)),
     }
     held = store.hold(given)
-    assert store.hold(given) == held and len(list(store.folder.glob("held-*"))) == 1
+    assert store.hold(given) == held and len(list(store.folder.glob("weights.recorded.*.bin"))) == 1
     assert held["y"].ByteSize() < 200 and held["small"] == given["small"]
     for folder, constants in (("given", given), ("held", held)):
         made = cut(graph, range(2), types={"x": wide}, constants=constants)

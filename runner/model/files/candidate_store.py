@@ -24,7 +24,7 @@ from runner.model.values import tensor_bytes
 from runner.model.values.mapped_tensor import array_of
 from runner.model.values.tensor_file import to_array
 
-_HELD = "held-"
+_HELD = "weights.recorded."
 """What the names of files of recorded values begin with, which candidates get inside."""
 _LARGE, _STREAMED = 64 << 10, 1 << 20
 """Bytes of a value that is held outside protobuf; of those from which on they are copied from file to file."""
