@@ -2,9 +2,10 @@
 
     python -m benchmarks.overhead [--nodes 500 25000 100000] [--weights 0] [--times 3] [--python PYTHON ...]
 
-``rest``: wall time that is neither a check nor the recording of values. ``job CPU``: that of the job's own process, the
-start included, which a busy machine changes less. ``--python``: interpreters that each import a version of Winnow of
-their own; they take turns.
+``between``: from the end of one check to the start of the next, in the middle of all. ``rest``: wall time that is
+neither a check nor the recording of values, so with the start, reading the model and handing over. ``job CPU``: that of
+the job's own process, the start included, which a busy machine changes less. ``--python``: interpreters that each
+import a version of Winnow of their own; they take turns.
 """
 
 from __future__ import annotations
@@ -23,8 +24,14 @@ from benchmarks.chain_models import chain
 
 COLUMNS = (
     *("nodes", "weights MB", "python", "exact", "checks", "wall s", "checking s", "recording s"),
-    *("rest ms a check", "job CPU s", "job CPU ms a check", "job peak MB"),
+    *("between ms", "rest ms a check", "job CPU s", "job CPU ms a check", "job peak MB"),
 )
+TIMED = """date +%s.%N >> "$STAMPS"
+"$@"
+code=$?
+date +%s.%N >> "$STAMPS"
+exit $code
+"""
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -54,22 +61,37 @@ def main() -> None:
 
 def _measured(python: str, model: Path, culprit: str, out: Path) -> tuple[float, ...]:
     """Return one run's columns, from ``exact`` on."""
-    argv = json.dumps([python, str(CHECK), "{model}", culprit])
+    script, stamps = out.with_suffix(".sh"), out.with_suffix(".txt")
+    script.write_text(TIMED)
+    argv = json.dumps(["sh", str(script), python, str(CHECK), "{model}", culprit])
     settings = [f"model={model}", "checker=command", f"checker.command={argv}", "checker.fail_codes=[1]"]
     command = [python, "-m", "runner", "strategy=reduce", *settings, f"hydra.run.dir={out}", "verbosity=warning"]
     # where the user stands comes first on the path of a module that is started so
     place = Path(python).absolute().parents[2]
-    job = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=place)
+    environment = {**os.environ, "STAMPS": str(stamps)}
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    job = subprocess.Popen(command, **quiet, cwd=place, env=environment)
     os.waitid(os.P_PID, job.pid, os.WEXITED | os.WNOWAIT)
     times = Path(f"/proc/{job.pid}/stat").read_text().rpartition(")")[2].split()
     job.wait()
     result = json.loads((out / "result.json").read_text())
     cpu = (int(times[11]) + int(times[12])) / TICKS
-    checks, seconds = sum(result["checks"].values()), result["seconds"]
+    checks, seconds = sum(result["outcomes"].values()), result["seconds"]
     rest = seconds["total"] - seconds["checking"] - seconds["recording"]
     exact = result["status"] == "found" and result["nodes"]["after"] == 1
     walls = (seconds["total"], seconds["checking"], seconds["recording"])
-    return exact, checks, *walls, 1000 * rest / checks, cpu, 1000 * cpu / checks, result["peak_rss_mb"]["job"]
+    times = [float(line) for line in stamps.read_text().split()]
+    between = statistics.median(after - before for before, after in zip(times[1::2], times[2::2], strict=False))
+    return (
+        exact,
+        checks,
+        *walls,
+        1000 * between,
+        1000 * rest / checks,
+        cpu,
+        1000 * cpu / checks,
+        result["peak_rss_mb"]["job"],
+    )
 
 
 if __name__ == "__main__":

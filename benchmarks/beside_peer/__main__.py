@@ -7,7 +7,8 @@ Models: one that comes with the onnx package, FOLDER/NAME/model.onnx, and genera
 to 10,000) and weights (10 MB to 1 GB); with --big also 100,000 nodes, 1.9 GB in a single file, 4 GB, and a decoder
 stack of 3.2 GB. With workers (1, 2, 4) each check sleeps for a second. The peer is installed into a folder of its own
 (--cache) unless --peer-python names an interpreter that has it; --pip-option is handed to pip as it is. Models that
-the folder of results has already, and that this run does not measure anew, stay in its tables.
+the folder of results has already, and that this run does not measure anew, stay in its tables. The peer has one check
+at a time; Winnow has a second line with two, which is the user's choice: checks may not bear each other.
 """
 
 from __future__ import annotations
@@ -141,6 +142,8 @@ def main() -> None:
             tools = [*some, *peers]
         else:
             tools = [*peers, Tool("winnow", options=options)]
+            if model.group == "models":
+                tools.append(Tool("winnow, 2 workers", 2, options=options))
         row = compare(model, tools, given)
         row.measured = f"{facts['Winnow']['commit']}, load {os.getloadavg()[2]:.0f}"
         print("\n".join(lines(row)), flush=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from runner.artifacts import stale_results
 from runner.artifacts.disk_space import FULL, Room
@@ -22,8 +22,7 @@ from runner.jobs.registry import implementation
 from runner.jobs.summary import summary_of
 from runner.journal.open_journals import Journals
 from runner.loading.load import Loaded, clean_up
-from runner.loading.parent import check_map
-from runner.report.bundle import ReducedModel, write_bundle
+from runner.loading.models import check_map
 from runner.report.progress import LogObserver, observer
 from runner.report.summary import Summary
 from runner.schema.checker import BuildsChecker, Flaky
@@ -40,6 +39,9 @@ from runner.verdict import Verdict
 from runner.workers.leases.required_lease import lease_of
 from runner.workers.pool import Pool
 from strategies.trial import Trial
+
+if TYPE_CHECKING:
+    from runner.report.bundle import ReducedModel
 
 log = logging.getLogger(__name__)
 
@@ -194,4 +196,6 @@ class Job:
 
     def bundle(self, summary: Summary, answer: ReducedModel | None = None, folder: Path | None = None) -> None:
         """Write result.json, and around it what the answer allows, into the run's folder or another one."""
+        from runner.report.bundle import write_bundle  # noqa: PLC0415 - the first check need not wait for it
+
         write_bundle(self.settings, folder or self.folder, summary, self.tools.cwd, self.command, answer, self.pool)

@@ -7,14 +7,14 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import onnx
 
 from runner.artifacts.shared_weights import confirm_source, leave_affordable, leave_kept
 from runner.checkers.compare.tolerances import check_outputs
 from runner.errors import NotApplicable, UsageError
-from runner.loading.models import ingest, recorder, recording_backend
-from runner.loading.parent import Inherited, inherit, needs_values
+from runner.loading.models import ingest, needs_values, recorder, recording_backend
 from runner.loading.profiles import profiled_samples
 from runner.loading.recording_limits import recording_limits
 from runner.loading.sanitize import remove as remove_sanitized
@@ -32,6 +32,9 @@ from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
 from runner.text import listed
 from runner.workers.pool import Pool
+
+if TYPE_CHECKING:
+    from runner.loading.parent import Inherited
 
 log = logging.getLogger(__name__)
 
@@ -83,6 +86,8 @@ def load(settings: Settings, pool: Pool, folder: Path, *, record: bool = True) -
     recorded, inherited = Recorded(values), None
     if record and settings.cut.records and values:
         if settings.reference.model:
+            from runner.loading.parent import inherit  # noqa: PLC0415 - few models have one
+
             inherited = inherit(settings, graph, store, values, pool, folder / "values")
             recorded, warnings = inherited.recorded, [*warnings, *inherited.warnings]
         else:

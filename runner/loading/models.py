@@ -12,7 +12,7 @@ from runner.model.errors import NoRoomForWeights
 from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
 from runner.reference.recording import Recorder
-from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Optimization
+from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Optimization, map_of
 from runner.schema.root import Settings
 from runner.workers.own_operations import operate
 from runner.workers.pool import Pool
@@ -69,3 +69,20 @@ def recording_backend(settings: Settings) -> BackendSettings:
     if reference.holds_inner_values:
         return reference
     return OnnxRuntimeBackend(optimization=Optimization.none, model=reference.model)
+
+
+def check_map(settings: Settings) -> None:
+    """Raise UsageError for a map of tensors to a parent that is not there."""
+    if map_of(settings.reference) and not settings.reference.model:
+        raise UsageError(
+            f"reference.map={map_of(settings.reference)} maps tensors of the model to those of its parent, and no "
+            "parent is given: add reference.model=PATH, or leave reference.map out"
+        )
+
+
+def needs_values(settings: Settings) -> UsageError:
+    """Return the error for a reference model whose values are not recorded."""
+    return UsageError(
+        f"reference.model={settings.reference.model}: it says what the model's tensors should hold, so its values are "
+        "recorded: set cut.record=auto, and inputs=files if the model's inputs cannot be made up"
+    )

@@ -47,15 +47,6 @@ class Inherited:
     store: Store
 
 
-def check_map(settings: Settings) -> None:
-    """Raise UsageError for a map of tensors to a parent that is not there."""
-    if map_of(settings.reference) and not settings.reference.model:
-        raise UsageError(
-            f"reference.map={map_of(settings.reference)} maps tensors of the model to those of its parent, and no "
-            "parent is given: add reference.model=PATH, or leave reference.map out"
-        )
-
-
 def inherit(
     settings: Settings,
     graph: Graph,
@@ -178,11 +169,3 @@ def _said(graph: Graph, found: ParentValues) -> tuple[str, ...]:
     if missing := [name for name in graph.outputs if name not in found.partners]:
         said.append(f"reference.model has no partner for the outputs {listed(missing)}: they are not judged")
     return tuple(said)
-
-
-def needs_values(settings: Settings) -> UsageError:
-    """Return the error for a reference model whose values are not recorded."""
-    return UsageError(
-        f"reference.model={settings.reference.model}: it says what the model's tensors should hold, so its values are "
-        "recorded: set cut.record=auto, and inputs=files if the model's inputs cannot be made up"
-    )

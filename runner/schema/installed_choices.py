@@ -75,8 +75,9 @@ class Added:
 def added() -> Added:
     """Load what installed packages add; what cannot be loaded is noted, for whoever asks for it."""
     found = Added()
+    every = entry_points()  # once: it reads what all installed packages say
     for door, (groups, base) in _DOORS.items():
-        entries = entry_points(group=door)
+        entries = every.select(group=door)
         for entry in entries:
             same = sorted(_package(other) for other in entries if other.name == entry.name)
             why = f"several installed packages add it ({', '.join(same)}). Uninstall all but one"

@@ -21,7 +21,6 @@ from runner.errors import UsageError
 from runner.files import write_text
 from runner.status import FAILED_JOBS, Status
 from runner.sweeps import plan
-from runner.sweeps.table import markdown, rows, show, traces
 
 
 @dataclass
@@ -53,6 +52,7 @@ class Sweep:
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = lock(folder, "sweep", KEYS[True])
         from runner.sweeps.launcher import PACKAGE, WinnowLauncher, publish  # noqa: PLC0415 - a single run needs none
+        from runner.sweeps.table import traces  # noqa: PLC0415 - as above
 
         publish(WinnowLauncher)
         claim_sweep(folder)
@@ -71,6 +71,8 @@ class Sweep:
         """
         if self.folder is None:
             return 0
+        from runner.sweeps.table import markdown, rows, show  # noqa: PLC0415 - a single run needs none
+
         self.phase = Phase.ended
         table = rows(self.folder, self.planned, self.before)
         code = 0 if table and all(row.ended_well for row in table) else FAILED_JOBS

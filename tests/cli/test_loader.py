@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+import yaml
 from hydra._internal.utils import create_automatic_config_search_path
 from hydra.core.utils import setup_globals
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
+from omegaconf._utils import get_yaml_loader
 
+from runner.cli.config.bounded_yaml import fast_yaml
 from runner.cli.config.loader import CONF, Loader
 from runner.schema.register import register
 
@@ -38,3 +42,34 @@ def test_a_sweep_is_composed_as_one() -> None:
     loader.load_configuration("config", ["model=a,b"], RunMode.MULTIRUN, validate_sweep_overrides=False)
     loader.load_configuration("config", ["model=a,b", "hydra.mode=MULTIRUN"], RunMode.MULTIRUN)
     assert begun == [RunMode.MULTIRUN]
+
+
+ODD = """
+words: [on, off, yes, no, true, ~, "", 'a: b', 1_000, 0x1f, 0o7, 017, 1:30, 2026-01-02]
+numbers: [1e3, 1e-5, .5, -.inf, .nan, 1_0.5e+3, 1E5]
+a: "${b}/\\u00e9"
+b: |
+  two
+  lines
+c: >-
+  folded
+  once
+same: &one [1, {x: 2}]
+again: *one
+"""
+
+
+def test_yaml_is_read_as_omegaconf_reads_it() -> None:
+    plain, fast = get_yaml_loader(), fast_yaml(get_yaml_loader)
+    assert fast is fast_yaml(get_yaml_loader), "it is made once"
+    texts = [path.read_text() for path in sorted(CONF.rglob("*.yaml"))] + [ODD]
+    assert len(texts) > 30
+    for text in texts:
+        assert repr(yaml.load(text, fast)) == repr(yaml.load(text, plain))
+    with pytest.raises(yaml.YAMLError, match="duplicate key a"):
+        yaml.load("a: 1\nb: 2\na: 3", fast)
+    with pytest.raises(yaml.YAMLError, match="python/object/apply"):
+        yaml.load("!!python/object/apply:os.system [true]", fast)
+    with pytest.raises(yaml.YAMLError) as wrong:
+        yaml.load("a: 1\nb: [", fast)
+    assert wrong.value.problem_mark.line in (1, 2)

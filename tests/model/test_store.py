@@ -237,3 +237,47 @@ def test_a_file_with_another_name_keeps_all_its_bytes(tmp_path, link):
     link(tmp_path / "mine", tmp_path / "weights.bin")
     free_all_but(tmp_path / "weights.bin", [(0, 1)])
     assert (tmp_path / "mine").read_bytes() == content
+
+
+def test_large_recorded_values_reach_a_candidate_from_a_file_of_the_store(tmp_path):
+    side = 600  # 1.4 MB
+    wide = helper.make_tensor_type_proto(TensorProto.FLOAT, [side, side])
+    names = [helper.make_node("Add", ["x", "y"], ["z"]), helper.make_node("Add", ["z", "small"], ["sum"])]
+    ends = [helper.make_value_info(name, wide) for name in ("x", "y", "small")]
+    graph, store, _ = ingested(model_of(names, ends, [helper.make_value_info("sum", wide)]), tmp_path)
+    given = {
+        "y": tensor("y", np.random.default_rng(0).standard_normal((side, side)).astype(np.float32)),
+        "small": tensor("small", np.float32(3)),
+    }
+    held = store.hold(given)
+    assert store.hold(given) == held and len(list(store.folder.glob("weights.recorded.*.bin"))) == 1
+    assert held["y"].ByteSize() < 200 and held["small"] == given["small"]
+    for folder, constants in (("given", given), ("held", held)):
+        made = cut(graph, range(2), types={"x": wide}, constants=constants)
+        assert store.write(made.model, tmp_path / folder, nests=folder == "given") == tmp_path / folder / "model.onnx"
+    one, other = (onnx.load(tmp_path / folder / "model.onnx") for folder in ("given", "held"))
+    for model in (one, other):
+        model.graph.initializer.sort(key=lambda tensor: tensor.name)
+    assert one == other
+    # they are inside, too, where the weights are not
+    store.inline_limit = -1
+    store.write(cut(graph, range(2), types={"x": wide}, constants=held).model, tmp_path / "outside")
+    assert names_outside(onnx.load(store.folder / "outside.model.onnx", load_external_data=False)) == []
+
+
+def test_a_candidate_with_its_weights_is_not_held_in_memory(tmp_path):
+    megabytes = 24
+    big = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[megabytes << 18])
+    big.raw_data = bytes(megabytes << 20)
+    node = helper.make_node("Add", ["a", "w"], ["y"])
+    graph, store, _ = ingested(model_of([node], ["a"], ["y"], [big]), tmp_path, inline_limit=0)
+    store.inline_limit = 32 << 20
+    made = whole(graph).model
+    tracemalloc.start()
+    try:
+        path = store.write(made, tmp_path / "whole")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert path.stat().st_size > megabytes << 20
+    assert peak < 12 << 20

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import stat
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +62,27 @@ def read_yaml(path: Path, loader: type[BoundedLoader] = BoundedLoader) -> Any:
         raise invalid(path, error) from error
     except (ValueError, OverflowError) as error:  # a date or a number that is none
         raise UsageError(f"{path}: not valid YAML ({error}).") from error
+
+
+@cache
+def fast_yaml(loader: Callable[[], Any]) -> Any:
+    """Return the class that ``loader`` makes, of OmegaConf's own YAML, with libyaml's parser where PyYAML has it.
+
+    What it reads has been bounded, or is an installed package's. OmegaConf makes a class for each file anew.
+    """
+    theirs: Any = loader()
+    try:
+        from yaml._yaml import CParser  # noqa: PLC0415 - not everywhere
+    except ImportError:
+        return theirs
+
+    class Fast(CParser, theirs):  # type: ignore[misc]
+        def __init__(self, stream: Any) -> None:
+            CParser.__init__(self, stream)
+            yaml.constructor.SafeConstructor.__init__(self)
+            yaml.resolver.Resolver.__init__(self)
+
+    return Fast
 
 
 def invalid(file: Path | str, error: yaml.YAMLError) -> UsageError:

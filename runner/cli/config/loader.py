@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import hydra._internal.hydra
+import omegaconf._utils
 import yaml
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra._internal.config_repository import ConfigRepository, IConfigRepository
@@ -30,7 +31,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from runner.cli.config import file_choices, renamed
-from runner.cli.config.bounded_yaml import invalid, read_yaml
+from runner.cli.config.bounded_yaml import fast_yaml, invalid, read_yaml
 from runner.cli.config.user_file import NAME
 from runner.errors import UsageError
 from runner.schema.checker import FiniteChecker, NonFiniteOutput
@@ -146,12 +147,13 @@ def loading(begins: Callable[[RunMode, DictConfig], None]) -> Iterator[None]:
     ``begins``: is told of the run or sweep that is about to begin, whose configuration it may refuse.
     """
     entry: Any = hydra._internal.hydra
-    before = entry.ConfigLoaderImpl
+    before = entry.ConfigLoaderImpl, omegaconf._utils.get_yaml_loader
     entry.ConfigLoaderImpl = partial(Loader, begins=begins)
+    omegaconf._utils.get_yaml_loader = partial(fast_yaml, before[1])
     try:
         yield
     finally:
-        entry.ConfigLoaderImpl = before
+        entry.ConfigLoaderImpl, omegaconf._utils.get_yaml_loader = before
 
 
 class _Repository(ConfigRepository):

@@ -15,7 +15,7 @@ _Section = TypeVar("_Section")
 
 
 def _declared(schema: type, prefix: str = "") -> Iterator[tuple[str, PathUse]]:
-    hints: dict[str, Any] = get_type_hints(schema)
+    hints: dict[str, Any] = {} if prefix else get_type_hints(schema)
     for item in fields(schema):
         key = prefix + item.name
         if item.metadata.get("path"):

@@ -5,20 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from runner.jobs.reduce.find_all import Rest
-from runner.jobs.reduce.shrink.passes import simplified
 from runner.jobs.reduce.subgraph import Subgraph
-from runner.report.bundle import ReducedModel
 from runner.report.summary import Summary
 from runner.session.result import Ending
 from runner.session.subject import cutting
+
+if TYPE_CHECKING:
+    from runner.jobs.reduce.find_all import Rest
+    from runner.report.bundle import ReducedModel
 
 
 def answered(summary: Summary, ending: Ending, subject: Subgraph, folder: Path) -> Summary:
     """Return the summary with what was found."""
     if not ending.standing:
         return summary
+    from runner.jobs.reduce.shrink.passes import simplified  # noqa: PLC0415 - the first check need not wait for it
+
     standing = ending.standing
     names = standing.judge.subject.names(standing.trial)
     nested = tuple(name for name in names if any(name.startswith(f"{path}/") for path in standing.origin))
@@ -48,6 +52,8 @@ def files_of(ending: Ending) -> ReducedModel | None:
     """Return what the bundle shows of an answer."""
     if not ending.standing:
         return None
+    from runner.report.bundle import ReducedModel  # noqa: PLC0415 - the first check need not wait for it
+
     subject = cutting(ending.standing.judge.subject)
     cut = subject.cut(ending.standing.trial)
     return ReducedModel(cut.model, subject.samples(cut))

@@ -1,29 +1,30 @@
-"""A reduction: the smallest part of a model that still fails, and what is tried on that answer."""
+"""A reduction: the smallest part of a model that still fails, and what is tried on that answer.
+
+The code of what comes after the search is loaded then: the first check need not wait for it.
+"""
+
+# ruff: noqa: PLC0415
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from runner.checkers.backend_run import Side
 from runner.checkers.candidate_audit import Audited
 from runner.checkers.runtime import RuntimeCheck
 from runner.checkers.wrapping_checker import inner
 from runner.jobs.job import Job
-from runner.jobs.reduce.cause.prove_cause import Causes
 from runner.jobs.reduce.check_controls import FORMS, Controls
 from runner.jobs.reduce.closure import closure
-from runner.jobs.reduce.find_all import further
 from runner.jobs.reduce.first_look.first_look import FirstLook
-from runner.jobs.reduce.nested.nested_stages import NestedStages
 from runner.jobs.reduce.preflight import Preflight
 from runner.jobs.reduce.question import QUESTION
 from runner.jobs.reduce.reduce_summary import answered, files_of, with_rest
-from runner.jobs.reduce.refinements import Refinements
 from runner.jobs.reduce.searches import searching
-from runner.jobs.reduce.shrink.passes import MOST_QUESTIONS, Shrinking
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.loading.load import Loaded, load, record_target
 from runner.loading.models import recorder, recording_backend
@@ -38,6 +39,7 @@ from runner.schema.checker import AutoChecker
 from runner.schema.installed_choices import SEARCHES
 from runner.schema.root import Settings
 from runner.schema.strategy import Find, FirstEnd, ReduceSettings, chosen
+from runner.session.cause import Cause
 from runner.session.handover import HandOver
 from runner.session.judge import Judge
 from runner.session.reliability import Reliability
@@ -47,6 +49,11 @@ from runner.session.stage import ProveCause
 from runner.status import Status
 from strategies.search import Step
 from strategies.search_space import Closure, Space
+
+if TYPE_CHECKING:
+    from runner.jobs.reduce.refinements import Refinements
+    from runner.jobs.reduce.shrink.passes import Shrinking
+    from runner.session.run_stages import HandedOver
 
 PATIENCE = 60.0
 """Seconds that the reference gets for an answer with other values: one may never end with these."""
@@ -92,6 +99,7 @@ def _reduce(job: Job) -> Summary:
         job.drop_stale_results()
         checker = audited.checker if audited else job.checker
         look = FirstLook()
+        refined = cache(lambda: refinements(job, loaded, subject, searching(strategy, FirstEnd.end, subject, judge)))
         opening = Preflight(Controls.of(checker, settings))
         session = Session(
             judge,
@@ -101,7 +109,7 @@ def _reduce(job: Job) -> Summary:
             reliability=job.reliability(),
             find_min_good=settings.result.find_min_good,
             hand_over=handed,
-            refine=refinements(job, loaded, subject, searching(strategy, FirstEnd.end, subject, judge)).next,
+            refine=lambda standing: refined().next(standing),
             prove_cause=causes(job, judge, subject),
             opening=opening,
         )
@@ -123,6 +131,8 @@ def _reduce(job: Job) -> Summary:
         reliability = session.reliability  # that of the first answer: for another one it is measured anew
         summary = told(ending, reliability)
         if strategy.find is Find.all and ending.status is Status.found:
+            from runner.jobs.reduce.find_all import further
+
             rest = further(session, handed, subject, partial(job.ended, session), conclude, ending)
             summary = with_rest(told(ending, reliability), summary, rest)
         job.bundle(summary, files_of(ending))
@@ -156,6 +166,9 @@ def _question(job: Job, session: Session, judge: Judge, loaded: Loaded, look: Fi
 
 def refinements(job: Job, loaded: Loaded, subject: Subgraph, search: Callable[[Space], Step]) -> Refinements:
     """What is tried on an answer; a refused first or last node is kept for the sake of what the user keeps."""
+    from runner.jobs.reduce.nested.nested_stages import NestedStages
+    from runner.jobs.reduce.refinements import Refinements
+
     settings = job.settings
 
     def record(graph: Graph, folder: Path) -> Recorder:
@@ -175,6 +188,8 @@ def _shrinking(job: Job, loaded: Loaded, subject: Subgraph) -> Shrinking | None:
     settings, checker = job.settings, job.settings.checker
     if loaded.recorded.partners is not None or checker.asks_a_person:
         return None
+    from runner.jobs.reduce.shrink.passes import MOST_QUESTIONS, Shrinking
+
     seconds = min(settings.inputs.timeout, PATIENCE)
     side = Side("reference", recording_backend(settings), job.tools, seconds, settings.workers.memory_mb)
     most = chosen(settings.strategy, ReduceSettings).shrink_checks
@@ -199,4 +214,10 @@ def causes(job: Job, judge: Judge, subject: Subgraph) -> ProveCause | None:
         return None
 
     search = searching(strategy, FirstEnd.auto, subject, judge)
-    return Causes(search, strategy.cause_checks).prove
+
+    def prove(session: Session, first: HandedOver) -> tuple[HandedOver, Cause]:
+        from runner.jobs.reduce.cause.prove_cause import Causes
+
+        return Causes(search, strategy.cause_checks).prove(session, first)
+
+    return prove

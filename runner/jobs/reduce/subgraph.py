@@ -248,7 +248,8 @@ class Subgraph:
         values = self.recorded.values
         every = set(values[0]).difference(self.graph.inputs) if values else set()
         names = every if self.cut_policy is CutPolicy.constant else every & self.graph.data_independent
-        return {name: tensor for name in names if (tensor := same_in_all([sample.get(name) for sample in values]))}
+        found = ((name, same_in_all([sample.get(name) for sample in values])) for name in sorted(names))
+        return self.store.hold({name: tensor for name, tensor in found if tensor})
 
 
 def same_in_all(tensors: Sequence[TensorFile | None], largest: int = LARGEST_CONSTANT) -> onnx.TensorProto | None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,12 @@ from runner.model.graph.protobuf_edits import copy_of
 from runner.model.values import tensor_bytes
 from runner.model.values.mapped_tensor import array_of
 from runner.model.values.tensor_file import to_array
+
+_HELD = "weights.recorded."
+"""What the names of files of recorded values begin with, which candidates get inside."""
+_LARGE, _STREAMED = 64 << 10, 1 << 20
+"""Bytes of a value that is held outside protobuf; of those from which on they are copied from file to file."""
+_LARGEST_MESSAGE = 1 << 31
 
 
 class Store:
@@ -53,29 +60,55 @@ class Store:
     def write(self, model: ModelProto, folder: Path, stem: str = "model", *, nests: bool = True) -> Path:
         """Write a candidate and return its path.
 
-        A candidate whose weights are small gets them inside (``model`` is changed in place so) and lies in ``folder``
-        as ``STEM.onnx``; a larger one lies in the store's folder under a name made of ``folder`` and ``stem``, and
-        refers to the weights file there. ``nests``: whether graphs may be nested in its nodes: to look for them takes
-        longer than all else.
+        A candidate whose weights are small gets them inside (``model`` may be changed in place so) and lies in
+        ``folder`` as ``STEM.onnx``; a larger one lies in the store's folder under a name made of ``folder`` and
+        ``stem``, and refers to the weights file there. Values that are held (`hold`) are inside in any case.
+        ``nests``: whether graphs may be nested in its nodes: to look for them takes longer than all else.
         Raises CutError for one that no file can hold.
         """
         tensors = list(scopes.initializers(model) if nests else model.graph.initializer)
         external = [tensor for tensor in tensors if tensor_bytes.is_external(tensor)]
-        outside = sum(map(_length, external))
+        carried = [tensor for tensor in external if tensor_bytes.reference(tensor)[0].startswith(_HELD)]
+        outside = sum(map(_length, external)) - sum(map(_length, carried))
         inside = sum(map(_length, tensors)) - (0 if outside <= self.inline_limit else outside)
         if inside >= self.file_limit:
             raise too_large(inside)
-        if outside > self.inline_limit:
-            path = self.folder / f"{folder.name}.{stem}.onnx"
-        else:
-            self._fill(external)
-            folder.mkdir(parents=True, exist_ok=True)
-            path = folder / f"{stem}.onnx"
         try:
-            path.write_bytes(model.SerializeToString())
+            if outside > self.inline_limit:
+                path = self.folder / f"{folder.name}.{stem}.onnx"
+                self._fill(carried)
+                content: Iterable[bytes] = [model.SerializeToString()]
+            else:
+                path = folder / f"{stem}.onnx"
+                content = self._carrying(model, external, nests)
+                folder.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as file:
+                file.writelines(content)
         except (ValueError, EncodeError) as error:  # tensors in attributes, strings
             raise CutError(f"the candidate does not fit into a model file of 2 GiB ({error})") from None
         return path
+
+    def hold(self, tensors: Mapping[str, TensorProto]) -> dict[str, TensorProto]:
+        """Return recorded values that candidates will carry; the bytes of large ones go into a file of this store.
+
+        From there they are copied into each candidate: protobuf takes ten times as long.
+        """
+        raw = {name: content for name, one in tensors.items() if (content := _large(one)) is not None}
+        if not raw:
+            return dict(tensors)
+        digest = hashlib.sha256()
+        for content in raw.values():
+            digest.update(content)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        file = self.folder / f"{_HELD}{digest.hexdigest()[:16]}.bin"
+        if not file.exists():
+            write_whole(file, raw.values())
+        found, offset = dict(tensors), 0
+        for name, content in raw.items():
+            found[name] = TensorProto(name=name, data_type=tensors[name].data_type, dims=tensors[name].dims)
+            tensor_bytes.set_reference(found[name], file.name, offset, len(content))
+            offset += len(content)
+        return found
 
     def inline(self, model: ModelProto) -> None:
         """Read the weights that a model refers to into it, in place."""
@@ -148,6 +181,17 @@ class Store:
                 found[self._file(location), offset] = _length(tensor)
         return found
 
+    def _carrying(self, model: ModelProto, external: Sequence[TensorProto], nests: bool) -> Iterable[bytes]:
+        """Return the file of a model with all its weights. Raises ValueError, EncodeError where none can hold it."""
+        size = sum(map(_length, external))
+        if size < _STREAMED:
+            self._fill(external)
+            return [model.SerializeToString()]
+        if model.ByteSize() + size >= _LARGEST_MESSAGE:
+            raise ValueError(f"{model.ByteSize() + size} bytes")
+        whole = copy_of(model)
+        return self._with_weights(whole) if nests else pieces(whole, self._region)
+
     def _fill(self, tensors: Iterable[TensorProto]) -> None:
         for tensor in tensors:
             tensor_bytes.set_raw(tensor, self._read(tensor))
@@ -212,6 +256,11 @@ class Store:
 
 def _references(model: ModelProto) -> Iterable[TensorProto]:
     return [tensor for tensor in scopes.initializers(model) if tensor_bytes.is_external(tensor)]
+
+
+def _large(tensor: TensorProto) -> bytes | None:
+    """Return the bytes of a tensor that is worth a place outside protobuf."""
+    return tensor_bytes.raw_bytes(tensor) if len(tensor.raw_data) >= _LARGE else None
 
 
 def _inline_bytes(model: ModelProto) -> int:

@@ -100,11 +100,9 @@ def cut(  # noqa: PLR0913 - all that decides a candidate
             continue
         elif name in constants:
             held.append(name)
-            size += (
-                tensor_bytes.byte_size(constants[name].data_type, constants[name].dims) or constants[name].ByteSize()
-            )
+            size += _size(constants[name])
             if size >= largest:  # before all of them have been copied
-                raise too_large(sum(one.ByteSize() for one in map(constants.get, outside) if one))
+                raise too_large(sum(_size(one) for one in map(constants.get, outside) if one))
             add_initializer(model, constants[name], name)
         else:
             fed.append(name)
@@ -131,6 +129,10 @@ def cut(  # noqa: PLR0913 - all that decides a candidate
         _add_annotations(model, graph, made.union(outside))
     _add_functions_and_opsets(model, graph, indices)
     return Cut(model, tuple(fed), tuple(outputs), tuple(held), not graph.nesting.isdisjoint(indices))
+
+
+def _size(tensor: TensorProto) -> int:
+    return tensor_bytes.byte_size(tensor.data_type, tensor.dims) or tensor.ByteSize()
 
 
 def whole(graph: Graph) -> Cut:
