@@ -16,8 +16,9 @@ from runner.checkers.command.template import Template
 from runner.errors import UsageError, WinnowError
 from runner.jobs.triage.flowchart import NAMES, Step, next_step
 from runner.jobs.triage.step_folder import StepFolder
+from runner.jobs.triage.step_result import Ended
 from runner.jobs.triage.step_settings import StepSettings, cached_releases
-from runner.jobs.triage.transcript import Ended, Known, Situation
+from runner.jobs.triage.transcript import Known, Situation
 from runner.jobs.triage.triage_summary import combined
 from runner.model.files.parse_without_weights import parse
 from runner.report.bundle import write_bundle

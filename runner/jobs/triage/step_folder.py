@@ -9,13 +9,14 @@ import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from runner import run_folder
 from runner.artifacts.disk_space import FULL, Room
 from runner.errors import WinnowError
-from runner.files import json_of, stamp, write_text
+from runner.files import is_plain, json_of, sha256_of, stamp, write_text
 from runner.jobs import job
 from runner.model.files.list_weights_files import weights_beside
 from runner.report.result import read_result, result_json, write_result
@@ -92,15 +93,15 @@ class StepFolder:
         write_text(self.folder / _ASKED, json.dumps(asked) + "\n")
 
     def _asked(self, settings: Settings, more: Iterable[Path]) -> dict[str, Any]:
-        """Return all that the answer depends on: settings, the budget of the triage, and files by their stamps."""
+        """Return all that the answer depends on: settings, the budget of the triage, and files by content."""
         plain = dataclasses.asdict(settings)
         for name in ("budget", "log", "verbosity", "workers", "journal"):
             plain.pop(name)
         paths = [(Path(path).expanduser(), use) for _, use, path in path_values(settings) if PathUse.READ in use]
         files = [one for path, use in paths for one in (path, *(weights_beside(path) if PathUse.MODEL in use else ()))]
         inner = [one for path in files if path.is_dir() for one in sorted(path.glob("*")) if one.is_file()]
-        stamps = {str(path): stamp(path) for path in (*files, *inner, *more) if not path.is_dir()}
-        return {"settings": _plain(plain), "files": _plain(stamps), "budget": dataclasses.asdict(self.budget)}
+        digests = {str(path): _digest(path, stamp(path)) for path in (*files, *inner, *more) if is_plain(path)}
+        return {"settings": _plain(plain), "files": digests, "budget": dataclasses.asdict(self.budget)}
 
     def _failed(self, settings: Settings, status: Status, said: str) -> Summary:
         summary = Summary(status, status.exit_code, settings.strategy.name, said)
@@ -111,6 +112,15 @@ class StepFolder:
         log.error("%s: %s: %s; its traceback is in the log at debug", self.name, type(error).__name__, error)
         log.debug("%s", self.name, exc_info=True)
         return self._failed(settings, Status.internal_error, f"{type(error).__name__}: {error}")
+
+
+@lru_cache(maxsize=256)
+def _digest(path: Path, _stamp: tuple[int, ...] | None) -> str | None:
+    """Read a file once for all steps, as long as its stamp is the same."""
+    try:
+        return sha256_of(path)
+    except OSError:
+        return None
 
 
 def _same(before: Any, asked: Mapping[str, Any]) -> bool:

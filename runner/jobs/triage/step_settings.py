@@ -11,7 +11,8 @@ from packaging.version import InvalidVersion, Version
 
 from runner.errors import NotApplicable, UsageError
 from runner.files import inside
-from runner.jobs.triage.transcript import Known, names, section
+from runner.jobs.triage.step_result import names, section
+from runner.jobs.triage.transcript import Known
 from runner.jobs.versions.release_cache import ReleaseCache
 from runner.schema.checker import Flaky
 from runner.schema.diagnosis import ExtractSettings, PassesSettings, TriageSettings, VersionsSettings
@@ -69,8 +70,8 @@ class StepSettings:
         model = place / str(step.result.get("model") or "reduced.onnx")
         if not inside(model, place) or not model.is_file():
             raise NotApplicable(f"{model} is not there")
-        data = sorted(str(one) for one in place.glob("test_data_set_[0-9]*"))
-        inputs = FilesInputs(path=data) if data else self.settings.inputs
+        data = sorted({str(one.parent) for one in place.glob("test_data_set_[0-9]*/input_*.pb")})
+        inputs = FilesInputs(path=data) if data else RandomInputs()  # what is left may read nothing
         return replace(self.settings, strategy=strategy, model=str(model), inputs=inputs, sanitize=SanitizeSettings())
 
     def _seed(self, more: int) -> RandomInputs:

@@ -10,7 +10,8 @@ from typing import Any
 
 from runner.files import inside
 from runner.jobs.triage.flowchart import branch, decisions, verdict
-from runner.jobs.triage.transcript import Known, names, number, section
+from runner.jobs.triage.step_result import names, number, section
+from runner.jobs.triage.transcript import Known
 from runner.report.summary import Checks, Seconds, Summary
 from runner.schema.root import Settings
 from runner.status import Status
