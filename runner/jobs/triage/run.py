@@ -137,7 +137,7 @@ class _Triage:
             result = place.run(settings, _of_command(settings))
         else:
             log.info("it has ended before: %s", result.get("status"))
-        return Ended(step.name, step.strategy, place.name, step.why, result)
+        return Ended(step.name, settings.strategy.name, place.name, step.why, result)
 
 
 def _of_command(settings: Settings) -> list[Path]:

@@ -11,6 +11,7 @@ from packaging.version import InvalidVersion, Version
 
 from runner.errors import NotApplicable, UsageError
 from runner.files import inside
+from runner.jobs.triage.inputs_of_original import inputs_of_original
 from runner.jobs.triage.step_result import names, section
 from runner.jobs.triage.transcript import Known
 from runner.jobs.versions.release_cache import ReleaseCache
@@ -48,7 +49,7 @@ class StepSettings:
         # what is handed over where the user wants it is the smallest part that fails
         result = made.result if name == "reduce" else ResultSettings()
         artifacts = made.artifacts if name == "reduce" else replace(made.artifacts, folder=None, paths=[])
-        return replace(made, budget=left, result=result, artifacts=artifacts, plan=False, resume=None, recorded={})
+        return replace(made, budget=left, result=result, artifacts=artifacts, resume=None, recorded={})
 
     @property
     def strategy(self) -> TriageSettings:
@@ -58,7 +59,7 @@ class StepSettings:
     def whole(self, known: Known, strategy: StrategySettings, **changes: Any) -> Settings:
         """Return settings about the user's file, with the inputs that it failed with."""
         changed = {"inputs": self._seed(_SEEDS[known.other_inputs])} if known.other_inputs else {}
-        return replace(self.settings, strategy=strategy, **{**changed, **changes})
+        return replace(self.settings, strategy=strategy, **{"plan": False, **changed, **changes})
 
     def reduced(self, known: Known, strategy: StrategySettings) -> Settings:
         """Return settings about the reduced model, fed what was recorded; about the whole, where there is none."""
@@ -82,17 +83,23 @@ class StepSettings:
 
     # ---- the steps
 
+    def _checked(self, known: Known, times: int, **changes: Any) -> Settings:
+        """Return settings that check the file so often; against an original, which casts its inputs, a pre-flight."""
+        if known.situation.alone:
+            return self.whole(known, RepeatSettings(until=str(times)), **changes)
+        return self.whole(known, ReduceSettings(), plan=True, **changes)
+
     def _stands(self, known: Known) -> Settings:
-        return self.whole(known, RepeatSettings(until=str(FIRST)))
+        return self._checked(known, FIRST)
 
     def _repeat(self, known: Known) -> Settings:
-        return self.whole(known, RepeatSettings(until=str(MORE)))
+        return self._checked(known, MORE)
 
     def _inputs(self, known: Known) -> Settings:
-        return self.whole(known, RepeatSettings(until="1"), inputs=self._seed(_SEEDS["inputs"]))
+        return self._checked(known, 1, inputs=self._seed(_SEEDS["inputs"]))
 
     def _more_inputs(self, known: Known) -> Settings:
-        return self.whole(known, RepeatSettings(until="1"), inputs=self._seed(_SEEDS["more_inputs"]))
+        return self._checked(known, 1, inputs=self._seed(_SEEDS["more_inputs"]))
 
     def _tactics(self, known: Known) -> Settings:
         return self.whole(known, TacticIsolateSettings())
@@ -116,7 +123,8 @@ class StepSettings:
         held: Any = self.settings.reference
         reference = replace(held, model=None, **({"map": None} if hasattr(held, "map") else {}))
         low = FloatType(known.situation.low)
-        return self.whole(known, PrecisionSettings(low=low), model=parent, reference=reference)
+        inputs = inputs_of_original(self.settings, self.folder / "steps" / "inputs_of_original")
+        return self.whole(known, PrecisionSettings(low=low), model=parent, reference=reference, inputs=inputs)
 
     def _passes(self, known: Known) -> Settings:
         return self.reduced(known, PassesSettings(switches=list(self.strategy.switches)))
@@ -125,7 +133,7 @@ class StepSettings:
         held = {item.name for item in fields(self.settings.target)}
         off = {name: value for name, value in section(known.passes, "settings").items() if name in held}
         target = replace(self.settings.target, **off)
-        return self.whole(known, RepeatSettings(until=str(FIRST)), target=target)
+        return self._checked(known, FIRST, target=target)
 
     def _passes_on_whole(self, known: Known) -> Settings:
         return self.whole(known, PassesSettings(switches=list(self.strategy.switches)))

@@ -11,9 +11,11 @@ from runner.status import Status
 from runner.text import counted, listed
 from runner.verdict import Signature
 
-_ANSWERS = frozenset({Status.found, Status.nothing_to_find, Status.no_set_suffices})
+_ANSWERS = frozenset({Status.found, Status.nothing_to_find, Status.no_set_suffices, Status.planned})
 _SEEN = ("stands", "repeat", "inputs", "more_inputs")
 """The steps that say whether the file as it is fails."""
+CHECKED = frozenset({*_SEEN, "healed"})
+"""The steps that only count what checks say."""
 
 
 @dataclass(frozen=True)
@@ -21,8 +23,9 @@ class Situation:
     """What is known before anything is asked.
 
     ``own_code``: the check is the user's own; ``names_switches``, ``names_python``: its command leaves a place for
-    them. ``looks_at_values``: the checker does. ``inputs``: the choice. ``low``: the float type of a model whose
-    original is in float32; "" for any other. ``releases``: which can be asked, in words. ``strategies``: what is there.
+    them. ``looks_at_values``: the checker does. ``inputs``: the choice. ``alone``: what is right needs no other model.
+    ``low``: the float type of a model whose original is in float32; "" for any other. ``releases``: which can be asked,
+    in words. ``strategies``: what is there.
     """
 
     own_code: bool = False
@@ -270,6 +273,8 @@ class Known:
     @property
     def told_precision(self) -> str:
         """What is known of precision, in words."""
+        if self.result("precision").get("status") == Status.nothing_to_find:
+            return self.said("precision")
         if not self.has_answer("precision"):
             return ""
         return f"in float32 have to stay {listed(names(self.result('precision'), 'culprits'))}"

@@ -11,7 +11,7 @@ from typing import Any
 from runner.files import inside
 from runner.jobs.triage.flowchart import branch, decisions, verdict
 from runner.jobs.triage.step_result import names, number, section
-from runner.jobs.triage.transcript import Known
+from runner.jobs.triage.transcript import CHECKED, Known
 from runner.report.summary import Checks, Seconds, Summary
 from runner.schema.root import Settings
 from runner.status import Status
@@ -82,7 +82,7 @@ def combined(settings: Settings, folder: Path, known: Known, seconds: float, cod
                     "folder": one.folder,
                     "why": one.why,
                     "status": one.status,
-                    "answer": known.count(one.name) if one.strategy == "repeat" else known.said(one.name),
+                    "answer": known.count(one.name) if one.name in CHECKED else known.said(one.name),
                     "checks": one.checks,
                     "seconds": round(one.seconds, 3),
                 }
