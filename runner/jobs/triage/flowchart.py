@@ -15,6 +15,8 @@ from runner.text import counted, listed
 MOST_SECONDS = 10.0
 """A check that takes longer is not repeated only to see whether it always fails."""
 
+RECORDED = "what is right was recorded for the whole model, and this question does not see it"
+
 
 @dataclass(frozen=True)
 class Step:
@@ -132,6 +134,8 @@ def _passes(known: Known) -> tuple[bool, str]:
         return False, ""
     if here.own_code and not here.names_switches:
         return False, "the check is your own and names no {switches}: nothing is turned off from here"
+    if known.unseen:
+        return False, RECORDED
     if not here.own_code and not here.optimizes:
         return False, "the target has no optimizations to turn off"
     return True, f"which optimization does it need? Asked on {known.place}"
@@ -157,6 +161,8 @@ def _versions(known: Known) -> tuple[bool, str]:
         return False, ""
     if here.own_code and not here.names_python:
         return False, "the check is your own and names no {python}: no other release is asked from here"
+    if known.unseen:
+        return False, RECORDED
     if not here.releases:
         return False, (
             "no other release is in the cache, and none is installed unasked: strategy.versions='>=1.18' says which"

@@ -15,35 +15,29 @@ from pathlib import Path
 from runner.checkers.command.template import Template
 from runner.errors import UsageError, WinnowError
 from runner.jobs.triage.flowchart import NAMES, Step, next_step
+from runner.jobs.triage.situation import situation_of
 from runner.jobs.triage.step_folder import StepFolder
 from runner.jobs.triage.step_result import Ended
-from runner.jobs.triage.step_settings import StepSettings, cached_releases
-from runner.jobs.triage.transcript import Known, Situation
+from runner.jobs.triage.step_settings import StepSettings
+from runner.jobs.triage.transcript import Known
 from runner.jobs.triage.triage_summary import combined
-from runner.model.files.parse_without_weights import parse
 from runner.report.bundle import write_bundle
 from runner.report.summary import Summary
-from runner.schema.backend import OnnxRuntimeBackend, TensorRtBackend
 from runner.schema.checker import CommandChecker
 from runner.schema.diagnosis import TriageSettings
-from runner.schema.installed_choices import SCHEMAS
 from runner.schema.root import Settings
 from runner.schema.run import BudgetSettings
-from runner.schema.strategy import FloatType, chosen
+from runner.schema.strategy import chosen
 from runner.status import Status
 
 log = logging.getLogger(__name__)
-
-_LOW = {10: FloatType.float16, 16: FloatType.bfloat16}
-"""Element types of ONNX, as a precision search calls them."""
-_HIGH = 1
 
 
 def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     """Go through the flowchart and leave the result folder behind. Raises UsageError for steps that are none."""
     wanted = _wanted(settings)
     started = time.monotonic()
-    known = Known(_situation(settings), wanted, planned=settings.plan)
+    known = Known(situation_of(settings), wanted, planned=settings.plan)
     triage = _Triage(settings, folder, started)
     code = None
     try:
@@ -63,41 +57,6 @@ def _wanted(settings: Settings) -> tuple[str, ...]:
     if wrong := [name for name in given if name not in NAMES]:
         raise UsageError(f"strategy.steps={wrong[0]}: there is no such step. Choose of {', '.join(NAMES)}")
     return tuple(dict.fromkeys(("stands", *given)))
-
-
-def _situation(settings: Settings) -> Situation:
-    checker, target = settings.checker, settings.target
-    command = str(checker.command) if isinstance(checker, CommandChecker) else ""
-    return Situation(
-        own_code=checker.runs_own_code,
-        names_switches="{switches}" in command and bool(chosen(settings.strategy, TriageSettings).switches),
-        names_python="{python}" in command,
-        looks_at_values=checker.looks_at_values,
-        inputs=settings.inputs.name,
-        builds_engines=target.builds_engines and not checker.runs_own_code,
-        optimizes=isinstance(target, OnnxRuntimeBackend | TensorRtBackend),
-        alone=settings.reference.model is None and target.model is None,
-        low=_low(settings),
-        releases=cached_releases(settings),
-        strategies=frozenset(SCHEMAS["strategy"]),
-    )
-
-
-def _low(settings: Settings) -> str:
-    """Return the low float type of a model whose original, the reference's model, is in float32; "" for any other."""
-    if not (settings.model and settings.reference.model):
-        return ""
-    kinds = _float_types(settings.model)
-    low = next((kind for number, kind in _LOW.items() if number in kinds), None)
-    return low.value if low and _HIGH in _float_types(settings.reference.model) else ""
-
-
-def _float_types(path: str) -> set[int]:
-    """Return the element types of a model's weights; none where it cannot be read, which the steps will say."""
-    try:
-        return {one.data_type for one in parse(Path(path)).graph.initializer}
-    except Exception:  # noqa: BLE001 - whatever lies there
-        return set()
 
 
 @dataclass(frozen=True)

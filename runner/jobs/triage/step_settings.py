@@ -9,9 +9,10 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from runner.errors import NotApplicable, UsageError
+from runner.errors import NotApplicable
 from runner.files import inside
 from runner.jobs.triage.inputs_of_original import inputs_of_original
+from runner.jobs.triage.situation import package_of
 from runner.jobs.triage.step_result import names, section
 from runner.jobs.triage.transcript import Known
 from runner.jobs.versions.release_cache import ReleaseCache
@@ -84,8 +85,12 @@ class StepSettings:
     # ---- the steps
 
     def _checked(self, known: Known, times: int, **changes: Any) -> Settings:
-        """Return settings that check the file so often; against an original, which casts its inputs, a pre-flight."""
-        if known.situation.alone:
+        """Return settings that check the file so often.
+
+        Where what is right was recorded (the shapes of a build, the values of an original), a repeat has it not: then
+        by the pre-flight of a reduction, which checks the file, and the whole model as it is cut.
+        """
+        if known.situation.on_its_own:
             return self.whole(known, RepeatSettings(until=str(times)), **changes)
         return self.whole(known, ReduceSettings(), plan=True, **changes)
 
@@ -175,27 +180,6 @@ _MADE: Mapping[str, Callable[[StepSettings, Known], Settings]] = {
         *("_precision", "_passes", "_healed", "_passes_on_whole", "_versions", "_workaround"),
     )
 }
-
-
-def package_of(settings: Settings) -> str:
-    """Return the package whose releases may differ."""
-    return "onnx" if settings.target.name == "onnx_reference" else "onnxruntime"
-
-
-def cached_releases(settings: Settings) -> str:
-    """Return which releases can be asked about without installing anything unasked; "" for none."""
-    strategy = chosen(settings.strategy, TriageSettings)
-    if strategy.versions is not None:
-        return f"strategy.versions={strategy.versions}"
-    cache = Path(strategy.cache).expanduser()
-    if settings.target.builds_engines or not cache.is_dir():
-        return ""
-    try:
-        base = find_python(settings.target.python)
-        held = ReleaseCache(cache.absolute(), package_of(settings), base, offline=True).available()
-    except UsageError:
-        return ""
-    return f"{len(held)} in the cache"
 
 
 def _version(text: str) -> Version | None:

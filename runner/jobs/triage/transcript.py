@@ -1,4 +1,4 @@
-"""What a triage knows: how it began, and what the steps say that have ended."""
+"""What a triage knows: the situation it began in, and what the steps say that have ended."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from runner.jobs.triage.situation import Situation
 from runner.jobs.triage.step_result import Ended, names, number, section
 from runner.status import Status
 from runner.text import counted, listed
@@ -16,29 +17,6 @@ _SEEN = ("stands", "repeat", "inputs", "more_inputs")
 """The steps that say whether the file as it is fails."""
 CHECKED = frozenset({*_SEEN, "healed"})
 """The steps that only count what checks say."""
-
-
-@dataclass(frozen=True)
-class Situation:
-    """What is known before anything is asked.
-
-    ``own_code``: the check is the user's own; ``names_switches``, ``names_python``: its command leaves a place for
-    them. ``looks_at_values``: the checker does. ``inputs``: the choice. ``alone``: what is right needs no other model.
-    ``low``: the float type of a model whose original is in float32; "" for any other. ``releases``: which can be asked,
-    in words. ``strategies``: what is there.
-    """
-
-    own_code: bool = False
-    names_switches: bool = False
-    names_python: bool = False
-    looks_at_values: bool = True
-    inputs: str = "random"
-    builds_engines: bool = False
-    optimizes: bool = True
-    alone: bool = True
-    low: str = ""
-    releases: str = ""
-    strategies: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -167,6 +145,11 @@ class Known:
         """Whether the failure may lie in what tensors hold."""
         told = self._signature
         return bool(told) and Signature(str(told.get("stage", "")), str(told.get("kind", ""))).about_values
+
+    @property
+    def unseen(self) -> bool:
+        """Whether the failure shows only beside what was recorded, which a strategy about the file as it is has not."""
+        return self.situation.alone and not self.situation.on_its_own and self.about_values
 
     # ---- what fails
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from runner.jobs.triage.flowchart import BOXES, NAMES, branch, decisions, next_step, verdict
+from runner.jobs.triage.situation import Situation
 from runner.jobs.triage.step_result import Ended
-from runner.jobs.triage.transcript import Known, Situation
+from runner.jobs.triage.transcript import Known
 
 STRATEGIES = frozenset(box.strategy for box in BOXES)
 HERE = Situation(strategies=STRATEGIES)
@@ -120,6 +121,15 @@ def test_a_check_of_ones_own() -> None:
     assert branch(told(COMMAND, {**stands, "workaround": found()})) == "reduce"
     open_one = replace(COMMAND, names_switches=True, names_python=True, releases="1 in the cache")
     told(open_one, {**stands, "passes": PASSES, "versions": RELEASES, "workaround": HELPS})
+
+
+def test_where_the_right_shapes_were_recorded_no_other_question_sees_them() -> None:
+    situation = replace(HERE, on_its_own=False, inputs="python", releases="1 in the cache")
+    shape = {"stage": "compare", "kind": "shape"}
+    first = {"stands": judged(2, 2, shape), "repeat": judged(2, 2, shape)}
+    known = told(situation, {**first, "layerwise": found(), "reduce": CUT, "workaround": found()})
+    assert "what is right was recorded" in (known.of("passes") or known.ended[0]).why
+    assert "what is right was recorded" in (known.of("versions") or known.ended[0]).why
 
 
 def test_low_precision() -> None:
