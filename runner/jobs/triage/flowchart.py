@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from runner.jobs.triage.transcript import Known
+from runner.status import Status
 from runner.text import counted, listed
 
 MOST_SECONDS = 10.0
@@ -148,11 +149,11 @@ def _healed(known: Known) -> tuple[bool, str]:
 
 
 def _passes_on_whole(known: Known) -> tuple[bool, str]:
-    asked = known.has_result("healed") and not known.healed
-    return (
-        asked,
-        "what heals the reduced model does not heal the whole: the same question about the whole" if asked else "",
-    )
+    if known.has_result("healed") and not known.healed:
+        return True, "what heals the reduced model does not heal the whole: the same question about the whole"
+    if known.on_reduced and known.result("passes").get("status") == Status.nothing_to_find:
+        return True, "the reduced model needs none of them; the whole may, where constants became inputs"
+    return False, ""
 
 
 def _versions(known: Known) -> tuple[bool, str]:

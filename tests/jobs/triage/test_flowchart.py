@@ -46,6 +46,7 @@ FAILS = {"stands": judged(2, 2, MISMATCH), "repeat": judged(4, 4, MISMATCH)}
 CUT = found("a", "b", nodes={"before": 9, "after": 2}, cause={"status": "proven"}, model="reduced.onnx")
 PASSES = found("F", passes={"needed": ["F", "G"], "heals": [["F"], ["G"]], "settings": {}})
 RELEASES = found(releases={"good_after": "1.2", "good_before": None})
+NONE = {"status": "nothing_to_find"}
 HELPS = found(workarounds=[{"what": "F off", "passes": True}])
 
 
@@ -71,7 +72,7 @@ def test_wrong_values_whose_first_bad_tensor_is_made_by_a_piece_that_fails_alone
 
 
 def test_where_the_piece_passes_or_marking_hides_it_parts_are_searched() -> None:
-    nothing = {"passes": {"status": "nothing_to_find"}, "workaround": found()}
+    nothing = {"passes": NONE, "passes_on_whole": NONE, "workaround": found()}
     steps = {**FAILS, "inputs": judged(0, 1), "layerwise": found("b"), "extract": judged(0, 1), "reduce": CUT}
     known = told(HERE, {**steps, **nothing})
     assert branch(known) == "reduce" and "not with another seed" in verdict(known)
@@ -82,7 +83,9 @@ def test_where_the_piece_passes_or_marking_hides_it_parts_are_searched() -> None
 
 def test_a_crash_goes_straight_to_the_reduction() -> None:
     stands = {"stands": judged(2, 2, CRASH), "repeat": judged(4, 4, CRASH)}
-    known = told(HERE, {**stands, "reduce": CUT, "passes": {"status": "nothing_to_find"}, "workaround": found()})
+    steps = {**stands, "reduce": CUT, "passes": NONE, "passes_on_whole": PASSES, "workaround": HELPS}
+    known = told(HERE, steps)
+    assert known.told_passes == "it needs F, G; without F it passes"
     (why,) = [one["why"] for one in decisions(known) if one["question"] == "Which tensor is wrong first?"]
     assert branch(known) == "reduce" and why.startswith("it is no matter of values (infer: death FPE)")
 
@@ -102,7 +105,7 @@ def test_inputs_that_the_check_does_not_look_at_are_not_varied() -> None:
 
 def test_another_seed_fails() -> None:
     steps = {"stands": judged(0, 2), "repeat": judged(0, 4), "inputs": judged(1, 1, MISMATCH), "reduce": CUT}
-    more = {"layerwise": {"status": "nothing_to_find"}, "passes": {"status": "nothing_to_find"}, "workaround": found()}
+    more = {"layerwise": NONE, "passes": NONE, "passes_on_whole": NONE, "workaround": found()}
     known = told(HERE, {**steps, **more})
     assert known.other_inputs == "inputs" and "with another seed only: 1 of 1 check failed" in verdict(known)
 
@@ -110,7 +113,7 @@ def test_another_seed_fails() -> None:
 def test_builds_that_differ_are_about_tactics() -> None:
     situation = replace(HERE, builds_engines=True, inputs="files")
     steps = {"stands": judged(1, 2, MISMATCH), "inputs": judged(1, 1), "tactics": found(), "reduce": CUT}
-    more = {"layerwise": {"status": "nothing_to_find"}, "passes": {"status": "nothing_to_find"}, "workaround": found()}
+    more = {"layerwise": NONE, "passes": NONE, "passes_on_whole": NONE, "workaround": found()}
     known = told(situation, {**steps, **more})
     assert branch(known) == "tactics" and "in 1 of 2 checks: flaky" in verdict(known)
 
