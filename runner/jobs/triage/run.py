@@ -16,7 +16,7 @@ from runner.checkers.command.template import Template
 from runner.errors import UsageError, WinnowError
 from runner.jobs.triage.flowchart import NAMES, Step, next_step
 from runner.jobs.triage.situation import situation_of
-from runner.jobs.triage.step_folder import StepFolder
+from runner.jobs.triage.step_folder import StepFolder, drop_after
 from runner.jobs.triage.step_result import Ended
 from runner.jobs.triage.step_settings import StepSettings
 from runner.jobs.triage.transcript import Known
@@ -43,6 +43,8 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     try:
         while step := next_step(replace(known, spent=triage.spent(known))):
             known = known.after(triage.taken(step, known))
+        if not known.stopped:
+            drop_after(folder, sum(bool(one.folder) for one in known.ended))
     except KeyboardInterrupt as error:  # between two steps; within one, that step says so
         code = getattr(error, "exit_code", Status.interrupted.exit_code)
     summary = combined(settings, folder, known, time.monotonic() - started, code)

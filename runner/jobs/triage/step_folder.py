@@ -114,6 +114,13 @@ class StepFolder:
         return self._failed(settings, Status.internal_error, f"{type(error).__name__}: {error}")
 
 
+def drop_after(triage: Path, last: int) -> None:
+    """Remove the steps that an earlier triage in this folder took beyond the last one of this."""
+    for other in triage.glob(f"{STEPS}/[0-9][0-9]-*"):
+        if other.name[:2].isdecimal() and int(other.name[:2]) > last and not other.is_symlink():
+            shutil.rmtree(other, ignore_errors=True)
+
+
 @lru_cache(maxsize=256)
 def _digest(path: Path, _stamp: tuple[int, ...] | None) -> str | None:
     """Read a file once for all steps, as long as its stamp is the same."""

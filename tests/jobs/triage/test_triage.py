@@ -90,6 +90,7 @@ def test_after_a_kill_only_what_was_not_answered_is_asked(tmp_path: Path, model:
     assert len(before) + asked == 1 + sum(one["checks"] for one in fresh.result["triage"]["steps"])
 
 
+@pytest.mark.slow
 def test_interrupted_in_a_step(tmp_path: Path, model: Path) -> None:
     hanging = tmp_path / "hanging"
     body = f"import time\nif len(nodes) < 4:\n    open({str(hanging)!r}, 'w')\n    time.sleep(60)\nsys.exit(1)"
@@ -116,6 +117,18 @@ def test_what_is_planned_what_a_budget_allows_and_what_is_no_step(tmp_path: Path
 def test_nothing_fails(tmp_path: Path, model: Path) -> None:
     run = triaged(tmp_path, model, body="sys.exit(0)")
     assert run.code == 4 and "nothing fails in 6 checks; what could be tried: real inputs" in run.output
+
+
+def test_steps_of_an_earlier_triage_go_and_links_in_their_place_are_refused(tmp_path: Path, model: Path) -> None:
+    triaged(tmp_path, model)
+    run = triaged(tmp_path, model, "strategy.steps=[repeat]")
+    assert [path.name for path in sorted((run.folder / "steps").iterdir())] == ["01-stands", "02-repeat"], run.output
+    assert run.code == 3 and run.result["triage"]["branch"] == "not reduced"
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (run.folder / "steps" / "03-reduce").symlink_to(elsewhere)
+    refused = triaged(tmp_path, model)
+    assert refused.code == 2 and "steps/03-reduce" in refused.output and not [*elsewhere.iterdir()]
 
 
 def test_what_the_optimizers_break(tmp_path: Path, model: Path) -> None:
