@@ -27,14 +27,22 @@ OF_A_RUN = (
     *(f"{name}.{kind}" for name in _MODELS for kind in ("onnx", "onnx.data*", "tactics.json")),
     *("test_data_set_[0-9]*", "journal.jsonl", "journal.claims", "journal-*.jsonl", "*.timing_cache"),
     *("result.json", "ended.json", "REPORT.md", "repro.py", "replay.yaml", "layers.json", "layers.svg", "curve.svg"),
-    *("audit.jsonl", "placed.json", ".hydra", "winnow.log"),
+    *("audit.jsonl", "placed.json", ".hydra", "winnow.log", "steps"),
 )
 #: those of a sweep; its jobs are runs in folders of their own
 OF_A_SWEEP = ("multirun.yaml", "sweep.json", "sweep.md", "jobs.jsonl", "journal", ".submitit")
 #: what is written before a run has its folder, and after it has given it back
 _AROUND = frozenset({".hydra", "winnow.log", "result.json", "ended.json"})
 #: what is written into below the top, as patterns
-_IN_A_RUN = ("artifacts/index.jsonl", "artifacts/[bdgu]*", ".hydra/*.yaml", "workers/call-*", "caches/*")
+_IN_A_RUN = (
+    "artifacts/index.jsonl",
+    "artifacts/[bdgu]*",
+    ".hydra/*.yaml",
+    "workers/call-*",
+    "caches/*",
+    "steps/*",
+    "steps/*/*",
+)
 _IN_A_SWEEP = ("journal/*",)
 
 

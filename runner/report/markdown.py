@@ -18,6 +18,7 @@ from runner.report.sections.inspection_section import inspection_section
 from runner.report.sections.passes_section import passes_section
 from runner.report.sections.precision_section import raised, title
 from runner.report.sections.releases_section import releases_section
+from runner.report.sections.triage_section import triage_page
 from runner.report.summary import Summary
 from runner.status import Status
 from runner.text import counted
@@ -58,6 +59,8 @@ def report(
     ``command``: the argv that started the run. ``model``: the reduced model, whose nodes are listed (weights are not
     looked at). ``files``: what each file of the bundle is, by name.
     """
+    if summary.triage:
+        return triage_page(summary, command)
     # as platform.platform() says it, which starts a process to ask for the processor's name
     system = platform.system(), platform.release(), platform.machine(), "with", "".join(platform.libc_ver())
     versions = {**summary.versions, "platform": "-".join(system)}

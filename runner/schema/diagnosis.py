@@ -80,3 +80,19 @@ class VersionsSettings(StrategySettings):
     offline: bool = False
     pip: list[str] = setting([])
     install_timeout: float | None = setting(600.0, least=0.001)
+
+
+@settings
+class TriageSettings(StrategySettings):
+    """The flowchart of a failure: one question after another, each a run of its own."""
+
+    implementation = "runner.jobs.triage.run:run"
+    cuts_model = True
+
+    name: str = "triage"
+    search: str = "triage"
+    subject: str = "triage"
+    steps: list[str] | None = None
+    switches: list[str] = setting([])
+    versions: Any = None
+    cache: str = setting("~/.cache/winnow/releases", path=PathUse.FOLDER)

@@ -15,8 +15,12 @@ from runner.loading.sanitize import own_file_only
 from runner.report.summary import Summary
 from runner.schema.root import Settings
 from runner.schema.strategy import RepeatSettings, chosen
+from runner.session.judge import Judge
 from runner.session.session import Session
+from runner.verdict import Signature
+from strategies.outcome import Outcome
 from strategies.repeat import repeat
+from strategies.trial import Trial
 
 
 def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
@@ -30,7 +34,15 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
         with job.judge(Command(model, samples), loaded, "nodes" if loaded else "iterations") as judge:
             session = Session(judge, lambda space: repeat(until), means=job.means)
             ending = job.ended(session, session.repeat)
+            ending = replace(ending, signature=_first_failure(judge))
             summary = job.summary(judge, ending, loaded)
             summary = replace(summary, statistics=pass_rate(judge.tally.outcomes))
             job.bundle(summary)
     return summary
+
+
+def _first_failure(judge: Judge) -> Signature | None:
+    """Return what the first iteration that failed showed; None: none did."""
+    numbers = range(sum(judge.tally.outcomes.values()))
+    verdicts = (judge.journal.get(Trial.of([number]), 0) for number in numbers)
+    return next((one.signature for one in verdicts if one and one.outcome is Outcome.FAIL), None)

@@ -1,0 +1,255 @@
+"""The flowchart: what is asked next and why, from what is known so far. Pure functions of a transcript.
+
+Each box is one question, which a strategy answers as a job of its own. A box is left out without a word where the
+question makes no sense (no engine is built), and with its reason where somebody might expect it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from runner.jobs.triage.transcript import Known
+from runner.status import Status
+from runner.text import counted, listed
+
+MOST_SECONDS = 10.0
+"""A check that takes longer is not repeated only to see whether it always fails."""
+
+RECORDED = "what is right was recorded for the whole model, and this question does not see it"
+
+
+@dataclass(frozen=True)
+class Step:
+    """The next question. ``strategy``: answers it; "": it is not asked. ``why``: it is asked, or not ("": no word)."""
+
+    name: str
+    strategy: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Box:
+    """A question of the flowchart.
+
+    ``decide``: whether it is asked, and why or why not. ``answer``: what its step's result says, in a line.
+    """
+
+    name: str
+    strategy: str
+    question: str
+    decide: Callable[[Known], tuple[bool, str]]
+    answer: Callable[[Known], str]
+
+
+def next_step(known: Known) -> Step | None:
+    """Return the step after those that ended, or were left out; None: the triage is at its end."""
+    if known.stopped or (known.has("stands") and (known.planned or not known.judged)):
+        return None
+    box = next((one for one in BOXES if not known.has(one.name)), None)
+    if box is None:
+        return None
+    if box.name not in known.wanted:
+        return Step(box.name, "", "")
+    asked, why = box.decide(known)
+    if asked and known.spent:
+        return Step(box.name, "", "the budget was reached")
+    if asked and box.strategy not in known.situation.strategies:
+        return Step(box.name, "", f"strategy={box.strategy} is not installed here")
+    return Step(box.name, box.strategy if asked else "", why)
+
+
+def _always(known: Known) -> tuple[bool, str]:
+    return True, "whatever follows is about this failure, and about the file as it is"
+
+
+def _repeat(known: Known) -> tuple[bool, str]:
+    if known.flaky:
+        return False, ""
+    if known.seconds_each > MOST_SECONDS:
+        return False, f"a check takes {known.seconds_each:.0f} s"
+    if not known.fails:
+        return True, "it passed: does it always?"
+    return True, "a failure that comes and goes is another one, and is asked about otherwise"
+
+
+def _inputs(known: Known) -> tuple[bool, str]:
+    here = known.situation
+    if here.own_code or not here.looks_at_values or here.inputs not in ("random", "files"):
+        return False, ""
+    if known.fails and not known.about_values:
+        return False, ""  # it crashes whatever it is fed, or the shapes would have to differ
+    if here.inputs == "files":
+        return (True, "is it these values, or any?") if known.fails else (False, "")
+    return True, "the inputs are random: is it these values, or any?"
+
+
+def _more_inputs(known: Known) -> tuple[bool, str]:
+    asked = known.has_result("inputs") and known.situation.inputs == "random" and not known.anything_failed
+    return asked, "two seeds passed: a third" if asked else ""
+
+
+def _tactics(known: Known) -> tuple[bool, str]:
+    asked = known.flaky and known.situation.builds_engines
+    return asked, "not every build fails: one may choose a tactic that the other does not" if asked else ""
+
+
+def _layerwise(known: Known) -> tuple[bool, str]:
+    here = known.situation
+    if not known.anything_failed:
+        return False, ""
+    if here.own_code:
+        return False, "the check is your own: no values inside the model are seen"
+    if not known.about_values:
+        return False, f"it is no matter of values ({known.failure}): there is nothing to compare layer by layer"
+    return True, "values are wrong: which tensor is the first?"
+
+
+def _extract(known: Known) -> tuple[bool, str]:
+    found = bool(known.first_bad)
+    return found, f"{listed(known.first_bad)} make the first bad tensor: do they fail alone?" if found else ""
+
+
+def _reduce(known: Known) -> tuple[bool, str]:
+    if not known.anything_failed:
+        return False, ""
+    if known.extracted_fails:
+        return True, "the piece fails alone: is it the smallest, and the cause on the whole model?"
+    if known.has_result("extract"):
+        return True, "the piece passes alone: parts are searched for one that does not"
+    if known.has_result("layerwise"):
+        return True, "layer by layer nothing was found to cut out: parts are searched for one that fails"
+    return True, "parts are searched for the smallest that fails"
+
+
+def _precision(known: Known) -> tuple[bool, str]:
+    low = known.situation.low
+    if not (low and known.anything_failed and known.about_values):
+        return False, ""
+    return True, f"the model is in {low} and its original is not: which nodes have to stay in float32?"
+
+
+def _passes(known: Known) -> tuple[bool, str]:
+    here = known.situation
+    if not known.anything_failed:
+        return False, ""
+    if here.own_code and not here.names_switches:
+        return False, "the check is your own and names no {switches}: nothing is turned off from here"
+    if known.unseen:
+        return False, RECORDED
+    if not here.own_code and not here.optimizes:
+        return False, "the target has no optimizations to turn off"
+    return True, f"which optimization does it need? Asked on {known.place}"
+
+
+def _healed(known: Known) -> tuple[bool, str]:
+    if not (known.off and known.on_reduced and not known.situation.own_code):
+        return False, ""
+    return True, f"the reduced model passes without {listed(known.off)}: does the whole model?"
+
+
+def _passes_on_whole(known: Known) -> tuple[bool, str]:
+    if known.has_result("healed") and not known.healed:
+        return True, "what heals the reduced model does not heal the whole: the same question about the whole"
+    if known.on_reduced and known.result("passes").get("status") == Status.nothing_to_find:
+        return True, "the reduced model needs none of them; the whole may, where constants became inputs"
+    return False, ""
+
+
+def _versions(known: Known) -> tuple[bool, str]:
+    here = known.situation
+    if not known.anything_failed:
+        return False, ""
+    if here.own_code and not here.names_python:
+        return False, "the check is your own and names no {python}: no other release is asked from here"
+    if known.unseen:
+        return False, RECORDED
+    if not here.releases:
+        return False, (
+            "no other release is in the cache, and none is installed unasked: strategy.versions='>=1.18' says which"
+        )
+    return True, f"in which releases is it? ({here.releases}) Asked on {known.place}"
+
+
+def _workaround(known: Known) -> tuple[bool, str]:
+    if not known.anything_failed:
+        return False, ""
+    if not known.remedies:
+        return False, "nothing was found that a workaround could begin with"
+    return True, f"does it hold on the whole model, and what does it cost: {listed(known.remedies)}?"
+
+
+BOXES: tuple[Box, ...] = (
+    Box("stands", "repeat", "Does it fail, on the file as it is?", _always, lambda known: known.count("stands")),
+    Box("repeat", "repeat", "Does it fail every time?", _repeat, lambda known: known.count("repeat")),
+    Box("inputs", "repeat", "Does it fail with other inputs?", _inputs, lambda known: known.count("inputs")),
+    Box("more_inputs", "repeat", "And with others?", _more_inputs, lambda known: known.count("more_inputs")),
+    Box("tactics", "tactic_isolate", "Which tactic is it?", _tactics, lambda known: known.said("tactics")),
+    Box("layerwise", "layerwise", "Which tensor is wrong first?", _layerwise, lambda known: known.said("layerwise")),
+    Box("extract", "extract", "Do these nodes fail alone?", _extract, lambda known: known.said("extract")),
+    Box("reduce", "reduce", "What is the smallest part that fails?", _reduce, lambda known: known.reduced),
+    Box("precision", "precision", "Which nodes have to stay high?", _precision, lambda known: known.said("precision")),
+    Box(
+        "passes",
+        "passes",
+        "Which optimization does it need?",
+        _passes,
+        lambda known: known.told_passes or known.said("passes"),
+    ),
+    Box("healed", "repeat", "Is the whole model healed?", _healed, lambda known: known.count("healed")),
+    Box(
+        *("passes_on_whole", "passes", "Which optimization does the whole model need?"),
+        *(_passes_on_whole, lambda known: known.said("passes_on_whole")),
+    ),
+    Box("versions", "versions", "Which releases have it?", _versions, lambda known: known.said("versions")),
+    Box("workaround", "workaround", "What helps?", _workaround, lambda known: known.said("workaround")),
+)
+NAMES = tuple(box.name for box in BOXES)
+
+
+def decisions(known: Known) -> list[dict[str, str]]:
+    """Return each question that was put or left out with a reason, and what decided it."""
+    told = []
+    for box in BOXES:
+        step = known.of(box.name)
+        if step is None or not step.why:
+            continue
+        said = box.answer(known) if step.folder else "not asked"
+        told.append({"question": box.question, "why": step.why, "answer": said, "step": step.folder})
+    return told
+
+
+def branch(known: Known) -> str:
+    """Return in a word where the flowchart ended."""
+    if not known.has("stands") or not known.judged:
+        return "not judged"
+    if known.planned:
+        return "planned"
+    if not known.anything_failed:
+        return "passes"
+    if known.has_answer("tactics"):
+        return "tactics"
+    if known.extracted_fails:
+        return "extract"
+    return "reduce" if known.culprits else "not reduced"
+
+
+def verdict(known: Known) -> str:
+    """Return the triage in a sentence or two."""
+    if not known.has("stands"):
+        return "nothing was asked"
+    if not known.judged:
+        return f"the file as it is cannot be judged: {known.said('stands')}"
+    if not known.anything_failed:
+        tried = sum(known.judgements(name)[1] for name in ("stands", "repeat", "inputs", "more_inputs"))
+        more = "real inputs (inputs=files inputs.path=...), more seeds, a tighter checker.rtol"
+        return f"nothing fails in {counted(tried, 'check')}; what could be tried: {more}"
+    parts = [f"it fails ({known.failure}), {known.how_often}"]
+    if known.planned:
+        return f"{parts[0]}; stopped after the pre-flight, as asked"
+    if known.culprits:
+        parts.append(f"the smallest part is {listed(known.culprits)}{known.proof}")
+    elif known.has("reduce"):
+        parts.append(f"no part was found: {known.said('reduce')}")
+    parts += filter(None, (known.told_passes, known.told_releases, known.told_precision, known.told_workaround))
+    return "; ".join(parts)

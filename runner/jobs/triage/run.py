@@ -1,0 +1,113 @@
+"""Runs `strategy=triage`: one box of the flowchart after another, each a job of its own in steps/NN-name.
+
+A step that ended well is not run again, where its settings and files are the same; one that was cut off goes on with
+its journal. What a step cannot do is its answer, and never the end of the triage.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from runner.checkers.command.template import Template
+from runner.errors import UsageError, WinnowError
+from runner.jobs.triage.flowchart import NAMES, Step, next_step
+from runner.jobs.triage.situation import situation_of
+from runner.jobs.triage.step_folder import StepFolder, drop_after
+from runner.jobs.triage.step_result import Ended
+from runner.jobs.triage.step_settings import StepSettings
+from runner.jobs.triage.transcript import Known
+from runner.jobs.triage.triage_summary import combined
+from runner.report.bundle import write_bundle
+from runner.report.summary import Summary
+from runner.schema.checker import CommandChecker
+from runner.schema.diagnosis import TriageSettings
+from runner.schema.root import Settings
+from runner.schema.run import BudgetSettings
+from runner.schema.strategy import chosen
+from runner.status import Status
+
+log = logging.getLogger(__name__)
+
+
+def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
+    """Go through the flowchart and leave the result folder behind. Raises UsageError for steps that are none."""
+    wanted = _wanted(settings)
+    started = time.monotonic()
+    known = Known(situation_of(settings), wanted, planned=settings.plan)
+    triage = _Triage(settings, folder, started)
+    code = None
+    try:
+        while step := next_step(replace(known, spent=triage.spent(known))):
+            known = known.after(triage.taken(step, known))
+        if not known.stopped:
+            drop_after(folder, sum(bool(one.folder) for one in known.ended))
+    except KeyboardInterrupt as error:  # between two steps; within one, that step says so
+        code = getattr(error, "exit_code", Status.interrupted.exit_code)
+    summary = combined(settings, folder, known, time.monotonic() - started, code)
+    write_bundle(settings, folder, summary, Path.cwd(), command, None)
+    return summary
+
+
+def _wanted(settings: Settings) -> tuple[str, ...]:
+    given = chosen(settings.strategy, TriageSettings).steps
+    if given is None:
+        return NAMES
+    if wrong := [name for name in given if name not in NAMES]:
+        raise UsageError(f"strategy.steps={wrong[0]}: there is no such step. Choose of {', '.join(NAMES)}")
+    return tuple(dict.fromkeys(("stands", *given)))
+
+
+@dataclass(frozen=True)
+class _Triage:
+    """``started``: monotonic seconds."""
+
+    settings: Settings
+    folder: Path
+    started: float
+
+    def _left(self, known: Known) -> BudgetSettings:
+        given = self.settings.budget
+        checks = None if given.checks is None else max(given.checks - sum(one.searched for one in known.ended), 0)
+        spent = time.monotonic() - self.started
+        return BudgetSettings(checks=checks, seconds=None if given.seconds is None else max(given.seconds - spent, 0.0))
+
+    def spent(self, known: Known) -> bool:
+        """Whether the budget leaves nothing for another step."""
+        left = self._left(known)
+        return left.checks == 0 or left.seconds == 0.0
+
+    def taken(self, step: Step, known: Known) -> Ended:
+        """Return a step that has ended, now or before, or that was left out."""
+        if not step.strategy:
+            if step.why:
+                log.info("%s: not asked, %s", step.name, step.why)
+            return Ended(step.name, why=step.why)
+        at = sum(bool(one.folder) for one in known.ended) + 1
+        place = StepFolder(self.folder, self.settings.budget, at, step.name)
+        log.info("step %d, %s: %s", at, step.name, step.why)
+        try:
+            settings = StepSettings(self.settings, self.folder).of(step.name, known, self._left(known))
+        except WinnowError as error:
+            return Ended(step.name, why=f"{step.why}; not asked: {error}")
+        result = place.ended(settings, _of_command(settings))
+        if result is None:
+            result = place.run(settings, _of_command(settings))
+        else:
+            log.info("it has ended before: %s", result.get("status"))
+        return Ended(step.name, settings.strategy.name, place.name, step.why, result)
+
+
+def _of_command(settings: Settings) -> list[Path]:
+    """Return the files that the check's command names."""
+    checker = settings.checker
+    if not isinstance(checker, CommandChecker) or not checker.command:
+        return []
+    cwd = Path(settings.cwd or ".")
+    try:
+        return [cwd / path for path in Template(checker.command, cwd, {}).files().values()]
+    except UsageError:
+        return []

@@ -1,0 +1,106 @@
+"""What is known before anything is asked: of the check, target, inputs, types of the model, and other releases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.errors import UsageError
+from runner.jobs.versions.release_cache import ReleaseCache
+from runner.model.files.parse_without_weights import parse
+from runner.schema.backend import OnnxRuntimeBackend, TensorRtBackend
+from runner.schema.checker import BuildsChecker, CommandChecker, Golden, PythonChecker
+from runner.schema.diagnosis import TriageSettings
+from runner.schema.installed_choices import SCHEMAS
+from runner.schema.root import Settings
+from runner.schema.strategy import FloatType, chosen
+from runner.workers.interpreter import find_python
+
+_LOW = {10: FloatType.float16, 16: FloatType.bfloat16}
+"""Element types of ONNX, as a precision search calls them."""
+_HIGH = 1
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What is known before anything is asked.
+
+    ``own_code``: the check is the user's own; ``names_switches``, ``names_python``: its command leaves a place for
+    them. ``looks_at_values``: the checker does. ``inputs``: the choice. ``alone``: what is right needs no other model,
+    ``on_its_own`` nor values that were recorded.
+    ``low``: the float type of a model whose original is in float32; "" for any other. ``releases``: which can be asked,
+    in words. ``strategies``: what is there.
+    """
+
+    own_code: bool = False
+    names_switches: bool = False
+    names_python: bool = False
+    looks_at_values: bool = True
+    inputs: str = "random"
+    builds_engines: bool = False
+    optimizes: bool = True
+    alone: bool = True
+    on_its_own: bool = True
+    low: str = ""
+    releases: str = ""
+    strategies: frozenset[str] = frozenset()
+
+
+def situation_of(settings: Settings) -> Situation:
+    """Return what settings and files tell before anything is asked."""
+    checker, target = settings.checker, settings.target
+    command = str(checker.command) if isinstance(checker, CommandChecker) else ""
+    alone = settings.reference.model is None and target.model is None
+    ahead = isinstance(checker, BuildsChecker | PythonChecker) or getattr(checker, "golden", None) is Golden.ahead
+    return Situation(
+        own_code=checker.runs_own_code,
+        names_switches="{switches}" in command and bool(chosen(settings.strategy, TriageSettings).switches),
+        names_python="{python}" in command,
+        looks_at_values=checker.looks_at_values,
+        inputs=settings.inputs.name,
+        builds_engines=target.builds_engines and not checker.runs_own_code,
+        optimizes=isinstance(target, OnnxRuntimeBackend | TensorRtBackend),
+        alone=alone,
+        on_its_own=alone and not ahead,
+        low=_low(settings),
+        releases=_releases(settings),
+        strategies=frozenset(SCHEMAS["strategy"]),
+    )
+
+
+def _low(settings: Settings) -> str:
+    """Return the low float type of a model whose original, the reference's model, is in float32; "" for any other."""
+    if not (settings.model and settings.reference.model):
+        return ""
+    kinds = _float_types(settings.model)
+    low = next((kind for number, kind in _LOW.items() if number in kinds), None)
+    return low.value if low and _HIGH in _float_types(settings.reference.model) else ""
+
+
+def _float_types(path: str) -> set[int]:
+    """Return the element types of a model's weights; none where it cannot be read, which the steps will say."""
+    try:
+        return {one.data_type for one in parse(Path(path)).graph.initializer}
+    except Exception:  # noqa: BLE001 - whatever lies there
+        return set()
+
+
+def package_of(settings: Settings) -> str:
+    """Return the package whose releases may differ."""
+    return "onnx" if settings.target.name == "onnx_reference" else "onnxruntime"
+
+
+def _releases(settings: Settings) -> str:
+    """Return which releases can be asked about without installing anything unasked; "" for none."""
+    strategy = chosen(settings.strategy, TriageSettings)
+    if strategy.versions is not None:
+        return f"strategy.versions={strategy.versions}"
+    cache = Path(strategy.cache).expanduser()
+    if settings.target.builds_engines or not cache.is_dir():
+        return ""
+    try:
+        base = find_python(settings.target.python)
+        held = ReleaseCache(cache.absolute(), package_of(settings), base, offline=True).available()
+    except UsageError:
+        return ""
+    return f"{len(held)} in the cache"

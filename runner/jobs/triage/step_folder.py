@@ -1,0 +1,143 @@
+"""The folder of a step: a run's own, with what the step was asked, so that a triage that goes on asks nothing twice."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from runner import run_folder
+from runner.artifacts.disk_space import FULL, Room
+from runner.errors import WinnowError
+from runner.files import is_plain, json_of, sha256_of, stamp, write_text
+from runner.jobs import job
+from runner.model.files.list_weights_files import weights_beside
+from runner.report.result import read_result, result_json, write_result
+from runner.report.summary import Summary
+from runner.run_folder import Marker
+from runner.schema.root import Settings
+from runner.schema.run import BudgetSettings
+from runner.schema.settings import PathUse, path_values
+from runner.status import ENDED_WELL, Status
+
+log = logging.getLogger(__name__)
+
+STEPS = "steps"
+_ASKED = "asked.json"
+
+
+@dataclass(frozen=True)
+class StepFolder:
+    """``triage``: the folder of the triage, ``budget``: its own; ``at``: which step it is, from 1."""
+
+    triage: Path
+    budget: BudgetSettings
+    at: int
+    step: str
+
+    @property
+    def name(self) -> str:
+        """Where it lies in the triage's folder."""
+        return f"{STEPS}/{self.at:02d}-{self.step}"
+
+    @property
+    def folder(self) -> Path:
+        """Where it lies."""
+        return self.triage / self.name
+
+    def ended(self, settings: Settings, more: Iterable[Path]) -> Mapping[str, Any] | None:
+        """Return the result of a step that was asked the same and ended well; None: it has to be run.
+
+        ``more``: files that it reads besides those in its settings.
+        """
+        if json_of(self.folder / _ASKED) != self._asked(settings, more):
+            return None
+        result = read_result(self.folder)
+        return result if result and result.get("exit_code") in ENDED_WELL else None
+
+    def run(self, settings: Settings, more: Iterable[Path]) -> Mapping[str, Any]:
+        """Run a step, on what it was cut off in, and return its result, also where it could not be done."""
+        self._claim(settings, more)
+        try:
+            summary = job.run(settings, self.folder, ())
+        except WinnowError as error:
+            summary = self._failed(settings, error.status, str(error))
+        except OSError as error:
+            if error.errno not in FULL:
+                summary = self._broken(settings, error)
+            else:
+                full = Room(self.folder).none(f"{error.strerror}: {error.filename or self.folder}")
+                summary = self._failed(settings, full.status, str(full))
+        except Exception as error:  # noqa: BLE001 - a bug in one step is not the end of the others
+            summary = self._broken(settings, error)
+        left = frozenset(run_folder.present(self.folder)) - {run_folder.NAME}
+        run_folder.write(self.folder, Marker(running=False, wrote=left))
+        return result_json(summary)
+
+    def _claim(self, settings: Settings, more: Iterable[Path]) -> None:
+        """Have the folder for this question: what another one left under this number goes."""
+        asked = self._asked(settings, more)
+        for other in self.triage.glob(f"{STEPS}/{self.at:02d}-*"):
+            if (other != self.folder or not _same(json_of(other / _ASKED), asked)) and not other.is_symlink():
+                shutil.rmtree(other, ignore_errors=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "result.json").unlink(missing_ok=True)
+        run_folder.write(self.folder, Marker(running=True))
+        write_text(self.folder / _ASKED, json.dumps(asked) + "\n")
+
+    def _asked(self, settings: Settings, more: Iterable[Path]) -> dict[str, Any]:
+        """Return all that the answer depends on: settings, the budget of the triage, and files by content."""
+        plain = dataclasses.asdict(settings)
+        for name in ("budget", "log", "verbosity", "workers", "journal"):
+            plain.pop(name)
+        paths = [(Path(path).expanduser(), use) for _, use, path in path_values(settings) if PathUse.READ in use]
+        files = [one for path, use in paths for one in (path, *(weights_beside(path) if PathUse.MODEL in use else ()))]
+        inner = [one for path in files if path.is_dir() for one in sorted(path.glob("*")) if one.is_file()]
+        digests = {str(path): _digest(path, stamp(path)) for path in (*files, *inner, *more) if is_plain(path)}
+        return {"settings": _plain(plain), "files": digests, "budget": dataclasses.asdict(self.budget)}
+
+    def _failed(self, settings: Settings, status: Status, said: str) -> Summary:
+        summary = Summary(status, status.exit_code, settings.strategy.name, said)
+        write_result(summary, self.folder)
+        return summary
+
+    def _broken(self, settings: Settings, error: Exception) -> Summary:
+        log.error("%s: %s: %s; its traceback is in the log at debug", self.name, type(error).__name__, error)
+        log.debug("%s", self.name, exc_info=True)
+        return self._failed(settings, Status.internal_error, f"{type(error).__name__}: {error}")
+
+
+def drop_after(triage: Path, last: int) -> None:
+    """Remove the steps that an earlier triage in this folder took beyond the last one of this."""
+    for other in triage.glob(f"{STEPS}/[0-9][0-9]-*"):
+        if other.name[:2].isdecimal() and int(other.name[:2]) > last and not other.is_symlink():
+            shutil.rmtree(other, ignore_errors=True)
+
+
+@lru_cache(maxsize=256)
+def _digest(path: Path, _stamp: tuple[int, ...] | None) -> str | None:
+    """Read a file once for all steps, as long as its stamp is the same."""
+    try:
+        return sha256_of(path)
+    except OSError:
+        return None
+
+
+def _same(before: Any, asked: Mapping[str, Any]) -> bool:
+    """Whether a folder was made for these settings: its journal says by content whether its verdicts still hold."""
+    return isinstance(before, dict) and before.get("settings") == asked["settings"]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    return value.value if isinstance(value, Enum) else value

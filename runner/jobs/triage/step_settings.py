@@ -1,0 +1,195 @@
+"""The settings of each step, from those of the triage and from what the steps before it found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from packaging.version import InvalidVersion, Version
+
+from runner.errors import NotApplicable
+from runner.files import inside
+from runner.jobs.triage.inputs_of_original import inputs_of_original
+from runner.jobs.triage.situation import package_of
+from runner.jobs.triage.step_result import names, section
+from runner.jobs.triage.transcript import Known
+from runner.jobs.versions.release_cache import ReleaseCache
+from runner.schema.checker import Flaky
+from runner.schema.diagnosis import ExtractSettings, PassesSettings, TriageSettings, VersionsSettings
+from runner.schema.inputs import FilesInputs, RandomInputs
+from runner.schema.installed_choices import SCHEMAS
+from runner.schema.root import Settings
+from runner.schema.run import BudgetSettings, ResultSettings, SanitizeSettings
+from runner.schema.strategy import (
+    FloatType,
+    PrecisionSettings,
+    ReduceSettings,
+    RepeatSettings,
+    StrategySettings,
+    TacticIsolateSettings,
+    chosen,
+)
+from runner.workers.interpreter import find_python
+
+FIRST, MORE = 2, 4
+"""How often the file as it is is checked, and how often again."""
+
+
+@dataclass(frozen=True)
+class StepSettings:
+    """Makes the settings of steps. ``settings``: of the triage; ``folder``: its own."""
+
+    settings: Settings
+    folder: Path
+
+    def of(self, name: str, known: Known, left: BudgetSettings) -> Settings:
+        """Return the settings of a step. Raises WinnowError where there are none for what was found."""
+        made = _MADE[name](self, known)
+        # what is handed over where the user wants it is the smallest part that fails
+        result = made.result if name == "reduce" else ResultSettings()
+        artifacts = made.artifacts if name == "reduce" else replace(made.artifacts, folder=None, paths=[])
+        return replace(made, budget=left, result=result, artifacts=artifacts, resume=None, recorded={})
+
+    @property
+    def strategy(self) -> TriageSettings:
+        """The triage's own."""
+        return chosen(self.settings.strategy, TriageSettings)
+
+    def whole(self, known: Known, strategy: StrategySettings, **changes: Any) -> Settings:
+        """Return settings about the user's file, with the inputs that it failed with."""
+        changed = {"inputs": self._seed(_SEEDS[known.other_inputs])} if known.other_inputs else {}
+        return replace(self.settings, strategy=strategy, **{"plan": False, **changed, **changes})
+
+    def reduced(self, known: Known, strategy: StrategySettings) -> Settings:
+        """Return settings about the reduced model, fed what was recorded; about the whole, where there is none."""
+        if not known.on_reduced:
+            return self.whole(known, strategy)
+        step = known.of(known.answer)
+        assert step is not None
+        place = self.folder / step.folder
+        model = place / str(step.result.get("model") or "reduced.onnx")
+        if not inside(model, place) or not model.is_file():
+            raise NotApplicable(f"{model} is not there")
+        data = sorted({str(one.parent) for one in place.glob("test_data_set_[0-9]*/input_*.pb")})
+        inputs = FilesInputs(path=data) if data else RandomInputs()  # what is left may read nothing
+        return replace(self.settings, strategy=strategy, model=str(model), inputs=inputs, sanitize=SanitizeSettings())
+
+    def _seed(self, more: int) -> RandomInputs:
+        given = self.settings.inputs
+        if isinstance(given, RandomInputs):
+            return replace(given, seed=given.seed + more)
+        return RandomInputs(shapes=given.shapes, timeout=given.timeout)
+
+    # ---- the steps
+
+    def _checked(self, known: Known, times: int, **changes: Any) -> Settings:
+        """Return settings that check the file so often.
+
+        Where what is right was recorded (the shapes of a build, the values of an original), a repeat has it not: then
+        by the pre-flight of a reduction, which checks the file, and the whole model as it is cut.
+        """
+        if known.situation.on_its_own:
+            return self.whole(known, RepeatSettings(until=str(times)), **changes)
+        return self.whole(known, ReduceSettings(), plan=True, **changes)
+
+    def _stands(self, known: Known) -> Settings:
+        return self._checked(known, FIRST)
+
+    def _repeat(self, known: Known) -> Settings:
+        return self._checked(known, MORE)
+
+    def _inputs(self, known: Known) -> Settings:
+        return self._checked(known, 1, inputs=self._seed(_SEEDS["inputs"]))
+
+    def _more_inputs(self, known: Known) -> Settings:
+        return self._checked(known, 1, inputs=self._seed(_SEEDS["more_inputs"]))
+
+    def _tactics(self, known: Known) -> Settings:
+        return self.whole(known, TacticIsolateSettings())
+
+    def _layerwise(self, known: Known) -> Settings:
+        return self.whole(known, _choice("layerwise"))
+
+    def _extract(self, known: Known) -> Settings:
+        return self.whole(known, ExtractSettings(nodes=list(known.first_bad)))
+
+    def _reduce(self, known: Known) -> Settings:
+        made = self.whole(known, ReduceSettings())
+        if known.flaky and made.checker.flaky is Flaky.auto:
+            made = replace(made, checker=replace(made.checker, flaky=Flaky.always))
+        return made
+
+    def _precision(self, known: Known) -> Settings:
+        parent = self.settings.reference.model
+        if parent is None:
+            raise NotApplicable("there is no original in float32")
+        held: Any = self.settings.reference
+        reference = replace(held, model=None, **({"map": None} if hasattr(held, "map") else {}))
+        low = FloatType(known.situation.low)
+        inputs = inputs_of_original(self.settings, self.folder / "steps" / "inputs_of_original")
+        return self.whole(known, PrecisionSettings(low=low), model=parent, reference=reference, inputs=inputs)
+
+    def _passes(self, known: Known) -> Settings:
+        return self.reduced(known, PassesSettings(switches=list(self.strategy.switches)))
+
+    def _healed(self, known: Known) -> Settings:
+        held = {item.name for item in fields(self.settings.target)}
+        off = {name: value for name, value in section(known.passes, "settings").items() if name in held}
+        target = replace(self.settings.target, **off)
+        return self._checked(known, FIRST, target=target)
+
+    def _passes_on_whole(self, known: Known) -> Settings:
+        return self.whole(known, PassesSettings(switches=list(self.strategy.switches)))
+
+    def _versions(self, known: Known) -> Settings:
+        strategy, given = self.strategy, self.strategy.versions
+        asked = VersionsSettings(
+            package=package_of(self.settings), versions=given, cache=strategy.cache, offline=given is None
+        )
+        return self.reduced(known, asked)
+
+    def _workaround(self, known: Known) -> Settings:
+        given: dict[str, Any] = {
+            "disabled_optimizers": [list(one) for one in known.heals],
+            "raised": list(names(known.result("precision"), "culprits")),
+            "nodes": list(known.culprits),
+            "interpreters": self._interpreters(known),
+        }
+        plain = _choice("workaround")
+        held = {item.name for item in fields(plain)}
+        strategy = replace(plain, **{name: value for name, value in given.items() if name in held})
+        return self.whole(known, strategy)
+
+    def _interpreters(self, known: Known) -> list[str]:
+        """Return the interpreters of the nearest good releases, as far as they are in the cache."""
+        package = package_of(self.settings)
+        cache = ReleaseCache(
+            Path(self.strategy.cache).expanduser(), package, find_python(self.settings.target.python), offline=True
+        )
+        found = (cache.install(version).python for version in map(_version, known.good_releases) if version)
+        return [str(python) for python in found if python]
+
+
+_SEEDS: Mapping[str, int] = {"inputs": 1, "more_inputs": 2}
+_MADE: Mapping[str, Callable[[StepSettings, Known], Settings]] = {
+    name.removeprefix("_"): getattr(StepSettings, name)
+    for name in (
+        *("_stands", "_repeat", "_inputs", "_more_inputs", "_tactics", "_layerwise", "_extract", "_reduce"),
+        *("_precision", "_passes", "_healed", "_passes_on_whole", "_versions", "_workaround"),
+    )
+}
+
+
+def _version(text: str) -> Version | None:
+    try:
+        return Version(text)
+    except InvalidVersion:
+        return None
+
+
+def _choice(name: str) -> StrategySettings:
+    made = SCHEMAS["strategy"][name]()
+    assert isinstance(made, StrategySettings)
+    return made

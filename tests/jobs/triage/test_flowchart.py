@@ -1,0 +1,201 @@
+"""What is asked next, from transcripts of triages; nothing is run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from runner.jobs.triage.flowchart import BOXES, NAMES, branch, decisions, next_step, verdict
+from runner.jobs.triage.situation import Situation
+from runner.jobs.triage.step_result import Ended
+from runner.jobs.triage.transcript import Known
+
+STRATEGIES = frozenset(box.strategy for box in BOXES)
+HERE = Situation(strategies=STRATEGIES)
+COMMAND = replace(HERE, own_code=True, looks_at_values=False, inputs="files")
+MISMATCH = {"stage": "compare", "kind": "mismatch"}
+CRASH = {"stage": "infer", "kind": "death FPE"}
+
+
+def judged(failed: int, of: int, signature: Mapping[str, str] | None = None, seconds: float = 0.1) -> dict[str, Any]:
+    outcomes = {"fail": failed, "pass": of - failed}
+    return {"status": "found", "outcomes": outcomes, "signature": signature, "seconds": {"checking": seconds * of}}
+
+
+def found(*culprits: str, **more: Any) -> dict[str, Any]:
+    return {"status": "found", "message": "so it is", "culprits": [*culprits], **more}
+
+
+def told(situation: Situation, results: Mapping[str, dict[str, Any]], **more: Any) -> Known:
+    """Go through the flowchart, each step ending as told; one that is not told of may not be asked."""
+    known = Known(situation, NAMES, **more)
+    while step := next_step(known):
+        assert not step.strategy or step.name in results, f"{step.name} was asked: {step.why}"
+        asked = bool(step.strategy)
+        folder = f"steps/{step.name}" if asked else ""
+        known = known.after(Ended(step.name, step.strategy, folder, step.why, results[step.name] if asked else {}))
+    asked_ones = {one.name for one in known.ended if one.folder}
+    assert asked_ones == {*results}, f"asked were {asked_ones}"
+    return known
+
+
+FAILS = {"stands": judged(2, 2, MISMATCH), "repeat": judged(4, 4, MISMATCH)}
+CUT = found("a", "b", nodes={"before": 9, "after": 2}, cause={"status": "proven"}, model="reduced.onnx")
+PASSES = found("F", passes={"needed": ["F", "G"], "heals": [["F"], ["G"]], "settings": {}})
+RELEASES = found(releases={"good_after": "1.2", "good_before": None})
+NONE = {"status": "nothing_to_find"}
+HELPS = found(workarounds=[{"what": "F off", "passes": True}])
+
+
+def test_wrong_values_whose_first_bad_tensor_is_made_by_a_piece_that_fails_alone() -> None:
+    situation = replace(HERE, releases="2 in the cache")
+    steps = {
+        **FAILS,
+        "inputs": judged(1, 1),
+        "layerwise": found("b"),
+        "extract": judged(1, 1),
+        "reduce": CUT,
+        "passes": PASSES,
+        "healed": judged(0, 2),
+        "versions": RELEASES,
+        "workaround": HELPS,
+    }
+    known = told(situation, steps)
+    assert branch(known) == "extract" and known.culprits == ("a", "b")
+    said = verdict(known)
+    assert "in each check, also with another seed; the smallest part is a, b, cause proven on the whole model" in said
+    assert "it needs F, G; without F it passes" in said and said.endswith("a workaround that passes: F off")
+    assert [one["step"] for one in decisions(known)] == [f"steps/{name}" for name in steps]
+
+
+def test_where_the_piece_passes_or_marking_hides_it_parts_are_searched() -> None:
+    nothing = {"passes": NONE, "passes_on_whole": NONE, "workaround": found()}
+    steps = {**FAILS, "inputs": judged(0, 1), "layerwise": found("b"), "extract": judged(0, 1), "reduce": CUT}
+    known = told(HERE, {**steps, **nothing})
+    assert branch(known) == "reduce" and "not with another seed" in verdict(known)
+    hidden = {"status": "could_not_judge", "layers": {"marking": "hides"}, "message": "marking hides it"}
+    del steps["extract"]
+    assert branch(told(HERE, {**steps, **nothing, "layerwise": hidden})) == "reduce"
+
+
+def test_a_crash_goes_straight_to_the_reduction() -> None:
+    stands = {"stands": judged(2, 2, CRASH), "repeat": judged(4, 4, CRASH)}
+    steps = {**stands, "reduce": CUT, "passes": NONE, "passes_on_whole": PASSES, "workaround": HELPS}
+    known = told(HERE, steps)
+    assert known.told_passes == "it needs F, G; without F it passes"
+    (why,) = [one["why"] for one in decisions(known) if one["question"] == "Which tensor is wrong first?"]
+    assert branch(known) == "reduce" and why.startswith("it is no matter of values (infer: death FPE)")
+
+
+def test_nothing_fails() -> None:
+    passing = {name: judged(0, of) for name, of in (("stands", 2), ("repeat", 4), ("inputs", 1), ("more_inputs", 1))}
+    known = told(HERE, passing)
+    assert branch(known) == "passes" and "nothing fails in 8 checks; what could be tried: real inputs" in verdict(known)
+    assert (
+        branch(told(replace(HERE, inputs="files"), {name: passing[name] for name in ("stands", "repeat")})) == "passes"
+    )
+
+
+def test_inputs_that_the_check_does_not_look_at_are_not_varied() -> None:
+    told(replace(COMMAND, inputs="random"), {"stands": judged(0, 2), "repeat": judged(0, 4)})
+
+
+def test_another_seed_fails() -> None:
+    steps = {"stands": judged(0, 2), "repeat": judged(0, 4), "inputs": judged(1, 1, MISMATCH), "reduce": CUT}
+    more = {"layerwise": NONE, "passes": NONE, "passes_on_whole": NONE, "workaround": found()}
+    known = told(HERE, {**steps, **more})
+    assert known.other_inputs == "inputs" and "with another seed only: 1 of 1 check failed" in verdict(known)
+
+
+def test_builds_that_differ_are_about_tactics() -> None:
+    situation = replace(HERE, builds_engines=True, inputs="files")
+    steps = {"stands": judged(1, 2, MISMATCH), "inputs": judged(1, 1), "tactics": found(), "reduce": CUT}
+    more = {"layerwise": NONE, "passes": NONE, "passes_on_whole": NONE, "workaround": found()}
+    known = told(situation, {**steps, **more})
+    assert branch(known) == "tactics" and "in 1 of 2 checks: flaky" in verdict(known)
+
+
+def test_a_check_of_ones_own() -> None:
+    """No values are seen, and passes and releases are asked only where the command leaves a place for them."""
+    stands = {"stands": judged(2, 2, {"stage": "check", "kind": "exit 1"}), "repeat": judged(4, 4), "reduce": CUT}
+    assert branch(told(COMMAND, {**stands, "workaround": found()})) == "reduce"
+    open_one = replace(COMMAND, names_switches=True, names_python=True, releases="1 in the cache")
+    told(open_one, {**stands, "passes": PASSES, "versions": RELEASES, "workaround": HELPS})
+
+
+def test_where_the_right_shapes_were_recorded_no_other_question_sees_them() -> None:
+    situation = replace(HERE, on_its_own=False, inputs="python", releases="1 in the cache")
+    shape = {"stage": "compare", "kind": "shape"}
+    first = {"stands": judged(2, 2, shape), "repeat": judged(2, 2, shape)}
+    known = told(situation, {**first, "layerwise": found(), "reduce": CUT, "workaround": found()})
+    assert "what is right was recorded" in (known.of("passes") or known.ended[0]).why
+    assert "what is right was recorded" in (known.of("versions") or known.ended[0]).why
+
+
+def test_low_precision() -> None:
+    situation = replace(HERE, low="float16", optimizes=False, alone=False, inputs="python")
+    steps = {
+        "layerwise": found("a"),
+        "extract": judged(1, 1),
+        "reduce": CUT,
+        "precision": found("n"),
+        "workaround": found(),
+    }
+    known = told(situation, {**FAILS, **steps})
+    assert "in float32 have to stay n" in verdict(known) and known.place == "the whole model"
+
+
+def test_what_heals_the_reduced_model_but_not_the_whole_is_asked_again() -> None:
+    steps = {**FAILS, "reduce": CUT, "passes": PASSES, "healed": judged(2, 2), "passes_on_whole": PASSES}
+    known = told(replace(HERE, inputs="python"), {**steps, "layerwise": found(), "workaround": found()})
+    assert known.told_passes == "it needs F, G; without F it passes"
+
+
+def test_a_step_that_fails_is_an_entry_and_not_the_end() -> None:
+    broken = {"status": "internal_error", "message": "KeyError"}
+    steps = dict.fromkeys(("inputs", "layerwise", "reduce", "passes"), broken)
+    known = told(HERE, {**FAILS, **steps})
+    assert branch(known) == "not reduced" and "no part was found: internal_error: KeyError" in verdict(known)
+
+
+@pytest.mark.parametrize(
+    ("how", "asked", "word"),
+    [
+        ({"planned": True}, {"stands": judged(2, 2, MISMATCH)}, "planned"),
+        ({}, {"stands": {"status": "found", "outcomes": {"unresolved": 2}}}, "not judged"),
+        ({}, {"stands": {**judged(1, 1, MISMATCH), "status": "interrupted"}}, "not reduced"),
+    ],
+)
+def test_it_ends_after_the_first_step(how: dict[str, Any], asked: dict[str, Any], word: str) -> None:
+    assert branch(told(HERE, asked, **how)) == word
+
+
+def test_of_steps_that_are_not_wanted_not_installed_or_beyond_the_budget() -> None:
+    known = Known(HERE, ("stands", "reduce"), ended=(Ended("stands", "repeat", "s", "w", FAILS["stands"]),))
+    names: list[tuple[str, str]] = []
+    while step := next_step(known):
+        names += [(step.name, step.strategy)] if step.strategy or step.why else []
+        known = known.after(Ended(step.name, step.strategy, step.strategy, step.why, CUT if step.strategy else {}))
+    assert names == [("reduce", "reduce")]
+    few = replace(HERE, strategies=STRATEGIES - {"layerwise"})
+    after = Known(
+        few, NAMES, ended=tuple(Ended(name, "repeat", name, "w", judged(1, 1, MISMATCH)) for name in NAMES[:5])
+    )
+    step = next_step(after)
+    assert step and step.strategy == "" and step.why == "strategy=layerwise is not installed here"
+    spent = next_step(replace(Known(HERE, NAMES, ended=known.ended[:1]), spent=True))
+    assert spent and spent.strategy == "" and spent.why == "the budget was reached"
+
+
+@pytest.mark.parametrize("value", [None, 3, "x", ["x"], {"x": 1}, [{"what": 1}]])
+def test_a_result_may_hold_anything(value: Any) -> None:
+    keys = ("status", "message", "outcomes", "signature", "culprits", "passes", "releases", "workarounds", "layers")
+    nonsense = dict.fromkeys((*keys, "checks", "seconds", "nodes", "cause"), value)
+    known = Known(HERE, NAMES)
+    for name in NAMES:
+        known = known.after(Ended(name, "s", "f", "w", FAILS["stands"] if name == "stands" else nonsense))
+    assert next_step(known) is None and branch(known) and verdict(known) and decisions(known)
+    assert known.heals is not None and known.remedies is not None and known.first_bad is not None
