@@ -18,6 +18,8 @@ SAID = "said"
 """The key of a verdict's metrics for all that the target said of its failure."""
 INSIDE = "inside"
 """The key of a verdict's metrics for the tensors inside a model that were judged, and how bad each is."""
+TABLE = "table"
+"""The key of a verdict's metrics for a row of numbers on each tensor that was compared."""
 LONGEST = 160
 """Characters of a signature's detail."""
 _TOKEN = re.compile(r"[\w./:-]*[\w/]")

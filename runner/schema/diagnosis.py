@@ -68,3 +68,17 @@ class VersionsSettings(StrategySettings):
     offline: bool = False
     pip: list[str] = setting([])
     install_timeout: float | None = setting(600.0, least=0.001)
+
+
+@settings
+class LayerwiseSettings(StrategySettings):
+    """All values inside the model against those of the reference; nothing is searched."""
+
+    implementation = "runner.jobs.layerwise.run:run"
+    cuts_model = True
+
+    name: str = "layerwise"
+    search: str = "layerwise"
+    subject: str = "layers"
+    memory_mb: int | None = setting(None, least=1)
+    own: bool = True
