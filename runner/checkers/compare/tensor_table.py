@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from typing import Any
 
 from runner.checkers.candidate_runs import Case
@@ -52,7 +51,7 @@ Judge = Callable[[int, str, TensorFile, TensorFile], Sequence[Compared]]
 def table(case: Case, judge: Judge) -> list[dict[str, Any]]:
     """Return a row for each tensor that is known, of the sample and by the metric in which it is worst."""
     theirs = case.reference.outputs if case.has_reference and not case.candidate.marked else ()
-    expected = [{**one.expected, **ran} for one, ran in zip_longest(case.samples, theirs, fillvalue={})]
+    expected = [{**one.expected, **(theirs[at] if theirs else {})} for at, one in enumerate(case.samples)]
     both = list(zip(case.target.outputs, expected, strict=True))
     marked, rows = frozenset(case.candidate.marked), []
     for name in dict.fromkeys(name for ran in case.target.outputs for name in ran):

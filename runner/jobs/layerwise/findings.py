@@ -12,6 +12,7 @@ from runner.model.graph.graph_index import Graph
 
 Row = Mapping[str, Any]
 MOST_SUSPECTS = 20
+NON_FINITE = ("nan", "inf")
 NOT_FINITE = "not finite"
 """The kind of a tensor that overflows on the reference as well."""
 

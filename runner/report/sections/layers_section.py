@@ -53,7 +53,20 @@ def outputs_section(rows: Sequence[Mapping[str, Any]]) -> str:
 def tensors_table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return a row for each tensor."""
     top = any("top1" in row for row in rows)
-    head = ("tensor", "error", "allowed", "max", "mean", "p99", "SQNR dB", "PSNR dB", "cosine", "NaN", "Inf", "range")
+    head: tuple[str, ...] = (
+        "tensor",
+        "error",
+        "allowed",
+        "max",
+        "mean",
+        "p99",
+        "SQNR dB",
+        "PSNR dB",
+        "cosine",
+        "NaN",
+        "Inf",
+        "range",
+    )
     head += ("own",) if any("own" in row for row in rows) else ()
     head += ("top-1", "top-5") if top else ()
     return table(head, [_cells(row, head) for row in rows], names=1)
