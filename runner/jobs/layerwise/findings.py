@@ -38,23 +38,27 @@ def overflows(row: Row) -> bool:
 
 @dataclass(frozen=True)
 class Findings:
-    """``rows``: of tensors as the whole model makes them; ``own``: as their nodes make them of good values."""
+    """``rows``: of tensors as the whole model makes them; ``own``: as their nodes make them of good values.
+
+    ``hides``: rows of one run do not fit those of another: what is wrong there is another thing where marks hide it.
+    """
 
     graph: Graph
     rows: Mapping[str, Row]
     own: Mapping[str, Row]
+    hides: bool = False
 
     @cached_property
     def wrong_first(self) -> list[tuple[str, tuple[int, ...]]]:
         """The tensors that are wrong while those that they are made of are right, with the nodes that make them.
 
-        In topological order. Where the model as a whole shows none, those that are wrong though made of good values.
+        In topological order. Where marks hide the failure, those that are wrong though made of good values, if any are.
         """
-        found = [(name, self._makers(name, self.rows)) for name in self.graph.producers if self._is_source(name)]
-        if not any(nodes for _, nodes in found):
-            bad = [name for name in self.graph.producers if self.own.get(name, {}).get("bad")]
-            found = [(name, self._makers(name, self.own)) for name in bad]
-        return [(name, nodes) for name, nodes in found if nodes]
+        shown = [(name, self._makers(name, self.rows)) for name in self.graph.producers if self._is_source(name)]
+        bad = [name for name in self.graph.producers if self.own.get(name, {}).get("bad")]
+        apart = [(name, self._makers(name, self.own)) for name in bad]
+        first, second = (apart, shown) if self.hides else (shown, apart)
+        return [one for one in first if one[1]] or [one for one in second if one[1]]
 
     @property
     def first_bad(self) -> dict[str, Any] | None:

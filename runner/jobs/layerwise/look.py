@@ -68,7 +68,7 @@ class Look:
     @property
     def findings(self) -> Findings:
         """What is known so far."""
-        return Findings(self.subject.base.graph, self.rows, self.own)
+        return Findings(self.subject.base.graph, self.rows, self.own, hides=self.marking.hides)
 
     @cached_property
     def marked(self) -> list[Window]:
@@ -100,24 +100,35 @@ class Look:
         wrong = bool(row["bad"]) and (not only_finite or row["kind"] in NON_FINITE)
         return wrong or (not self._is_sane and overflows(row))
 
-    def look_marked(self) -> None:
-        """Look at tensors as outputs; marks that hide the failure are looked at in halves."""
-        queue, left = self.marked[::-1], len(self.marked) + MOST_HALVINGS
+    def look(self) -> None:
+        """Look at tensors as outputs, then at what parts make of good values.
+
+        Where marks hide the failure and the parts do not show it, the marks are looked at in halves: less is hidden.
+        """
+        hiding = [window for window in self.marked if not self._shows(window)]
+        self._look_apart()
+        queue, left = [half for window in reversed(hiding) for half in reversed(halves(window))], MOST_HALVINGS
+        if any(row["bad"] for row in self.own.values()):
+            return
         while queue and left and not self.stopped:
             window, left = queue.pop(), left - 1
-            verdict = self._verdict(self.judge, window, "marked")
-            if verdict is None:
-                break
-            if self.marking.shows(rows_of(verdict)):
-                self.take(self.rows, rows_of(verdict))
-            elif len(window) > 1:
+            if not window or self._shows(window):
+                continue
+            if len(window) > 1:
                 queue += reversed(halves(window))
             else:
                 self.hidden += window
-        if self.marking.hides:
-            self.hidden += [name for window in queue for name in window]
+        self.hidden += [name for window in queue for name in window]
 
-    def look_apart(self) -> None:
+    def _shows(self, window: Window) -> bool:
+        """Look at tensors as outputs; return whether the failure shows with these."""
+        verdict = self._verdict(self.judge, window, "marked")
+        if verdict is None or not self.marking.shows(rows_of(verdict)):
+            return verdict is None
+        self.take(self.rows, rows_of(verdict))
+        return True
+
+    def _look_apart(self) -> None:
         """Look at what parts make of good values; tensors that the runtime has fused away are not there."""
         tensors = tuple(name for window in self.apart for name in window)
         judge = self.judge.stage("apart", replace(self.subject, tensors=tensors, apart=True)) if tensors else self.judge

@@ -111,8 +111,7 @@ class _Layerwise:
             runs = len(look.marked) + len(look.apart)
             said = f"{counted(len(look.subject.tensors), 'tensor')} would be compared in {counted(runs, 'run')}"
             return Ending(Status.planned, f"{said}; stopped after the pre-flight, as asked", remaining=runs)
-        look.look_marked()
-        look.look_apart()
+        look.look()
         if look.findings.first_bad:
             return Ending(Status.found, self._said(), signature=self.judge.studied.signature)
         return self._nothing(plain)
@@ -136,7 +135,8 @@ class _Layerwise:
         makers = listed(found.culprits)
         parts = [f"{first['tensor']} is the first wrong tensor, made of right ones by {makers}"]
         parts += [f"the largest error of its own is that of {own['node']} ({size_of(own, 'own')})"] if own else []
-        parts += [f"marking {listed(hidden)} hides the failure"] if hidden else []
+        if self.look.marking.hides:
+            parts.append(f"marking {listed(hidden) or 'tensors as outputs'} hides the failure")
         return "; ".join(parts) + self._left
 
     @property
@@ -152,7 +152,7 @@ class _Layerwise:
         rows = table_files.full_rows(self.loaded.graph, look.rows, look.own)
         table_files.write(self.job.folder, rows)
         layers = {
-            "tensors": len(look.rows),
+            "tensors": len({*look.rows, *look.own}),
             "runs": look.runs,
             "first_bad": found.first_bad,
             "largest_own": found.largest_own,
