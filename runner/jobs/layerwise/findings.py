@@ -78,12 +78,19 @@ class Findings:
 
     @property
     def largest_own(self) -> dict[str, Any] | None:
-        """The tensor whose error is largest when its nodes are run on good values."""
+        """The tensor whose error is largest when its nodes are run on good values.
+
+        ``nodes``: those that the runtime has made one of; ``node``: of these the first that is wrong in the whole.
+        """
         name = max(self.own, key=self._of_limit, default=None)
         if name is None or not self._of_limit(name):
             return None
         own = self.own[name]
-        return {"tensor": name, "node": self._maker(name), "kind": own["kind"], "own": own_error(own)}
+        nodes = self._makers(name, self.own)
+        wrong = [at for at in nodes if any(self.rows.get(one, {}).get("bad") for one in self.graph.nodes[at].outputs)]
+        node = self.graph.nodes[wrong[0]].name if wrong else self._maker(name)
+        found = {"tensor": name, "node": node, "nodes": list(self._names(nodes))}
+        return {**found, "kind": own["kind"], "own": own_error(own)}
 
     @property
     def culprits(self) -> tuple[str, ...]:
