@@ -248,6 +248,13 @@ def _short(text: str) -> str:
     return line if len(line) <= _LONGEST_MESSAGE else f"{line[: _LONGEST_MESSAGE - 3]}..."
 
 
+def rows_of(verdict: Verdict) -> list[Mapping[str, Any]]:
+    """Return a verdict's rows of numbers; a journal may hold anything."""
+    held = verdict.metrics.get(TABLE)
+    rows = held if isinstance(held, list) else []
+    return [row for row in rows if isinstance(row, dict) and isinstance(row.get("tensor"), str)]
+
+
 def relative(
     verdict: Verdict,
     studied: Signature,

@@ -14,7 +14,7 @@ from onnx import AttributeProto, ModelProto, NodeProto, TensorProto
 from runner.files import write_text
 from runner.report.markup import block, bullets, code, cut, section, some, table, text
 from runner.report.sections.cause_section import experiments, sentence
-from runner.report.sections.layers_section import layers_section
+from runner.report.sections.layers_section import layers_section, outputs_section
 from runner.report.sections.passes_section import passes_section
 from runner.report.sections.precision_section import raised, title
 from runner.report.sections.releases_section import releases_section
@@ -71,7 +71,7 @@ def report(
         _suspects(summary),
         passes_section(summary.passes, summary.minimality),
         releases_section(summary.releases),
-        layers_section(summary.layers),
+        layers_section(summary.layers) or outputs_section(summary.outputs),
         section("Statistics", table(("", ""), list((summary.statistics or {}).items()))),
         _fused(summary),
         section("Versions", table(("package", "version"), sorted(versions.items()))),

@@ -22,8 +22,7 @@ from runner.schema.diagnosis import LayerwiseSettings
 from runner.schema.strategy import chosen
 from runner.session.judge import Judge
 from runner.session.trust.check_counts import FIRST_LOOK
-from runner.text import counted
-from runner.verdict import TABLE, Verdict
+from runner.verdict import Verdict, rows_of
 from runner.workers.leases.lease import OutOfTime
 from strategies.trial import Trial
 
@@ -122,7 +121,7 @@ class Look:
 
     def _shows(self, window: Window) -> bool:
         """Look at tensors as outputs; return whether the failure shows with these."""
-        verdict = self._verdict(self.judge, window, "marked")
+        verdict = self._verdict(self.judge, window, "marked as outputs")
         if verdict is None or not self.marking.shows(rows_of(verdict)):
             return verdict is None
         self.take(self.rows, rows_of(verdict))
@@ -133,7 +132,7 @@ class Look:
         tensors = tuple(name for window in self.apart for name in window)
         judge = self.judge.stage("apart", replace(self.subject, tensors=tensors, apart=True)) if tensors else self.judge
         for window in self.apart:
-            if verdict := self._verdict(judge, window, "apart"):
+            if verdict := self._verdict(judge, window, "made of good values"):
                 self.take(self.own, (row for row in rows_of(verdict) if not row["output"]))
 
     @property
@@ -157,11 +156,10 @@ class Look:
         subject = judge.subject
         assert isinstance(subject, Layers)
         trial = Trial.of([subject.places[name] for name in window])
-        label = f"{counted(len(window), 'tensor')} {how}"
-        verdict = judge.recall(trial, 0, FIRST_LOOK, label)
+        verdict = judge.recall(trial, 0, FIRST_LOOK, how)
         if verdict is None and not self._spent:
             try:
-                verdict = judge.sure(trial, FIRST_LOOK, label, "search")
+                verdict = judge.sure(trial, FIRST_LOOK, how, "search")
             except OutOfTime as error:
                 log.warning("%s", error)
         self.stopped = self.stopped or verdict is None
@@ -173,9 +171,3 @@ class Look:
         budget = self.job.means.budget
         paid = budget.checks is not None and self.judge.tally.paid["search"] >= budget.checks
         return paid or (budget.seconds is not None and time.monotonic() - budget.started >= budget.seconds)
-
-
-def rows_of(verdict: Verdict) -> list[Mapping[str, Any]]:
-    """Return the rows of a verdict; a journal may hold anything."""
-    held = verdict.metrics.get(TABLE)
-    return [row for row in held if isinstance(row, dict) and isinstance(row.get("tensor"), str)] if held else []

@@ -16,7 +16,7 @@ from runner.errors import CannotJudge, UsageError
 from runner.jobs.job import Job
 from runner.jobs.layerwise import table_files
 from runner.jobs.layerwise.findings import size_of
-from runner.jobs.layerwise.look import Look, known, rows_of
+from runner.jobs.layerwise.look import Look, known
 from runner.jobs.layerwise.marking import Marking
 from runner.jobs.layerwise.subject import Layers
 from runner.jobs.reduce.subgraph import Subgraph
@@ -32,7 +32,7 @@ from runner.session.question import NOTHING, study
 from runner.session.result import Ending
 from runner.status import Status
 from runner.text import counted, listed
-from runner.verdict import Verdict
+from runner.verdict import Verdict, rows_of
 from strategies.outcome import Outcome
 
 WHOLE = "the model as it is"

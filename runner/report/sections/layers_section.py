@@ -93,5 +93,5 @@ def _range(ends: Sequence[float] | None) -> str:
     return "none" if ends is None else f"{ends[0]:.3g} to {ends[1]:.3g}"
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
+def _number(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, int | float) else ""
