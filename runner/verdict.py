@@ -20,6 +20,16 @@ INSIDE = "inside"
 """The key of a verdict's metrics for the tensors inside a model that were judged, and how bad each is."""
 TABLE = "table"
 """The key of a verdict's metrics for a row of numbers on each tensor that was compared."""
+_OF_A_ROW: Mapping[str, tuple[type, ...]] = {
+    "tensor": (str,),
+    "kind": (str,),
+    "output": (bool,),
+    "bad": (bool,),
+    "type": (int,),
+    "shape": (list,),
+    **dict.fromkeys(("error", "limit", "of_limit"), (int, float)),
+}
+_BOTH_SIDES = ("nan", "inf", "range")
 LONGEST = 160
 """Characters of a signature's detail."""
 _TOKEN = re.compile(r"[\w./:-]*[\w/]")
@@ -251,8 +261,13 @@ def _short(text: str) -> str:
 def rows_of(verdict: Verdict) -> list[Mapping[str, Any]]:
     """Return a verdict's rows of numbers; a journal may hold anything."""
     held = verdict.metrics.get(TABLE)
-    rows = held if isinstance(held, list) else []
-    return [row for row in rows if isinstance(row, dict) and isinstance(row.get("tensor"), str)]
+    return list(filter(_is_row, held)) if isinstance(held, list) else []
+
+
+def _is_row(row: Any) -> bool:
+    if not isinstance(row, dict) or not all(isinstance(row.get(key), kind) for key, kind in _OF_A_ROW.items()):
+        return False
+    return all(isinstance(row[key], list) and len(row[key]) == 2 for key in _BOTH_SIDES if key in row)
 
 
 def relative(

@@ -83,7 +83,7 @@ def _cells(row: Mapping[str, Any], head: Sequence[str]) -> list[str]:
 
 def _sides(pair: Sequence[Any] | None, shown: Any) -> str:
     """Return what the target has, and the reference's behind it where that is another."""
-    if pair is None:
+    if not pair:
         return ""
     mine, theirs = map(shown, pair)
     return mine if mine == theirs else f"{mine} ({theirs})"
