@@ -66,8 +66,9 @@ class Look:
 
     @property
     def findings(self) -> Findings:
-        """What is known so far."""
-        return Findings(self.subject.base.graph, self.rows, self.own, hides=self.marking.hides)
+        """What is known so far; of a model of which nothing but the outputs was seen nothing is."""
+        inner = not self.subject.tensors or self.own or not self.rows.keys().isdisjoint(self.subject.tensors)
+        return Findings(self.subject.base.graph, self.rows if inner else {}, self.own, hides=self.marking.hides)
 
     @cached_property
     def marked(self) -> list[Window]:

@@ -120,7 +120,10 @@ class _Layerwise:
         """Return how it ends where no tensor is wrong that is made of right ones."""
         look = self.look
         if any(row["bad"] for row in look.rows.values()):
-            raise CannotJudge(f"marking tensors as outputs hides the failure{self._left}; {REDUCE}")
+            said = (
+                "marking tensors as outputs hides the failure" if look.marking.hides else "what is wrong is not known"
+            )
+            raise CannotJudge(f"{said}{self._left}; {REDUCE}")
         if plain.outcome is Outcome.FAIL:
             raise CannotJudge(
                 f"{WHOLE} fails ({plain.said}), and no tensor is wrong against what was recorded; {REDUCE}"

@@ -109,6 +109,9 @@ def test_each_tensor_is_asked_once_and_a_resumed_run_asks_the_rest(tmp_path: Pat
     run = layerwise(tmp_path, child, given, "budget.checks=1")
     assert run.code == 0 and "the budget was reached" in run.result["message"], run.output
     assert run.result["checks"]["search"] == 1 and run.result["layers"]["largest_own"] is None
+    none = winnow("strategy=layerwise", f"model={child}", given, "budget.checks=0", folder=tmp_path / "none")
+    assert none.code == 3 and "hides" not in none.result["message"], none.output
+    assert "the budget was reached before all were looked at" in none.result["message"]
     again = layerwise(tmp_path, child, given, f"resume={run.folder}")
     assert again.result["checks"]["search"] == 1 and again.result["checks"]["reused"] == 2, again.output
     assert again.result["layers"]["largest_own"]["node"] == "scale/2"
