@@ -59,7 +59,7 @@ class Layers:
     def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
         """Return the whole model, made so that it hands out these tensors."""
         if not trial:
-            return replace(self.base.original(folder), trial=trial)
+            return replace(self.base.original(folder), trial=trial, variant=Variant(dict(self.settings)))
         made = self.base.make(self.base.space.whole, folder)
         if isinstance(made, Invalid):
             return made
