@@ -22,12 +22,6 @@ def own_error(row: Row) -> float:
     return float(row["error"] if "relative" not in row else row["relative"])
 
 
-def size_of(found: Row, key: str) -> str:
-    """Return an error in words; the size of one that is no matter of size says nothing."""
-    kind = {"nan": "NaN", "inf": "Inf", "shape": "another shape", NOT_FINITE: "NaN or Inf"}.get(found["kind"])
-    return kind or f"{found[key]:.3g} of its range"
-
-
 def overflows(row: Row) -> bool:
     """Whether the target's tensor holds a NaN or Inf that is not meant; the Inf of a mask stands among equal values."""
     if "nan" not in row or not (row["nan"][0] or row["inf"][0]):

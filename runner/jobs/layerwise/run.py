@@ -15,12 +15,12 @@ from typing import Any
 from runner.errors import CannotJudge, UsageError
 from runner.jobs.job import Job
 from runner.jobs.layerwise import table_files
-from runner.jobs.layerwise.findings import size_of
 from runner.jobs.layerwise.look import Look, known
 from runner.jobs.layerwise.marking import Marking
 from runner.jobs.layerwise.subject import Layers
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.loading.load import Loaded, load
+from runner.report.sections.layers_section import size_of
 from runner.report.summary import Summary
 from runner.schema.backend import OnnxRuntimeBackend
 from runner.schema.checker import AutoChecker, CompareChecker, FiniteChecker

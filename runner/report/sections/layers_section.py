@@ -22,10 +22,10 @@ def layers_section(layers: Mapping[str, Any] | None) -> str:
         return ""
     first, largest, said = layers["first_bad"], layers["largest_own"], []
     if first:
-        said += [f"First wrong tensor: {_made(first)}{_size(first, 'error')}.", _MARKING[layers["marking"]]]
-        said += [] if first["own"] is None else [f"Its own error: {_size(first, 'own')[2:]}."]
+        said += [f"First wrong tensor: {_made(first)}, {size_of(first, 'error')}.", _MARKING[layers["marking"]]]
+        said += [] if first["own"] is None else [f"Its own error: {size_of(first, 'own')}."]
     if largest:
-        said.append(f"Largest error of its own: {_made(largest)}{_size(largest, 'own')}.")
+        said.append(f"Largest error of its own: {_made(largest)}, {size_of(largest, 'own')}.")
     if layers["suspects"]:
         said.append(f"What to extract next: {some(layers['suspects'])}.")
     files = ", ".join(map(code, layers["files"]))
@@ -40,9 +40,9 @@ def _made(found: Mapping[str, Any]) -> str:
     return f"{code(found['tensor'])} by {code(found['node'])}"
 
 
-def _size(found: Mapping[str, Any], key: str) -> str:
-    kind = _KINDS.get(found["kind"])
-    return f", {kind or f'{found[key]:.3g} of its range'}"
+def size_of(found: Mapping[str, Any], key: str) -> str:
+    """Return an error in words; the size of one that is no matter of size says nothing."""
+    return _KINDS.get(found["kind"]) or f"{found[key]:.3g} of its range"
 
 
 def outputs_section(rows: Sequence[Mapping[str, Any]]) -> str:
