@@ -18,6 +18,18 @@ SAID = "said"
 """The key of a verdict's metrics for all that the target said of its failure."""
 INSIDE = "inside"
 """The key of a verdict's metrics for the tensors inside a model that were judged, and how bad each is."""
+TABLE = "table"
+"""The key of a verdict's metrics for a row of numbers on each tensor that was compared."""
+_OF_A_ROW: Mapping[str, tuple[type, ...]] = {
+    "tensor": (str,),
+    "kind": (str,),
+    "output": (bool,),
+    "bad": (bool,),
+    "type": (int,),
+    "shape": (list,),
+    **dict.fromkeys(("error", "limit", "of_limit"), (int, float)),
+}
+_BOTH_SIDES = ("nan", "inf", "range")
 LONGEST = 160
 """Characters of a signature's detail."""
 _TOKEN = re.compile(r"[\w./:-]*[\w/]")
@@ -244,6 +256,18 @@ def message_drift(before: str, after: Verdict, studied: Signature, names: Collec
 def _short(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST_MESSAGE else f"{line[: _LONGEST_MESSAGE - 3]}..."
+
+
+def rows_of(verdict: Verdict) -> list[Mapping[str, Any]]:
+    """Return a verdict's rows of numbers; a journal may hold anything."""
+    held = verdict.metrics.get(TABLE)
+    return list(filter(_is_row, held)) if isinstance(held, list) else []
+
+
+def _is_row(row: Any) -> bool:
+    if not isinstance(row, dict) or not all(isinstance(row.get(key), kind) for key, kind in _OF_A_ROW.items()):
+        return False
+    return all(isinstance(row[key], list) and len(row[key]) == 2 for key in _BOTH_SIDES if key in row)
 
 
 def relative(

@@ -63,7 +63,7 @@ class OnnxReference:
         try:
             # by path, since the evaluator of some versions opens the file itself and then does not find external data
             model = _linked(path) or onnx.load(path)
-            take_apart(model, settings.get("inside") or {})
+            take_apart(model, settings.get("inside") or {}, settings.get("wanted"))
             evaluator = ReferenceEvaluator(model)
         except Exception as error:
             raise StageError("load", type(error).__name__, str(error) or repr(error)) from error

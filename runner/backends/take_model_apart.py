@@ -5,18 +5,20 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any, Callable, Dict, List, Sequence, Set, Tuple
 
 from runner.backends.emulation.rounding import do_not_optimize
+from runner.backends.nested_graphs import bodies, graphs
 
 MADE = "__made"
 """What is put behind the name of a tensor that a node makes, where others read the value that is right."""
 
 
-def take_apart(model: Any, types: Dict[str, int]) -> None:
+def take_apart(model: Any, types: Dict[str, int], wanted: Sequence[str] | None = None) -> None:
     """Make each of these tensors that a node of the model makes both an input, which others read, and an output.
 
-    ``types``: tensor -> element type. The model is changed in place.
+    ``types``: tensor -> element type. ``wanted``: of these alone (None: of all) the outputs, and the nodes that make
+    them, stay. The model is changed in place.
     """
     from onnx import helper
 
@@ -32,6 +34,35 @@ def take_apart(model: Any, types: Dict[str, int]) -> None:
     for name in sorted(parted):
         model.graph.input.append(helper.make_tensor_value_info(name, types[name], None))
         model.graph.output.append(helper.make_tensor_value_info(name + MADE, types[name], None))
+    if wanted is not None:
+        _leave_only(model.graph, {name + MADE if name in parted else name for name in wanted})
+
+
+def _leave_only(graph: Any, wanted: Set[str]) -> None:
+    """Remove the other outputs, and what they alone need; where none of them is an output, all but one."""
+    first = [value.name for value in graph.output][:1]
+    needed = wanted.intersection(value.name for value in graph.output) or set(first)
+    _remove(graph.output, lambda value: value.name in needed)
+
+    def is_needed(node: Any) -> bool:
+        if needed.isdisjoint(node.output):
+            return False
+        needed.update(node.input)
+        for _, body in bodies(node):
+            for inner in graphs(body):
+                needed.update(value.name for value in inner.output)
+                needed.update(name for one in inner.node for name in one.input)
+        return True
+
+    _remove(graph.node, is_needed)
+    _remove(graph.input, lambda value: value.name in needed)
+
+
+def _remove(field: Any, stays: Callable[[Any], bool]) -> None:
+    """Remove what does not stay, from the last on."""
+    for at in reversed(range(len(field))):
+        if not stays(field[at]):
+            del field[at]
 
 
 def optimized(path: str, options: Any, create: Callable[[str], Any]) -> Any:

@@ -97,6 +97,8 @@ class RuntimeCheck:
             may_run = self._consult and self._known != "failed"
             case = Case(candidate, model, self._target, self._reference, work, may_run, self._reference_model)
             verdict = self._judge(case)
+            if len(self._stages) > 1:
+                verdict = self._comparison.with_table(verdict, case)
             return dataclasses.replace(
                 verdict,
                 seconds=time.monotonic() - started,
@@ -146,6 +148,8 @@ class RuntimeCheck:
             return self._against_reference(case, failed)
         if "shapes" in self._stages:
             return self._shapes(case, self._checker)
+        if case.candidate.marked:
+            return self._comparison.measured(case)
         found = self._finite(case) if "finite" in self._stages else None
         if found is not None:
             return found

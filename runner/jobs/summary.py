@@ -24,7 +24,7 @@ from runner.session.trust.check_counts import HANDED_OVER, REPEATS
 from runner.session.trust.second_verdicts import LEAST, SHARE
 from runner.session.trust.sequential_test import WRONG, wilson
 from runner.status import Status
-from runner.verdict import Signature
+from runner.verdict import Signature, rows_of
 from strategies.outcome import Outcome
 from strategies.trial import Trial
 
@@ -82,6 +82,7 @@ def summary_of(
         cause=cause_of(ending, judge),
         memory=memory_limit(settings.checker.memory_mb),
         evidence=evidence(ending),
+        outputs=compared_outputs(judge),
     )
 
 
@@ -152,6 +153,12 @@ def fused(ending: Ending, judge: Judge) -> dict[str, Any] | None:
                 held = [layer for layer in layers if of != "the whole model" or names & set(layer["nodes"])]
                 return {"of": of, "layers": held}
     return None
+
+
+def compared_outputs(judge: Judge) -> tuple[Mapping[str, Any], ...]:
+    """Return what the pre-flight measured of each output of the whole model."""
+    verdict = judge.journal.get(judge.subject.space.whole, 0)
+    return tuple(rows_of(verdict)) if verdict else ()
 
 
 def shown_nothing(judge: Judge) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ from runner.files import write_text
 from runner.report.markup import block, bullets, code, cut, section, some, table, text
 from runner.report.sections.cause_section import experiments, sentence
 from runner.report.sections.inspection_section import inspection_section
+from runner.report.sections.layers_section import layers_section, outputs_section
 from runner.report.sections.passes_section import passes_section
 from runner.report.sections.precision_section import raised, title
 from runner.report.sections.releases_section import releases_section
@@ -75,6 +76,7 @@ def report(
         passes_section(summary.passes, summary.minimality),
         releases_section(summary.releases),
         inspection_section(summary.inspection),
+        layers_section(summary.layers) or outputs_section(summary.outputs),
         section("Statistics", table(("", ""), list((summary.statistics or {}).items()))),
         _fused(summary),
         section("Versions", table(("package", "version"), sorted(versions.items()))),

@@ -14,7 +14,7 @@ from runner.files import json_of, write_text
 from runner.report.summary import Summary
 
 RESULT_NAME = "result.json"
-_ELSEWHERE = frozenset({"nodes_after", "memory", "evidence"})
+_ELSEWHERE = frozenset({"nodes_after", "memory", "evidence", "outputs"})
 """Fields of the summary that are no keys of their own."""
 
 

@@ -59,7 +59,8 @@ class Summary:
     ``triage``: the steps of a triage, and why each was taken. ``rechecked``: how kept results end by now. ``bugs``:
     failures that have one cause.
     ``suspects``: tactics of bad builds only. ``unresolved``: how often a verdict is not known, by reason.
-    ``evidence``: what the check measured on what is handed over; not in result.json.
+    ``evidence``: what the check measured on what is handed over; ``outputs``: what it measured of each output of the
+    whole model; neither is in result.json.
     """
 
     status: str
@@ -105,3 +106,4 @@ class Summary:
     answers: tuple[Summary, ...] = ()
     memory: str = ""
     evidence: Mapping[str, Any] = field(default_factory=dict)
+    outputs: tuple[Mapping[str, Any], ...] = ()

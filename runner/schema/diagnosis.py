@@ -96,3 +96,17 @@ class TriageSettings(StrategySettings):
     switches: list[str] = setting([])
     versions: Any = None
     cache: str = setting("~/.cache/winnow/releases", path=PathUse.FOLDER)
+
+
+@settings
+class LayerwiseSettings(StrategySettings):
+    """All values inside the model against those of the reference; nothing is searched."""
+
+    implementation = "runner.jobs.layerwise.run:run"
+    cuts_model = True
+
+    name: str = "layerwise"
+    search: str = "layerwise"
+    subject: str = "layers"
+    memory_mb: int | None = setting(None, least=1)
+    own: bool = True

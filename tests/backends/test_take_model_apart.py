@@ -51,3 +51,14 @@ def test_what_optimizations_leave_out_stays_in_its_part(tmp_path: Path) -> None:
     path = saved(tmp_path, TensorProto.FLOAT, ("Identity", "Identity", "Neg"))
     model = OnnxRuntime.load(path, {"inside": {"a": TensorProto.FLOAT, "b": TensorProto.FLOAT}})
     assert model.outputs == ["out"]
+
+
+@pytest.mark.parametrize("backend", [OnnxRuntime, OnnxReference])
+def test_of_a_window_only_its_parts_are_left(tmp_path: Path, backend: Any) -> None:
+    path = saved(tmp_path, TensorProto.FLOAT, ("Abs", "Neg", "Abs"))
+    model = backend.load(path, {"inside": {"a": 1, "b": 1}, "wanted": ["b"], "optimization": "all"})
+    assert list(model.outputs) == ["b__made"] and set(model.inputs) == {"a"}
+    given = {"a": from_array(np.array([10, 20], np.float32))}
+    assert [np.asarray(to_array(held)).tolist() for _, held in model.run(["b__made"], given)] == [[-10, -20]]
+    left = backend.load(path, {"inside": {"a": 1}, "wanted": ["fused away"], "optimization": "all"})
+    assert list(left.outputs) == ["out"]

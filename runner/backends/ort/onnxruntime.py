@@ -16,6 +16,8 @@ from runner.backends.ort.plugin_providers import devices
 from runner.backends.take_model_apart import neighbors, optimized, take_apart
 from runner.backends.values.value_structure import Value, parse
 
+Inside = Tuple[Dict[str, int], List[str] | None]
+"""Tensors at which a model is taken apart, with their types, and those that are outputs then (None: all)."""
 _NAMED = re.compile("Name:'([^']+)'")
 _STATUS = re.compile(r"^\s*\[ONNXRuntimeError\] : \d+ : (\w+)(?: : (.*))?$", re.DOTALL)
 # name of a level -> its member of GraphOptimizationLevel; "layout" is younger than the others
@@ -70,7 +72,8 @@ class OnnxRuntime:
     def load(cls, path: str, settings: Dict[str, Any]) -> OnnxRuntime:
         """Create a session with the settings of the backend group.
 
-        ``settings["inside"]``: {tensor: element type} at which the model is taken apart once it is optimized.
+        ``settings["inside"]``: {tensor: element type} at which the model is taken apart once it is optimized;
+        ``settings["wanted"]``: those of them that are outputs then, where not all are.
         Raises StageError: setup for a setting that this installation does not have, load for what it says about the
         model.
         """
@@ -99,10 +102,10 @@ class OnnxRuntime:
 
             model: Any = path
             nodes: Dict[str, Tuple[List[str], List[str]]] = {}
-            inside = settings.get("inside") or {}
+            inside = settings.get("inside") or {}, settings.get("wanted")
             if rounding in ("on", "strict"):
                 model = _rounded(path, options, rounding, inside)
-            elif inside:
+            elif inside[0]:
                 model, nodes = _opened(path, options, create, inside)
             session = create(model)
         except StageError:
@@ -158,10 +161,10 @@ class OnnxRuntime:
             yield name, (from_python if plain else from_ort_value)(value, self._outputs[name])
 
 
-def _rounded(path: str, options: Any, rounding: str, inside: Dict[str, int]) -> bytes:
+def _rounded(path: str, options: Any, rounding: str, inside: Inside) -> bytes:
     """Return a model that rounds after each operator of a low precision; its weights stay in their files.
 
-    ``rounding``: on, or strict, which rounds inside operators too. ``inside``: tensors at which it is taken apart.
+    ``rounding``: on, or strict, which rounds inside operators too. ``inside``: how it is taken apart.
     """
     try:
         import onnx
@@ -169,7 +172,7 @@ def _rounded(path: str, options: Any, rounding: str, inside: Dict[str, int]) -> 
         message = f"rounding={rounding} needs the package onnx under this interpreter: {error}"
         raise StageError("setup", "NotInstalled", message) from error
     model = onnx.load(path, load_external_data=False)
-    take_apart(model, inside)
+    take_apart(model, *inside)
     try:
         rounded(model, strict=rounding == "strict")
     except ValueError as error:
@@ -180,9 +183,9 @@ def _rounded(path: str, options: Any, rounding: str, inside: Dict[str, int]) -> 
 
 
 def _opened(
-    path: str, options: Any, create: Callable[[Any], Any], inside: Dict[str, int]
+    path: str, options: Any, create: Callable[[Any], Any], inside: Inside
 ) -> Tuple[bytes, Dict[str, Tuple[List[str], List[str]]]]:
-    """Return a model that is taken apart at these tensors, and what its nodes read and give."""
+    """Return a model that is taken apart, and what its nodes read and give."""
     import onnx
     import onnxruntime
 
@@ -191,7 +194,7 @@ def _opened(
         do_not_optimize(options, path)
     else:
         made = optimized(path, options, create)
-    take_apart(made, inside)
+    take_apart(made, *inside)
     return bytes(made.SerializeToString()), neighbors(made)
 
 

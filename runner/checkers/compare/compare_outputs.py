@@ -4,53 +4,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from runner.checkers.candidate_runs import Case
-from runner.checkers.compare import auto_tolerance, metrics
+from runner.checkers.compare import auto_tolerance
 from runner.checkers.compare.compare_values import compare, has_inf
 from runner.checkers.compare.constant_outputs import CONSTANT, blank, said
+from runner.checkers.compare.tensor_table import Compared, table
 from runner.checkers.compare.tolerances import Rules
-from runner.checkers.failure_measure import LARGEST, as_number, finite
+from runner.checkers.failure_measure import as_number
 from runner.errors import UsageError
 from runner.model.values.recorded import TensorFile
 from runner.schema.checker import CompareChecker, Golden, Metric, NonFinite, Tolerance
 from runner.text import listed
-from runner.verdict import INSIDE, MEASURE, Signature, Verdict
+from runner.verdict import INSIDE, MEASURE, TABLE, Signature, Verdict
 from strategies.outcome import Outcome
 
 log = logging.getLogger(__name__)
 
 PREFLIGHT = "pre-flight"
-
-
-@dataclass(frozen=True)
-class _Compared:
-    """One output of one sample: its difference by one metric, and by which tolerance and noise it was judged."""
-
-    sample: int
-    output: str
-    metric: Metric
-    difference: metrics.Difference
-    limit: float
-    noise: float | None = None
-
-    @property
-    def fails(self) -> bool:
-        return self.difference.fails(self.limit)
-
-    @property
-    def how_bad(self) -> float:
-        """By how much it fails, 0 where it does not; what is no matter of size is worse than anything."""
-        if not self.fails:
-            return 0.0
-        return LARGEST if self.difference.kind not in ("", "mismatch") else finite(self.rank[1])
-
-    @property
-    def rank(self) -> tuple[int, float]:
-        """The worst output has the largest."""
-        return self.difference.rank(self.limit)
 
 
 class Comparison:
@@ -115,6 +88,34 @@ class Comparison:
             told = looked_inside(told, {one.output: one.how_bad for one in sorted(every, key=lambda one: one.how_bad)})
         return self._with_evidence(told, case, names, expected) if case.candidate.phase == PREFLIGHT else told
 
+    def measured(self, case: Case) -> Verdict:
+        """Return what each tensor that a candidate hands out is like; FAIL if one of the model's own is wrong.
+
+        All are held against what was recorded: a reference that hands out as many would need as much memory again.
+        """
+        rows = self._table(case)
+        failing = [one for one in rows if one["bad"] and one["output"]]
+        found: dict[str, Any] = {"reference": "recorded", TABLE: rows}
+        if not failing:
+            return Verdict(Outcome.PASS, metrics=found)
+        worst = max(failing, key=lambda one: float(one["of_limit"]))
+        reason = f"{worst['tensor']}: {worst['kind']}, {worst['of_limit']:.3g} times what is allowed"
+        return Verdict(Outcome.FAIL, Signature("compare", worst["kind"]), reason, found)
+
+    def with_table(self, verdict: Verdict, case: Case) -> Verdict:
+        """Note, of what is looked at before a search, what each of the model's outputs is like."""
+        if case.candidate.phase != PREFLIGHT or not case.target.outputs:
+            return verdict
+        return replace(verdict, metrics={**verdict.metrics, TABLE: self._table(case)})
+
+    def _table(self, case: Case) -> list[dict[str, Any]]:
+        return table(
+            case,
+            lambda number, name, mine, good: [
+                self._one(case, number, (name, rule), mine, good) for rule in self._rules.of_output(name)
+            ],
+        )
+
     def _with_evidence(
         self, told: Verdict, case: Case, names: list[str], expected: list[Mapping[str, TensorFile]]
     ) -> Verdict:
@@ -130,7 +131,7 @@ class Comparison:
             return replace(told, outcome=Outcome.UNRESOLVED, reason=f"nothing but {said(found)}")
         return told
 
-    def _verdict(self, compared: list[_Compared], found: dict[str, Any]) -> Verdict:
+    def _verdict(self, compared: list[Compared], found: dict[str, Any]) -> Verdict:
         failing = [one for one in compared if one.fails]
         worst = max(failing or compared, key=lambda one: one.rank)
         numbers = worst.difference.numbers() | {"limit": worst.limit}
@@ -188,10 +189,10 @@ class Comparison:
 
     def _one(
         self, case: Case, number: int, by: tuple[str, CompareChecker], mine: TensorFile, theirs: TensorFile
-    ) -> _Compared:
+    ) -> Compared:
         name, rule = by
         difference = compare(mine, theirs, rule)
-        found = _Compared(number, name, Metric(rule.metric), difference, difference.limit)
+        found = Compared(number, name, Metric(rule.metric), difference, difference.limit)
         if rule.tolerance is Tolerance.fixed or difference.kind or difference.exact:
             return found
         floor, failing = difference.floor or 1e-12, self._failing
@@ -206,7 +207,7 @@ class Comparison:
         limit = auto_tolerance.CLEAR * noise if failing is None else auto_tolerance.limit(noise, failing)
         return replace(found, limit=limit, noise=noise)
 
-    def _too_close(self, worst: _Compared) -> str:
+    def _too_close(self, worst: Compared) -> str:
         if self._settled or worst.noise is None or worst.difference.kind or worst.fails:
             return ""
         if worst.difference.error <= worst.noise:
@@ -234,6 +235,6 @@ def non_finite(outputs: Mapping[str, TensorFile], *, nan: bool, inf: bool) -> It
             yield name, "inf"
 
 
-def _outputs(compared: Sequence[_Compared]) -> int:
+def _outputs(compared: Sequence[Compared]) -> int:
     """How many outputs of how many samples, whatever the number of metrics."""
     return len({(one.sample, one.output) for one in compared})

@@ -1,0 +1,239 @@
+"""Does `strategy=layerwise` name the planted node: first wrong tensor, and largest error of its own?
+
+    python -m benchmarks.layerwise [--half seen|held] [--only NAME] [--seeds 2] [--memory] [--cases FOLDER_OF_CASES]
+
+Planted: one weight of one node in a copy of a network, which is compared with the network itself (reference.model); in
+every other row a pair of nodes further on, harmless by itself, makes the error 30 times as large. Architectures and
+seeds are held back: the first half of the architectures and the first seed were looked at while it was built.
+
+``--memory``: a chain of convolutions whose values take several times the budget; the most that a worker had resident.
+``--cases``: real failures in which values are wrong, under the interpreters of make_venvs.sh; marks hide most of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+from benchmarks.cases import judged_by_auto
+from benchmarks.planted_networks import ARCHITECTURES, Evaluator, Network, Values
+
+SEEN = ("residual", "pre-LN", "inception", "recurrent")
+TIMES, RTOL = 30.0, 0.01
+STRENGTHS = (0.05, 0.1, 0.2, 0.4, 0.8, 1.6)
+CASES = ("alex_ref_lrn", "inception_pad_avgpool", "mixer_gemm_idtranspose", "t5_rms_keepdims0")
+
+
+@dataclass(frozen=True)
+class Planted:
+    """``node``: the one whose weight was changed in the child. ``own``: the error that this makes of good values."""
+
+    parent: ModelProto
+    child: ModelProto
+    feeds: Values
+    node: str
+    own: float
+    later: float
+
+
+def plant(architecture: str, seed: int, evaluator: Evaluator, *, amplified: bool) -> Planted:
+    """Return a network and its copy with a wrong weight. Raises ValueError where no node fits."""
+    net, draw = Network(seed), np.random.default_rng([seed, 18])
+    ARCHITECTURES[architecture](net, 1)
+    parent = net.model()
+    feeds = {name: draw.uniform(-1, 1, shape).astype(np.float32) for name, shape in net.inputs.items()}
+    values = evaluator.run(parent, feeds)
+    weights = {
+        one.name for one in parent.graph.initializer if one.data_type == TensorProto.FLOAT and np.prod(one.dims) > 1
+    }
+    places = [at for at, node in enumerate(parent.graph.node[:-2]) if weights.intersection(node.input)]
+    for at in draw.permutation(places).tolist():
+        later = _amplified(parent, at, values, draw) if amplified else parent
+        for strength in STRENGTHS if later else ():
+            child = _spoiled(later, parent.graph.node[at].name, strength, draw)
+            good, bad = evaluator.run(later, feeds), evaluator.run(child, feeds)
+            node = next(one for one in child.graph.node if one.name == parent.graph.node[at].name)
+            alone = evaluator.node(node, {**good, **{name: bad[name] for name in node.input if name not in good}})
+            own = _error(alone[node.output[0]], good[node.output[0]])
+            after = [one.output[0] for one in child.graph.node[at + 1 :]]
+            most = max(_error(bad[name], good[name]) for name in after if good[name].dtype == np.float32)
+            ends = max(_error(bad[name], good[name]) for name in net.outputs)
+            if own > 3 * RTOL and ends > 2 * RTOL and (most > 3 * own or not amplified):
+                return Planted(later, child, feeds, node.name, own, most)
+    raise ValueError(f"{architecture} {seed}: no node fits")
+
+
+def _amplified(model: ModelProto, at: int, values: Values, draw: np.random.Generator) -> ModelProto | None:
+    """Return the model with a pair of nodes behind node ``at`` that changes no good value, but any error."""
+    below, places = {model.graph.node[at].output[0]}, []
+    for place, node in enumerate(model.graph.node):
+        if place > at and below.intersection(node.input):
+            below.update(node.output)
+            places.append(place)
+    places = [place for place in places[1:-2] if values[model.graph.node[place].output[0]].size > 8]
+    if not places:
+        return None
+    made = ModelProto()
+    made.CopyFrom(model)
+    place = int(draw.choice(places))
+    name = model.graph.node[place].output[0]
+    held = values[name]
+    for other in made.graph.node:
+        other.input[:] = [f"{name}_again" if one == name else one for one in other.input]
+    constants = {f"{name}_most": np.float32(1 - 1 / TIMES) * held, f"{name}_times": np.float32(TIMES)}
+    made.graph.initializer.extend(numpy_helper.from_array(np.asarray(array), key) for key, array in constants.items())
+    pair = [
+        helper.make_node("Sub", [name, f"{name}_most"], [f"{name}_rest"], name=f"/{name}_rest"),
+        helper.make_node("Mul", [f"{name}_rest", f"{name}_times"], [f"{name}_again"], name=f"/{name}_again"),
+    ]
+    nodes = [*made.graph.node[: place + 1], *pair, *made.graph.node[place + 1 :]]
+    del made.graph.node[:]
+    made.graph.node.extend(nodes)
+    return made
+
+
+def _spoiled(model: ModelProto, name: str, strength: float, draw: np.random.Generator) -> ModelProto:
+    """Return a copy in which a node has a weight of its own, which is off."""
+    made = ModelProto()
+    made.CopyFrom(model)
+    held = {one.name: one for one in made.graph.initializer if np.prod(one.dims) > 1}
+    node = next(one for one in made.graph.node if one.name == name)
+    at = next(at for at, one in enumerate(node.input) if one in held)
+    array = numpy_helper.to_array(held[node.input[at]])
+    noise = np.random.default_rng(int(strength * 100)).standard_normal(array.shape)
+    node.input[at] += "_spoiled"
+    spoiled = (array + strength * np.abs(array).max() * noise / 3).astype(np.float32)
+    made.graph.initializer.append(numpy_helper.from_array(spoiled, node.input[at]))
+    return made
+
+
+def _error(mine: np.ndarray, good: np.ndarray) -> float:
+    return float(np.abs(mine - good).max() / (np.abs(good).max() or 1.0))
+
+
+def compared(folder: Path, *options: str) -> dict[str, Any]:
+    """Run Winnow and return result.json."""
+    argv = [
+        sys.executable,
+        "-m",
+        "runner",
+        "strategy=layerwise",
+        f"hydra.run.dir={folder}",
+        "verbosity=warning",
+        *options,
+    ]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    path = folder / "result.json"
+    return json.loads(path.read_text()) if path.exists() else {"message": done.stdout + done.stderr, "layers": None}
+
+
+def planted_rows(given: argparse.Namespace, out: Path) -> None:
+    """Print a row for each planted error, and the counts of both halves."""
+    evaluator, counts = Evaluator(), {half: Counter[str]() for half in ("seen", "held")}
+    head = (
+        "half | network | seed | amplified | planted | own | largest later | first wrong | largest own | runs | tensors"
+    )
+    print(f"| {head} | said |")
+    print("|---" * 12 + "|")
+    for architecture in ARCHITECTURES:
+        for seed in range(given.seeds):
+            half = "seen" if architecture in SEEN and seed == 0 else "held"
+            if given.only not in architecture or (given.half and given.half != half):
+                continue
+            for amplified in (False, True):
+                one = plant(architecture, seed, evaluator, amplified=amplified)
+                folder = out / f"{architecture}{seed}{'a' * amplified}"
+                folder.mkdir(parents=True)
+                onnx.save(one.parent, str(folder / "parent.onnx"))
+                onnx.save(one.child, str(folder / "child.onnx"))
+                np.savez(folder / "inputs.npz", **one.feeds)
+                files = [f"model={folder / 'child.onnx'}", f"reference.model={folder / 'parent.onnx'}"]
+                result = compared(folder / "run", *files, "inputs=files", f"inputs.path={folder / 'inputs.npz'}")
+                layers = result["layers"] or {"first_bad": None, "largest_own": None, "runs": 0, "tensors": 0}
+                right = [(layers[key] or {}).get("node") == one.node for key in ("first_bad", "largest_own")]
+                counts[half].update({"of": 1, "first wrong": right[0], "largest own": right[1]})
+                said = "" if all(right) else result["message"][:200].replace("|", "/")
+                cells = (half, architecture, seed, "yes" if amplified else "", one.node, f"{one.own:.3f}")
+                print(
+                    "|",
+                    *_spread(cells),
+                    f"{one.later:.3f}",
+                    "|",
+                    *_spread((*right, layers["runs"], layers["tensors"], said)),
+                )
+    for half, count in counts.items():
+        print(f"{half}: first wrong {count['first wrong']}, largest own {count['largest own']}, of {count['of']}")
+
+
+def _spread(cells: tuple[object, ...]) -> list[str]:
+    return [part for cell in cells for part in (str(cell), "|")]
+
+
+def memory_rows(out: Path) -> None:
+    """Print what a worker had resident at most, with budgets and without, on a model whose values exceed these."""
+    net = Network(0)
+    x = net.input("x", 1, 8, 384, 384)
+    for _ in range(30):
+        x = net.leaky(net.conv(x, 8, 8))
+    net.head(x, 8, "y")
+    out.mkdir(parents=True, exist_ok=True)
+    onnx.save(net.model(), str(out / "chain.onnx"))
+    values = 60 * 8 * 384 * 384 * 4 / 2**20
+    print("| budget MiB | values MiB | most resident MiB | runs | user CPU s of all | within |")
+    print("|---" * 6 + "|")
+    for budget in (None, 512, 320, 240):
+        folder = out / f"memory{budget}"
+        words = [] if budget is None else [f"strategy.memory_mb={budget}"]
+        before = os.times().children_user
+        result = compared(folder, f"model={out / 'chain.onnx'}", "target.optimization=all", *words)
+        spent, peak = os.times().children_user - before, result["peak_rss_mb"]["workers"]
+        runs = (result["layers"] or {}).get("runs")
+        within = "" if budget is None else peak <= budget
+        print(f"| {budget or 'none'} | {values:.0f} | {peak:.0f} | {runs} | {spent:.1f} | {within} |")
+
+
+def case_rows(folder: Path, out: Path) -> None:
+    """Print what is said of real failures."""
+    print("| case | marking | culprits | right | runs |\n|---|---|---|---|---|")
+    for name in CASES:
+        case = folder / name
+        truth = json.loads((case / "truth.json").read_text())
+        given = [f"model={case / 'model.onnx'}", "inputs=files", f"inputs.path={case / 'inputs.npz'}"]
+        result = compared(out / name, *given, *(judged_by_auto(case) or ()))
+        right = sorted(result["culprits"]) in [sorted(one) for one in truth["any_of"] or [truth["culprit_nodes"]]]
+        layers = result["layers"]
+        print(f"| {name} | {layers['marking']} | {', '.join(result['culprits'])} | {right} | {layers['runs']} |")
+
+
+def main() -> None:
+    """See the module."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--half", choices=["seen", "held"])
+    parser.add_argument("--only", default="", help="part of an architecture's name")
+    parser.add_argument("--seeds", type=int, default=2)
+    parser.add_argument("--memory", action="store_true")
+    parser.add_argument("--cases", type=Path)
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="layerwise-") as scratch:
+        if given.memory:
+            memory_rows(Path(scratch))
+        elif given.cases:
+            case_rows(given.cases, Path(scratch))
+        else:
+            planted_rows(given, Path(scratch))
+
+
+if __name__ == "__main__":
+    main()

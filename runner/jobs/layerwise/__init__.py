@@ -1,0 +1,1 @@
+"""A run of `strategy=layerwise`: every tensor inside a model against the reference's, and which is wrong first."""

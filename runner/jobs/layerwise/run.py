@@ -1,0 +1,169 @@
+"""Runs `strategy=layerwise`: what every tensor holds on the target against what the reference says it should.
+
+The whole model is run with as many tensors marked as outputs at a time as memory allows. Where that makes the failure
+go away, fewer are marked, until it shows again or a single tensor hides it. Then the model is taken apart as the
+runtime has optimized it, so that each part is judged on good values: what it adds, apart from what it inherits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from runner.errors import CannotJudge, UsageError
+from runner.jobs.job import Job
+from runner.jobs.layerwise import table_files
+from runner.jobs.layerwise.look import Look, known
+from runner.jobs.layerwise.marking import Marking
+from runner.jobs.layerwise.subject import Layers
+from runner.jobs.reduce.subgraph import Subgraph
+from runner.loading.load import Loaded, load
+from runner.report.sections.layers_section import size_of
+from runner.report.summary import Summary
+from runner.schema.backend import OnnxRuntimeBackend
+from runner.schema.checker import AutoChecker, CompareChecker, FiniteChecker
+from runner.schema.diagnosis import LayerwiseSettings
+from runner.schema.root import Settings
+from runner.schema.strategy import chosen
+from runner.session.judge import Judge
+from runner.session.question import NOTHING, study
+from runner.session.result import Ending
+from runner.status import Status
+from runner.text import counted, listed
+from runner.verdict import Verdict, rows_of
+from strategies.outcome import Outcome
+
+WHOLE = "the model as it is"
+WITHOUT_ARENA = {"enable_cpu_mem_arena": "false"}
+"""ONNX Runtime's arena takes the next power of two, and gives nothing back."""
+MOST_WORST = 20
+"""Rows of the worst tensors that the report shows."""
+REDUCE = "strategy=reduce finds the part that fails"
+
+
+def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
+    """Compare all tensors and leave the result folder behind. Raises UsageError for a check that compares nothing."""
+    if not isinstance(settings.checker, AutoChecker | CompareChecker | FiniteChecker):
+        raise UsageError(
+            f"strategy=layerwise checker={settings.checker.name}: it does not say what a tensor inside the model "
+            "should hold. Take checker=auto, compare or finite"
+        )
+    if not settings.cut.records:
+        raise UsageError("strategy=layerwise cut.record=off: there is nothing to compare with. Set cut.record=auto")
+    with Job.opened(_within_memory(settings), folder, command) as job:
+        loaded = load(job.settings, job.pool, job.folder)
+        base = Subgraph(
+            *(loaded.graph, loaded.store, loaded.recorded, loaded.types, loaded.studied, job.folder / "values"),
+            cut_policy=job.settings.cut.policy,
+            outputs=job.settings.cut.outputs,
+        )
+        inner = tuple(name for name in known(base) if name not in base.graph.output_set)
+        subject = Layers(base, inner, _lean(job.settings))
+        with job.judge(subject, loaded, "tensors") as judge:
+            job.drop_stale_results()
+            asked = _Layerwise(job, loaded, judge, Look(job, subject, judge, Marking()))
+            summary = asked.told(job.ended(asked, asked.ending))
+            job.bundle(summary)
+    return summary
+
+
+def _within_memory(settings: Settings) -> Settings:
+    """Return settings by which the reference is recorded in no more memory than the target may take."""
+    most = chosen(settings.strategy, LayerwiseSettings).memory_mb
+    if most is None or settings.cut.memory is not None:
+        return settings
+    return replace(settings, cut=replace(settings.cut, memory=f"{max(most // 4, 1)}M"))
+
+
+def _lean(settings: Settings) -> dict[str, Any]:
+    """Return settings of the target by which it takes no more memory than it needs."""
+    target = settings.target
+    if chosen(settings.strategy, LayerwiseSettings).memory_mb is None or not isinstance(target, OnnxRuntimeBackend):
+        return {}
+    return {"session_options": {**WITHOUT_ARENA, **target.session_options}}
+
+
+@dataclass(frozen=True)
+class _Layerwise:
+    """What is asked, and what is said of the answer."""
+
+    job: Job
+    loaded: Loaded
+    judge: Judge
+    look: Look
+
+    def interrupted(self, exit_code: int) -> Ending:
+        """Return that somebody stopped it: what was measured is in the journal."""
+        return Ending(Status.interrupted, f"interrupted; go on with resume={self.job.folder}", code=exit_code)
+
+    def ending(self) -> Ending:
+        """Look at all tensors. Raises CannotJudge where the target gives nothing to look at."""
+        look, plain = self.look, self.judge.sure(NOTHING, "pre-flight", WHOLE)
+        if plain.outcome is Outcome.FAIL:
+            study(self.judge, plain, WHOLE)
+        if not rows_of(plain):
+            raise CannotJudge(f"{WHOLE} gives no values to compare: {plain.said}; {REDUCE}")
+        look.take(look.rows, rows_of(plain))
+        look.marking.begin(look.rows, bad=look.is_bad)
+        if self.job.settings.plan:
+            runs = len(look.marked) + len(look.apart)
+            said = f"{counted(len(look.subject.tensors), 'tensor')} would be compared in {counted(runs, 'run')}"
+            return Ending(Status.planned, f"{said}; stopped after the pre-flight, as asked", remaining=runs)
+        look.look()
+        if look.findings.first_bad:
+            return Ending(Status.found, self._said(), signature=self.judge.studied.signature)
+        return self._nothing(plain)
+
+    def _nothing(self, plain: Verdict) -> Ending:
+        """Return how it ends where no tensor is wrong that is made of right ones."""
+        look = self.look
+        if any(row["bad"] for row in look.rows.values()):
+            said = (
+                "marking tensors as outputs hides the failure" if look.marking.hides else "what is wrong is not known"
+            )
+            raise CannotJudge(f"{said}{self._left}; {REDUCE}")
+        if plain.outcome is Outcome.FAIL:
+            raise CannotJudge(
+                f"{WHOLE} fails ({plain.said}), and no tensor is wrong against what was recorded; {REDUCE}"
+            )
+        said = f"all of {counted(len(look.rows), 'tensor')} are right by this check{self._left}"
+        return Ending(Status.could_not_judge if look.stopped else Status.nothing_to_find, said)
+
+    def _said(self) -> str:
+        found = self.look.findings
+        first, own, hidden = found.first_bad, found.largest_own, self.look.hidden
+        assert first
+        makers = listed(found.culprits)
+        parts = [f"{first['tensor']} is the first wrong tensor, made of right ones by {makers}"]
+        parts += [f"the largest error of its own is that of {own['node']} ({size_of(own, 'own')})"] if own else []
+        if self.look.marking.hides:
+            parts.append(f"marking {listed(hidden) or 'tensors as outputs'} hides the failure")
+        return "; ".join(parts) + self._left
+
+    @property
+    def _left(self) -> str:
+        return "; the budget was reached before all were looked at" if self.look.stopped else ""
+
+    def told(self, ending: Ending) -> Summary:
+        """Return what is reported, and write the rows of all tensors beside it."""
+        look, found = self.look, self.look.findings
+        summary = self.job.summary(self.judge, ending, self.loaded)
+        if ending.status not in (Status.found, Status.nothing_to_find, Status.could_not_judge) or not look.rows:
+            return summary
+        rows = table_files.full_rows(self.loaded.graph, look.rows, look.own)
+        table_files.write(self.job.folder, rows)
+        layers = {
+            "tensors": len({*look.rows, *look.own}),
+            "runs": look.runs,
+            "first_bad": found.first_bad,
+            "largest_own": found.largest_own,
+            "marking": look.marking.word,
+            "hidden": look.hidden,
+            "suspects": list(found.suspects),
+            "outputs": [row for row in rows if row.get("output")],
+            "worst": sorted((row for row in rows if row.get("bad")), key=lambda row: -row["of_limit"])[:MOST_WORST],
+            "files": list(table_files.FILES),
+        }
+        return replace(summary, layers=layers, culprits=found.culprits)

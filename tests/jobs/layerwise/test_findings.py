@@ -1,0 +1,79 @@
+"""What rows of tensors say of nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from onnx import TensorProto, helper
+
+from runner.jobs.layerwise.findings import Findings, overflows
+from runner.jobs.layerwise.marking import CHANGES, HIDES, SAME, Marking
+from runner.model.graph.graph_index import Graph
+
+
+@pytest.fixture
+def graph() -> Graph:
+    """x -> a -> b -> c -> d."""
+    names = ["x", "a", "b", "c", "d"]
+    nodes = [helper.make_node("Abs", [one], [names[at + 1]], name=f"n{at}") for at, one in enumerate(names[:-1])]
+    ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [1])] for name in ("x", "d")]
+    return Graph.of(helper.make_model(helper.make_graph(nodes, "g", *ends)))
+
+
+def row(error: float, **more: Any) -> dict[str, Any]:
+    bad = error > 0.01
+    found = {"bad": bad, "kind": "mismatch" if bad else "", "error": error, "limit": 0.01, "of_limit": 100 * error}
+    return {**found, "relative": error, "nan": [0, 0], "inf": [0, 0], **more}
+
+
+def test_a_tensor_that_is_not_known_stands_for_those_above_it(graph: Graph) -> None:
+    found = Findings(graph, {"a": row(0.0), "c": row(0.5), "d": row(0.9)}, {})
+    assert found.culprits == ("n1", "n2") and found.first_bad is not None and found.first_bad["node"] == "n2"
+
+
+def test_the_largest_error_of_a_part_is_that_of_the_node_which_is_wrong_in_the_whole(graph: Graph) -> None:
+    """b is fused away; what is made of a alone is c."""
+    rows = {"a": row(0.0), "b": row(0.3), "c": row(0.3), "d": row(0.9)}
+    own = {"a": row(0.0), "c": row(0.3), "d": row(0.02)}
+    found = Findings(graph, rows, own)
+    assert found.largest_own is not None and found.largest_own["node"] == "n1"
+    assert found.largest_own["nodes"] == ["n1", "n2"] and found.suspects == ("n1", "n2", "n3")
+
+
+def test_where_marks_hide_it_what_parts_make_counts_first(graph: Graph) -> None:
+    rows, own = {"c": row(0.5), "d": row(0.9)}, {"a": row(0.3), "b": row(0.0), "c": row(0.0)}
+    assert Findings(graph, rows, own, hides=True).culprits == ("n0",)
+    assert Findings(graph, rows, own).culprits == ("n0", "n1", "n2")
+
+
+def test_nothing_is_claimed_of_errors_that_pass(graph: Graph) -> None:
+    found = Findings(graph, {"a": row(0.0), "d": row(0.005)}, {"a": row(0.0), "d": row(0.0)})
+    assert found.first_bad is None and found.largest_own is None and found.suspects == ()
+
+
+@pytest.mark.parametrize(
+    ("nan", "inf", "held", "expected"),
+    [(0, 0, [0, 1], False), (1, 0, None, True), (0, 3, [0.0, 0.0], False), (0, 3, None, False), (0, 3, [0, 9.0], True)],
+)
+def test_an_infinity_among_equal_values_is_a_mask(nan: int, inf: int, held: Any, expected: bool) -> None:
+    assert overflows(row(0.0, nan=[nan, 0], inf=[inf, 0], range=[held, None])) is expected
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "word"),
+    [
+        (row(0.5), row(0.505), SAME),
+        (row(0.5), row(0.7), CHANGES),
+        (row(0.5), row(0.001), HIDES),
+        (row(0.0), row(0.3), CHANGES),
+        (row(0.0), row(0.001), SAME),
+        (row(0.5), row(0.5, nan=[1, 0]), CHANGES),
+    ],
+)
+def test_what_marks_do(before: dict[str, Any], after: dict[str, Any], word: str) -> None:
+    marking = Marking()
+    marking.begin({"d": before}, lambda one: one["bad"])
+    assert marking.shows([{**after, "tensor": "d"}, {**row(0.9), "tensor": "a"}]) is (word != HIDES)
+    assert marking.word == word
+    assert not marking.shows([]) and marking.hides  # it did not run

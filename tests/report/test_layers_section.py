@@ -1,0 +1,55 @@
+"""What a report says of tensors and outputs; names and numbers may come from anywhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from runner.report.markdown import report
+from runner.report.sections.layers_section import layers_section
+from runner.report.summary import Summary
+from runner.status import Status
+from runner.verdict import TABLE, Verdict, rows_of
+from strategies.outcome import Outcome
+
+ROW: dict[str, Any] = {
+    "tensor": "logits",
+    "output": True,
+    "type": 1,
+    "shape": [2],
+    "bad": True,
+    "kind": "nan",
+    "of_limit": 50.0,
+    "error": 0.5,
+    "limit": 0.01,
+    "max": 2.0,
+    "sqnr": None,
+    "nan": [3, 0],
+    "inf": [0, 0],
+    "range": [None, [-1.0, 1.0]],
+    "top1": 0.75,
+}
+
+
+def test_outputs_of_any_run_that_compared_them() -> None:
+    text = report(Summary(Status.found, 0, "reduce", outputs=(ROW,)))
+    assert "## The model's outputs" in text
+    (row,) = [line for line in text.splitlines() if line.startswith("| `logits`")]
+    assert row.count("|") == 15 and "3 (0)" in row and "none (-1 to 1)" in row and "0.75" in row
+    assert "The model's outputs" not in report(Summary(Status.found, 0, "reduce"))
+
+
+def test_layers_say_what_is_wrong_first() -> None:
+    found = {"tensor": "a|b", "node": "n`1", "kind": "nan", "error": 0.0, "own": None}
+    layers = {"tensors": 3, "runs": 2, "first_bad": found, "largest_own": {**found, "kind": "mismatch", "own": 0.25}}
+    rest = {"marking": "hides", "suspects": ["n"], "outputs": [ROW], "worst": [{**ROW, "own": 0.1}], "files": ["f.csv"]}
+    text = layers_section({**layers, **rest})
+    assert "First wrong tensor: a&#124;b by n&#96;1, NaN." in text and "0.25 of its range" in text
+    assert "makes the failure go away" in text and "| own |" in text and layers_section(None) == ""
+
+
+def test_a_journal_may_hold_anything() -> None:
+    for held in (None, 3, "x", [1, {"tensor": 4}, []]):
+        assert rows_of(Verdict(Outcome.PASS, metrics={TABLE: held})) == []
+    assert rows_of(Verdict(Outcome.PASS, metrics={TABLE: [ROW]})) == [ROW]
+    for strange in ({"nan": 3}, {"range": [1]}, {"error": "1"}, {"bad": None}):
+        assert rows_of(Verdict(Outcome.PASS, metrics={TABLE: [{**ROW, **strange}]})) == []
