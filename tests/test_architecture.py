@@ -20,7 +20,7 @@ FLOORS = (
     ("runner.session", "runner.loading", "runner.reference"),
     (
         *("runner.jobs", "runner.jobs.reduce", "runner.jobs.precision", "runner.jobs.tactics", "runner.jobs.repeat"),
-        *("runner.jobs.passes", "runner.jobs.versions", "runner.jobs.extract"),
+        *("runner.jobs.passes", "runner.jobs.versions", "runner.jobs.extract", "runner.jobs.workaround"),
     ),
     ("runner.cli", "runner.sweeps", "runner.__main__"),
 )

@@ -17,6 +17,7 @@ from runner.report.sections.cause_section import experiments, sentence
 from runner.report.sections.passes_section import passes_section
 from runner.report.sections.precision_section import raised, title
 from runner.report.sections.releases_section import releases_section
+from runner.report.sections.workarounds_section import workarounds_section
 from runner.report.summary import Summary
 from runner.status import Status
 from runner.text import counted
@@ -70,6 +71,7 @@ def report(
         _suspects(summary),
         passes_section(summary.passes, summary.minimality),
         releases_section(summary.releases),
+        workarounds_section(summary.workarounds),
         section("Statistics", table(("", ""), list((summary.statistics or {}).items()))),
         _fused(summary),
         section("Versions", table(("package", "version"), sorted(versions.items()))),
