@@ -92,6 +92,8 @@ def _title(summary: Summary) -> str:
         return f"{text(signature.get('raised') or signature.get('kind', 'failure'))}: {some(summary.culprits)}"
     if summary.status == Status.found and summary.suspects:
         return "tactics that only bad builds chose"
+    if summary.status == Status.found and summary.workarounds:
+        return "what keeps the failure away"
     if summary.status == Status.found and summary.statistics:
         return "the same check, again and again"
     return text(_TITLES.get(summary.status, summary.status.replace("_", " ")))

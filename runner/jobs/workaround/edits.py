@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, TypeProto, ValueInfoProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from runner.model.graph.protobuf_edits import add_initializer, copy_of
 
@@ -110,28 +110,20 @@ class Make:
 
 @dataclass(frozen=True)
 class Expose:
-    """A tensor that is an output of the model besides the others. ``kind``: its type, None where it is not known."""
+    """A tensor that is an output of the model besides the others; its sizes may be those of any input."""
 
     tensor: str
-    kind: TypeProto | None
+    dtype: int
+    rank: int
 
     def apply(self, model: ModelProto) -> None:
         """Add the output."""
-        model.graph.output.append(self._value())
-
-    def _value(self) -> ValueInfoProto:
-        value = ValueInfoProto(name=self.tensor)
-        if self.kind is not None:
-            value.type.CopyFrom(self.kind)
-            value.type.tensor_type.ClearField("shape")  # that of one input need not be that of another
-        return value
+        model.graph.output.append(helper.make_tensor_value_info(self.tensor, self.dtype, [None] * self.rank))
 
     def code(self) -> str:
         """Return the addition."""
-        if self.kind is None:
-            return f"model.graph.output.append(onnx.ValueInfoProto(name={self.tensor!r}))"
-        dtype = self.kind.tensor_type.elem_type
-        return f"model.graph.output.append(helper.make_tensor_value_info({self.tensor!r}, {dtype}, None))"
+        told = f"{self.tensor!r}, {self.dtype}, {[None] * self.rank}"
+        return f"model.graph.output.append(helper.make_tensor_value_info({told}))"
 
 
 @dataclass(frozen=True)

@@ -85,10 +85,9 @@ class Remedies:
     def _precision(self, named_ones: list[str], found: list[str]) -> Iterator[Remedy]:
         """Yield the one with what is named; of culprits only where they are in a low precision."""
         for names, must in ((named_ones, True), (found, False)):
-            rewrite = self._rewriting.raised(named(self.loaded.graph, names)) if names else None
-            if rewrite:
-                yield _edited("precision", rewrite)
-            elif names and must:
+            rewrites = [*self._rewriting.raised(named(self.loaded.graph, names).elements)] if names else []
+            yield from (_edited("precision", one) for one in rewrites)
+            if names and must and not rewrites:
                 why = "none of these nodes reads and makes float16 or bfloat16 in this model"
                 yield Remedy("precision", f"in float32: {', '.join(names)}", why_not=why)
 
@@ -141,7 +140,7 @@ class Remedies:
     def _rewrites(self, names: list[str]) -> Iterator[Remedy]:
         if names:
             nodes = named(self.loaded.graph, names)
-            yield from (_edited("rewrite", one) for one in self._rewriting.around(nodes))
+            yield from (_edited("rewrite", one) for one in self._rewriting.around(nodes.elements))
 
     @property
     def _rewriting(self) -> Rewriting:

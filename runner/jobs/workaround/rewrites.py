@@ -48,22 +48,33 @@ class Rewriting:
 
     def around(self, nodes: Collection[int]) -> Iterator[Rewrite]:
         """Yield rewrites, those first that change least."""
-        alike = {index for one in instances(self.graph, nodes, self.types) for index in one} | {*nodes}
+        alike = self._alike(nodes)
         for places in (self._exposed, self._parted, self._otherwise, self._bordered):
             yield from _tried(places(nodes), places(alike))
 
-    def raised(self, nodes: Collection[int]) -> Rewrite | None:
-        """Return the rewrite that runs nodes in float32; None where none of them is in a low precision."""
-        found = [(self.graph.nodes[index].name, edits) for index in sorted(nodes) if (edits := self._raised(index))]
-        what = f"in float32: {listed([name for name, _ in found])}"
-        return Rewrite(what, tuple(edit for _, edits in found for edit in edits)) if found else None
+    def raised(self, nodes: Collection[int]) -> Iterator[Rewrite]:
+        """Yield what runs nodes in float32, and all that look like them; nothing where none is in a low precision."""
+        for several in dict.fromkeys((frozenset(nodes), self._alike(nodes))):
+            found = [(self.graph.nodes[at].name, edits) for at in sorted(several) if (edits := self._raised(at))]
+            if found:
+                what = f"in float32: {listed([name for name, _ in found])}"
+                yield Rewrite(what, tuple(edit for _, edits in found for edit in edits))
+
+    def _alike(self, nodes: Collection[int]) -> frozenset[int]:
+        """Return the nodes of all places where the pattern of some nodes stands."""
+        return frozenset(nodes).union(*instances(self.graph, nodes, self.types))
 
     # ---- one place each
 
     def _exposed(self, nodes: Collection[int]) -> list[Rewrite]:
-        """Return what hands out the tensors between nodes."""
-        names = dict.fromkeys(name for name, _ in self._inner(nodes) if name not in self.graph.outputs)
-        return [Rewrite(f"{name} as an output besides", (Expose(name, self.types.get(name)),)) for name in names]
+        """Return what hands out the tensors between nodes; a model is valid only with their types and ranks."""
+        found = []
+        for name in dict.fromkeys(name for name, _ in self._inner(nodes) if name not in self.graph.outputs):
+            kind = self.types[name].tensor_type if name in self.types else None
+            if kind is not None and kind.elem_type and kind.HasField("shape"):
+                edit = Expose(name, kind.elem_type, len(kind.shape.dim))
+                found.append(Rewrite(f"{name} as an output besides", (edit,)))
+        return found
 
     def _parted(self, nodes: Collection[int]) -> list[Rewrite]:
         """Return what puts a node between two of them."""

@@ -125,6 +125,7 @@ class _Trying:
             reliability=self.reliability,
             find_min_good=False,
         )
+        self.judge.estimate = None  # nothing is searched
         self.handed = HandOver(job.settings.result, job.folder, job.tools.at, self.loaded.store)
         self.costs = Costs(job, self.loaded, self.strategy.latency_runs)
         self.warnings: list[str] = []
