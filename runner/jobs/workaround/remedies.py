@@ -92,12 +92,13 @@ class Remedies:
                 yield Remedy("precision", f"in float32: {', '.join(names)}", why_not=why)
 
     def _releases(self, interpreters: Iterable[str], known: Findings) -> Iterator[Remedy]:
-        target, package = self.job.settings.target, "onnxruntime"
-        package = target.name if target.name != "onnx_reference" else "onnx"
+        target = self.job.settings.target
+        package = "onnx" if target.name == "onnx_reference" else target.name
         for python in dict.fromkeys(map(str, interpreters)):
             held = self.job.pool.versions(python)
-            version = (held.get(package) or held.get("tensorrt_rtx") or "").partition(" ")[0]
-            yield self._release(f"{package} {version}".strip(), find_python(python), f"{package}=={version}")
+            version = held.get(package, "").partition(" ")[0]
+            what = f"{package} {version}" if version else f"under {python}"
+            yield self._release(what, find_python(python), f"{package}=={version}" if version else "")
         own = VersionsSettings()
         for name, version in known.releases:
             try:
@@ -119,7 +120,7 @@ class Remedies:
         return Remedy(
             *("release", what, Variant(python=python)),
             overrides=(f"target.python={python}",),
-            code=shlex.join(["pip", "install", requirement]),
+            code=shlex.join(["pip", "install", requirement]) if requirement else "",
             environment=installed_under(python),
         )
 

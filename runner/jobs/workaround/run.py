@@ -33,6 +33,7 @@ from runner.session.result import Ending
 from runner.session.session import Session
 from runner.status import Status
 from runner.text import counted
+from runner.workers.interpreter import find_python
 from strategies.outcome import Answer, Outcome
 from strategies.procedure import Options
 from strategies.trial import Trial
@@ -58,7 +59,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     with Job.opened(settings, folder, command) as job:
         loaded = load(job.settings, job.pool, job.folder, record=False)
         samples = tuple(Sample(sample) for sample in loaded.recorded.values)
-        subject = Workarounds(loaded, Remedies(job, loaded).all(), samples)
+        subject = Workarounds(loaded, Remedies(job, loaded).all(), find_python(settings.target.python), samples)
         with job.judge(subject, loaded, "workarounds") as judge:
             job.drop_stale_results()
             return _Trying(job, loaded, subject, judge).summary()
@@ -243,14 +244,18 @@ class _Trying:
                 self.later = self.judge.stage("fresh inputs", subject)
                 without = self.later.sure(NOTHING, "control", f"the whole model, {len(samples)} fresh inputs")
                 if without.outcome is Outcome.PASS:
-                    self.warnings.append(
+                    self._warn(
                         "the model as it is passes with the fresh inputs: that a workaround does too shows only that "
                         "it breaks nothing"
                     )
             else:
                 self.later = self.judge.stage("as handed over", self.subject)
-                self.warnings.append(self._none_fresh())
+                self._warn(self._none_fresh())
         return self.later
+
+    def _warn(self, text: str) -> None:
+        log.warning("%s", text)
+        self.warnings.append(text)
 
     def _none_fresh(self) -> str:
         if not self.job.checker.wants_feeds:

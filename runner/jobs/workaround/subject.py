@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from runner.candidate import Candidate, Invalid, Sample
+from runner.candidate import Candidate, Invalid, Sample, Variant
 from runner.jobs.reduce.control_samples import samples_of
 from runner.jobs.workaround.edits import edited
 from runner.jobs.workaround.remedy import Remedy
@@ -30,11 +30,12 @@ class Workarounds:
     """The empty trial is the user's file as it is; that of remedy ``n`` of ``remedies`` is ``n + 1``.
 
     ``fresh``: the samples are others than those that were recorded. ``written``: files of remedies that edit the model,
-    as they are handed over.
+    as they are handed over. ``python``: the interpreter where a remedy names no other.
     """
 
     loaded: Loaded
     remedies: tuple[Remedy, ...]
+    python: str
     samples: tuple[Sample, ...] = ()
     fresh: bool = False
     written: Mapping[int, Path] = field(default_factory=dict)
@@ -64,26 +65,27 @@ class Workarounds:
 
     def make(self, trial: Trial, folder: Path) -> Candidate | Invalid:
         """Return the user's file, or write the model that a remedy makes."""
-        loaded = self.loaded
+        loaded, own = self.loaded, Variant(python=self.python)
         if not trial:
-            return Candidate(loaded.path, folder, trial, self.samples)
+            return Candidate(loaded.path, folder, trial, self.samples, variant=own)
         number, samples = min(trial), self.samples
         if number == CONTROL:
             made = control(loaded.graph, loaded.graph.value_types, Form(), {})
             path = loaded.store.write(made.cut.model, folder)
             given = samples_of(made, loaded.recorded.values, folder / "given")
-            return Candidate(path, folder, trial, given, temporary=True)
+            return Candidate(path, folder, trial, given, variant=own, temporary=True)
         if len(trial) == 2:
             samples = (self.samples[max(trial) - ONE_SAMPLE],)
         remedy = self.remedies[number - 1]
         if remedy.why_not:
             return Invalid(remedy.why_not)
         if not remedy.edits:
-            return Candidate(loaded.path, folder, trial, samples, variant=remedy.variant)
+            variant = replace(remedy.variant, python=remedy.variant.python or self.python)
+            return Candidate(loaded.path, folder, trial, samples, variant=variant)
         if number in self.written:
-            return Candidate(self.written[number], folder, trial, samples)
+            return Candidate(self.written[number], folder, trial, samples, variant=own)
         try:
             path = loaded.store.write(self.cut(trial).model, folder)
         except CutError as error:
             return Invalid(str(error))
-        return Candidate(path, folder, trial, samples, temporary=True)
+        return Candidate(path, folder, trial, samples, variant=own, temporary=True)
