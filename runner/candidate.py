@@ -45,7 +45,8 @@ class Candidate:
     anew: logs and whatever a check asks for (npz, test_data_set) go there. ``draws``: it draws random numbers, of which
     a runtime may give the same in one process again and again. ``ours``: its model may be kept as an artifact.
     ``temporary``: its model was written for this check alone, and is removed after it. ``inside``: inner tensors at
-    which it is taken apart, where the backend can: each part gets what the samples expect. The judge says the rest:
+    which it is taken apart, where the backend can: each part gets what the samples expect. ``control``: its model has
+    nothing of the one under study, so the reference has no other in its place. The judge says the rest:
     ``iteration``: one running number over a whole run; ``phase`` and ``label``: what it is checked for. ``variant``:
     of what runs it. The checker adds ``values``: files and folders with values in the form that it asks for.
     """
@@ -61,6 +62,7 @@ class Candidate:
     temporary: bool = False
     variant: Variant = field(default_factory=Variant)
     inside: tuple[str, ...] = ()
+    control: bool = False
     iteration: int = 0
     phase: str = ""
     label: str = ""

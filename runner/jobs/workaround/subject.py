@@ -73,7 +73,7 @@ class Workarounds:
             made = control(loaded.graph, loaded.graph.value_types, Form(), {})
             path = loaded.store.write(made.cut.model, folder)
             given = samples_of(made, loaded.recorded.values, folder / "given")
-            return Candidate(path, folder, trial, given, variant=own, temporary=True)
+            return Candidate(path, folder, trial, given, variant=own, temporary=True, control=True)
         if len(trial) == 2:
             samples = (self.samples[max(trial) - ONE_SAMPLE],)
         remedy = self.remedies[number - 1]

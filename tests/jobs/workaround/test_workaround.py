@@ -130,6 +130,19 @@ def test_a_model_that_passes_needs_none(tmp_path: Path, model: Path) -> None:
     assert run.code == 4 and "there is nothing to work around" in run.output
 
 
+@pytest.mark.slow
+def test_what_is_right_is_what_the_reference_makes_of_the_model_as_it_is(tmp_path: Path, model: Path) -> None:
+    """A parent that computes something else: no rewrite of the child brings that back, and a lone Identity passes."""
+    parent = onnx.load(str(model))
+    parent.graph.node[0].op_type = "Sin"
+    onnx.save(parent, str(tmp_path / "parent.onnx"))
+    given = ("strategy.nodes=[neg,abs]", "checker.flaky=always", f"reference.model={tmp_path / 'parent.onnx'}")
+    run = winnow("strategy=workaround", f"model={model}", "checker=compare", *given, folder=tmp_path / "run")
+    assert run.code == 4 and "none of 5 workarounds that were tried keeps the failure away" in run.output, run.output
+    assert "a lone Identity 0% (0 of 20)" in run.result["message"]
+
+
+@pytest.mark.slow
 def test_a_flaky_check_is_asked_until_it_is_sure(tmp_path: Path, model: Path) -> None:
     body = f"if 'tanh' not in nodes: sys.exit(0)\n{KEPT_APART}"
     run = worked_around(tmp_path, model, body, "checker.flaky=always")
@@ -137,6 +150,7 @@ def test_a_flaky_check_is_asked_until_it_is_sure(tmp_path: Path, model: Path) ->
     assert "the check is flaky: the whole model fails 100%" in run.result["message"]
 
 
+@pytest.mark.slow
 def test_another_interpreter_that_a_command_asks_for(tmp_path: Path, model: Path) -> None:
     other = tmp_path / "other"
     other.symlink_to(sys.executable)
