@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
@@ -43,6 +44,8 @@ class Remedies:
         """Return them in the order in which they are tried. Raises UsageError where there is nothing to try."""
         strategy = chosen(self.job.settings.strategy, WorkaroundSettings)
         known = findings(strategy.results)
+        there = {node.name for node in self.loaded.graph.nodes}
+        known = replace(known, nodes=tuple(name for name in known.nodes if name in there))
         found = (
             *self._passes([*map(tuple, strategy.disabled_optimizers), *known.heals]),
             *self._precision([*strategy.raised], [*known.nodes]),
@@ -143,7 +146,7 @@ class Remedies:
             nodes = named(self.loaded.graph, names)
             yield from (_edited("rewrite", one) for one in self._rewriting.around(nodes.elements))
 
-    @property
+    @cached_property
     def _rewriting(self) -> Rewriting:
         job, loaded = self.job, self.loaded
         warnings: list[str] = []

@@ -98,8 +98,8 @@ class Rewriting:
         found = []
         for name, reader in edges:
             node, dtype = self.graph.nodes[reader], self._dtype(name)
-            if dtype and dtype not in _COMPARED:
-                continue
+            if (dtype and dtype not in _COMPARED) or name not in self.graph.protos[reader].input:
+                continue  # a graph nested in the reader reads it
             between = self._supply.fresh(f"{name}__kept")
             operator = "And" if dtype == TensorProto.BOOL else "Max"
             made = helper.make_node(operator, [name, name], [between], name=between)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -82,8 +83,8 @@ class _Tried:
     @property
     def cost(self) -> tuple[bool, float, float]:
         """Where it stands: what passes comes first, what costs least before what costs more."""
-        latency = self.latency or {}
-        return (not self.passes, latency.get("ratio") or 0.0, latency.get("after_ms") or 0.0)
+        latency = self.latency or {"after_ms": math.inf}
+        return (not self.passes, latency.get("ratio") or 0.0, latency["after_ms"])
 
     def to_json(self) -> dict[str, Any]:
         """Return what result.json says of it."""
@@ -204,7 +205,11 @@ class _Trying:
 
     def _passes(self, judge: Judge, trial: Trial, label: str, one: _Tried) -> bool:
         """Whether a trial passes; why it does not is noted."""
-        ruling = self.session.ruled(judge, trial, "search", label, "search")
+        try:
+            ruling = self.session.ruled(judge, trial, "search", label, "search")
+        except UsageError as error:  # the model as it is was checked, so this is about what the remedy sets
+            one.why_not = str(error)
+            return False
         if ruling is None:
             raise _StoppedError
         passes = ruling.answer is Answer.YES

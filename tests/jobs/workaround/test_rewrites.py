@@ -139,6 +139,23 @@ def test_the_smallest_change_comes_first_and_then_all_places_of_the_pattern(tmp_
         same(of, one, tmp_path, 0.0)
 
 
+def test_what_a_nested_graph_reads_is_not_kept_apart() -> None:
+    """Its node has no such input that could be changed."""
+    inside = helper.make_graph(
+        [helper.make_node("Neg", ["k"], ["in"])], "i", [], [helper.make_tensor_value_info("in", 1, [3, 4])]
+    )
+    nodes = [
+        helper.make_node("Abs", ["x"], ["k"], name="abs"),
+        helper.make_node("Greater", ["k", "k"], ["all"]),
+        helper.make_node("ReduceMax", ["k"], ["most"], keepdims=0),
+        helper.make_node("Greater", ["most", "two"], ["large"]),
+        helper.make_node("If", ["large"], ["y"], name="if", then_branch=inside, else_branch=inside),
+    ]
+    found = [one.what for one in rewriting(model(nodes, ["y"], 17)).around([0, 4])]
+    assert "k as an output besides" in found and "Max(k, k) before most" in found
+    assert "Max(k, k) before if" not in " ".join(found)
+
+
 def test_nothing_is_exposed_of_which_type_or_rank_is_unknown() -> None:
     of = chain()
     del of.graph.value_info[:]

@@ -65,17 +65,18 @@ def test_a_runtime_that_cannot_load_a_model_is_given_passes_off_and_a_rewritten_
         pytest.skip(f"ONNX Runtime {onnxruntime.__version__} no longer has this defect")
     earlier = tmp_path / "earlier"
     earlier.mkdir()
-    heals = {"heals": [["CastElimination"], ["GeluFusionL2"]]}
-    (earlier / "result.json").write_text(json.dumps({"strategy": "passes", "culprits": ["a"], "passes": heals}))
+    heals = {"heals": [["CastElimination"], ["GeluFusionL2"], ["Castaway"]]}
+    (earlier / "result.json").write_text(json.dumps({"strategy": "passes", "passes": heals}))
     given = (f"strategy.results=[{earlier}]", "strategy.nodes=[cast,div,mul]", "strategy.latency_runs=2")
     run = winnow("strategy=workaround", f"model={model}", "checker=runs", *given, folder=tmp_path / "run")
     assert run.code == 0 and run.result["status"] == "found", run.output
-    *good, bad = run.result["workarounds"]
+    *good, bad, unknown = run.result["workarounds"]
     assert {one["kind"]: one["what"] for one in good} == {
         "pass": "without CastElimination",
         "rewrite": "wide as an output besides",
     }
     assert bad["what"] == "without GeluFusionL2" and not bad["passes"] and "Invalid model" in bad["why_not"]
+    assert unknown["what"] == "without Castaway" and "is not known here" in unknown["why_not"]
     for one in good:
         assert one["samples"] == {"passed": 20, "of": 20, "kind": "fresh"}, one
         assert one["latency"]["before_ms"] is None and one["latency"]["after_ms"] > 0
@@ -111,6 +112,14 @@ def test_what_fails_on_an_input_that_nobody_had_looked_at_is_not_offered(tmp_pat
     assert run.code == 4 and not kept["passes"] and kept["samples"]["kind"] == "fresh", run.output
     assert 0 < kept["samples"]["passed"] < kept["samples"]["of"] == 20 and "fail" in kept["why_not"]
     assert not [*run.folder.glob("workaround*")] and kept["files"] == []
+
+
+def test_culprits_that_the_model_does_not_have_are_left_out(tmp_path: Path, model: Path) -> None:
+    earlier = tmp_path / "earlier"
+    earlier.mkdir()
+    (earlier / "result.json").write_text(json.dumps({"strategy": "reduce", "culprits": ["neg", "gone", "abs"]}))
+    run = worked_around(tmp_path, model, KEPT_APART, f"strategy.results=[{earlier}]")
+    assert run.code == 0 and run.result["workarounds"][0]["what"] == "Max(k, k) before abs", run.output
 
 
 def test_a_plan_checks_the_model_as_it_is_alone(tmp_path: Path, model: Path) -> None:
