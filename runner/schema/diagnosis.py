@@ -80,7 +80,7 @@ class WorkaroundSettings(StrategySettings):
     search: str = "workaround"
     subject: str = "workaround"
     results: list[str] = setting([], path=PathUse.READ)
-    disabled_optimizers: list[list[str]] = setting([])
+    disabled_optimizers: list[Any] = setting([])
     raised: list[str] = setting([])
     nodes: list[str] = setting([])
     interpreters: list[str] = setting([], path=PathUse.READ | PathUse.PROGRAM)

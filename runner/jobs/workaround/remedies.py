@@ -47,7 +47,7 @@ class Remedies:
         there = {node.name for node in self.loaded.graph.nodes}
         known = replace(known, nodes=tuple(name for name in known.nodes if name in there))
         found = (
-            *self._passes([*map(tuple, strategy.disabled_optimizers), *known.heals]),
+            *self._passes([*map(_together, strategy.disabled_optimizers), *known.heals]),
             *self._precision([*strategy.raised], [*known.nodes]),
             *self._releases(strategy.interpreters, known),
             *self._tactics(strategy.tactics),
@@ -152,6 +152,17 @@ class Remedies:
         warnings: list[str] = []
         types = inferred_types(job.settings, loaded.graph, loaded.store, loaded.recorded, job.pool, warnings)
         return Rewriting(loaded.graph, {**types, **loaded.graph.value_types})
+
+
+def _together(given: object) -> tuple[str, ...]:
+    """Return the optimizations that are turned off together: those of a list, or a single one by its name."""
+    names = [given] if isinstance(given, str) else given
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise UsageError(
+            f"strategy.disabled_optimizers: {given!r} is neither a name nor a list of names. Give sets of names, each "
+            "turned off by itself: [[CastElimination], [DivMulFusion]]"
+        )
+    return tuple(names)
 
 
 def _edited(kind: str, rewrite: Rewrite) -> Remedy:

@@ -165,7 +165,7 @@ def test_another_interpreter_that_a_command_asks_for(tmp_path: Path, model: Path
     other.symlink_to(sys.executable)
     body = "sys.exit(0 if sys.argv[-1].endswith('other') else 1)"
     check = check_script(tmp_path, body)
-    words = (*by_command(check, "{python}"), f"strategy.interpreters=[{other}]", "strategy.disabled_optimizers=[[A]]")
+    words = (*by_command(check, "{python}"), f"strategy.interpreters=[{other}]", "strategy.disabled_optimizers=[A]")
     run = winnow("strategy=workaround", f"model={model}", *words, folder=tmp_path / "run")
     first, second = run.result["workarounds"]
     assert run.code == 0 and first["kind"] == "release" and first["passes"], run.output
@@ -178,6 +178,7 @@ def test_refusals(tmp_path: Path, model: Path) -> None:
         ("strategy.fresh=3", "there is nothing to try. Give what earlier runs found"),
         ("strategy.nodes=[abz]", "strategy.nodes=abz: the model has no such node at its top level. Did you mean abs"),
         (f"strategy.results=[{tmp_path}]", "no result.json can be read there"),
+        ("strategy.disabled_optimizers=[[[A]]]", "neither a name nor a list of names"),
         ("strategy.tactics=nowhere", "strategy.tactics="),
     ):
         run = worked_around(tmp_path, model, KEPT_APART, given)
