@@ -4,7 +4,8 @@
 
 Cases as in `benchmarks.cases`, with checker=auto under the interpreters that make_venvs.sh built. What is tried: the
 rewrites around the culprits of truth.json, the optimizations of ``HEALS`` off, the interpreter with the release that
-truth.json names as control. The inputs are drawn, so that there are fresh ones; ``--files``: those of the case.
+truth.json names as control. The inputs are drawn in the shapes of the case, whole numbers in its range, so that there
+are fresh ones; ``--files``: those of the case.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+import numpy
+import onnx
 
 from benchmarks.cases import VENVS, judged_by_auto
 
@@ -37,7 +41,15 @@ def command(case: Path, out: Path, options: list[str], *, files: bool) -> list[s
     given += [f"strategy.disabled_optimizers={json.dumps(HEALS.get(case.name, []))}"]
     given += [f"strategy.interpreters=[{python}]"] if python.exists() else []
     given += [f"strategy.raised={json.dumps(truth['culprit_nodes'])}"] if "fp16" in case.name else []
-    given += ["inputs=files", f"inputs.path={case / 'inputs.npz'}"] if files else []
+    if files:
+        given += ["inputs=files", f"inputs.path={case / 'inputs.npz'}"]
+    else:
+        held = numpy.load(case / "inputs.npz")
+        wanted = {value.name for value in onnx.load(case / "model.onnx", load_external_data=False).graph.input}
+        for name in wanted.intersection(held.files):
+            given += [f"++inputs.shapes.{name}={list(held[name].shape)}"]
+            whole = numpy.issubdtype(held[name].dtype, numpy.integer)
+            given += [f"++inputs.ranges.{name}=[{held[name].min()},{held[name].max() + 1}]"] if whole else []
     start = [sys.executable, "-m", "runner", "strategy=workaround", f"model={case / 'model.onnx'}"]
     return [*start, f"hydra.run.dir={out}", "verbosity=warning", *(judged_by_auto(case) or ()), *given, *options]
 
