@@ -16,6 +16,8 @@ from runner.model.graph.rename import NameSupply
 from runner.model.nested.bodies import opset_of
 from runner.model.values import tensor_bytes
 
+_FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
+
 
 def written_otherwise(graph: Graph, index: int, types: Mapping[str, TypeProto], supply: NameSupply) -> list[Edit]:
     """Return the edits that write a node in other operators; none where there is no other way known."""
@@ -172,6 +174,32 @@ def _gemm(one: _Written) -> bool:
     return one.done()
 
 
+def _extreme(one: _Written) -> bool:
+    """Of two tensors; a NaN in either stays one."""
+    if one.opset < 12 or len(one.node.input) != 2 or one.dtype not in _FLOATS:
+        return False
+    first, second = one.node.input
+    compared = one.add("LessOrEqual" if one.node.op_type == "Max" else "GreaterOrEqual", [first, second])
+    chosen = one.add("Where", [compared, second, first])
+    one.add("Where", [one.add("IsNaN", [second]), second, chosen])
+    return one.done()
+
+
+def _lrn(one: _Written) -> bool:
+    """Mean squares of neighboring channels are a pooling over them."""
+    x, size = one.read(0), int(one.attributes["size"])
+    if one.opset < 13 or one.rank(x) != 4 or size % 2 == 0:  # few runtimes take an even size
+        return False
+    channels = one.number([1], TensorProto.INT64)
+    squares = one.add("Unsqueeze", [one.add("Mul", [x, x]), channels])
+    pads = [(size - 1) // 2, 0, 0, size // 2, 0, 0]
+    mean = one.add("AveragePool", [squares], kernel_shape=[size, 1, 1], pads=pads, count_include_pad=1)
+    scaled = one.add("Mul", [one.add("Squeeze", [mean, channels]), one.number(one.attributes.get("alpha", 1e-4))])
+    moved = one.add("Add", [scaled, one.number(one.attributes.get("bias", 1.0))])
+    one.add("Div", [x, one.add("Pow", [moved, one.number(one.attributes.get("beta", 0.75))])])
+    return one.done()
+
+
 _WAYS: Mapping[str, Callable[[_Written], bool]] = MappingProxyType(
     {
         "Relu": _relu,
@@ -182,5 +210,8 @@ _WAYS: Mapping[str, Callable[[_Written], bool]] = MappingProxyType(
         "LayerNormalization": _layer_norm,
         "Gelu": _gelu,
         "Gemm": _gemm,
+        "Max": _extreme,
+        "Min": _extreme,
+        "LRN": _lrn,
     }
 )
