@@ -1,8 +1,9 @@
-"""A remedy: one thing that may keep a failure away, with all that it takes to try it and to apply it."""
+"""A remedy: one thing that may keep a failure away, all that it takes to try and to apply it, and what came of that."""
 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,3 +35,38 @@ class Remedy:
         settings: Mapping[str, Any] = self.variant.settings
         told = [self.kind, self.what, settings, self.variant.python, self.code, self.environment, self.why_not]
         return json.dumps(told, default=str)
+
+
+@dataclass
+class Tried:
+    """A remedy that was tried. ``passed``, ``of``: samples of this ``kind``."""
+
+    remedy: Remedy
+    passes: bool = False
+    passed: int = 0
+    of: int = 0
+    kind: str = "recorded"
+    latency: Mapping[str, Any] | None = None
+    files: tuple[str, ...] = ()
+    overrides: tuple[str, ...] = ()
+    why_not: str = ""
+
+    @property
+    def cost(self) -> tuple[bool, float, float]:
+        """Where it stands: what passes comes first, what costs least before what costs more."""
+        latency = self.latency or {"after_ms": math.inf}
+        return (not self.passes, latency.get("ratio") or 0.0, latency["after_ms"])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what result.json says of it."""
+        return {
+            "kind": self.remedy.kind,
+            "what": self.remedy.what,
+            "passes": self.passes,
+            "samples": {"passed": self.passed, "of": self.of, "kind": self.kind},
+            "latency": self.latency,
+            "overrides": list(self.overrides),
+            "code": self.remedy.code,
+            "files": list(self.files),
+            "why_not": self.why_not,
+        }

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
-from runner.candidate import Sample
 from runner.errors import UsageError
 from runner.jobs.job import Job
-from runner.jobs.workaround.fresh_inputs import fresh_inputs
 from runner.jobs.workaround.latency import Costs
 from runner.jobs.workaround.remedies import Remedies
-from runner.jobs.workaround.remedy import Remedy
+from runner.jobs.workaround.remedy import Tried
+from runner.jobs.workaround.samples import fresh_inputs, with_outputs
 from runner.jobs.workaround.subject import ONE_SAMPLE, Workarounds
 from runner.loading.load import Loaded, load
 from runner.loading.sanitize import own_file_only
@@ -59,46 +56,11 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
         settings = replace(settings, reference=replace(settings.reference, model=settings.model))
     with Job.opened(settings, folder, command) as job:
         loaded = load(job.settings, job.pool, job.folder, record=False)
-        samples = tuple(Sample(sample) for sample in loaded.recorded.values)
+        samples = with_outputs(job, loaded.recorded.values, job.folder / "values" / "recorded")
         subject = Workarounds(loaded, Remedies(job, loaded).all(), find_python(settings.target.python), samples)
         with job.judge(subject, loaded, "workarounds") as judge:
             job.drop_stale_results()
             return _Trying(job, loaded, subject, judge).summary()
-
-
-@dataclass
-class _Tried:
-    """A remedy that was tried. ``passed``, ``of``: samples of this ``kind``."""
-
-    remedy: Remedy
-    passes: bool = False
-    passed: int = 0
-    of: int = 0
-    kind: str = "recorded"
-    latency: Mapping[str, Any] | None = None
-    files: tuple[str, ...] = ()
-    overrides: tuple[str, ...] = ()
-    why_not: str = ""
-
-    @property
-    def cost(self) -> tuple[bool, float, float]:
-        """Where it stands: what passes comes first, what costs least before what costs more."""
-        latency = self.latency or {"after_ms": math.inf}
-        return (not self.passes, latency.get("ratio") or 0.0, latency["after_ms"])
-
-    def to_json(self) -> dict[str, Any]:
-        """Return what result.json says of it."""
-        return {
-            "kind": self.remedy.kind,
-            "what": self.remedy.what,
-            "passes": self.passes,
-            "samples": {"passed": self.passed, "of": self.of, "kind": self.kind},
-            "latency": self.latency,
-            "overrides": list(self.overrides),
-            "code": self.remedy.code,
-            "files": list(self.files),
-            "why_not": self.why_not,
-        }
 
 
 class _StoppedError(Exception):
@@ -113,7 +75,7 @@ class _Trying:
     loaded: Loaded
     subject: Workarounds
     judge: Judge
-    tried: list[_Tried] = field(default_factory=list)
+    tried: list[Tried] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         job = self.job
@@ -175,11 +137,11 @@ class _Trying:
                 return  # those that follow change more
             if self.session.spent():
                 raise _StoppedError
-            one = _Tried(remedy, overrides=remedy.overrides)
+            one = Tried(remedy, overrides=remedy.overrides)
             self._try(number, one)
             self.tried.append(one)
 
-    def _try(self, number: int, one: _Tried) -> None:
+    def _try(self, number: int, one: Tried) -> None:
         """Check one remedy on the recorded samples, hand its model over, check it on fresh ones, and time it."""
         trial, what = Trial.of([number]), one.remedy.what
         one.of = len(self.subject.samples) or 1
@@ -203,7 +165,7 @@ class _Trying:
         alone = signature is not None and signature.kind in _ENDLESS
         one.latency = self.costs.of(model, one.remedy.variant, alone=alone)
 
-    def _passes(self, judge: Judge, trial: Trial, label: str, one: _Tried) -> bool:
+    def _passes(self, judge: Judge, trial: Trial, label: str, one: Tried) -> bool:
         """Whether a trial passes; why it does not is noted."""
         try:
             ruling = self.session.ruled(judge, trial, "search", label, "search")
@@ -218,7 +180,7 @@ class _Trying:
 
     # ---- whether it holds
 
-    def _verified(self, number: int, one: _Tried, model: Path) -> bool:
+    def _verified(self, number: int, one: Tried, model: Path) -> bool:
         """Whether a remedy passes, as it is handed over, with inputs that nobody has looked at."""
         judge = self._with_fresh_inputs()
         samples = judge.subject.samples if isinstance(judge.subject, Workarounds) else ()

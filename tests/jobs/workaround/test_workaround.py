@@ -20,6 +20,8 @@ FAILS_ON_SOME = """
 import binascii, zipfile
 with zipfile.ZipFile(sys.argv[2]) as given:
     drawn = binascii.crc32(given.read('x.npy'))
+with zipfile.ZipFile(sys.argv[3]) as given:
+    assert given.read('y.npy')
 sys.exit(1 if 'k__kept' not in made or drawn % 6 == 0 else 0)
 """
 
@@ -37,7 +39,7 @@ def model(tmp_path: Path) -> Path:
 
 def worked_around(tmp_path: Path, model: Path, body: str, *more: str, name: str = "run") -> Run:
     check = check_script(tmp_path, body)
-    words = ("{inputs}",) if "argv[2]" in body else ()
+    words = ("{inputs}", "{references}") if "argv[2]" in body else ()
     given = () if any(word.startswith("strategy.") for word in more) else ("strategy.nodes=[neg,abs]",)
     return winnow(
         *("strategy=workaround", f"model={model}", *by_command(check, *words), *given, *more), folder=tmp_path / name
