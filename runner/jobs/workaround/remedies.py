@@ -47,7 +47,7 @@ class Remedies:
         there = {node.name for node in self.loaded.graph.nodes}
         known = replace(known, nodes=tuple(name for name in known.nodes if name in there))
         found = (
-            *self._passes([*map(_together, strategy.disabled_optimizers), *known.heals]),
+            *self._passes([*map(together, strategy.disabled_optimizers), *known.heals]),
             *self._precision([*strategy.raised], [*known.nodes]),
             *self._releases(strategy.interpreters, known),
             *self._tactics(strategy.tactics),
@@ -154,7 +154,7 @@ class Remedies:
         return Rewriting(loaded.graph, {**types, **loaded.graph.value_types})
 
 
-def _together(given: object) -> tuple[str, ...]:
+def together(given: object) -> tuple[str, ...]:
     """Return the optimizations that are turned off together: those of a list, or a single one by its name."""
     names = [given] if isinstance(given, str) else given
     if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper
 
 from runner.errors import UsageError
 from runner.jobs.workaround.earlier_findings import Findings, findings
+from runner.jobs.workaround.remedies import together
 from tests.harness import Run, by_command, check_script, winnow
 
 KEPT_APART = "sys.exit(0 if any(name.endswith('__kept') for name in made) else 1)"
@@ -116,16 +117,12 @@ def test_what_fails_on_an_input_that_nobody_had_looked_at_is_not_offered(tmp_pat
     assert not [*run.folder.glob("workaround*")] and kept["files"] == []
 
 
-def test_culprits_that_the_model_does_not_have_are_left_out(tmp_path: Path, model: Path) -> None:
+def test_a_plan_checks_the_model_as_it_is_alone(tmp_path: Path, model: Path) -> None:
+    """Culprits of an earlier run that this model does not have are left out."""
     earlier = tmp_path / "earlier"
     earlier.mkdir()
     (earlier / "result.json").write_text(json.dumps({"strategy": "reduce", "culprits": ["neg", "gone", "abs"]}))
-    run = worked_around(tmp_path, model, KEPT_APART, f"strategy.results=[{earlier}]")
-    assert run.code == 0 and run.result["workarounds"][0]["what"] == "Max(k, k) before abs", run.output
-
-
-def test_a_plan_checks_the_model_as_it_is_alone(tmp_path: Path, model: Path) -> None:
-    run = worked_around(tmp_path, model, KEPT_APART, "plan=true")
+    run = worked_around(tmp_path, model, KEPT_APART, f"strategy.results=[{earlier}]", "plan=true")
     assert run.code == 0 and "would be tried: k as an output besides; Max(k, k) before abs" in run.output
     assert run.result["checks"]["preflight"] == 1 and run.result["checks"]["search"] == 0
 
@@ -179,12 +176,16 @@ def test_refusals(tmp_path: Path, model: Path) -> None:
     for given, said in (
         ("strategy.fresh=3", "there is nothing to try. Give what earlier runs found"),
         ("strategy.nodes=[abz]", "strategy.nodes=abz: the model has no such node at its top level. Did you mean abs"),
-        (f"strategy.results=[{tmp_path}]", "no result.json can be read there"),
-        ("strategy.disabled_optimizers=[[[A]]]", "neither a name nor a list of names"),
-        ("strategy.tactics=nowhere", "strategy.tactics="),
     ):
         run = worked_around(tmp_path, model, KEPT_APART, given)
         assert run.code == 2 and said in run.output, run.output
+
+
+def test_what_is_no_set_of_names() -> None:
+    assert together("A") == ("A",) and together(["A", "B"]) == ("A", "B")
+    for given in ([["A"]], [], 3, {"A": 1}):
+        with pytest.raises(UsageError, match="neither a name nor a list of names"):
+            together(given)
 
 
 def test_of_earlier_results_only_names_are_read(tmp_path: Path) -> None:
