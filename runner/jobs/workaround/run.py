@@ -14,6 +14,7 @@ from runner.jobs.workaround.remedies import Remedies
 from runner.jobs.workaround.remedy import Tried
 from runner.jobs.workaround.samples import fresh_inputs, with_outputs
 from runner.jobs.workaround.subject import ONE_SAMPLE, Workarounds
+from runner.journal.journal import Journal
 from runner.loading.load import Loaded, load
 from runner.loading.sanitize import own_file_only
 from runner.report.summary import Summary
@@ -93,7 +94,7 @@ class _Trying:
         self.handed = HandOver(job.settings.result, job.folder, job.tools.at, self.loaded.store)
         self.costs = Costs(job, self.loaded, self.strategy.latency_runs)
         self.warnings: list[str] = []
-        self.later: Judge | None = None
+        self.later: tuple[Workarounds, Journal] | None = None
 
     def summary(self) -> Summary:
         """Try all, and return what is reported."""
@@ -155,11 +156,13 @@ class _Trying:
             handed = handed if nth == 1 else handed.beside(self.job.folder)
             model = handed.write(self.subject, trial, name)
             one.files, one.overrides = (model.name,), (f"model={model}",)
-        one.passes = self._verified(number, one, model)
-        if not one.passes:
-            one.files, one.overrides = (), ()
-            if name:
+        try:
+            one.passes = self._verified(number, one, model)
+        finally:
+            if name and not one.passes:
+                one.files, one.overrides = (), ()
                 handed.withdraw(name)
+        if not one.passes:
             return
         signature = self.judge.studied.signature
         alone = signature is not None and signature.kind in _ENDLESS
@@ -182,17 +185,16 @@ class _Trying:
 
     def _verified(self, number: int, one: Tried, model: Path) -> bool:
         """Whether a remedy passes, as it is handed over, with inputs that nobody has looked at."""
-        judge = self._with_fresh_inputs()
-        samples = judge.subject.samples if isinstance(judge.subject, Workarounds) else ()
-        fresh = judge is not self.judge and samples != self.subject.samples
-        if not fresh and not one.remedy.edits:
-            return True
         what, trial = one.remedy.what, Trial.of([number])
-        subject = replace(judge.subject, written={number: model})  # type: ignore[type-var]
-        judge = judge.beside(subject, judge.journal)
-        if not fresh:
+        if self.later is None:
+            self.later = self._fresh()
+        subject, journal = self.later
+        if not subject.fresh and not one.remedy.edits:
+            return True
+        judge = self.judge.beside(replace(subject, written={number: model}), journal)
+        if not subject.fresh:
             return self._passes(judge, trial, f"{what}, as handed over", one)
-        one.kind, one.of, one.passed = "fresh", len(samples), len(samples)
+        one.kind, one.of, one.passed = "fresh", len(subject.samples), len(subject.samples)
         if self.reliability.rates is None and self._passes(judge, trial, f"{what}, {one.of} fresh inputs", one):
             return True
         for place in range(one.of):
@@ -202,23 +204,21 @@ class _Trying:
                 return False
         return True
 
-    def _with_fresh_inputs(self) -> Judge:
-        """Return the judge of remedies as they are handed over: on fresh inputs, where there are any."""
-        if self.later is None:
-            samples = fresh_inputs(self.job, self.loaded, self.strategy.fresh)
-            if samples:
-                subject = replace(self.subject, samples=samples, fresh=True)
-                self.later = self.judge.stage("fresh inputs", subject)
-                without = self.later.sure(NOTHING, "control", f"the whole model, {len(samples)} fresh inputs")
-                if without.outcome is Outcome.PASS:
-                    self._warn(
-                        "the model as it is passes with the fresh inputs: that a workaround does too shows only that "
-                        "it breaks nothing"
-                    )
-            else:
-                self.later = self.judge.stage("as handed over", self.subject)
-                self._warn(self._none_fresh())
-        return self.later
+    def _fresh(self) -> tuple[Workarounds, Journal]:
+        """Return the remedies on fresh inputs, where there are any, and where verdicts on them are kept."""
+        samples = fresh_inputs(self.job, self.loaded, self.strategy.fresh)
+        if not samples:
+            self._warn(self._none_fresh())
+            return self.subject, self.judge.stage("as handed over", self.subject).journal
+        subject = replace(self.subject, samples=samples, fresh=True)
+        judge = self.judge.stage("fresh inputs", subject)
+        without = judge.sure(NOTHING, "control", f"the whole model, {len(samples)} fresh inputs")
+        if without.outcome is Outcome.PASS and self.reliability.rates is None:
+            self._warn(
+                "the model as it is passes with the fresh inputs: that a workaround does too shows only that it breaks "
+                "nothing"
+            )
+        return subject, judge.journal
 
     def _warn(self, text: str) -> None:
         log.warning("%s", text)
