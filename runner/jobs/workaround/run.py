@@ -136,8 +136,6 @@ class _Trying:
         for number, remedy in enumerate(self.subject.remedies, 1):
             if remedy.kind == "rewrite" and any(one.passes and one.remedy.kind == "rewrite" for one in self.tried):
                 return  # those that follow change more
-            if self.session.spent():
-                raise _StoppedError
             one = Tried(remedy, overrides=remedy.overrides)
             self._try(number, one)
             self.tried.append(one)
@@ -170,6 +168,8 @@ class _Trying:
 
     def _passes(self, judge: Judge, trial: Trial, label: str, one: Tried) -> bool:
         """Whether a trial passes; why it does not is noted."""
+        if self.session.spent():
+            raise _StoppedError
         try:
             ruling = self.session.ruled(judge, trial, "search", label, "search")
         except UsageError as error:  # the model as it is was checked, so this is about what the remedy sets

@@ -128,9 +128,10 @@ def test_a_plan_checks_the_model_as_it_is_alone(tmp_path: Path, model: Path) -> 
 
 
 def test_a_budget_ends_it_and_what_passed_is_told(tmp_path: Path, model: Path) -> None:
-    run = worked_around(tmp_path, model, KEPT_APART, "budget.checks=1")
+    run = worked_around(tmp_path, model, KEPT_APART, "budget.checks=2")
     assert run.code == 4 and "the budget was reached before all was tried" in run.output
     assert [one["what"] for one in run.result["workarounds"]] == ["k as an output besides"]
+    assert run.result["checks"]["search"] == 2 and not [*run.folder.glob("workaround*")]  # it was not checked again
 
 
 def test_a_model_that_passes_needs_none(tmp_path: Path, model: Path) -> None:
