@@ -153,6 +153,7 @@ def _present(folder: Path, summary: Summary, *, alone: bool) -> dict[str, str]:
     known = {
         summary.model or "": "the mixed-precision model" if summary.precision else "the reduced model",
         summary.min_good or "": "the largest passing candidate below it",
+        **{name: f"the whole model, {one['what']}" for one in summary.workarounds for name in one["files"]},
         "test_data_set_0": "its inputs and good outputs, as ONNX keeps them",
         "rounded.onnx": "the same with the casts that round as the emulated target does; repro.py runs it",
         "repro.py": "shows the failure, with what its first lines name and nothing of Winnow"

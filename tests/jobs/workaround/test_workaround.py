@@ -92,6 +92,7 @@ def test_a_runtime_that_cannot_load_a_model_is_given_passes_off_and_a_rewritten_
     onnxruntime.InferenceSession(str(run.folder / "workaround.onnx"))
     report = (run.folder / "REPORT.md").read_text()
     assert report.startswith("# what keeps the failure away") and "it does not run without" in report
+    assert "| `workaround.onnx` | the whole model, wide as an output besides |" in report
 
 
 def test_a_rewrite_that_the_users_check_passes_and_what_it_costs(tmp_path: Path, model: Path) -> None:
