@@ -239,7 +239,7 @@ class _Trying:
         flaky, many = self.session.flakiness, counted(len(self.tried), "workaround")
         signature = self.judge.studied.signature
         if not good:
-            said = f"none of {many} that were tried keeps the failure away{stopped}{flaky}"
+            said = f"none of {many} tried keeps the failure away{stopped}{flaky}"
             return Ending(Status.nothing_to_find, said, signature=signature)
         best = good[0]
         ratio = (best.latency or {}).get("ratio")
