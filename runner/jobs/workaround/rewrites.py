@@ -22,6 +22,9 @@ MOST_SINGLE = 8
 """Places of one kind that are tried one by one; of more only all together."""
 _COMPARED = frozenset({1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 16})
 """Element types that Max, or And, takes."""
+_STEPS = (1, 2, 4, 8)
+"""So many steps further on nodes are raised besides."""
+_FLOAT = TensorProto.FLOAT
 _LOW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
 _TYPED = frozenset({"Cast", "CastLike", "Constant", "ConstantOfShape", "EyeLike", "QuantizeLinear", "DequantizeLinear"})
 """Operators that say a type themselves: they are not raised."""
@@ -53,12 +56,19 @@ class Rewriting:
             yield from _tried(places(nodes), places(alike))
 
     def raised(self, nodes: Collection[int]) -> Iterator[Rewrite]:
-        """Yield what runs nodes in float32, and all that look like them; nothing where none is in a low precision."""
-        for several in dict.fromkeys((frozenset(nodes), self._alike(nodes))):
-            found = [(self.graph.nodes[at].name, edits) for at in sorted(several) if (edits := self._raised(at))]
-            if found:
-                what = f"in float32: {listed([name for name, _ in found])}"
-                yield Rewrite(what, tuple(edit for _, edits in found for edit in edits))
+        """Yield what runs nodes in float32; then these and more that read what they make, and all that look like them.
+
+        Nothing where none is in a low precision. A value that is beyond its range has to come down before it is cast.
+        """
+        wider = [frozenset(nodes)]
+        for _ in range(max(_STEPS)):
+            made = [name for index in wider[-1] for name in self.graph.nodes[index].outputs]
+            wider.append(wider[-1].union(*(self.graph.readers.get(name, ()) for name in made)))
+        for several in dict.fromkeys((wider[0], *(wider[steps] for steps in _STEPS), self._alike(nodes))):
+            places = [index for index in sorted(several) if self._is_low(index)]
+            if places:
+                what = f"in float32: {listed([self.graph.nodes[index].name for index in places])}"
+                yield Rewrite(what, tuple(self._raised(places)))
 
     def _alike(self, nodes: Collection[int]) -> frozenset[int]:
         """Return the nodes of all places where the pattern of some nodes stands."""
@@ -107,25 +117,31 @@ class Rewriting:
             found.append(Rewrite(f"{operator}({name}, {name}) before {node.name}", edits))
         return found
 
-    def _raised(self, index: int) -> list[Edit]:
-        """Return what casts all that a node reads to float32, and what it makes back."""
-        node, proto = self.graph.nodes[index], self.graph.protos[index]
-        if node.nests or node.op_type in _TYPED:
-            return []
-        reads = [name for name in dict.fromkeys(proto.input) if self._dtype(name) in _LOW]
-        makes = [name for name in node.outputs if self._dtype(name) in _LOW]
-        if not reads or not makes:
-            return []
-        edits: list[Edit] = []
-        for name in reads:
-            wide = self._supply.fresh(f"{name}__float32")
-            cast = helper.make_node("Cast", [name], [wide], name=wide, to=TensorProto.FLOAT)
-            edits += [Insert(cast, before=node.outputs[0]), Read(node.outputs[0], name, wide)]
-        for name in makes:
-            wide = self._supply.fresh(f"{name}__wide")
-            cast = helper.make_node("Cast", [wide], [name], name=f"{wide}__low", to=self._dtype(name))
-            edits += [Make(name, wide), Insert(cast, behind=wide)]
-        return edits
+    def _is_low(self, index: int) -> bool:
+        """Whether a node reads and makes a low precision, and can as well read and make float32."""
+        node = self.graph.nodes[index]
+        tensors = (self.graph.protos[index].input, node.outputs)
+        low = all(any(self._dtype(name) in _LOW for name in names) for names in tensors)
+        return low and not node.nests and node.op_type not in _TYPED
+
+    def _raised(self, places: Sequence[int]) -> Iterator[Edit]:
+        """Yield what casts all that nodes read from others to float32, and what they make back for others."""
+        wide: dict[str, str] = {}
+        for index in places:
+            reader = self.graph.nodes[index].outputs[0]
+            for name in dict.fromkeys(self.graph.protos[index].input):
+                if name not in wide and self._dtype(name) in _LOW:
+                    cast = self._supply.fresh(f"{name}__float32")
+                    yield Insert(helper.make_node("Cast", [name], [cast], name=cast, to=_FLOAT), before=reader)
+                    yield Read(reader, name, cast)
+                elif name in wide:
+                    yield Read(reader, name, wide[name])
+            for name in self.graph.nodes[index].outputs:
+                if (dtype := self._dtype(name)) in _LOW:
+                    wide[name] = self._supply.fresh(f"{name}__wide")
+                    yield Make(name, wide[name])
+                    cast = f"{wide[name]}__low"
+                    yield Insert(helper.make_node("Cast", [wide[name]], [name], name=cast, to=dtype), behind=wide[name])
 
     # ---- where
 
