@@ -68,7 +68,7 @@ class Rewriting:
             places = [index for index in sorted(several) if self._is_low(index)]
             if places:
                 what = f"in float32: {listed([self.graph.nodes[index].name for index in places])}"
-                yield Rewrite(what, tuple(self._raised(places)))
+                yield Rewrite(what, tuple(self._raised(sorted(several))))
 
     def _alike(self, nodes: Collection[int]) -> frozenset[int]:
         """Return the nodes of all places where the pattern of some nodes stands."""
@@ -128,15 +128,18 @@ class Rewriting:
         """Yield what casts all that nodes read from others to float32, and what they make back for others."""
         wide: dict[str, str] = {}
         for index in places:
+            low = self._is_low(index)
+            if not low and self.graph.nodes[index].op_type != "Cast":  # which takes any type
+                continue
             reader = self.graph.nodes[index].outputs[0]
             for name in dict.fromkeys(self.graph.protos[index].input):
-                if name not in wide and self._dtype(name) in _LOW:
+                if low and name not in wide and self._dtype(name) in _LOW:
                     cast = self._supply.fresh(f"{name}__float32")
                     yield Insert(helper.make_node("Cast", [name], [cast], name=cast, to=_FLOAT), before=reader)
                     yield Read(reader, name, cast)
                 elif name in wide:
                     yield Read(reader, name, wide[name])
-            for name in self.graph.nodes[index].outputs:
+            for name in self.graph.nodes[index].outputs if low else ():
                 if (dtype := self._dtype(name)) in _LOW:
                     wide[name] = self._supply.fresh(f"{name}__wide")
                     yield Make(name, wide[name])

@@ -134,8 +134,8 @@ class _Trying:
     def _try_all(self) -> None:
         self.reliability.repeat(self.judge, NOTHING, QUESTION.nothing, WHOLE, failing=True)
         for number, remedy in enumerate(self.subject.remedies, 1):
-            if remedy.kind == "rewrite" and any(one.passes and one.remedy.kind == "rewrite" for one in self.tried):
-                return  # those that follow change more
+            if remedy.edits and any(one.passes and one.remedy.kind == remedy.kind for one in self.tried):
+                continue  # it changes more than that one
             one = Tried(remedy, overrides=remedy.overrides)
             self._try(number, one)
             self.tried.append(one)

@@ -120,6 +120,21 @@ def test_what_has_no_other_way_is_left(operator: str, reads: list[str], attribut
     assert not [one for one in rewriting(of).around([0]) if "other operators" in one.what]
 
 
+def test_a_value_beyond_the_range_comes_down_before_it_is_cast() -> None:
+    """A Cast between the nodes that are raised reads what the first of them made in float32."""
+    nodes = [
+        helper.make_node("Exp", ["x"], ["k"], name="exp"),
+        helper.make_node("Cast", ["k"], ["l"], name="cast", to=TensorProto.FLOAT),
+        helper.make_node("Log", ["l"], ["m"], name="log"),
+        helper.make_node("Cast", ["m"], ["z"], name="back", to=TensorProto.FLOAT16),
+    ]
+    of = model(nodes, ["z"], 17, TensorProto.FLOAT16)
+    fed = {"x": np.full([3, 4], 12, np.float16)}
+    alone, wider = [edited(of, one.edits) for one in rewriting(of).raised([0])][:2]
+    assert np.isinf(outputs(alone, fed, ["z"])[0]).all()
+    np.testing.assert_allclose(outputs(wider, fed, ["z"])[0], fed["x"], rtol=1e-3)
+
+
 def chain() -> ModelProto:
     """Twice Neg, Abs and Exp after each other, and Tanh at the end."""
     operators, names = ["Neg", "Abs", "Exp"] * 2 + ["Tanh"], ["x", *"klmnop", "y"]
