@@ -46,10 +46,10 @@ class Candidate:
     a runtime may give the same in one process again and again. ``ours``: its model may be kept as an artifact.
     ``temporary``: its model was written for this check alone, and is removed after it. ``inside``: inner tensors at
     which it is taken apart, where the backend can: each part gets what the samples expect. ``marked``: inner tensors
-    that it hands out (its model has them as outputs, or its parts make them), each of which is measured. The judge says
-    the rest: ``iteration``: one running number over a whole run; ``phase`` and ``label``: what it is checked for.
-    ``variant``: of what runs it. The checker adds ``values``: files and folders with values in the form that it asks
-    for.
+    that it hands out (its model has them as outputs, or its parts make them), each of which is measured. ``control``:
+    its model has nothing of the one under study, so the reference has no other in its place. The judge says the rest:
+    ``iteration``: one running number over a whole run; ``phase`` and ``label``: what it is checked for. ``variant``:
+    of what runs it. The checker adds ``values``: files and folders with values in the form that it asks for.
     """
 
     model: Path | None
@@ -64,6 +64,7 @@ class Candidate:
     variant: Variant = field(default_factory=Variant)
     inside: tuple[str, ...] = ()
     marked: tuple[str, ...] = ()
+    control: bool = False
     iteration: int = 0
     phase: str = ""
     label: str = ""

@@ -19,8 +19,8 @@ from runner.files import json_of, write_text
 NAME = ".winnow.json"
 FORMAT = 1
 #: the models that are handed over, without `.onnx`
-REDUCED, MIN_GOOD, MIXED = "reduced", "min_good", "mixed"
-_MODELS = (REDUCED, "rounded", MIN_GOOD, MIXED)
+REDUCED, MIN_GOOD, MIXED, WORKAROUND = "reduced", "min_good", "mixed", "workaround"
+_MODELS = (REDUCED, "rounded", MIN_GOOD, MIXED, f"{WORKAROUND}*")
 #: the names that a run gives at the top of its folder, as patterns
 OF_A_RUN = (
     *("inputs", "values", "target", "workers", "store", "sanitized", "checks", "artifacts", "answers", "caches"),

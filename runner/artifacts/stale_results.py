@@ -8,7 +8,7 @@ from pathlib import Path
 
 from runner.model.files.external_data import locations
 from runner.model.files.parse_without_weights import parse
-from runner.run_folder import MIN_GOOD, MIXED, REDUCED, own
+from runner.run_folder import MIN_GOOD, MIXED, REDUCED, WORKAROUND, own
 
 _NUMBERED = ("answers/*", "test_data_set_*")
 _FILES = ("repro.py", "rounded.onnx", "layers.json", "layers.svg", "curve.svg")
@@ -29,7 +29,7 @@ def drop(folder: Path, used: Collection[Path]) -> None:
         place = path.resolve()
         return place in held or not read.isdisjoint(place.parents)
 
-    models = [folder / f"{name}.onnx" for name in (REDUCED, MIN_GOOD, MIXED)]
+    models = [*(folder / f"{name}.onnx" for name in (REDUCED, MIN_GOOD, MIXED)), *folder.glob(f"{WORKAROUND}*.onnx")]
     found = (*models, *(folder / name for name in _FILES), *_folders(folder))
     gone = [path for path in found if path.relative_to(folder).parts[0] in listed and not stays(path)]
     weights = [

@@ -15,7 +15,7 @@ from __future__ import annotations
 import importlib
 import os
 from contextlib import nullcontext
-from typing import Any, Dict, Iterator, Tuple
+from typing import Any, Dict, Iterator, List, Tuple
 
 from runner.backends.errors import StageError
 from runner.backends.values import containers, tensor_proto
@@ -31,30 +31,42 @@ def _backend(settings: Dict[str, Any]) -> Any:
         raise StageError("setup", "MissingBackend", f"{settings.get('name')}: {module}:{attribute}: {error}") from None
 
 
+def prepare_backend(settings: Dict[str, Any]) -> Any:
+    """Import a runtime; return the class of its backend. Raises StageError (setup)."""
+    found = _backend(settings)
+    found.prepare(settings)
+    return found
+
+
 def prepare(args: Dict[str, Any]) -> None:
     """Import the runtime, so that the time of the first call does not hold it."""
-    _backend(args["backend"]).prepare(args["backend"])
+    prepare_backend(args["backend"])
+
+
+def loaded(settings: Dict[str, Any], path: str, samples: List[Dict[str, str]], caching: Any) -> Any:
+    """Load a model. ``samples``, ``caching``: what an engine is built for, shapes and timings of an earlier build.
+
+    Raises StageError: setup or load.
+    """
+    return prepare_backend(settings).load(path, {**settings, "samples": samples, "caching": caching})
 
 
 def run(args: Dict[str, Any]) -> Dict[str, Any]:
     """Run a model on each sample; see the module's text. Raises StageError: setup, load or infer."""
-    backend = _backend(args["backend"])
-    backend.prepare(args["backend"])
-    # what an engine is built for: shapes of the samples, timings of an earlier build
-    asked = {"samples": args["samples"], "caching": args.get("timing_cache")}
-    model = backend.load(args["model"], {**args["backend"], **asked})
+    model = loaded(args["backend"], args["model"], args["samples"], args.get("timing_cache"))
     os.makedirs(args["out"], exist_ok=True)
     skipped: Dict[str, str] = {}
     samples = []
     for number, paths in enumerate(args["samples"]):
-        results = model.run(list(model.outputs), _feeds(model, paths))
+        results = model.run(list(model.outputs), feeds(model, paths))
         start = os.path.join(args["out"], str(number))
         with open(f"{start}.pack", "wb") if "pack" in args else nullcontext() as pack:
             samples.append(_save(results, start, skipped, pack, args))
     return {"samples": samples, "skipped": skipped}
 
 
-def _feeds(model: Any, paths: Dict[str, str]) -> Dict[str, Value]:
+def feeds(model: Any, paths: Dict[str, str]) -> Dict[str, Value]:
+    """Return the values for a model's inputs. Raises StageError (setup) for one that is missing."""
     missing = [name for name in model.required if name not in paths]
     if missing:
         given = ", ".join(sorted(paths)) or "none"

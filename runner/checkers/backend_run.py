@@ -114,7 +114,7 @@ class Side:
             "out": str(out),
         }
         if self.settings.builds_engines:
-            arguments["timing_cache"] = self._timing_cache()
+            arguments["timing_cache"] = self._timing_cache(settings.get("timing_cache"))
         more = {"keep": list(self.keep or ())} if self.builds else {}
         reply = self.tools.pool.call(
             "build" if self.builds else "run",
@@ -130,9 +130,8 @@ class Side:
             ran = replace(ran, outputs=tuple({n.removesuffix(MADE): v for n, v in one.items()} for one in ran.outputs))
         return replace(ran, peak_rss_mb=reply.peak_rss_mb, log=reply.log)
 
-    def _timing_cache(self) -> dict[str, str | None]:
-        """Where timings come from: the user's file; else what the first build of this run measured."""
-        own = getattr(self.settings, "timing_cache", None)
+    def _timing_cache(self, own: str | None) -> dict[str, str | None]:
+        """Where timings come from: the user's ``own`` file; else what the first build of this run measured."""
         if own:
             return {"load": str(self.tools.at(own)), "save": None}
         first = self.tools.run_folder / f"{self.key}.timing_cache"

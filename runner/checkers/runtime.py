@@ -95,7 +95,8 @@ class RuntimeCheck:
         work = Path(tempfile.mkdtemp(prefix="values_", dir=candidate.folder))
         try:
             may_run = self._consult and self._known != "failed"
-            case = Case(candidate, model, self._target, self._reference, work, may_run, self._reference_model)
+            own = None if candidate.control else self._reference_model
+            case = Case(candidate, model, self._target, self._reference, work, may_run, own)
             verdict = self._judge(case)
             if len(self._stages) > 1:
                 verdict = self._comparison.with_table(verdict, case)

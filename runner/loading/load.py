@@ -97,7 +97,7 @@ def load(settings: Settings, pool: Pool, folder: Path, *, record: bool = True) -
     elif record and settings.reference.model:
         raise needs_values(settings)
     warnings += _doubts(settings, graph, recorded)
-    types = _inferred(settings, graph, store, recorded, pool, warnings) if record else {}
+    types = inferred_types(settings, graph, store, recorded, pool, warnings) if record else {}
     if recorded.unrunnable and recorded.values:
 
         def again(other: Graph, place: Path) -> Recorder:
@@ -192,7 +192,7 @@ def _hides_rounding(settings: Settings, graph: Graph) -> bool:
     return stored and not shown and target.providers == ["CPUExecutionProvider"]
 
 
-def _inferred(
+def inferred_types(
     settings: Settings, graph: Graph, store: Store, recorded: Recorded, pool: Pool, warnings: list[str]
 ) -> dict[str, onnx.TypeProto]:
     """Return what shape inference knows, if recording left anything open."""

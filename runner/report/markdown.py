@@ -20,6 +20,7 @@ from runner.report.sections.passes_section import passes_section
 from runner.report.sections.precision_section import raised, title
 from runner.report.sections.releases_section import releases_section
 from runner.report.sections.triage_section import triage_page
+from runner.report.sections.workarounds_section import workarounds_section
 from runner.report.summary import Summary
 from runner.status import Status
 from runner.text import counted
@@ -77,6 +78,7 @@ def report(
         releases_section(summary.releases),
         inspection_section(summary.inspection),
         layers_section(summary.layers) or outputs_section(summary.outputs),
+        workarounds_section(summary.workarounds),
         section("Statistics", table(("", ""), list((summary.statistics or {}).items()))),
         _fused(summary),
         section("Versions", table(("package", "version"), sorted(versions.items()))),
@@ -99,6 +101,8 @@ def _title(summary: Summary) -> str:
         return f"{text(signature.get('raised') or signature.get('kind', 'failure'))}: {some(summary.culprits)}"
     if summary.status == Status.found and summary.suspects:
         return "tactics that only bad builds chose"
+    if summary.status == Status.found and summary.workarounds:
+        return "what keeps the failure away"
     if summary.status == Status.found and summary.statistics:
         return "the same check, again and again"
     return text(_TITLES.get(summary.status, summary.status.replace("_", " ")))
@@ -158,6 +162,7 @@ def _present(folder: Path, summary: Summary, *, alone: bool) -> dict[str, str]:
     known = {
         summary.model or "": "the mixed-precision model" if summary.precision else "the reduced model",
         summary.min_good or "": "the largest passing candidate below it",
+        **{name: f"the whole model, {one['what']}" for one in summary.workarounds for name in one["files"]},
         "test_data_set_0": "its inputs and good outputs, as ONNX keeps them",
         "rounded.onnx": "the same with the casts that round as the emulated target does; repro.py runs it",
         "repro.py": "shows the failure, with what its first lines name and nothing of Winnow"

@@ -110,3 +110,22 @@ class LayerwiseSettings(StrategySettings):
     subject: str = "layers"
     memory_mb: int | None = setting(None, least=1)
     own: bool = True
+
+
+@settings
+class WorkaroundSettings(StrategySettings):
+    """Candidates that may keep a failure away; each is shown to pass on the whole model, or not to."""
+
+    implementation = "runner.jobs.workaround.run:run"
+
+    name: str = "workaround"
+    search: str = "workaround"
+    subject: str = "workaround"
+    results: list[str] = setting([], path=PathUse.READ)
+    disabled_optimizers: list[Any] = setting([])
+    raised: list[str] = setting([])
+    nodes: list[str] = setting([])
+    interpreters: list[str] = setting([], path=PathUse.READ | PathUse.PROGRAM)
+    tactics: str | None = setting(None, path=PathUse.READ)
+    fresh: int = setting(20, least=0)
+    latency_runs: int = setting(30, least=0)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from runner.errors import UsageError
 from runner.model.files.candidate_store import Store
-from runner.run_folder import MIN_GOOD
+from runner.run_folder import MIN_GOOD, MIXED, REDUCED, WORKAROUND
 from runner.schema.run import ResultSettings
 from runner.session.subject import Subject, cutting
 from strategies.trial import Trial
@@ -69,4 +69,4 @@ class HandOver:
     def _weights_of(self, name: str) -> str | None:
         """The file for weights, if there is to be one; two models in one folder must not share it."""
         wanted = self.settings.external_data
-        return f"{name}.{wanted}" if wanted and name == MIN_GOOD else wanted
+        return f"{name}.{wanted}" if wanted and name not in (REDUCED, MIXED, WORKAROUND) else wanted

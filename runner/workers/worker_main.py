@@ -35,6 +35,7 @@ from typing import Any, Callable  # noqa: UP035 - the alias below is read when t
 # before its time is taken). Nothing else is ever imported by name
 OPERATIONS = {
     "run": ("runner.backends.run_model:run", "internal"),
+    "latency": ("runner.backends.measure_latency:latency", "internal"),
     "build": ("runner.backends.trt.build:build", "internal"),
     "tactics_support": ("runner.backends.trt.pin_tactics:tactics_support", "internal"),
     "versions": ("runner.backends.versions:versions", "internal"),

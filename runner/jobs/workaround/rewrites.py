@@ -1,0 +1,196 @@
+"""Rewrites: the same computation in other nodes, so that an optimization finds no pattern, or a kernel is not used.
+
+The smallest change comes first: an inner tensor as an output, a node between two nodes, a node written out. Where the
+pattern of the culprits stands at several places, it is rewritten at one of them, and at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from onnx import TensorProto, TypeProto, helper
+
+from runner.jobs.workaround.edits import Edit, Expose, Insert, Make, Read
+from runner.jobs.workaround.other_nodes import written_otherwise
+from runner.model.graph.find_pattern import instances
+from runner.model.graph.graph_index import Graph
+from runner.model.graph.rename import NameSupply, names_of
+from runner.text import listed
+
+MOST_SINGLE = 8
+"""Places of one kind that are tried one by one; of more only all together."""
+_COMPARED = frozenset({1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 16})
+"""Element types that Max, or And, takes."""
+_STEPS = (1, 2, 4, 8)
+"""So many steps further on nodes are raised besides."""
+_FLOAT = TensorProto.FLOAT
+_LOW = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
+_TYPED = frozenset({"Cast", "CastLike", "Constant", "ConstantOfShape", "EyeLike", "QuantizeLinear", "DequantizeLinear"})
+"""Operators that say a type themselves: they are not raised."""
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """``what``: one line for people."""
+
+    what: str
+    edits: tuple[Edit, ...]
+
+
+@dataclass
+class Rewriting:
+    """Rewrites around nodes of a graph. ``types``: of tensors, as far as they are known."""
+
+    graph: Graph
+    types: Mapping[str, TypeProto]
+    _supply: NameSupply = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._supply = NameSupply(names_of(self.graph.model))
+
+    def around(self, nodes: Collection[int]) -> Iterator[Rewrite]:
+        """Yield rewrites, those first that change least."""
+        alike = self._alike(nodes)
+        for places in (self._exposed, self._parted, self._otherwise, self._bordered):
+            yield from _tried(places(nodes), places(alike))
+
+    def raised(self, nodes: Collection[int]) -> Iterator[Rewrite]:
+        """Yield what runs nodes in float32; then these and more that read what they make, and all that look like them.
+
+        Nothing where none is in a low precision. A value that is beyond its range has to come down before it is cast.
+        """
+        wider = [frozenset(nodes)]
+        for _ in range(max(_STEPS)):
+            made = [name for index in wider[-1] for name in self.graph.nodes[index].outputs]
+            wider.append(wider[-1].union(*(self.graph.readers.get(name, ()) for name in made)))
+        for several in dict.fromkeys((wider[0], *(wider[steps] for steps in _STEPS), self._alike(nodes))):
+            places = [index for index in sorted(several) if self._is_low(index)]
+            if places:
+                what = f"in float32: {listed([self.graph.nodes[index].name for index in places])}"
+                yield Rewrite(what, tuple(self._raised(sorted(several))))
+
+    def _alike(self, nodes: Collection[int]) -> frozenset[int]:
+        """Return the nodes of all places where the pattern of some nodes stands."""
+        return frozenset(nodes).union(*instances(self.graph, nodes, self.types))
+
+    # ---- one place each
+
+    def _exposed(self, nodes: Collection[int]) -> list[Rewrite]:
+        """Return what hands out the tensors between nodes; a model is valid only with their types and ranks."""
+        found = []
+        for name in dict.fromkeys(name for name, _ in self._inner(nodes) if name not in self.graph.outputs):
+            kind = self.types[name].tensor_type if name in self.types else None
+            if kind is not None and kind.elem_type and kind.HasField("shape"):
+                edit = Expose(name, kind.elem_type, len(kind.shape.dim))
+                found.append(Rewrite(f"{name} as an output besides", (edit,)))
+        return found
+
+    def _parted(self, nodes: Collection[int]) -> list[Rewrite]:
+        """Return what puts a node between two of them."""
+        return self._kept_apart(self._inner(nodes))
+
+    def _bordered(self, nodes: Collection[int]) -> list[Rewrite]:
+        """Return what puts a node between one of them and another."""
+        return self._kept_apart(self._border(nodes))
+
+    def _otherwise(self, nodes: Collection[int]) -> list[Rewrite]:
+        """Return what writes a node in other operators."""
+        found = []
+        for index in sorted(nodes):
+            node = self.graph.nodes[index]
+            if edits := written_otherwise(self.graph, index, self.types, self._supply):
+                found.append(Rewrite(f"{node.name} ({node.op_type}) in other operators", tuple(edits)))
+        return found
+
+    def _kept_apart(self, edges: Sequence[tuple[str, int]]) -> list[Rewrite]:
+        """Return what puts the larger of a tensor and itself, which no runtime takes out, before its reader."""
+        found = []
+        for name, reader in edges:
+            node, dtype = self.graph.nodes[reader], self._dtype(name)
+            if (dtype and dtype not in _COMPARED) or name not in self.graph.protos[reader].input:
+                continue  # a graph nested in the reader reads it
+            between = self._supply.fresh(f"{name}__kept")
+            operator = "And" if dtype == TensorProto.BOOL else "Max"
+            made = helper.make_node(operator, [name, name], [between], name=between)
+            edits = Insert(made, before=node.outputs[0]), Read(node.outputs[0], name, between)
+            found.append(Rewrite(f"{operator}({name}, {name}) before {node.name}", edits))
+        return found
+
+    def _is_low(self, index: int) -> bool:
+        """Whether a node reads and makes a low precision, and can as well read and make float32."""
+        node = self.graph.nodes[index]
+        tensors = (self.graph.protos[index].input, node.outputs)
+        low = all(any(self._dtype(name) in _LOW for name in names) for names in tensors)
+        return low and not node.nests and node.op_type not in _TYPED
+
+    def _raised(self, places: Sequence[int]) -> Iterator[Edit]:
+        """Yield what casts all that nodes read from others to float32, and what they make back for others."""
+        wide: dict[str, str] = {}
+        for index in places:
+            low = self._is_low(index)
+            if not low and self.graph.nodes[index].op_type != "Cast":  # which takes any type
+                continue
+            reader = self.graph.nodes[index].outputs[0]
+            for name in dict.fromkeys(self.graph.protos[index].input):
+                if low and name not in wide and self._dtype(name) in _LOW:
+                    cast = self._supply.fresh(f"{name}__float32")
+                    yield Insert(helper.make_node("Cast", [name], [cast], name=cast, to=_FLOAT), before=reader)
+                    yield Read(reader, name, cast)
+                elif name in wide:
+                    yield Read(reader, name, wide[name])
+            for name in self.graph.nodes[index].outputs if low else ():
+                if (dtype := self._dtype(name)) in _LOW:
+                    wide[name] = self._supply.fresh(f"{name}__wide")
+                    yield Make(name, wide[name])
+                    cast = f"{wide[name]}__low"
+                    yield Insert(helper.make_node("Cast", [wide[name]], [name], name=cast, to=dtype), behind=wide[name])
+
+    # ---- where
+
+    def _inner(self, nodes: Collection[int]) -> list[tuple[str, int]]:
+        """Return (tensor, its reader) for what nodes hand each other."""
+        inside = frozenset(nodes)
+        return [
+            (name, index)
+            for index in sorted(inside)
+            for name in dict.fromkeys(self.graph.nodes[index].inputs)
+            if self.graph.producers.get(name) in inside
+        ]
+
+    def _border(self, nodes: Collection[int]) -> list[tuple[str, int]]:
+        """Return (tensor, its reader) for what nodes read from others, and what others read from them."""
+        inside, graph = frozenset(nodes), self.graph
+        fixed = {*graph.initializers, *graph.data_independent}
+        comes = [
+            (name, index)
+            for index in sorted(inside)
+            for name in dict.fromkeys(graph.nodes[index].inputs)
+            if name not in fixed and graph.producers.get(name) not in inside
+        ]
+        made = [name for index in sorted(inside) for name in graph.nodes[index].outputs]
+        return comes + [
+            (name, reader) for name in made for reader in graph.readers.get(name, ()) if reader not in inside
+        ]
+
+    def _dtype(self, name: str) -> int:
+        """Return the element type of a tensor, 0 where it is not known."""
+        held = self.graph.initializers.get(name)
+        if isinstance(held, TensorProto):
+            return int(held.data_type)
+        return int(self.types[name].tensor_type.elem_type) if name in self.types else 0
+
+
+def _tried(own: Sequence[Rewrite], alike: Sequence[Rewrite]) -> Iterator[Rewrite]:
+    """Yield the rewrites of each place, of all of them, and of all places of the pattern."""
+    if len(own) <= MOST_SINGLE:
+        yield from own
+    if len(own) > 1:
+        yield _together(own)
+    if len(alike) > len(own):
+        yield _together(alike)
+
+
+def _together(places: Sequence[Rewrite]) -> Rewrite:
+    what = listed([one.what for one in places], 2)
+    return Rewrite(what, tuple(edit for one in places for edit in one.edits))

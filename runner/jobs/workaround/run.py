@@ -1,0 +1,251 @@
+"""Runs `strategy=workaround`: tries remedies on the whole model, with fresh inputs too, and measures what they cost."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from runner.errors import UsageError
+from runner.jobs.job import Job
+from runner.jobs.workaround.latency import Costs
+from runner.jobs.workaround.remedies import Remedies
+from runner.jobs.workaround.remedy import Tried
+from runner.jobs.workaround.samples import fresh_inputs, with_outputs
+from runner.jobs.workaround.subject import ONE_SAMPLE, Workarounds
+from runner.journal.journal import Journal
+from runner.loading.load import Loaded, load
+from runner.loading.sanitize import own_file_only
+from runner.report.summary import Summary
+from runner.run_folder import WORKAROUND
+from runner.schema.checker import Flaky
+from runner.schema.diagnosis import WorkaroundSettings
+from runner.schema.installed_choices import SEARCHES
+from runner.schema.root import Settings
+from runner.schema.strategy import chosen
+from runner.session.handover import HandOver
+from runner.session.judge import Judge
+from runner.session.question import NOTHING, Question
+from runner.session.reliability import WHOLE, ContradictionError
+from runner.session.result import Ending
+from runner.session.session import Session
+from runner.status import Status
+from runner.text import counted
+from runner.workers.interpreter import find_python
+from strategies.outcome import Answer, Outcome
+from strategies.procedure import Options
+from strategies.trial import Trial
+
+log = logging.getLogger(__name__)
+
+QUESTION = Question(wanted=Outcome.PASS, whole="a lone Identity", nothing="the whole model")
+_ENDLESS = ("timeout", "memory")
+"""Kinds of failures that it would take long, or too much, to see again."""
+
+
+def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
+    """Try remedies and leave the result folder behind. Raises UsageError where there are none."""
+    own_file_only(settings)
+    if settings.target.model:
+        raise UsageError(
+            f"target.model={settings.target.model}: strategy=workaround changes the model under study. Set model="
+            f"{settings.target.model}, and reference.model to the one to compare with"
+        )
+    if not settings.reference.model:
+        # what is right is what the reference makes of the user's file, not of one that was changed
+        settings = replace(settings, reference=replace(settings.reference, model=settings.model))
+    with Job.opened(settings, folder, command) as job:
+        loaded = load(job.settings, job.pool, job.folder, record=False)
+        samples = with_outputs(job, loaded.recorded.values, job.folder / "values" / "recorded")
+        subject = Workarounds(loaded, Remedies(job, loaded).all(), find_python(settings.target.python), samples)
+        with job.judge(subject, loaded, "workarounds") as judge:
+            job.drop_stale_results()
+            return _Trying(job, loaded, subject, judge).summary()
+
+
+class _StoppedError(Exception):
+    """The budget was reached."""
+
+
+@dataclass
+class _Trying:
+    """The trials of one run."""
+
+    job: Job
+    loaded: Loaded
+    subject: Workarounds
+    judge: Judge
+    tried: list[Tried] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        job = self.job
+        self.strategy = chosen(job.settings.strategy, WorkaroundSettings)
+        self.reliability = job.reliability()
+        self.session = Session(
+            self.judge,
+            lambda space: SEARCHES["reduce"].begin(space, Options()),
+            question=QUESTION,
+            means=replace(job.means, workers=1),
+            reliability=self.reliability,
+            find_min_good=False,
+        )
+        self.judge.estimate = None  # nothing is searched
+        self.handed = HandOver(job.settings.result, job.folder, job.tools.at, self.loaded.store)
+        self.costs = Costs(job, self.loaded, self.strategy.latency_runs)
+        self.warnings: list[str] = []
+        self.later: tuple[Workarounds, Journal] | None = None
+
+    def summary(self) -> Summary:
+        """Try all, and return what is reported."""
+        job = self.job
+        ending = job.stopped(job.ended(self.session, self._asked), self.handed, WORKAROUND)
+        summary = job.summary(self.judge, ending, self.loaded, self.reliability)
+        found = tuple(one.to_json() for one in sorted(self.tried, key=lambda one: one.cost))
+        summary = replace(summary, workarounds=found, warnings=(*summary.warnings, *dict.fromkeys(self.warnings)))
+        job.bundle(summary)
+        return summary
+
+    # ---- what is asked
+
+    def _asked(self) -> Ending:
+        session, judge = self.session, self.judge
+        always = ContradictionError("checker.flaky=always") if self.reliability.mode is Flaky.always else None
+        verdict = session.examine(NOTHING, always)
+        if verdict.outcome is not Outcome.FAIL and self.reliability.rates is None:
+            return Ending(Status.nothing_to_find, "the whole model passes the check: there is nothing to work around")
+        log.info("the whole model fails (%s): what keeps that away?", judge.studied.signature)
+        remedies = self.subject.remedies
+        if self.job.settings.plan:
+            names = "; ".join(one.what for one in remedies)
+            planned = session.planned()
+            return replace(planned, message=f"{planned.message}; would be tried: {names}", remaining=len(remedies))
+        while True:
+            self.tried.clear()
+            try:
+                self._try_all()
+            except ContradictionError as surprise:
+                session.begin_again(surprise)
+            except _StoppedError:
+                return self._ending("; the budget was reached before all was tried")
+            else:
+                return self._ending("")
+
+    def _try_all(self) -> None:
+        self.reliability.repeat(self.judge, NOTHING, QUESTION.nothing, WHOLE, failing=True)
+        for number, remedy in enumerate(self.subject.remedies, 1):
+            if remedy.edits and any(one.passes and one.remedy.kind == remedy.kind for one in self.tried):
+                continue  # it changes more than that one
+            one = Tried(remedy, overrides=remedy.overrides)
+            self._try(number, one)
+            self.tried.append(one)
+
+    def _try(self, number: int, one: Tried) -> None:
+        """Check one remedy on the recorded samples, hand its model over, check it on fresh ones, and time it."""
+        trial, what = Trial.of([number]), one.remedy.what
+        one.of = len(self.subject.samples) or 1
+        if not self._passes(self.judge, trial, what, one):
+            return
+        self.reliability.repeat(self.judge, trial, what, WHOLE, failing=False)
+        one.passed, handed, name, model = one.of, self.handed, "", self.loaded.path
+        if one.remedy.edits:
+            nth = 1 + sum(bool(other.files) for other in self.tried)
+            name = WORKAROUND if nth == 1 else f"{WORKAROUND}_{nth}"
+            handed = handed if nth == 1 else handed.beside(self.job.folder)
+            model = handed.write(self.subject, trial, name)
+            one.files, one.overrides = (model.name,), (f"model={model}",)
+        try:
+            one.passes = self._verified(number, one, model)
+        finally:
+            if name and not one.passes:
+                one.files, one.overrides = (), ()
+                handed.withdraw(name)
+        if not one.passes:
+            return
+        signature = self.judge.studied.signature
+        alone = signature is not None and signature.kind in _ENDLESS
+        one.latency = self.costs.of(model, one.remedy.variant, alone=alone)
+
+    def _passes(self, judge: Judge, trial: Trial, label: str, one: Tried) -> bool:
+        """Whether a trial passes; why it does not is noted."""
+        if self.session.spent():
+            raise _StoppedError
+        try:
+            ruling = self.session.ruled(judge, trial, "search", label, "search")
+        except UsageError as error:  # the model as it is was checked, so this is about what the remedy sets
+            one.why_not = str(error)
+            return False
+        if ruling is None:
+            raise _StoppedError
+        passes = ruling.answer is Answer.YES
+        one.why_not = "" if passes else ruling.verdict.said
+        return passes
+
+    # ---- whether it holds
+
+    def _verified(self, number: int, one: Tried, model: Path) -> bool:
+        """Whether a remedy passes, as it is handed over, with inputs that nobody has looked at."""
+        what, trial = one.remedy.what, Trial.of([number])
+        if self.later is None:
+            self.later = self._fresh()
+        subject, journal = self.later
+        if not subject.fresh and not one.remedy.edits:
+            return True
+        judge = self.judge.beside(replace(subject, written={number: model}), journal)
+        if not subject.fresh:
+            return self._passes(judge, trial, f"{what}, as handed over", one)
+        one.kind, one.of, one.passed = "fresh", len(subject.samples), len(subject.samples)
+        if self.reliability.rates is None and self._passes(judge, trial, f"{what}, {one.of} fresh inputs", one):
+            return True
+        for place in range(one.of):
+            label = f"{what}, fresh input {place + 1}"
+            if not self._passes(judge, Trial.of([number, ONE_SAMPLE + place]), label, one):
+                one.passed = place
+                return False
+        return True
+
+    def _fresh(self) -> tuple[Workarounds, Journal]:
+        """Return the remedies on fresh inputs, where there are any, and where verdicts on them are kept."""
+        samples = fresh_inputs(self.job, self.loaded, self.strategy.fresh)
+        if not samples:
+            self._warn(self._none_fresh())
+            return self.subject, self.judge.stage("as handed over", self.subject).journal
+        subject = replace(self.subject, samples=samples, fresh=True)
+        judge = self.judge.stage("fresh inputs", subject)
+        without = judge.sure(NOTHING, "control", f"the whole model, {len(samples)} fresh inputs")
+        if without.outcome is Outcome.PASS and self.reliability.rates is None:
+            self._warn(
+                "the model as it is passes with the fresh inputs: that a workaround does too shows only that it breaks "
+                "nothing"
+            )
+        return subject, judge.journal
+
+    def _warn(self, text: str) -> None:
+        log.warning("%s", text)
+        self.warnings.append(text)
+
+    def _none_fresh(self) -> str:
+        if not self.job.checker.wants_feeds:
+            return "the check feeds the model itself: workarounds were checked with its own inputs alone"
+        return (
+            f"there are no fresh inputs (inputs={self.job.settings.inputs.name} strategy.fresh={self.strategy.fresh})"
+            ": workarounds were checked with the recorded samples alone"
+        )
+
+    # ---- what is said
+
+    def _ending(self, stopped: str) -> Ending:
+        good = sorted((one for one in self.tried if one.passes), key=lambda one: one.cost)
+        flaky, many = self.session.flakiness, counted(len(self.tried), "workaround")
+        signature = self.judge.studied.signature
+        if not good:
+            said = f"none of {many} tried keeps the failure away{stopped}{flaky}"
+            return Ending(Status.nothing_to_find, said, signature=signature)
+        best = good[0]
+        ratio = (best.latency or {}).get("ratio")
+        cost = f", {ratio:g} times as long as without" if ratio else ""
+        said = (
+            f"{len(good)} of {many} keep{'s' * (len(good) == 1)} the failure away; the cheapest: {best.remedy.kind}, "
+        )
+        said += f"{best.remedy.what} ({best.passed} of {best.of} {best.kind} inputs pass{cost}){stopped}{flaky}"
+        return Ending(Status.found, said, signature=signature)

@@ -1,0 +1,40 @@
+"""The section of a report that says what keeps a failure away, how that was shown, and what it costs."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from runner.report.markup import block, section, table, text
+
+
+def workarounds_section(workarounds: Sequence[Mapping[str, Any]]) -> str:
+    """Return the section; "" where nothing was tried."""
+    if not workarounds:
+        return ""
+    head = ("kind", "what", "passes", "inputs", "time", "why not")
+    parts = [table(head, [_row(one) for one in workarounds])]
+    for one in workarounds:
+        if not one["passes"]:
+            continue
+        parts.append(text(f"{one['kind']}, {one['what']}:"))
+        if one["code"]:
+            parts.append(block(one["code"], "sh" if one["kind"] == "release" else "python"))
+        if one["overrides"]:
+            parts += ["For Winnow:", block(shlex.join(one["overrides"]), "sh")]
+    return section("Workarounds", "\n\n".join(parts))
+
+
+def _row(one: Mapping[str, Any]) -> tuple[str, ...]:
+    samples, latency = one["samples"], one["latency"]
+    inputs = f"{samples['passed']} of {samples['of']} {samples['kind']}" if one["passes"] else ""
+    return (one["kind"], one["what"], "yes" if one["passes"] else "no", inputs, _time(latency), one["why_not"])
+
+
+def _time(latency: Mapping[str, Any] | None) -> str:
+    if not latency:
+        return ""
+    if latency["before_ms"] is None:
+        return f"{latency['after_ms']:g} ms (it does not run without)"
+    return f"{latency['before_ms']:g} ms, with it {latency['after_ms']:g} ms (times {latency['ratio']:g})"

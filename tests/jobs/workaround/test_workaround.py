@@ -1,0 +1,208 @@
+"""What keeps a failure away, shown on the whole model: run as a user does."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+from runner.errors import UsageError
+from runner.jobs.workaround.earlier_findings import Findings, findings
+from runner.jobs.workaround.remedies import together
+from tests.harness import Run, by_command, check_script, winnow
+
+KEPT_APART = "sys.exit(0 if any(name.endswith('__kept') for name in made) else 1)"
+FAILS_ON_SOME = """
+import binascii, zipfile
+with zipfile.ZipFile(sys.argv[2]) as given:
+    drawn = binascii.crc32(given.read('x.npy'))
+with zipfile.ZipFile(sys.argv[3]) as given:
+    assert given.read('y.npy')
+sys.exit(1 if 'k__kept' not in made or drawn % 6 == 0 else 0)
+"""
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    operators, names = ["Neg", "Abs", "Exp", "Tanh"], ["x", "k", "l", "m", "y"]
+    nodes = [helper.make_node(op, [names[n]], [names[n + 1]], name=op.lower()) for n, op in enumerate(operators)]
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 3]) for name in "xy"]
+    graph = helper.make_graph(nodes, "g", value[:1], value[1:])
+    path = tmp_path / "net.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    return path
+
+
+def worked_around(tmp_path: Path, model: Path, body: str, *more: str, name: str = "run") -> Run:
+    check = check_script(tmp_path, body)
+    words = ("{inputs}", "{references}") if "argv[2]" in body else ()
+    given = () if any(word.startswith("strategy.") for word in more) else ("strategy.nodes=[neg,abs]",)
+    return winnow(
+        *("strategy=workaround", f"model={model}", *by_command(check, *words), *given, *more), folder=tmp_path / name
+    )
+
+
+def test_a_runtime_that_cannot_load_a_model_is_given_passes_off_and_a_rewritten_model(tmp_path: Path) -> None:
+    """A division and a multiplication behind a cast, of which ONNX Runtime's optimizers make an invalid graph."""
+    nodes = [
+        helper.make_node("Cast", ["x"], ["wide"], to=TensorProto.FLOAT, name="cast"),
+        helper.make_node("Div", ["one", "most"], ["scale"], name="div"),
+        helper.make_node("Mul", ["wide", "scale"], ["y"], name="mul"),
+    ]
+    shapes = {"x": [1, 4], "most": [1, 1], "y": [1, 4]}
+    value = {name: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()}
+    one = helper.make_tensor("one", TensorProto.FLOAT, [], [1.0])
+    graph = helper.make_graph(nodes, "g", [value["x"], value["most"]], [value["y"]], [one])
+    model = tmp_path / "net.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(model))
+    try:
+        onnxruntime.InferenceSession(str(model))
+    except Exception:  # noqa: BLE001 - of native code
+        pass
+    else:
+        pytest.skip(f"ONNX Runtime {onnxruntime.__version__} no longer has this defect")
+    earlier = tmp_path / "earlier"
+    earlier.mkdir()
+    heals = {"heals": [["CastElimination"], ["GeluFusionL2"], ["Castaway"]]}
+    (earlier / "result.json").write_text(json.dumps({"strategy": "passes", "passes": heals}))
+    given = (f"strategy.results=[{earlier}]", "strategy.nodes=[cast,div,mul]", "strategy.latency_runs=2")
+    run = winnow("strategy=workaround", f"model={model}", "checker=runs", *given, folder=tmp_path / "run")
+    assert run.code == 0 and run.result["status"] == "found", run.output
+    *good, bad, unknown = run.result["workarounds"]
+    assert {one["kind"]: one["what"] for one in good} == {
+        "pass": "without CastElimination",
+        "rewrite": "wide as an output besides",
+    }
+    assert bad["what"] == "without GeluFusionL2" and not bad["passes"] and "Invalid model" in bad["why_not"]
+    assert unknown["what"] == "without Castaway" and "is not known here" in unknown["why_not"]
+    for one in good:
+        assert one["samples"] == {"passed": 20, "of": 20, "kind": "fresh"}, one
+        assert one["latency"]["before_ms"] is None and one["latency"]["after_ms"] > 0
+    by_kind = {one["kind"]: one for one in good}
+    assert by_kind["pass"]["overrides"] == ["target.disabled_optimizers=[CastElimination]"]
+    held: dict[str, object] = {"onnxruntime": onnxruntime, "path": str(model)}
+    exec(by_kind["pass"]["code"], held)
+    assert held["session"]
+    assert by_kind["rewrite"]["files"] == ["workaround.onnx"]
+    onnxruntime.InferenceSession(str(run.folder / "workaround.onnx"))
+    report = (run.folder / "REPORT.md").read_text()
+    assert report.startswith("# what keeps the failure away") and "it does not run without" in report
+    assert "| `workaround.onnx` | the whole model, wide as an output besides |" in report
+
+
+def test_a_rewrite_that_the_users_check_passes_and_what_it_costs(tmp_path: Path, model: Path) -> None:
+    run = worked_around(tmp_path, model, KEPT_APART, f"result.path={tmp_path / 'mine.onnx'}")
+    first, second = run.result["workarounds"]
+    assert run.code == 0 and first["what"] == "Max(k, k) before abs" and first["kind"] == "rewrite", run.output
+    assert not second["passes"] and second["what"] == "k as an output besides"
+    assert first["samples"] == {"passed": 1, "of": 1, "kind": "recorded"} and first["files"] == ["workaround.onnx"]
+    assert first["latency"]["ratio"] > 0 and first["latency"]["runs"] == 30
+    assert "the check feeds the model itself" in run.output
+    for path in (run.folder / "workaround.onnx", tmp_path / "mine.onnx"):
+        assert [node.op_type for node in onnx.load(str(path)).graph.node] == ["Neg", "Max", "Abs", "Exp", "Tanh"]
+    again = worked_around(tmp_path, model, KEPT_APART, f"resume={run.folder}", f"result.path={tmp_path / 'mine.onnx'}")
+    assert again.code == 0 and again.result["checks"]["search"] == again.result["checks"]["trust"] == 0, again.output
+    assert [one["what"] for one in again.result["workarounds"]] == [first["what"], second["what"]]
+
+
+def test_what_fails_on_an_input_that_nobody_had_looked_at_is_not_offered(tmp_path: Path, model: Path) -> None:
+    run = worked_around(tmp_path, model, FAILS_ON_SOME, "strategy.nodes=[neg,abs]")
+    kept = next(one for one in run.result["workarounds"] if one["what"] == "Max(k, k) before abs")
+    assert run.code == 4 and not kept["passes"] and kept["samples"]["kind"] == "fresh", run.output
+    assert 0 < kept["samples"]["passed"] < kept["samples"]["of"] == 20 and "fail" in kept["why_not"]
+    assert not [*run.folder.glob("workaround*")] and kept["files"] == []
+
+
+def test_a_plan_checks_the_model_as_it_is_alone(tmp_path: Path, model: Path) -> None:
+    """Culprits of an earlier run that this model does not have are left out."""
+    earlier = tmp_path / "earlier"
+    earlier.mkdir()
+    (earlier / "result.json").write_text(json.dumps({"strategy": "reduce", "culprits": ["neg", "gone", "abs"]}))
+    run = worked_around(tmp_path, model, KEPT_APART, f"strategy.results=[{earlier}]", "plan=true")
+    assert run.code == 0 and "would be tried: k as an output besides; Max(k, k) before abs" in run.output
+    assert run.result["checks"]["preflight"] == 1 and run.result["checks"]["search"] == 0
+
+
+def test_a_budget_ends_it_and_what_passed_is_told(tmp_path: Path, model: Path) -> None:
+    run = worked_around(tmp_path, model, KEPT_APART, "budget.checks=2")
+    assert run.code == 4 and "the budget was reached before all was tried" in run.output
+    assert [one["what"] for one in run.result["workarounds"]] == ["k as an output besides"]
+    assert run.result["checks"]["search"] == 2 and not [*run.folder.glob("workaround*")]  # it was not checked again
+
+
+def test_a_model_that_passes_needs_none(tmp_path: Path, model: Path) -> None:
+    run = worked_around(tmp_path, model, "sys.exit(0)")
+    assert run.code == 4 and "there is nothing to work around" in run.output
+
+
+@pytest.mark.slow
+def test_what_is_right_is_what_the_reference_makes_of_the_model_as_it_is(tmp_path: Path, model: Path) -> None:
+    """A parent that computes something else: no rewrite of the child brings that back, and a lone Identity passes."""
+    parent = onnx.load(str(model))
+    parent.graph.node[0].op_type = "Sin"
+    onnx.save(parent, str(tmp_path / "parent.onnx"))
+    given = ("strategy.nodes=[neg,abs]", "checker.flaky=always", f"reference.model={tmp_path / 'parent.onnx'}")
+    run = winnow("strategy=workaround", f"model={model}", "checker=compare", *given, folder=tmp_path / "run")
+    assert run.code == 4 and "none of 5 workarounds tried keeps the failure away" in run.output, run.output
+    assert "a lone Identity 0% (0 of 20)" in run.result["message"]
+
+
+@pytest.mark.slow
+def test_a_flaky_check_is_asked_until_it_is_sure(tmp_path: Path, model: Path) -> None:
+    body = f"if 'tanh' not in nodes: sys.exit(0)\n{KEPT_APART}"
+    run = worked_around(tmp_path, model, body, "checker.flaky=always")
+    assert run.code == 0 and run.result["workarounds"][0]["what"] == "Max(k, k) before abs", run.output
+    assert "the check is flaky: the whole model fails 100%" in run.result["message"]
+
+
+@pytest.mark.slow
+def test_another_interpreter_that_a_command_asks_for(tmp_path: Path, model: Path) -> None:
+    other = tmp_path / "other"
+    other.symlink_to(sys.executable)
+    body = "sys.exit(0 if sys.argv[-1].endswith('other') else 1)"
+    check = check_script(tmp_path, body)
+    words = (*by_command(check, "{python}"), f"strategy.interpreters=[{other}]", "strategy.disabled_optimizers=[A]")
+    run = winnow("strategy=workaround", f"model={model}", *words, folder=tmp_path / "run")
+    first, second = run.result["workarounds"]
+    assert run.code == 0 and first["kind"] == "release" and first["passes"], run.output
+    assert first["what"] == f"under {other}" and first["overrides"] == [f"target.python={other}"]  # it has no packages
+    assert "the check runs code of yours" in second["why_not"]
+
+
+def test_refusals(tmp_path: Path, model: Path) -> None:
+    for given, said in (
+        ("strategy.fresh=3", "there is nothing to try. Give what earlier runs found"),
+        ("strategy.nodes=[abz]", "strategy.nodes=abz: the model has no such node at its top level. Did you mean abs"),
+    ):
+        run = worked_around(tmp_path, model, KEPT_APART, given)
+        assert run.code == 2 and said in run.output, run.output
+
+
+def test_what_is_no_set_of_names() -> None:
+    assert together("A") == ("A",) and together(["A", "B"]) == ("A", "B")
+    for given in ([["A"]], [], 3, {"A": 1}):
+        with pytest.raises(UsageError, match="neither a name nor a list of names"):
+            together(given)
+
+
+def test_of_earlier_results_only_names_are_read(tmp_path: Path) -> None:
+    cause = {"answers": [{"is_cause": True, "instances": [["a"], ["c", 3]]}, {"is_cause": False, "instances": [["d"]]}]}
+    reduced = {"strategy": "reduce", "culprits": ["a", "b"], "cause": cause, "passes": 3, "releases": []}
+    releases = {"package": "onnxruntime", "good_before": "1.2", "good_after": None}
+    told = {
+        "reduce": reduced,
+        "versions": {"strategy": "versions", "culprits": ["x"], "releases": releases},
+        "passes": {"strategy": "passes", "culprits": ["P"], "passes": {"heals": [["P"], "Q", [], [1]]}},
+    }
+    for name, result in told.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "result.json").write_text(json.dumps(result))
+    found = findings(str(tmp_path / name) for name in told)
+    assert found == Findings(("a", "b", "c"), (("P",),), (("onnxruntime", "1.2"),))
+    with pytest.raises(UsageError, match="Name the folder of a run"):
+        findings([str(tmp_path)])
