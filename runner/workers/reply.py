@@ -21,7 +21,8 @@ UNREADY = "NotReady"
 
 
 _REFUSED = re.compile(
-    r"bad_alloc|bad allocation|\b_?\w*MemoryError\b|(?:[Cc]annot|[Cc]ould not|[Ff]ailed to|[Uu]nable to) allocate"
+    r"bad_alloc|bad allocation|Error Code \d+: OutOfMemory|\b\w*MemoryError\b"
+    r"|(?:[Cc]annot|[Cc]ould not|[Ff]ailed to|[Uu]nable to) allocate"
 )
 """What runtimes say that got no memory."""
 

@@ -46,10 +46,11 @@ def test_beyond_a_share_of_what_there_is_nothing_is_judged(
 
 
 def test_what_is_an_error_for_want_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = ["std::bad_alloc", "MemoryError", "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 1.0 TiB"]
+    said = ["std::bad_alloc", "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 1.0 TiB"]
+    said += ["MemoryError", "MyelinHostBuffer::allocate::206] Error Code 2: OutOfMemory (Requested size was 9 bytes.)"]
     other = ["SHAPES_ERROR: bad shape", "OutOfMemory was fine", ""]
     monkeypatch.setattr(machine, "limit_mb", lambda: 64)
-    assert [refused_memory(text) for text in [*said, *other]] == [True] * 3 + [False] * 3
+    assert [refused_memory(text) for text in [*said, *other]] == [True] * 4 + [False] * 3
     assert "64 MiB here (ulimit -v, -d)" in shortage()
     monkeypatch.setattr(machine, "limit_mb", lambda: None)
     assert not any(map(refused_memory, said))
