@@ -27,7 +27,7 @@ OF_A_RUN = (
     *(f"{name}.{kind}" for name in _MODELS for kind in ("onnx", "onnx.data*", "tactics.json")),
     *("test_data_set_[0-9]*", "journal.jsonl", "journal.claims", "journal-*.jsonl", "*.timing_cache"),
     *("result.json", "ended.json", "REPORT.md", "repro.py", "replay.yaml", "layers.json", "layers.svg", "curve.svg"),
-    *("audit.jsonl", "placed.json", ".hydra", "winnow.log"),
+    *("audit.jsonl", "placed.json", ".hydra", "winnow.log", "kept", "bugs.md"),
 )
 #: those of a sweep; its jobs are runs in folders of their own
 OF_A_SWEEP = ("multirun.yaml", "sweep.json", "sweep.md", "jobs.jsonl", "journal", ".submitit")

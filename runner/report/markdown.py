@@ -16,6 +16,7 @@ from runner.report.markup import block, bullets, code, cut, section, some, table
 from runner.report.sections.cause_section import experiments, sentence
 from runner.report.sections.passes_section import passes_section
 from runner.report.sections.precision_section import raised, title
+from runner.report.sections.rechecked_section import rechecked_section
 from runner.report.sections.releases_section import releases_section
 from runner.report.summary import Summary
 from runner.status import Status
@@ -31,6 +32,7 @@ _TITLES: Mapping[str, str] = {
     Status.could_not_judge: "the check could not judge",
     Status.no_set_suffices: "no set suffices",
     Status.not_applicable: "not applicable here",
+    Status.not_as_expected: "kept results are not as expected",
     Status.interrupted: "interrupted; the best so far",
     Status.no_room: "no room on a disk",
 }
@@ -70,6 +72,7 @@ def report(
         _suspects(summary),
         passes_section(summary.passes, summary.minimality),
         releases_section(summary.releases),
+        rechecked_section(summary.rechecked),
         section("Statistics", table(("", ""), list((summary.statistics or {}).items()))),
         _fused(summary),
         section("Versions", table(("package", "version"), sorted(versions.items()))),

@@ -68,3 +68,31 @@ class VersionsSettings(StrategySettings):
     offline: bool = False
     pip: list[str] = setting([])
     install_timeout: float | None = setting(600.0, least=0.001)
+
+
+@settings
+class RecheckSettings(StrategySettings):
+    """Kept results, each checked again as its own replay says."""
+
+    implementation = "runner.sweeps.recheck.run:run"
+    needs_model = checks = False
+    repeats = True
+
+    name: str = "recheck"
+    search: str = "recheck"
+    subject: str = "kept"
+    results: list[str] = setting([], path=PathUse.FOLDER)
+
+
+@settings
+class BugsSettings(StrategySettings):
+    """Kept results, grouped by what is wrong."""
+
+    implementation = "runner.sweeps.bugs.run:run"
+    needs_model = checks = False
+    repeats = True
+
+    name: str = "bugs"
+    search: str = "bugs"
+    subject: str = "failures"
+    results: list[str] = setting([], path=PathUse.FOLDER)

@@ -1,0 +1,110 @@
+"""Kept results, moved and committed, against what runs them now: run as a user does."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.harness import ROOT, Run, by_command, check_script, winnow
+
+MODEL = f"model={ROOT / 'examples' / 'overflow.onnx'}"
+NODE = "/bert/encoder/layer.5/output/dense/MatMul"
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A reduction by a command that knows the node, in a folder that was moved away from where it was made."""
+    folder = tmp_path_factory.mktemp("made")
+    check = check_script(folder, f"sys.exit(1 if {NODE!r} in nodes else 0)")
+    run = winnow(MODEL, *by_command(check), f"cwd={folder}", "strategy.find=one", folder=folder / "run")
+    assert run.code == 0, run.output
+    moved = tmp_path_factory.mktemp("committed") / "7"
+    shutil.copytree(run.folder, moved)
+    shutil.copy(check, moved)
+    shutil.rmtree(folder)
+    for own in (*moved.glob("journal*"), moved / "checks", moved / "artifacts"):
+        shutil.rmtree(own) if own.is_dir() else own.unlink()
+    return moved
+
+
+def recheck(folder: Path, *words: str) -> Run:
+    return winnow("strategy=recheck", *words, folder=folder)
+
+
+def outcomes(run: Run) -> list[tuple[str, str]]:
+    return [(row["expect"], row["outcome"]) for row in run.result["rechecked"]]
+
+
+def test_what_is_still_broken_is_as_expected_wherever_it_lies(tmp_path: Path, kept: Path) -> None:
+    run = recheck(tmp_path / "run", f"strategy.results=[{kept.parent}/*/replay.yaml]")
+    assert run.code == 0 and outcomes(run) == [("still broken", "still broken")], run.output
+    assert (run.folder / run.result["rechecked"][0]["folder"]).resolve() == kept
+    again = recheck(tmp_path / "run", f"strategy.results=[{kept}]", f"resume={tmp_path / 'run'}")
+    assert again.code == 0 and again.result["checks"]["trust"] == 0 and again.result["checks"]["reused"] == 1
+
+
+@pytest.mark.parametrize(("code", "outcome"), [(0, "fixed"), (2, "broken otherwise")])
+def test_what_is_not_as_expected_is_told_and_what_is_expected_can_be_said(
+    tmp_path: Path, kept: Path, code: int, outcome: str
+) -> None:
+    mine = tmp_path / "mine"
+    shutil.copytree(kept, mine)
+    check_script(mine, f"sys.exit({code} if {NODE!r} in nodes else 0)")
+    run = recheck(tmp_path / "run", f"strategy.results=[{mine}]")
+    assert run.code == 7 and outcomes(run) == [("still broken", outcome)], run.output
+    (mine / "expect").write_text(f"{outcome}\n")
+    run = recheck(tmp_path / "told", f"strategy.results=[{mine}]")
+    assert run.code == 0 and outcomes(run) == [(outcome, outcome)], run.output
+
+
+def test_what_cannot_be_judged_is_told_apart_and_counts_less_than_a_surprise(tmp_path: Path, kept: Path) -> None:
+    lost, fixed = tmp_path / "lost", tmp_path / "fixed"
+    for folder in (lost, fixed):
+        shutil.copytree(kept, folder)
+    (lost / "check.py").unlink()
+    run = recheck(tmp_path / "run", f"strategy.results=[{lost}]")
+    assert run.code == 3 and outcomes(run) == [("still broken", "not judged")], run.output
+    assert f"Put it beside {lost / 'replay.yaml'}" in run.result["rechecked"][0]["said"]
+    (fixed / "expect").write_text("fixed")
+    run = recheck(tmp_path / "both", f"strategy.results=[{lost}, {fixed}]")
+    assert run.code == 7, run.output
+
+
+def test_a_stranger_s_folder_names_nothing_outside_it(tmp_path: Path, kept: Path) -> None:
+    for number, name in enumerate(("../../secret.onnx", "/etc/passwd", "link.onnx")):
+        folder = tmp_path / str(number)
+        shutil.copytree(kept, folder)
+        (folder / "link.onnx").symlink_to(kept / "reduced.onnx")
+        told = json.loads((folder / "result.json").read_text())
+        (folder / "result.json").write_text(json.dumps({**told, "model": name}))
+    run = recheck(tmp_path / "run", f"strategy.results=['{tmp_path}/[0-2]']")
+    assert run.code == 3 and {row["outcome"] for row in run.result["rechecked"]} == {"not judged"}, run.output
+    assert all("no file in its folder" in row["said"] for row in run.result["rechecked"])
+
+
+def test_wrong_names_and_words_are_one_clear_error(tmp_path: Path, kept: Path) -> None:
+    run = recheck(tmp_path / "run", f"strategy.results=[{tmp_path / 'gone'}]")
+    assert run.code == 2 and "no kept result there" in run.output, run.output
+    assert recheck(tmp_path / "none").code == 2
+    mine = tmp_path / "mine"
+    shutil.copytree(kept, mine)
+    (mine / "expect").write_text("brocken")
+    run = recheck(tmp_path / "word", f"strategy.results=[{mine}]")
+    assert run.code == 2 and "write one of these: still broken, fixed, broken otherwise" in run.output
+
+
+def test_budgets_and_plans_hold(tmp_path: Path, kept: Path) -> None:
+    run = recheck(tmp_path / "run", f"strategy.results=[{kept}]", "budget.checks=0")
+    assert run.code == 3 and "budget" in run.result["rechecked"][0]["said"], run.output
+    run = recheck(tmp_path / "plan", f"strategy.results=[{kept}]", "plan=true")
+    assert run.code == 0 and run.result["checks"]["trust"] == 0 and run.result["status"] == "planned", run.output
+
+
+def test_a_failure_that_the_reference_shares_is_judged_as_it_was_kept(tmp_path: Path) -> None:
+    run = winnow(f"{ROOT / 'examples' / 'overflow.yaml'}", MODEL, folder=tmp_path / "kept")
+    assert run.code == 0, run.output
+    again = recheck(tmp_path / "run", f"strategy.results=[{run.folder}]")
+    assert again.code == 0 and outcomes(again) == [("still broken", "still broken")], again.output
