@@ -13,6 +13,7 @@ from onnx import AttributeProto, ModelProto, NodeProto, TensorProto
 
 from runner.files import write_text
 from runner.report.markup import block, bullets, code, cut, section, some, table, text
+from runner.report.sections.bugs_section import bugs_section
 from runner.report.sections.cause_section import experiments, sentence
 from runner.report.sections.passes_section import passes_section
 from runner.report.sections.precision_section import raised, title
@@ -73,6 +74,7 @@ def report(
         passes_section(summary.passes, summary.minimality),
         releases_section(summary.releases),
         rechecked_section(summary.rechecked),
+        bugs_section(summary.bugs),
         section("Statistics", table(("", ""), list((summary.statistics or {}).items()))),
         _fused(summary),
         section("Versions", table(("package", "version"), sorted(versions.items()))),

@@ -130,7 +130,7 @@ class Rechecker:
 
     def _place(self, kept: KeptResult, more: Sequence[str]) -> Path:
         """Return the folder for its checks: the same one when the run goes on."""
-        told = "\0".join((str(kept.folder.resolve()), *self.overrides, *more))
+        told = "\0".join((str(kept.folder.resolve()), sha256_of(kept.model), *self.overrides, *more))
         place = self.folder / "kept" / f"{kept.folder.name[:60]}-{hashlib.sha256(told.encode()).hexdigest()[:12]}"
         place.mkdir(parents=True, exist_ok=True)
         return place

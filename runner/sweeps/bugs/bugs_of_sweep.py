@@ -1,0 +1,52 @@
+"""The last step of a sweep of triages: its failures as bugs, in a run of its own, and bugs.md in the sweep's folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from runner.cli.config.quoting import quote
+from runner.files import write_text
+from runner.report.result import read_result
+from runner.report.sections.bugs_section import BUGS_NAME, bugs_page
+
+FOLDER = "bugs"
+_WINNOW = Path(__file__).parents[2]
+
+
+def write_bugs(sweep: Path, jobs: Sequence[Path], *, silent: bool) -> Path | None:
+    """Group what the jobs in these folders found, and return the path of bugs.md; None where no triage found anything.
+
+    Raises OSError where it cannot be written. Native code stays out of this process, so another one does it.
+    """
+    found = [job for job in jobs if _is_failure(read_result(job))]
+    if not found:
+        return None
+    folder = sweep / FOLDER
+    results = ",".join(quote(str(job)) for job in found)
+    words = ["strategy=bugs", f"strategy.results=[{results}]", f"hydra.run.dir={quote(str(folder))}"]
+    quiet = ["verbosity=silent" if silent else "verbosity=warning"]
+    subprocess.run([sys.executable, str(_WINNOW), *words, *quiet], check=False, stdin=subprocess.DEVNULL)
+    result = read_result(folder)
+    if not result or not isinstance(result.get("bugs"), list) or result.get("strategy") != "bugs":
+        return None
+    write_text(sweep / BUGS_NAME, bugs_page([_seen_from_above(one) for one in result["bugs"]], result["warnings"]))
+    return sweep / BUGS_NAME
+
+
+def _is_failure(result: Mapping[str, Any] | None) -> bool:
+    return result is not None and result.get("strategy") == "triage" and bool(result.get("signature"))
+
+
+def _seen_from_above(bug: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a bug with paths as they are seen from the sweep's folder."""
+
+    def up(path: str) -> str:
+        return os.path.normpath(f"{FOLDER}/{path}")
+
+    evidence = [{**one, "failure": up(one["failure"])} for one in bug["evidence"]]
+    return {**bug, "failures": [*map(up, bug["failures"])], "smallest": up(bug["smallest"]), "evidence": evidence}
