@@ -83,21 +83,25 @@ class Sweep:
             content = json.dumps([asdict(row) for row in table], indent=2, ensure_ascii=False)
             write_text(self.folder / "sweep.json", content + "\n")
             write_text(self.folder / "sweep.md", markdown(table))
-            self._group(table)
         except OSError as error:
-            say(f"winnow: sweep.json, sweep.md, bugs.md: {error.strerror or error} (in {self.folder})", error=True)
+            say(f"winnow: sweep.json and sweep.md: {error.strerror or error} (in {self.folder})", error=True)
             return code or Status.usage.exit_code
+        self._group(table)
         if not self.silent:
             say(f"{sum(row.ended_well for row in table)} of {len(table)} jobs ended well: {self.folder / 'sweep.md'}")
         return code
 
     def _group(self, table: Sequence[Row]) -> None:
-        """Write bugs.md where the jobs were triages and nobody has stopped the sweep. Raises OSError."""
-        stopped = any(row.exit_code is None or row.status == Status.interrupted for row in table)
-        if self.folder is not None and not stopped:
-            jobs = [self.folder / row.folder for row in table]
-            if (path := write_bugs(self.folder, jobs, silent=self.silent)) and not self.silent:
-                say(f"failures grouped into bugs: {path}")
+        """Write bugs.md where jobs were triages and nobody has stopped the sweep."""
+        if self.folder is None or any(row.exit_code is None or row.status == Status.interrupted for row in table):
+            return
+        try:
+            path = write_bugs(self.folder, [self.folder / row.folder for row in table], silent=self.silent)
+        except OSError as error:
+            say(f"winnow: bugs.md: {error.strerror or error} (in {self.folder})", error=True)
+            return
+        if path and not self.silent:
+            say(f"failures grouped into bugs: {path}")
 
     def prepare(self, memory: LauncherMemory | None) -> None:
         """Make ready for the sweep that Hydra may begin now; ``memory``: this process is a job of one."""

@@ -76,9 +76,11 @@ def failure_of(kept: KeptResult) -> Failure:
 def _passes(result: Mapping[str, Any]) -> Iterator[Remedy]:
     """Yield the sets of passes that heal it, once they are off."""
     passes = result.get("passes")
-    if not isinstance(passes, dict) or not isinstance(passes.get("heals"), list) or not passes["heals"]:
+    heals = passes.get("heals") if isinstance(passes, dict) else None
+    sets = [list(map(str, one)) for one in heals if isinstance(one, list)] if isinstance(heals, list) else []
+    if not isinstance(passes, dict) or not sets:
         return
-    first, *others = (list(map(str, one)) for one in passes["heals"] if isinstance(one, list))
+    first, *others = sets
     given = _harmless(passes.get("overrides"))
     if given:
         yield Remedy(_off(first), given)

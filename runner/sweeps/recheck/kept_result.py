@@ -20,7 +20,7 @@ from runner.report.result import read_result
 from runner.schema.checker import CommandChecker
 from runner.schema.inputs import FilesInputs, RandomInputs
 from runner.schema.root import Settings
-from runner.schema.run import ArtifactSettings, JournalSettings, ResultSettings, SanitizeSettings
+from runner.schema.run import ArtifactSettings, JournalSettings, LogSettings, ResultSettings, SanitizeSettings
 from runner.schema.settings import PathUse, map_paths
 
 EXPECT = "expect"
@@ -28,6 +28,8 @@ EXPECT = "expect"
 FIXED, STILL, OTHERWISE, NOT_JUDGED = "fixed", "still broken", "broken otherwise", "not judged"
 _EXPECTABLE = (STILL, FIXED, OTHERWISE)
 _SCRIPTS = (".py", ".sh")
+#: strategies whose failures need more than a model: engines, other precisions, other releases, many runs
+_OTHERS = ("precision", "tactic", "repeat", "versions")
 _DATA_SETS = "test_data_set_[0-9]*"
 
 
@@ -77,6 +79,8 @@ class KeptResult:
             journal=JournalSettings(share=False),
             result=ResultSettings(),
             sanitize=SanitizeSettings(),
+            log=LogSettings(),
+            audit=False,
             recorded={},
         )
 
@@ -132,6 +136,9 @@ def read(folder: Path) -> KeptResult:
     result = read_result(folder)
     if result is None:
         raise UsageError("there is no result.json that can be read")
+    strategy = str(result.get("strategy"))
+    if strategy.startswith(_OTHERS):
+        raise UsageError(f"strategy={strategy} keeps no model that fails by itself")
     if not isinstance(result.get("signature"), dict):
         raise UsageError(f"its run ended with {str(result.get('status'))!r}, and no failure is kept")
     model = _model(folder, result)
@@ -144,7 +151,7 @@ def read(folder: Path) -> KeptResult:
 
 def _model(folder: Path, result: Mapping[str, Any]) -> Path:
     name = result.get("model")
-    if isinstance(name, str) and not result.get("precision"):
+    if isinstance(name, str):
         model = folder / name
         if not inside(model, folder) or model.is_symlink() or not is_plain(model):
             raise UsageError(f"its model {name} is no file in its folder")
