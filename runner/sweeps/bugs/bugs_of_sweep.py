@@ -13,8 +13,10 @@ from runner.cli.config.quoting import quote
 from runner.files import write_text
 from runner.report.result import read_result
 from runner.report.sections.bugs_section import BUGS_NAME, bugs_page
+from runner.status import Status
 
 FOLDER = "bugs"
+_WELL = (Status.nothing_to_find, Status.planned)
 _WINNOW = Path(__file__).parents[2]
 
 
@@ -23,12 +25,13 @@ def write_bugs(sweep: Path, jobs: Sequence[Path], *, silent: bool) -> Path | Non
 
     Raises OSError where it cannot be written. Native code stays out of this process, so another one does it.
     """
-    found = [job for job in jobs if _is_failure(read_result(job))]
-    if not found:
+    results = {job: read_result(job) or {} for job in jobs}
+    found = [job for job, one in results.items() if one.get("strategy") == "triage" and one.get("status") not in _WELL]
+    if not any(results[job].get("signature") for job in found):
         return None
     folder = sweep / FOLDER
-    results = ",".join(quote(str(job)) for job in found)
-    words = ["strategy=bugs", f"strategy.results=[{results}]", f"hydra.run.dir={quote(str(folder))}"]
+    named = ",".join(quote(str(job)) for job in found)
+    words = ["strategy=bugs", f"strategy.results=[{named}]", f"hydra.run.dir={quote(str(folder))}"]
     quiet = ["verbosity=silent" if silent else "verbosity=warning"]
     subprocess.run([sys.executable, str(_WINNOW), *words, *quiet], check=False, stdin=subprocess.DEVNULL)
     result = read_result(folder)
@@ -36,10 +39,6 @@ def write_bugs(sweep: Path, jobs: Sequence[Path], *, silent: bool) -> Path | Non
         return None
     write_text(sweep / BUGS_NAME, bugs_page([_seen_from_above(one) for one in result["bugs"]], result["warnings"]))
     return sweep / BUGS_NAME
-
-
-def _is_failure(result: Mapping[str, Any] | None) -> bool:
-    return result is not None and result.get("strategy") == "triage" and bool(result.get("signature"))
 
 
 def _seen_from_above(bug: Mapping[str, Any]) -> dict[str, Any]:
