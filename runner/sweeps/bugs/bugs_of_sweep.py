@@ -32,6 +32,7 @@ def write_bugs(sweep: Path, jobs: Sequence[Path], *, silent: bool) -> Path | Non
     folder = sweep / FOLDER
     named = ",".join(quote(str(job)) for job in found)
     words = ["strategy=bugs", f"strategy.results=[{named}]", f"hydra.run.dir={quote(str(folder))}"]
+    words += [f"resume={quote(str(folder))}"] if folder.is_dir() else []
     quiet = ["verbosity=silent" if silent else "verbosity=warning"]
     subprocess.run([sys.executable, str(_WINNOW), *words, *quiet], check=False, stdin=subprocess.DEVNULL)
     result = read_result(folder)

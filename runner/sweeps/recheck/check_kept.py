@@ -33,6 +33,10 @@ from strategies.outcome import Outcome
 from strategies.search_space import Space
 from strategies.trial import Trial
 
+KEPT = "kept"
+"""The folder of a run in which its checks lie, in one of its own for each question."""
+# no pre-flight, which asks for outputs that show something: these values have shown the failure
+RECHECK = "re-check"
 _WHOLE = Trial.of([0])
 _WORDS = {Outcome.PASS: FIXED, Outcome.FAIL: STILL, Outcome.DIFFERENT: OTHERWISE, Outcome.UNRESOLVED: NOT_JUDGED}
 _LARGEST_VALUE = 1 << 31
@@ -131,7 +135,7 @@ class Rechecker:
     def _place(self, kept: KeptResult, more: Sequence[str]) -> Path:
         """Return the folder for its checks: the same one when the run goes on."""
         told = "\0".join((str(kept.folder.resolve()), sha256_of(kept.model), *self.overrides, *more))
-        place = self.folder / "kept" / f"{kept.folder.name[:60]}-{hashlib.sha256(told.encode()).hexdigest()[:12]}"
+        place = self.folder / KEPT / f"{kept.folder.name[:60]}-{hashlib.sha256(told.encode()).hexdigest()[:12]}"
         place.mkdir(parents=True, exist_ok=True)
         return place
 
@@ -144,7 +148,7 @@ class Rechecker:
             with job.judge(subject, loaded, "models") as judge:
                 found = []
                 for attempt in range(_times(kept.result)):
-                    found.append(judge.sure(_WHOLE, "pre-flight", kept.folder.name, attempt=attempt))
+                    found.append(judge.sure(_WHOLE, RECHECK, kept.folder.name, attempt=attempt))
                     if found[-1].outcome is Outcome.FAIL or self._all_paid(sum(judge.tally.paid.values())):
                         break
                 self._count(judge.tally)

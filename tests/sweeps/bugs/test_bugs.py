@@ -76,3 +76,22 @@ def test_a_sweep_s_failures_are_bugs(tmp_path: Path) -> None:
     assert run.code == 0 and [one["count"] for one in run.result["bugs"]] == [1], run.output
     assert "checked again it is fixed" in run.result["warnings"][0]
     assert "## Not judged" in (run.folder / "bugs.md").read_text()
+
+
+def test_a_multirun_of_triages_ends_in_bugs(tmp_path: Path) -> None:
+    """The jobs here are reductions that say they are triages, so what heals them is not known."""
+    models = tmp_path / "failures"
+    models.mkdir()
+    for number, bug in enumerate(("double_clip", "cast_and_scale", "double_clip")):
+        if not planted(models / f"{number},{bug}.onnx", bug, number + 1):
+            pytest.skip(f"ONNX Runtime {onnxruntime.__version__} no longer has this defect")
+    words = ["-m", f"model=glob({models}/*.onnx)", "checker=runs", "checker.flaky=never", "strategy.shrink=false"]
+    sweep = tmp_path / "sweep"
+    first = winnow(*words, f"hydra.sweep.dir={sweep}", folder=tmp_path / "unused")
+    assert first.code == 0 and not (sweep / "bugs.md").exists(), first.output
+    for result in sweep.glob("[0-2]/result.json"):
+        result.write_text(json.dumps({**json.loads(result.read_text()), "strategy": "triage"}))
+    again = winnow(*words, f"resume={sweep}", folder=tmp_path / "unused")
+    assert again.code == 0 and f"failures grouped into bugs: {sweep / 'bugs.md'}" in again.output, again.output
+    page = (sweep / "bugs.md").read_text()
+    assert page.startswith("# 2 bugs in 3 failures\n") and "- 2 failures: `0`, `2`" in page and "by likeness" in page

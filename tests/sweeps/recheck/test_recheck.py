@@ -6,7 +6,9 @@ import json
 import shutil
 from pathlib import Path
 
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from tests.harness import ROOT, Run, by_command, check_script, winnow
 
@@ -80,9 +82,13 @@ def test_a_stranger_s_folder_names_nothing_outside_it(tmp_path: Path, kept: Path
         (folder / "link.onnx").symlink_to(kept / "reduced.onnx")
         told = json.loads((folder / "result.json").read_text())
         (folder / "result.json").write_text(json.dumps({**told, "model": name}))
-    run = recheck(tmp_path / "run", f"strategy.results=['{tmp_path}/[0-2]']")
+    shutil.copytree(kept, tmp_path / "3")
+    with (tmp_path / "3" / "replay.yaml").open("a") as file:
+        file.write("hydra: {callbacks: {evil: {_target_: os.system}}}\n")
+    run = recheck(tmp_path / "run", f"strategy.results=['{tmp_path}/[0-3]']")
     assert run.code == 3 and {row["outcome"] for row in run.result["rechecked"]} == {"not judged"}, run.output
-    assert all("no file in its folder" in row["said"] for row in run.result["rechecked"])
+    said = [row["said"] for row in run.result["rechecked"]]
+    assert all("no file in its folder" in one for one in said[:3]) and "a file may not set this" in said[3], said
 
 
 def test_wrong_names_and_words_are_one_clear_error(tmp_path: Path, kept: Path) -> None:
@@ -108,3 +114,20 @@ def test_a_failure_that_the_reference_shares_is_judged_as_it_was_kept(tmp_path: 
     assert run.code == 0, run.output
     again = recheck(tmp_path / "run", f"strategy.results=[{run.folder}]")
     assert again.code == 0 and outcomes(again) == [("still broken", "still broken")], again.output
+
+
+def test_an_output_that_is_zero_where_it_is_right_shows_that_it_is_fixed(tmp_path: Path) -> None:
+    kept = tmp_path / "kept"
+    (kept / "test_data_set_0").mkdir(parents=True)
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", ends[:1], ends[1:])
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), str(kept / "reduced.onnx"))
+    for name, value in (("input_0", -1.0), ("output_0", 0.0)):
+        tensor = helper.make_tensor("x" if value else "y", TensorProto.FLOAT, [2], [value] * 2)
+        (kept / "test_data_set_0" / f"{name}.pb").write_bytes(tensor.SerializeToString())
+    (kept / "replay.yaml").write_text("checker: compare\n")
+    signature = {"stage": "compare", "kind": "mismatch", "detail": ""}
+    (kept / "result.json").write_text(json.dumps({"signature": signature, "model": "reduced.onnx"}))
+    run = recheck(tmp_path / "run", f"strategy.results=[{kept}]")
+    assert run.code == 7 and outcomes(run) == [("still broken", "fixed")], run.output
