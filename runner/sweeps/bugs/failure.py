@@ -48,15 +48,6 @@ class Failure:
         """The model that it was found in."""
         return str(self.kept.result.get("input_model") or self.kept.model)
 
-    def may_be(self, other: Failure) -> bool:
-        """Whether it is worth asking if both are one bug: an operator or a remedy is in both."""
-        return bool(self.shared(other)) or not {*self.operators}.isdisjoint(other.operators)
-
-    def shared(self, other: Failure) -> list[Remedy]:
-        """Return what was shown to heal both."""
-        theirs = {one.overrides for one in other.remedies}
-        return [one for one in self.remedies if one.overrides in theirs]
-
     def alike(self, other: Failure) -> bool:
         """Whether both look the same: the form of their models, and how they fail."""
         told = [[one.signature.get(key) for key in ("stage", "kind", "raised")] for one in (self, other)]

@@ -1,7 +1,8 @@
-"""Groups failures into bugs: each is compared with one of each bug that is known, and joins the first that it is.
+"""Groups failures into bugs: each is compared with the bugs that are known, and joins the first that it is one of.
 
-Two failures are one bug where what heals one heals the other. That is known where the same was found for both; else it
-is asked, of their own small models. Where nothing is known to heal either, they are one if they look the same.
+Two failures are one bug where all that heals one heals the other: one pass alone may have a part in several bugs. That
+is known where the same was found for both; else it is asked, of their own small models. Where nothing is known to heal
+either, they are one if they look the same.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from runner.sweeps.bugs.failure import Failure, Remedy
+from runner.text import listed
 
 CHECKED, LIKENESS, FIRST = "checked", "by likeness", "the first of its kind"
 
-Heals = Callable[[Remedy, Failure], bool]
-"""Whether a remedy of one failure heals another one; a check."""
+Heals = Callable[[Remedy, Failure], "bool | None"]
+"""Whether a remedy of one failure heals another one; a check. None: it could not be judged."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +39,28 @@ class Bug:
         """The failure that stands for all of them."""
         return self.members[0].failure
 
+    @property
+    def remedies(self) -> list[Remedy]:
+        """What heals any of them."""
+        every = [remedy for member in self.members for remedy in member.failure.remedies]
+        return list({one.overrides: one for one in every}.values())
+
+    def shared(self, failure: Failure) -> list[Remedy]:
+        """Return what was shown to heal the failure, and one of these."""
+        known = {one.overrides for one in self.remedies}
+        return [one for one in failure.remedies if one.overrides in known]
+
+    def worth_asking(self, failure: Failure) -> bool:
+        """Whether the failure may be of this bug: a remedy is in both, or an operator."""
+        return bool(self.shared(failure)) or not {*failure.operators}.isdisjoint(self.smallest.operators)
+
 
 def grouped(failures: Sequence[Failure], heals: Heals) -> list[Bug]:
     """Return the bugs, the one with most failures first."""
     bugs: list[Bug] = []
     for failure in sorted(failures, key=lambda one: (one.size, str(one.kept.folder))):
-        known = sorted((bug for bug in bugs if failure.may_be(bug.smallest)), key=lambda bug: _rank(failure, bug))
-        joined = next(((bug, member) for bug in known if (member := _one_of(failure, bug.smallest, heals))), None)
+        known = sorted((bug for bug in bugs if bug.worth_asking(failure)), key=lambda bug: _rank(failure, bug))
+        joined = next(((bug, member) for bug in known if (member := _one_of(failure, bug, heals))), None)
         if joined:
             joined[0].members.append(joined[1])
         else:
@@ -54,19 +71,19 @@ def grouped(failures: Sequence[Failure], heals: Heals) -> list[Bug]:
 def _rank(failure: Failure, bug: Bug) -> tuple[bool, bool, int]:
     """The likeliest bug comes first: it spares questions."""
     other = bug.smallest
-    return not failure.shared(other), failure.form != other.form, -len({*failure.operators} & {*other.operators})
+    return not bug.shared(failure), failure.form != other.form, -len({*failure.operators} & {*other.operators})
 
 
-def _one_of(failure: Failure, other: Failure, heals: Heals) -> Member | None:
-    """Return the failure as a member of the other's bug, or None."""
-    if not failure.remedies and not other.remedies:
-        return Member(failure, LIKENESS, "nothing is known to heal it") if failure.alike(other) else None
-    if shared := failure.shared(other):
-        return Member(failure, CHECKED, f"both pass with {shared[0].name}")
-    for remedy in other.remedies:
-        if heals(remedy, failure):
-            return Member(failure, CHECKED, f"it passes with {remedy.name}, as the smallest does")
-    for remedy in failure.remedies:
-        if heals(remedy, other):
-            return Member(failure, CHECKED, f"the smallest passes with {remedy.name}, as it does")
-    return None
+def _one_of(failure: Failure, bug: Bug, heals: Heals) -> Member | None:
+    """Return the failure as a member of a bug, or None."""
+    if not failure.remedies and not bug.remedies:
+        return Member(failure, LIKENESS, "nothing is known to heal it") if failure.alike(bug.smallest) else None
+    known = bug.shared(failure)
+    shared, found = {one.overrides for one in known}, [one.name for one in known]
+    questions = [*((one, failure) for one in bug.remedies), *((one, bug.smallest) for one in failure.remedies)]
+    for remedy, asked in questions:
+        healed = None if remedy.overrides in shared else heals(remedy, asked)
+        if healed is False:
+            return None
+        found += [remedy.name] if healed else []
+    return Member(failure, CHECKED, f"it and another pass with {listed(found)}") if found else None

@@ -18,7 +18,7 @@ from runner.status import Status
 from runner.sweeps.bugs.failure import Failure, Remedy, failure_of
 from runner.sweeps.bugs.grouping import Bug, grouped
 from runner.sweeps.recheck.check_kept import Rechecker
-from runner.sweeps.recheck.kept_result import FIXED, STILL, folders, read
+from runner.sweeps.recheck.kept_result import FIXED, NOT_JUDGED, STILL, folders, read
 from runner.sweeps.recheck.kept_run import kept_run, relative_to
 from runner.text import counted
 
@@ -35,10 +35,10 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     def ask(rechecker: Rechecker) -> Summary:
         failures, apart = _standing(rechecker, found, folder)
 
-        def heals(remedy: Remedy, failure: Failure) -> bool:
+        def heals(remedy: Remedy, failure: Failure) -> bool | None:
             outlook = rechecker.outlook(failure.kept, remedy.overrides)
             log.info("%s with %s: %s", failure.kept.folder, remedy.name, outlook.outcome)
-            return outlook.outcome == FIXED
+            return None if outlook.outcome == NOT_JUDGED else outlook.outcome == FIXED
 
         bugs = tuple(described(bug, folder) for bug in grouped(failures, heals))
         write_text(folder / BUGS_NAME, bugs_page(bugs, apart))
