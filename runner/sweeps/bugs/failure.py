@@ -29,13 +29,14 @@ class Remedy:
 
 @dataclass(frozen=True)
 class Failure:
-    """``size``: nodes of its model. ``form``: of its model, see `likeness`."""
+    """``size``: nodes of its model. ``form``: of its model, see `likeness`. ``needed``: the passes that it needs."""
 
     kept: KeptResult
     operators: tuple[str, ...]
     form: str
     size: int
     remedies: tuple[Remedy, ...]
+    needed: frozenset[str] = frozenset()
 
     @property
     def signature(self) -> Mapping[str, Any]:
@@ -61,7 +62,10 @@ def failure_of(kept: KeptResult) -> Failure:
     except (DecodeError, OSError, ValueError) as error:
         raise UsageError(f"{kept.model} cannot be read ({error})") from None
     remedies = {one.overrides: one for one in (*_passes(kept.result), *_workarounds(kept.result))}
-    return Failure(kept, operators_of(model), form_of(model), len(model.graph.node), tuple(remedies.values()))
+    passes = kept.result.get("passes")
+    named = passes.get("needed") if isinstance(passes, dict) else None
+    needed = frozenset(map(str, named if isinstance(named, list) else ()))
+    return Failure(kept, operators_of(model), form_of(model), len(model.graph.node), tuple(remedies.values()), needed)
 
 
 def _passes(result: Mapping[str, Any]) -> Iterator[Remedy]:

@@ -1,8 +1,9 @@
 """Groups failures into bugs: each is compared with the bugs that are known, and joins the first that it is one of.
 
 Two failures are one bug where all that heals one heals the other: one pass alone may have a part in several bugs. That
-is known where the same was found for both; else it is asked, of their own small models. Where nothing is known to heal
-either, they are one if they look the same.
+is known where the same was found for both, or both need the same passes and one remedy is in both (another release may
+pass with fewer of them off); else it is asked, of their own small models. Where nothing is known to heal either, they
+are one if they look the same.
 """
 
 from __future__ import annotations
@@ -79,6 +80,9 @@ def _one_of(failure: Failure, bug: Bug, heals: Heals) -> Member | None:
     if not failure.remedies and not bug.remedies:
         return Member(failure, LIKENESS, "nothing is known to heal it") if failure.alike(bug.smallest) else None
     known = bug.shared(failure)
+    if known and failure.needed == bug.smallest.needed and failure.needed:
+        passes = " and ".join(sorted(failure.needed))
+        return Member(failure, CHECKED, f"it and the smallest need {passes}, and pass with {known[0].name}")
     shared, found = {one.overrides for one in known}, [one.name for one in known]
     questions = [*((one, failure) for one in bug.remedies), *((one, bug.smallest) for one in failure.remedies)]
     for remedy, asked in questions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -50,6 +51,11 @@ def test_a_pass_that_has_a_part_in_two_bugs_does_not_make_them_one() -> None:
     """As SimplifiedLayerNormFusion does: alone in one defect of ONNX Runtime, and with two others in another."""
     assert groups(failure("a", "P"), failure("bb", "Q", "P", "R")) == ([["a"], ["bb"]], [], ["Q:a"])
     assert groups(failure("a", "P"), failure("bb", "Q", "P"), cures="Q:a")[0] == [["a", "bb"]]
+
+
+def test_where_the_same_passes_are_needed_another_release_may_heal_with_fewer_of_them() -> None:
+    one, other = (replace(found, needed=frozenset("PQ")) for found in (failure("a", "P"), failure("bb", "P", "Q")))
+    assert groups(one, other) == ([["a", "bb"]], [CHECKED], [])
 
 
 def test_what_cannot_be_judged_is_no_evidence_and_what_has_nothing_in_common_is_not_asked() -> None:
