@@ -25,6 +25,7 @@ from runner.jobs.job import Job
 from runner.loading.load import Loaded, load
 from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
+from runner.report.bundle import SETTLING
 from runner.schema.checker import AutoChecker
 from runner.schema.root import Settings
 from runner.sweeps.recheck.kept_result import FIXED, NOT_JUDGED, OTHERWISE, STILL, KeptResult
@@ -143,8 +144,7 @@ class Rechecker:
         with standing_in(settings.cwd), Job.opened(settings, place, self.command) as job:
             loaded = load(job.settings, job.pool, place, record=False)
             subject = _KeptModel(loaded.path, _samples(kept, loaded, place))
-            if isinstance(measured, dict):
-                _settle(job, kept.result, measured)
+            _settle(job, kept.result, measured)
             with job.judge(subject, loaded, "models") as judge:
                 found = []
                 for attempt in range(_times(kept.result)):
@@ -166,17 +166,18 @@ class Rechecker:
             self.checks.outcomes[name] = self.checks.outcomes.get(name, 0) + number
 
 
-def _settle(job: Job, result: Mapping[str, Any], measured: Mapping[str, Any]) -> None:
-    """Tell the check what it had ``measured`` of the kept failure.
+def _settle(job: Job, result: Mapping[str, Any], measured: object) -> None:
+    """Tell the check what it had ``measured`` of the kept failure, as far as its replay says.
 
     checker=auto looks at nothing but that failure then, so it hears of it only where the reference fails as well.
     """
-    signature, reference, checker = _signature(result), measured.get("reference"), inner(job.checker)
+    held = measured if isinstance(measured, dict) else {}
+    known = {name: held[name] for name in SETTLING if isinstance(held.get(name), (bool, int, float, str))}
+    signature, reference, checker = _signature(result), known.get("reference"), inner(job.checker)
     if job.checker.name != AutoChecker.name or reference in ("failed", "non-finite"):
-        job.checker.settle(Verdict(Outcome.FAIL, signature, metrics=measured))
-    elif isinstance(checker, RuntimeCheck) and signature.family == "non-finite" and reference is None and measured:
-        # it was told apart from what is meant
-        checker.spare(frozenset())
+        job.checker.settle(Verdict(Outcome.FAIL, signature, metrics=known))
+    elif isinstance(checker, RuntimeCheck) and signature.family == "non-finite" and reference is None:
+        checker.spare(frozenset())  # it was told apart from what is meant, whatever the reference has
 
 
 def _signature(result: Mapping[str, Any], raised: Raised | None = None) -> Signature:

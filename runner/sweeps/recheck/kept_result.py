@@ -28,6 +28,8 @@ EXPECT = "expect"
 FIXED, STILL, OTHERWISE, NOT_JUDGED = "fixed", "still broken", "broken otherwise", "not judged"
 _EXPECTABLE = (STILL, FIXED, OTHERWISE)
 _SCRIPTS = (".py", ".sh")
+#: strategies about kept results, such as what a sweep leaves beside its jobs
+_ABOUT_OTHERS = ("recheck", "bugs")
 #: strategies whose failures need more than a model: engines, other precisions, other releases, many runs
 _OTHERS = ("precision", "tactic", "repeat", "versions")
 _DATA_SETS = "test_data_set_[0-9]*"
@@ -128,7 +130,8 @@ def _results(path: Path) -> Iterator[Path]:
     if (folder / REPLAY_NAME).is_file() or (folder / "result.json").is_file():
         yield folder
     elif folder.is_dir():
-        yield from (one for one in sorted(folder.iterdir()) if (one / "result.json").is_file())
+        inner = [one for one in sorted(folder.iterdir()) if (one / "result.json").is_file()]
+        yield from (one for one in inner if (read_result(one) or {}).get("strategy") not in _ABOUT_OTHERS)
 
 
 def read(folder: Path) -> KeptResult:
