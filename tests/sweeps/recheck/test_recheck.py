@@ -130,3 +130,18 @@ def test_an_output_that_is_zero_where_it_is_right_shows_that_it_is_fixed(tmp_pat
     (kept / "result.json").write_text(json.dumps({"signature": signature, "model": "reduced.onnx"}))
     run = recheck(tmp_path / "run", f"strategy.results=[{kept}]")
     assert run.code == 7 and outcomes(run) == [("still broken", "fixed")], run.output
+
+
+@pytest.mark.slow
+def test_a_flaky_failure_that_is_seen_once_is_still_there(tmp_path: Path, kept: Path) -> None:
+    mine, counter = tmp_path / "mine", tmp_path / "counter"
+    shutil.copytree(kept, mine)
+    told = json.loads((mine / "result.json").read_text())
+    (mine / "result.json").write_text(json.dumps({**told, "reliability": {"repeats": {"most": 5}}}))
+    counts = f"open({str(counter)!r}, 'a').write('.')\nsys.exit(1 if len(open({str(counter)!r}).read()) == 3 else 0)"
+    check_script(mine, counts)
+    run = recheck(tmp_path / "run", f"strategy.results=[{mine}]")
+    assert run.code == 0 and run.result["checks"]["trust"] == 3, run.output
+    assert run.result["rechecked"][0]["said"].startswith("fail in 1 of 3 checks")
+    again = recheck(tmp_path / "again", f"strategy.results=[{mine}]")
+    assert again.code == 7 and again.result["rechecked"][0]["said"].startswith("pass in 5 of 5 checks"), again.output
