@@ -64,7 +64,8 @@ class KeptResult:
 
         def beside(use: PathUse, path: str) -> str:
             here = self.replay.parent / Path(path).name
-            gone = PathUse.READ in use and "/" in path and not Path(path).exists()
+            file = PathUse.READ in use and PathUse.PROGRAM not in use
+            gone = file and "/" in path and not Path(path).exists()
             return str(here) if gone and is_plain(here) else path
 
         found = map_paths(found, beside)
