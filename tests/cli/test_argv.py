@@ -161,13 +161,3 @@ def test_other_bare_arguments_are_errors(typed: str, hint: str) -> None:
 def test_parameters_of_a_sweep_stand_in_files() -> None:
     with pytest.raises(UsageError, match="-m model=a,b"):
         rewrite(["-m", "++hydra.sweeper.params.model=a,b"])
-
-
-@pytest.mark.usefixtures("_here")
-def test_a_pattern_of_files_is_choices_of_a_sweep() -> None:
-    for name in ("b.onnx", "a,1.onnx", "c.txt"):
-        Path(name).touch()
-    (argument,) = (one for one in rewrite(["-m", "model=glob(*.onnx)"]).argv if one.startswith("model="))
-    assert seen(argument) == ["a,1.onnx", "b.onnx"]
-    with pytest.raises(UsageError, match=r"model=glob\(gone/\*\.onnx\): there is no such file"):
-        rewrite(["-m", "model=glob(gone/*.onnx)"])

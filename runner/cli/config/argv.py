@@ -4,7 +4,6 @@
 - A value of a path key that names an existing file means this file, whatever characters are in its name; one that no
   grammar can read means itself too, so that the error is about a missing file and not about a bracket.
 - In a sweep a comma list stays a list of choices, each of which may be such a name.
-- In a sweep `glob(PATTERN)` of a path key stands for the files of that pattern.
 - In a sweep over a group a key that only some of its options have is forced in.
 """
 
@@ -13,7 +12,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from glob import glob
 from pathlib import Path
 
 from runner.cli.config import renamed
@@ -29,7 +27,6 @@ _OPTIONS_WITH_VALUE = frozenset(
 _INFO = frozenset({"all", "config", "defaults", "defaults-tree", "plugins", "searchpath"})
 _OVERRIDE = re.compile(r"(?P<key>(?:\+\+|\+)?[A-Za-z_][\w.]*)=(?P<value>.*)", re.DOTALL)
 _HYDRA_FOLDERS = frozenset({"hydra.run.dir", "hydra.sweep.dir"})
-_PATTERN = re.compile(r"glob\(([^()]*)\)")
 _SWEEPER_PARAMS = "hydra.sweeper.params."
 _TEXT_KEYS = frozenset({"checker.command"})
 #: mappings by tensor: Hydra's grammar has neither an empty key nor one in quotes
@@ -132,8 +129,6 @@ def path_value(key: str, text: str, *, multirun: bool) -> str:
     """
     if not text:
         return text
-    if multirun and (pattern := _PATTERN.fullmatch(text)):
-        return _matching(key, pattern[1])
     if exists(text) and not (multirun and all(map(exists, text.split(",")))):
         return _literal(key, text)
     listed = text.startswith("[") and text.endswith("]")
@@ -145,14 +140,6 @@ def path_value(key: str, text: str, *, multirun: bool) -> str:
         return text
     choices = ",".join(_literal(key, part) for part in parts)
     return f"[{choices}]" if listed else choices if multirun or readable else _literal(key, text)
-
-
-def _matching(key: str, pattern: str) -> str:
-    """Return the files of a pattern as choices of a sweep; Hydra's own glob() knows options of groups only."""
-    found = sorted(glob(str(Path(pattern).expanduser()), recursive=True))  # noqa: PTH207 - it may begin at the root
-    if not found:
-        raise UsageError(f"{key}=glob({pattern}): there is no such file (looked in {Path.cwd()})")
-    return ",".join(_literal(key, name) for name in found)
 
 
 def _literal(key: str, text: str) -> str:

@@ -87,7 +87,8 @@ def test_a_multirun_of_triages_ends_in_bugs(tmp_path: Path) -> None:
     for number, bug in enumerate(("double_clip", "cast_and_scale", "double_clip")):
         if not planted(models / f"{number},{bug}.onnx", bug, number + 1):
             pytest.skip(f"ONNX Runtime {onnxruntime.__version__} no longer has this defect")
-    words = ["-m", f"model=glob({models}/*.onnx)", "checker=runs", "checker.flaky=never", "strategy.shrink=false"]
+    found = ",".join(f"'{path}'" for path in sorted(models.glob("*.onnx")))
+    words = ["-m", f"model={found}", "checker=runs", "checker.flaky=never", "strategy.shrink=false"]
     sweep = tmp_path / "sweep"
     first = winnow(*words, f"hydra.sweep.dir={sweep}", folder=tmp_path / "unused")
     assert first.code == 0 and not (sweep / "bugs.md").exists(), first.output
