@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -37,7 +36,7 @@ def _body(bug: Mapping[str, Any]) -> str:
         *(f"It passes with {text(one)}" for one in bug["passes"]),
         *([f"Releases: {text(bug['releases'])}"] if bug["releases"] else []),
         f"Models: {some(bug['hosts'], 12)}",
-        *([f"Winnow passes it with {code(shlex.join(bug['workaround']))}"] if bug["workaround"] else []),
+        *([f"Winnow passes it with {', '.join(map(code, bug['workaround']))}"] if bug["workaround"] else []),
         *([f"Why these are one bug: {', '.join(f'{n} {how}' for how, n in hows.items())}"] if hows else []),
     ]
     said = [f"{code(one['failure'])}: {text(one['said'])}" for one in bug["evidence"] if one["said"]]
