@@ -22,6 +22,7 @@ from runner.schema.inputs import FilesInputs, RandomInputs
 from runner.schema.root import Settings
 from runner.schema.run import ArtifactSettings, JournalSettings, LogSettings, ResultSettings, SanitizeSettings
 from runner.schema.settings import PathUse, map_paths
+from runner.text import listed
 
 EXPECT = "expect"
 """The file in which a person says what is expected of a kept result."""
@@ -122,7 +123,9 @@ def folders(named: Sequence[str], key: str = "strategy.results") -> list[Path]:
                 f"{key}={name}: no kept result there: a folder with result.json and {REPLAY_NAME}, as each run leaves "
                 "it (or one that holds such folders)"
             )
-        found |= dict.fromkeys(here)
+        found |= dict.fromkeys(one for one in here if (read_result(one) or {}).get("strategy") not in _ABOUT_OTHERS)
+    if not found:
+        raise UsageError(f"{key}={listed(named)}: these are no failures, but what was said of such")
     return list(found)
 
 
@@ -131,8 +134,7 @@ def _results(path: Path) -> Iterator[Path]:
     if (folder / REPLAY_NAME).is_file() or (folder / "result.json").is_file():
         yield folder
     elif folder.is_dir():
-        inner = [one for one in sorted(folder.iterdir()) if (one / "result.json").is_file()]
-        yield from (one for one in inner if (read_result(one) or {}).get("strategy") not in _ABOUT_OTHERS)
+        yield from (one for one in sorted(folder.iterdir()) if (one / "result.json").is_file())
 
 
 def read(folder: Path) -> KeptResult:

@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from runner.sweeps.recheck.kept_result import folders
 from tests.harness import ROOT, Run, by_command, check_script, winnow
 
 MODEL = f"model={ROOT / 'examples' / 'overflow.onnx'}"
@@ -45,6 +46,7 @@ def test_what_is_still_broken_is_as_expected_wherever_it_lies(tmp_path: Path, ke
     assert run.code == 0 and outcomes(run) == [("still broken", "still broken")], run.output
     assert (run.folder / run.result["rechecked"][0]["folder"]).resolve() == kept
     again = recheck(tmp_path / "run", f"strategy.results=[{kept}]", f"resume={tmp_path / 'run'}")
+    assert [one.name for one in folders([str(kept), str(run.folder)])] == ["7"], "what was said of it is no failure"
     assert again.code == 0 and again.result["checks"]["trust"] == 0 and again.result["checks"]["reused"] == 1
 
 
