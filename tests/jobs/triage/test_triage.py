@@ -54,7 +54,7 @@ def test_a_check_of_ones_own_and_that_a_triage_that_goes_on_asks_nothing_twice(t
     steps = {one["name"]: one for one in told["steps"]}
     assert told["branch"] == "reduce" and told["reproduced"]["failed"] == told["reproduced"]["of"] == 6
     assert [one["folder"] for one in steps.values() if one["folder"]] == [
-        *("steps/01-stands", "steps/02-repeat", "steps/03-reduce")
+        *("steps/01-stands", "steps/02-repeat", "steps/03-reduce", "steps/04-workaround")
     ]
     assert "names no {switches}" in steps["passes"]["why"] and steps["passes"]["status"] == "not asked"
     assert run.result["model"] == "steps/03-reduce/reduced.onnx" and len(run.model(run.result["model"]).graph.node) == 1
@@ -142,5 +142,6 @@ def test_what_the_optimizers_break(tmp_path: Path, model: Path) -> None:
         assert run.result["passes"]["heals"] == [["CastElimination"], ["DivMulFusion"]]
         assert told["healed"]["answer"] == "0 of 2 checks failed" and "on the reduced model" in told["passes"]["why"]
         assert "disabled_optimizers=['CastElimination']" in (run.folder / "REPORT.md").read_text()
+        assert run.result["workarounds"][0]["samples"] == {"passed": 20, "of": 20, "kind": "fresh"}
     else:
         pytest.skip(f"ONNX Runtime {onnxruntime.__version__} no longer has this defect")
