@@ -17,7 +17,7 @@ from runner.jobs.triage.step_result import names, section
 from runner.jobs.triage.transcript import Known
 from runner.jobs.versions.release_cache import ReleaseCache
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Rounding
-from runner.schema.checker import Flaky
+from runner.schema.checker import AutoChecker, CheckerSettings, FiniteChecker, Flaky
 from runner.schema.diagnosis import ExtractSettings, PassesSettings, TriageSettings, VersionsSettings
 from runner.schema.inputs import FilesInputs, RandomInputs
 from runner.schema.installed_choices import SCHEMAS
@@ -87,7 +87,18 @@ class StepSettings:
             raise NotApplicable(f"{model} is not there")
         data = sorted({str(one.parent) for one in place.glob("test_data_set_[0-9]*/input_*.pb")})
         inputs = FilesInputs(path=data) if data else RandomInputs()  # what is left may read nothing
-        return replace(self.whole(known, strategy), model=str(model), inputs=inputs, sanitize=SanitizeSettings())
+        made = replace(self.whole(known, strategy), model=str(model), inputs=inputs, sanitize=SanitizeSettings())
+        return self._part(known, made)
+
+    def _part(self, known: Known, made: Settings) -> Settings:
+        """Return settings by which a part is asked for the failure under study.
+
+        Where that is a NaN or Inf, ``checker=auto`` takes one in a part for right that the reference has there too.
+        """
+        if not (isinstance(made.checker, AutoChecker) and known.not_finite and known.situation.alone):
+            return made
+        held = {item.name: getattr(made.checker, item.name) for item in fields(CheckerSettings)}
+        return replace(made, checker=FiniteChecker(**{**held, "name": "finite"}))
 
     def _seed(self, more: int) -> RandomInputs:
         given = self.settings.inputs
@@ -129,7 +140,7 @@ class StepSettings:
         return self.whole(known, _choice("layerwise"))
 
     def _extract(self, known: Known) -> Settings:
-        return self.whole(known, ExtractSettings(nodes=list(known.first_bad)))
+        return self._part(known, self.whole(known, ExtractSettings(nodes=list(known.first_bad))))
 
     def _reduce(self, known: Known) -> Settings:
         made = self.whole(known, ReduceSettings())

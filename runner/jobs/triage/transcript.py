@@ -148,6 +148,11 @@ class Known:
         return self._signature.get("kind") == "timeout"
 
     @property
+    def not_finite(self) -> bool:
+        """Whether the failure is a NaN or Inf."""
+        return self._signature.get("kind") in ("nan", "inf")
+
+    @property
     def about_values(self) -> bool:
         """Whether the failure may lie in what tensors hold."""
         told = self._signature
