@@ -49,8 +49,9 @@ def told_passes(known: Known) -> str:
 
 
 def _told_precision(known: Known) -> str:
-    if known.result("precision").get("status") == Status.nothing_to_find:
-        return known.said("precision")
+    step = known.of("precision")
+    if step and step.status == Status.nothing_to_find and isinstance(made := step.result.get("model"), str):
+        return f"its original passes in {known.situation.low} where it is converted anew ({step.folder}/{made})"
     if not known.has_answer("precision"):
         return ""
     return f"float32 is needed in {listed(names(known.result('precision'), 'culprits'))}"
