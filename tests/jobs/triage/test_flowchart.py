@@ -168,6 +168,21 @@ def test_what_heals_the_reduced_model_but_not_the_whole_is_asked_again() -> None
     assert told_passes(known) == "it needs F, G, and passes without any one of them"
 
 
+def test_what_heals_the_reduced_model_and_the_whole_is_tried_first() -> None:
+    whole = found(passes={"needed": ["F", "G"], "heals": [["F"], ["G"]], "settings": {}})
+    part = found(passes={"needed": ["G", "H"], "heals": [["H"], ["G"]], "settings": {}})
+    steps = {**FAILS, "reduce": CUT, "passes": part, "healed": judged(2, 2), "passes_on_whole": whole}
+    known = told(replace(HERE, inputs="python"), {**steps, "layerwise": found(), "workaround": found()})
+    assert known.heals == (("G",), ("F",))
+
+
+def test_where_the_reduced_model_fails_with_all_passes_off_the_whole_is_not_asked() -> None:
+    stands = {"stands": judged(2, 2, CRASH), "repeat": judged(4, 4, CRASH)}
+    known = told(HERE, {**stands, "reduce": CUT, "passes": {**NONE, "outcomes": {"fail": 2}}, "workaround": HELPS})
+    (why,) = [one["why"] for one in decisions(known) if "the whole model need" in one["question"]]
+    assert why.startswith("the reduced model fails with all of them off")
+
+
 def test_a_step_that_fails_is_an_entry_and_not_the_end() -> None:
     broken = {"status": "internal_error", "message": "KeyError"}
     steps = dict.fromkeys(("inputs", "layerwise", "reduce", "passes"), broken)
