@@ -91,5 +91,6 @@ def _applied(one: Mapping[str, Any]) -> str:
 
 def _shown(one: Mapping[str, Any]) -> str:
     samples, ratio = one["samples"], (one.get("latency") or {}).get("ratio")
-    cost = f", {ratio:g} times as long as without" if ratio else ""
+    slower = "as fast as without" if ratio and 0.9 < ratio < 1.1 else f"{ratio or 0:.1f} times as long as without"
+    cost = f", {slower}" if ratio else ""
     return f"{samples['passed']} of {samples['of']} {samples['kind']} inputs pass{cost}"
