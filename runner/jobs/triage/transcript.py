@@ -15,6 +15,8 @@ from runner.verdict import Signature
 _ANSWERS = frozenset({Status.found, Status.nothing_to_find, Status.no_set_suffices, Status.planned})
 SEEN = ("stands", "repeat", "rounded", "inputs", "more_inputs")
 """The steps that say whether the file as it is fails: the first two as the user asks, the others otherwise."""
+MOST_SECONDS = 10.0
+"""A check that takes longer is slow."""
 CHECKED = frozenset({*SEEN, "healed"})
 """The steps that only count what checks say."""
 
@@ -88,6 +90,11 @@ class Known:
     def seconds_each(self) -> float:
         """How long a check of the file took."""
         return number(section(self.result("stands"), "seconds"), "checking") / max(self.judgements("stands")[1], 1)
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether the whole model is not checked more often than it has to be."""
+        return self.seconds_each > MOST_SECONDS
 
     @property
     def _own(self) -> tuple[int, int]:
@@ -213,6 +220,14 @@ class Known:
     def on_reduced(self) -> bool:
         """Whether the rest is asked about the reduced model."""
         return bool(self.answer) and self.situation.alone
+
+    @property
+    def releases_on_reduced(self) -> bool:
+        """Whether releases are asked about the reduced model.
+
+        The whole may be good in a release in which the reduced one fails: what is fused depends on what is around.
+        """
+        return self.on_reduced and self.is_slow
 
     @property
     def place(self) -> str:

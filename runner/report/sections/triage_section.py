@@ -72,7 +72,8 @@ def _advice(summary: Summary) -> list[str]:
         found.append(f"Turn off what it needs:\n\n{block(off, 'python')}\n")
     good = [(summary.releases or {}).get(name) for name in ("good_after", "good_before")]
     package = (summary.releases or {}).get("package", "")
-    found += [f"Or take a release without it: {code(f'{package}=={one}')}" for one in good if one][:1]
+    if not any(one["kind"] == "release" for one in passing):
+        found += [f"Or take a release without it: {code(f'{package}=={one}')}" for one in good if one][:1]
     if summary.model:
         folder = summary.model.rpartition("/")[0]
         found.append(f"Report it with {code(f'{folder}/repro.py')}, which shows it on {code(summary.model)}")
