@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -171,7 +171,7 @@ def _doubts(settings: Settings, graph: Graph, recorded: Recorded) -> list[str]:
             f"the model itself draws random numbers ({listed(graph.drawing, 1)}), so no two runs of it are alike; "
             "candidates without these nodes get what was drawn once"
         )
-    if _hides_rounding(settings, graph):
+    if hides_rounding(settings, {getattr(tensor, "data_type", 0) for tensor in graph.initializers.values()}):
         found.append(
             "ONNX Runtime's CPU provider computes float16 and bfloat16 in float32, so overflows and lost digits do not "
             "show; target.rounding=on rounds after every operator, as a GPU does"
@@ -181,13 +181,12 @@ def _doubts(settings: Settings, graph: Graph, recorded: Recorded) -> list[str]:
     return found
 
 
-def _hides_rounding(settings: Settings, graph: Graph) -> bool:
-    """Whether values of low precision are looked at where they are not computed in it."""
+def hides_rounding(settings: Settings, types: Collection[int]) -> bool:
+    """Whether values of low precision are looked at where they are not computed in it. ``types``: of the weights."""
     target = settings.target
     if not settings.checker.looks_at_values or not isinstance(target, OnnxRuntimeBackend):
         return False
-    low = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
-    stored = any(getattr(tensor, "data_type", 0) in low for tensor in graph.initializers.values())
+    stored = not {onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16}.isdisjoint(types)
     shown = target.rounding in (Rounding.on, Rounding.strict)
     return stored and not shown and target.providers == ["CPUExecutionProvider"]
 

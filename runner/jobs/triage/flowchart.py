@@ -10,11 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from runner.jobs.triage.transcript import Known
+from runner.jobs.triage.verdict import told_passes
 from runner.status import Status
-from runner.text import counted, listed
-
-MOST_SECONDS = 10.0
-"""A check that takes longer is not repeated only to see whether it always fails."""
+from runner.text import listed
 
 RECORDED = "what is right was recorded for the whole model, and this question does not see it"
 
@@ -66,21 +64,27 @@ def _always(known: Known) -> tuple[bool, str]:
 def _repeat(known: Known) -> tuple[bool, str]:
     if known.flaky:
         return False, ""
-    if known.seconds_each > MOST_SECONDS:
+    if known.is_slow:
         return False, f"a check takes {known.seconds_each:.0f} s"
     if not known.fails:
         return True, "it passed: does it always?"
     return True, "a failure that comes and goes is another one, and is asked about otherwise"
 
 
+def _rounded(known: Known) -> tuple[bool, str]:
+    if known.anything_failed or not known.situation.hides_rounding:
+        return False, ""
+    return True, "the target computes low precision in float32, where overflows and lost digits do not show"
+
+
 def _inputs(known: Known) -> tuple[bool, str]:
     here = known.situation
     if here.own_code or not here.looks_at_values or here.inputs not in ("random", "files"):
         return False, ""
-    if known.fails and not known.about_values:
+    if known.anything_failed and not known.about_values:
         return False, ""  # it crashes whatever it is fed, or the shapes would have to differ
     if here.inputs == "files":
-        return (True, "is it these values, or any?") if known.fails else (False, "")
+        return (True, "is it these values, or any?") if known.anything_failed else (False, "")
     return True, "the inputs are random: is it these values, or any?"
 
 
@@ -107,6 +111,8 @@ def _layerwise(known: Known) -> tuple[bool, str]:
 
 def _extract(known: Known) -> tuple[bool, str]:
     found = bool(known.first_bad)
+    if found and known.hidden_by_marks:
+        return False, "marking tensors as outputs hides the failure: it is not in single nodes, but in what is fused"
     return found, f"{listed(known.first_bad)} make the first bad tensor: do they fail alone?" if found else ""
 
 
@@ -117,6 +123,8 @@ def _reduce(known: Known) -> tuple[bool, str]:
         return True, "the piece fails alone: is it the smallest, and the cause on the whole model?"
     if known.has_result("extract"):
         return True, "the piece passes alone: parts are searched for one that does not"
+    if known.hidden_by_marks:
+        return True, "marking tensors as outputs hides the failure: parts are searched for one that fails"
     if known.has_result("layerwise"):
         return True, "layer by layer nothing was found to cut out: parts are searched for one that fails"
     return True, "parts are searched for the smallest that fails"
@@ -152,7 +160,9 @@ def _passes_on_whole(known: Known) -> tuple[bool, str]:
     if known.has_result("healed") and not known.healed:
         return True, "what heals the reduced model does not heal the whole: the same question about the whole"
     if known.on_reduced and known.result("passes").get("status") == Status.nothing_to_find:
-        return True, "the reduced model needs none of them; the whole may, where constants became inputs"
+        if known.judgements("passes")[0]:
+            return False, "the reduced model fails with all of them off: it is what its nodes do, also in the whole"
+        return True, "the reduced model passes as a file of its own; the whole may need one of them"
     return False, ""
 
 
@@ -168,7 +178,8 @@ def _versions(known: Known) -> tuple[bool, str]:
         return False, (
             "no other release is in the cache, and none is installed unasked: strategy.versions='>=1.18' says which"
         )
-    return True, f"in which releases is it? ({here.releases}) Asked on {known.place}"
+    place = known.place if known.releases_on_reduced else "the whole model"
+    return True, f"in which releases is it? ({here.releases}) Asked on {place}"
 
 
 def _workaround(known: Known) -> tuple[bool, str]:
@@ -182,6 +193,7 @@ def _workaround(known: Known) -> tuple[bool, str]:
 BOXES: tuple[Box, ...] = (
     Box("stands", "repeat", "Does it fail, on the file as it is?", _always, lambda known: known.count("stands")),
     Box("repeat", "repeat", "Does it fail every time?", _repeat, lambda known: known.count("repeat")),
+    Box("rounded", "repeat", "Does it fail rounded as on a GPU?", _rounded, lambda known: known.count("rounded")),
     Box("inputs", "repeat", "Does it fail with other inputs?", _inputs, lambda known: known.count("inputs")),
     Box("more_inputs", "repeat", "And with others?", _more_inputs, lambda known: known.count("more_inputs")),
     Box("tactics", "tactic_isolate", "Which tactic is it?", _tactics, lambda known: known.said("tactics")),
@@ -194,7 +206,7 @@ BOXES: tuple[Box, ...] = (
         "passes",
         "Which optimization does it need?",
         _passes,
-        lambda known: known.told_passes or known.said("passes"),
+        lambda known: told_passes(known) or known.said("passes"),
     ),
     Box("healed", "repeat", "Is the whole model healed?", _healed, lambda known: known.count("healed")),
     Box(
@@ -232,24 +244,3 @@ def branch(known: Known) -> str:
     if known.extracted_fails:
         return "extract"
     return "reduce" if known.culprits else "not reduced"
-
-
-def verdict(known: Known) -> str:
-    """Return the triage in a sentence or two."""
-    if not known.has("stands"):
-        return "nothing was asked"
-    if not known.judged:
-        return f"the file as it is cannot be judged: {known.said('stands')}"
-    if not known.anything_failed:
-        tried = sum(known.judgements(name)[1] for name in ("stands", "repeat", "inputs", "more_inputs"))
-        more = "real inputs (inputs=files inputs.path=...), more seeds, a tighter checker.rtol"
-        return f"nothing fails in {counted(tried, 'check')}; what could be tried: {more}"
-    parts = [f"it fails ({known.failure}), {known.how_often}"]
-    if known.planned:
-        return f"{parts[0]}; stopped after the pre-flight, as asked"
-    if known.culprits:
-        parts.append(f"the smallest part is {listed(known.culprits)}{known.proof}")
-    elif known.has("reduce"):
-        parts.append(f"no part was found: {known.said('reduce')}")
-    parts += filter(None, (known.told_passes, known.told_releases, known.told_precision, known.told_workaround))
-    return "; ".join(parts)

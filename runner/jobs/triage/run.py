@@ -15,6 +15,7 @@ from pathlib import Path
 from runner.checkers.command.template import Template
 from runner.errors import UsageError, WinnowError
 from runner.jobs.triage.flowchart import NAMES, Step, next_step
+from runner.jobs.triage.repeated_warnings import said_once
 from runner.jobs.triage.situation import situation_of
 from runner.jobs.triage.step_folder import StepFolder, drop_after
 from runner.jobs.triage.step_result import Ended
@@ -41,8 +42,9 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     triage = _Triage(settings, folder, started)
     code = None
     try:
-        while step := next_step(replace(known, spent=triage.spent(known))):
-            known = known.after(triage.taken(step, known))
+        with said_once():
+            while step := next_step(replace(known, spent=triage.spent(known))):
+                known = known.after(triage.taken(step, known))
         if not known.stopped:
             drop_after(folder, sum(bool(one.folder) for one in known.ended))
     except KeyboardInterrupt as error:  # between two steps; within one, that step says so

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from runner.errors import UsageError
 from runner.jobs.versions.release_cache import ReleaseCache
+from runner.loading.load import hides_rounding
 from runner.model.files.parse_without_weights import parse
 from runner.schema.backend import OnnxRuntimeBackend, TensorRtBackend
 from runner.schema.checker import BuildsChecker, CommandChecker, Golden, PythonChecker
@@ -28,8 +29,8 @@ class Situation:
     ``own_code``: the check is the user's own; ``names_switches``, ``names_python``: its command leaves a place for
     them. ``looks_at_values``: the checker does. ``inputs``: the choice. ``alone``: what is right needs no other model,
     ``on_its_own`` nor values that were recorded.
-    ``low``: the float type of a model whose original is in float32; "" for any other. ``releases``: which can be asked,
-    in words. ``strategies``: what is there.
+    ``hides_rounding``: the target computes a low precision in float32. ``low``: the float type of a model whose
+    original is in float32; "" for any other. ``releases``: which can be asked, in words. ``strategies``: what is there.
     """
 
     own_code: bool = False
@@ -41,6 +42,7 @@ class Situation:
     optimizes: bool = True
     alone: bool = True
     on_its_own: bool = True
+    hides_rounding: bool = False
     low: str = ""
     releases: str = ""
     strategies: frozenset[str] = frozenset()
@@ -62,6 +64,7 @@ def situation_of(settings: Settings) -> Situation:
         optimizes=isinstance(target, OnnxRuntimeBackend | TensorRtBackend),
         alone=alone,
         on_its_own=alone and not ahead,
+        hides_rounding=not checker.runs_own_code and hides_rounding(settings, _float_types(settings.model)),
         low=_low(settings),
         releases=_releases(settings),
         strategies=frozenset(SCHEMAS["strategy"]),
@@ -77,10 +80,10 @@ def _low(settings: Settings) -> str:
     return low.value if low and _HIGH in _float_types(settings.reference.model) else ""
 
 
-def _float_types(path: str) -> set[int]:
+def _float_types(path: str | None) -> set[int]:
     """Return the element types of a model's weights; none where it cannot be read, which the steps will say."""
     try:
-        return {one.data_type for one in parse(Path(path)).graph.initializer}
+        return {one.data_type for one in parse(Path(path or "").expanduser()).graph.initializer}
     except Exception:  # noqa: BLE001 - whatever lies there
         return set()
 

@@ -16,7 +16,8 @@ from runner.jobs.triage.situation import package_of
 from runner.jobs.triage.step_result import names, section
 from runner.jobs.triage.transcript import Known
 from runner.jobs.versions.release_cache import ReleaseCache
-from runner.schema.checker import Flaky
+from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Rounding
+from runner.schema.checker import AutoChecker, CheckerSettings, FiniteChecker, Flaky
 from runner.schema.diagnosis import ExtractSettings, PassesSettings, TriageSettings, VersionsSettings
 from runner.schema.inputs import FilesInputs, RandomInputs
 from runner.schema.installed_choices import SCHEMAS
@@ -35,6 +36,8 @@ from runner.workers.interpreter import find_python
 
 FIRST, MORE = 2, 4
 """How often the file as it is is checked, and how often again."""
+PATIENCE = 32
+"""Times that a check of a model that hangs may take, so long may recording its values: an eighth of it for one node."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +61,19 @@ class StepSettings:
         return chosen(self.settings.strategy, TriageSettings)
 
     def whole(self, known: Known, strategy: StrategySettings, **changes: Any) -> Settings:
-        """Return settings about the user's file, with the inputs that it failed with."""
-        changed = {"inputs": self._seed(_SEEDS[known.other_inputs])} if known.other_inputs else {}
+        """Return settings about the user's file, with the inputs and the rounding that it failed with."""
+        changed: dict[str, Any] = {}
+        if known.only_in == "rounded":
+            changed = {"target": self._rounding}
+        elif known.only_in:
+            changed = {"inputs": self._seed(_SEEDS[known.only_in])}
         return replace(self.settings, strategy=strategy, **{"plan": False, **changed, **changes})
+
+    @property
+    def _rounding(self) -> BackendSettings:
+        target = self.settings.target
+        assert isinstance(target, OnnxRuntimeBackend)  # no other one hides it
+        return replace(target, rounding=Rounding.on)
 
     def reduced(self, known: Known, strategy: StrategySettings) -> Settings:
         """Return settings about the reduced model, fed what was recorded; about the whole, where there is none."""
@@ -74,7 +87,18 @@ class StepSettings:
             raise NotApplicable(f"{model} is not there")
         data = sorted({str(one.parent) for one in place.glob("test_data_set_[0-9]*/input_*.pb")})
         inputs = FilesInputs(path=data) if data else RandomInputs()  # what is left may read nothing
-        return replace(self.settings, strategy=strategy, model=str(model), inputs=inputs, sanitize=SanitizeSettings())
+        made = replace(self.whole(known, strategy), model=str(model), inputs=inputs, sanitize=SanitizeSettings())
+        return self._part(known, made)
+
+    def _part(self, known: Known, made: Settings) -> Settings:
+        """Return settings by which a part is asked for the failure under study.
+
+        Where that is a NaN or Inf, ``checker=auto`` takes one in a part for right that the reference has there too.
+        """
+        if not (isinstance(made.checker, AutoChecker) and known.not_finite and known.situation.alone):
+            return made
+        held = {item.name: getattr(made.checker, item.name) for item in fields(CheckerSettings)}
+        return replace(made, checker=FiniteChecker(**{**held, "name": "finite"}))
 
     def _seed(self, more: int) -> RandomInputs:
         given = self.settings.inputs
@@ -100,6 +124,9 @@ class StepSettings:
     def _repeat(self, known: Known) -> Settings:
         return self._checked(known, MORE)
 
+    def _rounded(self, known: Known) -> Settings:
+        return self._checked(known, FIRST, target=self._rounding)
+
     def _inputs(self, known: Known) -> Settings:
         return self._checked(known, 1, inputs=self._seed(_SEEDS["inputs"]))
 
@@ -113,10 +140,13 @@ class StepSettings:
         return self.whole(known, _choice("layerwise"))
 
     def _extract(self, known: Known) -> Settings:
-        return self.whole(known, ExtractSettings(nodes=list(known.first_bad)))
+        return self._part(known, self.whole(known, ExtractSettings(nodes=list(known.first_bad))))
 
     def _reduce(self, known: Known) -> Settings:
         made = self.whole(known, ReduceSettings())
+        if known.hangs and made.checker.timeout is not None:  # so may the reference, while values are recorded
+            patience = min(made.inputs.timeout, PATIENCE * made.checker.timeout)
+            made = replace(made, inputs=replace(made.inputs, timeout=patience))
         if known.flaky and made.checker.flaky is Flaky.auto:
             made = replace(made, checker=replace(made.checker, flaky=Flaky.always))
         return made
@@ -135,9 +165,10 @@ class StepSettings:
         return self.reduced(known, PassesSettings(switches=list(self.strategy.switches)))
 
     def _healed(self, known: Known) -> Settings:
-        held = {item.name for item in fields(self.settings.target)}
+        target = self.whole(known, RepeatSettings()).target
+        held = {item.name for item in fields(target)}
         off = {name: value for name, value in section(known.passes, "settings").items() if name in held}
-        target = replace(self.settings.target, **off)
+        target = replace(target, **off)
         return self._checked(known, FIRST, target=target)
 
     def _passes_on_whole(self, known: Known) -> Settings:
@@ -148,7 +179,7 @@ class StepSettings:
         asked = VersionsSettings(
             package=package_of(self.settings), versions=given, cache=strategy.cache, offline=given is None
         )
-        return self.reduced(known, asked)
+        return self.reduced(known, asked) if known.releases_on_reduced else self.whole(known, asked)
 
     def _workaround(self, known: Known) -> Settings:
         given: dict[str, Any] = {
@@ -176,7 +207,7 @@ _SEEDS: Mapping[str, int] = {"inputs": 1, "more_inputs": 2}
 _MADE: Mapping[str, Callable[[StepSettings, Known], Settings]] = {
     name.removeprefix("_"): getattr(StepSettings, name)
     for name in (
-        *("_stands", "_repeat", "_inputs", "_more_inputs", "_tactics", "_layerwise", "_extract", "_reduce"),
+        *("_stands", "_repeat", "_rounded", "_inputs", "_more_inputs", "_tactics", "_layerwise", "_extract", "_reduce"),
         *("_precision", "_passes", "_healed", "_passes_on_whole", "_versions", "_workaround"),
     )
 }

@@ -13,9 +13,11 @@ from runner.text import counted, listed
 from runner.verdict import Signature
 
 _ANSWERS = frozenset({Status.found, Status.nothing_to_find, Status.no_set_suffices, Status.planned})
-_SEEN = ("stands", "repeat", "inputs", "more_inputs")
-"""The steps that say whether the file as it is fails."""
-CHECKED = frozenset({*_SEEN, "healed"})
+SEEN = ("stands", "repeat", "rounded", "inputs", "more_inputs")
+"""The steps that say whether the file as it is fails: the first two as the user asks, the others otherwise."""
+MOST_SECONDS = 10.0
+"""A check that takes longer is slow."""
+CHECKED = frozenset({*SEEN, "healed"})
 """The steps that only count what checks say."""
 
 
@@ -90,9 +92,14 @@ class Known:
         return number(section(self.result("stands"), "seconds"), "checking") / max(self.judgements("stands")[1], 1)
 
     @property
+    def is_slow(self) -> bool:
+        """Whether the whole model is not checked more often than it has to be."""
+        return self.seconds_each > MOST_SECONDS
+
+    @property
     def _own(self) -> tuple[int, int]:
         """Of the file with its own inputs: failed, and of how many."""
-        both = [self.judgements(name) for name in _SEEN[:2]]
+        both = [self.judgements(name) for name in SEEN[:2]]
         return sum(one[0] for one in both), sum(one[1] for one in both)
 
     @property
@@ -107,23 +114,25 @@ class Known:
         return 0 < failed < of
 
     @property
-    def other_inputs(self) -> str:
-        """The first step with other inputs that failed where the user's own passed; "": none."""
-        found = [name for name in _SEEN[2:] if self.judgements(name)[0]]
+    def only_in(self) -> str:
+        """The first step that asks otherwise and failed, where it passes as the user asks; "": none."""
+        found = [name for name in SEEN[2:] if self.judgements(name)[0]]
         return "" if self.fails or not found else found[0]
 
     @property
     def anything_failed(self) -> bool:
         """Whether anything is there to look into."""
-        return self.fails or bool(self.other_inputs)
+        return self.fails or bool(self.only_in)
 
     @property
     def how_often(self) -> str:
         """In how many checks it failed, and with which inputs."""
         failed, of = self._own
-        if self.other_inputs:
-            return f"with another seed only: {self.count(self.other_inputs)}"
-        often = "in each check" if failed == of else f"in {failed} of {of} checks: flaky"
+        if self.only_in and self.only_in != "rounded":
+            return f"with another seed only: {self.count(self.only_in)}"
+        often = "in each check" if failed == of else f"in {failed} of {of} checks (flaky)"
+        if self.only_in:
+            often = "only where it is rounded after every operator, as on a GPU (target.rounding=on)"
         others, tried = self.judgements("inputs")
         if not tried:
             return often
@@ -132,13 +141,23 @@ class Known:
 
     @property
     def _signature(self) -> Mapping[str, Any]:
-        held = (section(self.result(name), "signature") for name in (*_SEEN, "reduce"))
+        held = (section(self.result(name), "signature") for name in (*SEEN, "reduce"))
         return next((one for one in held if one), {})
 
     @property
     def failure(self) -> str:
         """What fails, in words."""
         return f"{self._signature.get('stage', '?')}: {self._signature.get('kind', 'failure')}"
+
+    @property
+    def hangs(self) -> bool:
+        """Whether the failure is that a run does not end."""
+        return self._signature.get("kind") == "timeout"
+
+    @property
+    def not_finite(self) -> bool:
+        """Whether the failure is a NaN or Inf."""
+        return self._signature.get("kind") in ("nan", "inf")
 
     @property
     def about_values(self) -> bool:
@@ -158,6 +177,11 @@ class Known:
         """The nodes that make the first bad tensor of good ones."""
         found = self.result("layerwise")
         return (names(found, "culprits") or names(section(found, "layers"), "suspects")[:1]) if found else ()
+
+    @property
+    def hidden_by_marks(self) -> bool:
+        """Whether the failure goes away where tensors are marked as outputs: then it is not in nodes one by one."""
+        return section(self.result("layerwise"), "layers").get("marking") == "hides"
 
     @property
     def extracted_fails(self) -> bool:
@@ -184,18 +208,26 @@ class Known:
         if not self.has_answer("reduce"):
             return self.said("reduce")
         some = f"{listed(names(found, 'culprits'))} ({size.get('after')} of {size.get('before')} nodes)"
-        return f"{some}{self.proof}"
+        return "; ".join(filter(None, (some, self.proof)))
 
     @property
     def proof(self) -> str:
         """What was shown of the cause on the whole model."""
         status = section(self.result("reduce"), "cause").get("status")
-        return f", cause {status} on the whole model" if status else ""
+        return f"cause {status} on the whole model" if status else ""
 
     @property
     def on_reduced(self) -> bool:
         """Whether the rest is asked about the reduced model."""
         return bool(self.answer) and self.situation.alone
+
+    @property
+    def releases_on_reduced(self) -> bool:
+        """Whether releases are asked about the reduced model.
+
+        The whole may be good in a release in which the reduced one fails: what is fused depends on what is around.
+        """
+        return self.on_reduced and self.is_slow
 
     @property
     def place(self) -> str:
@@ -211,10 +243,9 @@ class Known:
 
     @property
     def heals(self) -> tuple[tuple[str, ...], ...]:
-        """The sets of passes without which it passes."""
-        found = self.passes.get("heals")
-        held = [one for one in found if isinstance(one, list)] if isinstance(found, list) else []
-        return tuple(tuple(name for name in one if isinstance(name, str)) for one in held)
+        """The sets of passes without which it passes; those first that heal the reduced model as well."""
+        held = [_heals(self.result(step)) for step in ("passes_on_whole", "passes") if self.result(step).get("passes")]
+        return tuple(sorted(held[0], key=lambda one: one not in held[-1])) if held else ()
 
     @property
     def off(self) -> tuple[str, ...]:
@@ -228,16 +259,6 @@ class Known:
         return of > 0 and not failed
 
     @property
-    def told_passes(self) -> str:
-        """What is known of passes, in words."""
-        needed = names(self.passes, "needed")
-        if not needed:
-            return ""
-        where = "" if self.healed or self.has_answer("passes_on_whole") else f", of {self.place}"
-        heals = f"; without {listed(self.off)} it passes{where}" if self.off else ""
-        return f"it needs {listed(needed)}{heals}"
-
-    @property
     def releases(self) -> Mapping[str, Any]:
         """What is known of releases."""
         return section(self.result("versions"), "releases")
@@ -249,34 +270,18 @@ class Known:
         return tuple(one for one in held if isinstance(one, str))
 
     @property
-    def told_releases(self) -> str:
-        """What is known of releases, in words."""
-        return self.said("versions") if self.releases else ""
-
-    @property
-    def told_precision(self) -> str:
-        """What is known of precision, in words."""
-        if self.result("precision").get("status") == Status.nothing_to_find:
-            return self.said("precision")
-        if not self.has_answer("precision"):
-            return ""
-        return f"in float32 have to stay {listed(names(self.result('precision'), 'culprits'))}"
-
-    @property
     def remedies(self) -> tuple[str, ...]:
         """What a workaround can begin with, in words."""
         held = (
             *(f"{listed(one)} off" for one in self.heals),
-            *(("the nodes that have to stay high",) if self.told_precision else ()),
+            *(("the nodes that have to stay high",) if names(self.result("precision"), "culprits") else ()),
             *self.good_releases,
             *(("the nodes rewritten",) if self.culprits else ()),
         )
         return tuple(dict.fromkeys(held))
 
-    @property
-    def told_workaround(self) -> str:
-        """The first workaround that passes, in words."""
-        found = self.result("workaround").get("workarounds")
-        held = [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
-        passing = next((one for one in held if one.get("passes")), None)
-        return f"a workaround that passes: {passing.get('what')}" if passing else ""
+
+def _heals(result: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    found = section(result, "passes").get("heals")
+    held = [one for one in found if isinstance(one, list)] if isinstance(found, list) else []
+    return [tuple(name for name in one if isinstance(name, str)) for one in held]

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from runner.files import inside
-from runner.jobs.triage.flowchart import branch, decisions, verdict
+from runner.jobs.triage.flowchart import branch, decisions
 from runner.jobs.triage.step_result import names, number, section
 from runner.jobs.triage.transcript import CHECKED, Known
+from runner.jobs.triage.verdict import verdict
 from runner.report.summary import Checks, Seconds, Summary
 from runner.schema.root import Settings
 from runner.status import Status

@@ -48,7 +48,7 @@ class Remedies:
         known = replace(known, nodes=tuple(name for name in known.nodes if name in there))
         found = (
             *self._passes([*map(together, strategy.disabled_optimizers), *known.heals]),
-            *self._precision([*strategy.raised], [*known.nodes]),
+            *self._precision([*strategy.raised], [*strategy.nodes, *known.nodes]),
             *self._releases(strategy.interpreters, known),
             *self._tactics(strategy.tactics),
             *self._rewrites([*strategy.nodes, *known.nodes]),

@@ -141,7 +141,7 @@ class Rewriting:
                     yield Read(reader, name, wide[name])
             for name in self.graph.nodes[index].outputs if low else ():
                 if (dtype := self._dtype(name)) in _LOW:
-                    wide[name] = self._supply.fresh(f"{name}__wide")
+                    wide[name] = self._supply.fresh(f"{name}__raised")
                     yield Make(name, wide[name])
                     cast = f"{wide[name]}__low"
                     yield Insert(helper.make_node("Cast", [wide[name]], [name], name=cast, to=dtype), behind=wide[name])

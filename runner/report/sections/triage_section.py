@@ -6,9 +6,14 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from runner.report.markup import block, bullets, code, section, table, text
+from runner.report.markup import block, bullets, code, section, some, table, text
+from runner.report.sections.cause_section import sentence
 from runner.report.sections.passes_section import session_code
 from runner.report.summary import Summary
+
+_MOST_NAMES = 20
+_MOST_LINES = 12
+"""Lines of code that the page shows of a model that is patched; it is there as a file."""
 
 
 def title(summary: Summary) -> str:
@@ -22,10 +27,11 @@ def title(summary: Summary) -> str:
 def triage_page(summary: Summary, command: Sequence[str] = ()) -> str:
     """Return the whole report."""
     told = summary.triage or {}
-    steps = [_row(one) for one in told.get("steps", ())]
+    steps = [_row(one) for one in told.get("steps", ()) if one["folder"]]
     parts = [
         f"# {title(summary)}",
         text(summary.message),
+        section("What fails", bullets(_failing(summary))),
         section("What to do now", bullets(_advice(summary))),
         section("How it was decided", bullets(map(_decision, told.get("decisions", ())))),
         section("Steps", table(("step", "how it ended", "checks", "seconds"), steps, names=1)),
@@ -42,31 +48,50 @@ def _decision(one: Mapping[str, Any]) -> str:
 
 
 def _row(one: Mapping[str, Any]) -> tuple[str, str, str, str]:
-    asked = bool(one["folder"])
-    ended = f"{one['status']}: {one['answer']}" if asked else f"not asked: {one['why']}"
-    return (
-        one["folder"] or one["name"],
-        ended,
-        str(one["checks"]) if asked else "",
-        f"{one['seconds']:.1f}" if asked else "",
-    )
+    return (one["folder"], one["status"], str(one["checks"]), f"{one['seconds']:.1f}")
+
+
+def _failing(summary: Summary) -> list[str]:
+    """Return the smallest part that fails, whether it is the cause, and where it is seen."""
+    if not summary.culprits:
+        return []
+    size = f"{summary.nodes_after} of {summary.nodes_before} nodes"
+    found = [f"The smallest part, {size}: {some(summary.culprits, _MOST_NAMES)}"]
+    found += [text(sentence(summary.cause))] if summary.cause else []
+    first = (summary.layers or {}).get("first_bad")
+    return found + ([f"The first wrong tensor: {code(first['tensor'])}"] if first else [])
 
 
 def _advice(summary: Summary) -> list[str]:
     """Return what a reader does next, the surest first."""
-    found = []
-    for one in summary.workarounds:
-        if one.get("passes"):
-            how = one.get("code") or shlex.join(one.get("overrides") or ())
-            found.append(f"Work around it: {text(one.get('what', ''))}" + (f"\n\n{block(str(how))}\n" if how else ""))
-            break
-    else:
-        if off := session_code((summary.passes or {}).get("settings") or {}):
-            found.append(f"Turn off what it needs:\n\n{block(off, 'python')}\n")
+    passing = [one for one in summary.workarounds if one.get("passes")]
+    found = [_applied(passing[0])] if passing else []
+    kinds = {one["kind"]: one for one in reversed(passing[1:]) if one["kind"] != passing[0]["kind"]}
+    found += [f"Or: {text(one['what'])} ({_shown(one)})" for one in reversed(kinds.values())]
+    if not passing and (off := session_code((summary.passes or {}).get("settings") or {})):
+        found.append(f"Turn off what it needs:\n\n{block(off, 'python')}\n")
     good = [(summary.releases or {}).get(name) for name in ("good_after", "good_before")]
     package = (summary.releases or {}).get("package", "")
-    found += [f"Or take a release without it: {code(f'{package}=={one}')}" for one in good if one][:1]
+    if not any(one["kind"] == "release" for one in passing):
+        found += [f"Or take a release without it: {code(f'{package}=={one}')}" for one in good if one][:1]
     if summary.model:
         folder = summary.model.rpartition("/")[0]
         found.append(f"Report it with {code(f'{folder}/repro.py')}, which shows it on {code(summary.model)}")
     return found
+
+
+def _applied(one: Mapping[str, Any]) -> str:
+    """Return a workaround, how it was shown, and how it is applied: as code if that is short, as its model."""
+    said = f"Work around it: {text(one['what'])} ({_shown(one)})"
+    files, how = one.get("files") or (), str(one.get("code") or shlex.join(one.get("overrides") or ()))
+    said += f". The model with it: {code(files[0])}" if files else ""
+    if files and how.count("\n") > _MOST_LINES:
+        return f"{said}; how it is changed is in {code(files[0].rpartition('/')[0] + '/REPORT.md')}"
+    return f"{said}\n\n{block(how, 'python' if one['kind'] in ('pass', 'rewrite', 'precision') else 'sh')}\n"
+
+
+def _shown(one: Mapping[str, Any]) -> str:
+    samples, ratio = one["samples"], (one.get("latency") or {}).get("ratio")
+    slower = "as fast as without" if ratio and 0.9 < ratio < 1.1 else f"{ratio or 0:.1f} times as long as without"
+    cost = f", {slower}" if ratio else ""
+    return f"{samples['passed']} of {samples['of']} {samples['kind']} inputs pass{cost}"

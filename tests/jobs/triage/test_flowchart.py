@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from runner.jobs.triage.flowchart import BOXES, NAMES, branch, decisions, next_step, verdict
+from runner.jobs.triage.flowchart import BOXES, NAMES, branch, decisions, next_step
 from runner.jobs.triage.situation import Situation
 from runner.jobs.triage.step_result import Ended
-from runner.jobs.triage.transcript import Known
+from runner.jobs.triage.transcript import SEEN, Known
+from runner.jobs.triage.verdict import told_passes, verdict
 
 STRATEGIES = frozenset(box.strategy for box in BOXES)
 HERE = Situation(strategies=STRATEGIES)
@@ -47,7 +48,8 @@ CUT = found("a", "b", nodes={"before": 9, "after": 2}, cause={"status": "proven"
 PASSES = found("F", passes={"needed": ["F", "G"], "heals": [["F"], ["G"]], "settings": {}})
 RELEASES = found(releases={"good_after": "1.2", "good_before": None})
 NONE = {"status": "nothing_to_find"}
-HELPS = found(workarounds=[{"what": "F off", "passes": True}])
+SAMPLES = {"passed": 1, "of": 1, "kind": "recorded"}
+HELPS = found(workarounds=[{"what": "F off", "passes": True, "samples": SAMPLES}])
 
 
 def test_wrong_values_whose_first_bad_tensor_is_made_by_a_piece_that_fails_alone() -> None:
@@ -66,8 +68,9 @@ def test_wrong_values_whose_first_bad_tensor_is_made_by_a_piece_that_fails_alone
     known = told(situation, steps)
     assert branch(known) == "extract" and known.culprits == ("a", "b")
     said = verdict(known)
-    assert "in each check, also with another seed; the smallest part is a, b, cause proven on the whole model" in said
-    assert "it needs F, G; without F it passes" in said and said.endswith("a workaround that passes: F off")
+    assert said.startswith("compare: mismatch, in each check, also with another seed; cause proven on the whole model")
+    assert "it needs F, G, and passes without any one of them" in said
+    assert said.endswith("workaround: F off (1 of 1 recorded inputs pass)")
     assert [one["step"] for one in decisions(known)] == [f"steps/{name}" for name in steps]
 
 
@@ -79,13 +82,14 @@ def test_where_the_piece_passes_or_marking_hides_it_parts_are_searched() -> None
     hidden = {"status": "could_not_judge", "layers": {"marking": "hides"}, "message": "marking hides it"}
     del steps["extract"]
     assert branch(told(HERE, {**steps, **nothing, "layerwise": hidden})) == "reduce"
+    assert branch(told(HERE, {**steps, **nothing, "layerwise": found("b", layers={"marking": "hides"})})) == "reduce"
 
 
 def test_a_crash_goes_straight_to_the_reduction() -> None:
     stands = {"stands": judged(2, 2, CRASH), "repeat": judged(4, 4, CRASH)}
     steps = {**stands, "reduce": CUT, "passes": NONE, "passes_on_whole": PASSES, "workaround": HELPS}
     known = told(HERE, steps)
-    assert known.told_passes == "it needs F, G; without F it passes"
+    assert told_passes(known) == "it needs F, G, and passes without any one of them"
     (why,) = [one["why"] for one in decisions(known) if one["question"] == "Which tensor is wrong first?"]
     assert branch(known) == "reduce" and why.startswith("it is no matter of values (infer: death FPE)")
 
@@ -103,11 +107,21 @@ def test_inputs_that_the_check_does_not_look_at_are_not_varied() -> None:
     told(replace(COMMAND, inputs="random"), {"stands": judged(0, 2), "repeat": judged(0, 4)})
 
 
+def test_a_low_precision_that_the_target_hides_is_asked_about_as_a_gpu_rounds_it() -> None:
+    steps = {"stands": judged(0, 2), "repeat": judged(0, 4), "rounded": judged(2, 2, {"stage": "infer", "kind": "nan"})}
+    more = {"inputs": judged(1, 1), "layerwise": NONE, "reduce": CUT, "passes": NONE, "passes_on_whole": NONE}
+    known = told(replace(HERE, hides_rounding=True), {**steps, **more, "workaround": HELPS})
+    assert known.only_in == "rounded" and branch(known) == "reduce"
+    assert "only where it is rounded after every operator, as on a GPU (target.rounding=on), also with" in verdict(
+        known
+    )
+
+
 def test_another_seed_fails() -> None:
     steps = {"stands": judged(0, 2), "repeat": judged(0, 4), "inputs": judged(1, 1, MISMATCH), "reduce": CUT}
     more = {"layerwise": NONE, "passes": NONE, "passes_on_whole": NONE, "workaround": found()}
     known = told(HERE, {**steps, **more})
-    assert known.other_inputs == "inputs" and "with another seed only: 1 of 1 check failed" in verdict(known)
+    assert known.only_in == "inputs" and "with another seed only: 1 of 1 check failed" in verdict(known)
 
 
 def test_builds_that_differ_are_about_tactics() -> None:
@@ -115,7 +129,7 @@ def test_builds_that_differ_are_about_tactics() -> None:
     steps = {"stands": judged(1, 2, MISMATCH), "inputs": judged(1, 1), "tactics": found(), "reduce": CUT}
     more = {"layerwise": NONE, "passes": NONE, "passes_on_whole": NONE, "workaround": found()}
     known = told(situation, {**steps, **more})
-    assert branch(known) == "tactics" and "in 1 of 2 checks: flaky" in verdict(known)
+    assert branch(known) == "tactics" and "in 1 of 2 checks (flaky)" in verdict(known)
 
 
 def test_a_check_of_ones_own() -> None:
@@ -145,13 +159,28 @@ def test_low_precision() -> None:
         "workaround": found(),
     }
     known = told(situation, {**FAILS, **steps})
-    assert "in float32 have to stay n" in verdict(known) and known.place == "the whole model"
+    assert "float32 is needed in n" in verdict(known) and known.place == "the whole model"
 
 
 def test_what_heals_the_reduced_model_but_not_the_whole_is_asked_again() -> None:
     steps = {**FAILS, "reduce": CUT, "passes": PASSES, "healed": judged(2, 2), "passes_on_whole": PASSES}
     known = told(replace(HERE, inputs="python"), {**steps, "layerwise": found(), "workaround": found()})
-    assert known.told_passes == "it needs F, G; without F it passes"
+    assert told_passes(known) == "it needs F, G, and passes without any one of them"
+
+
+def test_what_heals_the_reduced_model_and_the_whole_is_tried_first() -> None:
+    whole = found(passes={"needed": ["F", "G"], "heals": [["F"], ["G"]], "settings": {}})
+    part = found(passes={"needed": ["G", "H"], "heals": [["H"], ["G"]], "settings": {}})
+    steps = {**FAILS, "reduce": CUT, "passes": part, "healed": judged(2, 2), "passes_on_whole": whole}
+    known = told(replace(HERE, inputs="python"), {**steps, "layerwise": found(), "workaround": found()})
+    assert known.heals == (("G",), ("F",))
+
+
+def test_where_the_reduced_model_fails_with_all_passes_off_the_whole_is_not_asked() -> None:
+    stands = {"stands": judged(2, 2, CRASH), "repeat": judged(4, 4, CRASH)}
+    known = told(HERE, {**stands, "reduce": CUT, "passes": {**NONE, "outcomes": {"fail": 2}}, "workaround": HELPS})
+    (why,) = [one["why"] for one in decisions(known) if "the whole model need" in one["question"]]
+    assert why.startswith("the reduced model fails with all of them off")
 
 
 def test_a_step_that_fails_is_an_entry_and_not_the_end() -> None:
@@ -182,7 +211,7 @@ def test_of_steps_that_are_not_wanted_not_installed_or_beyond_the_budget() -> No
     assert names == [("reduce", "reduce")]
     few = replace(HERE, strategies=STRATEGIES - {"layerwise"})
     after = Known(
-        few, NAMES, ended=tuple(Ended(name, "repeat", name, "w", judged(1, 1, MISMATCH)) for name in NAMES[:5])
+        few, NAMES, ended=tuple(Ended(name, "repeat", name, "w", judged(1, 1, MISMATCH)) for name in (*SEEN, "tactics"))
     )
     step = next_step(after)
     assert step and step.strategy == "" and step.why == "strategy=layerwise is not installed here"

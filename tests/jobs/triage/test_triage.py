@@ -16,6 +16,28 @@ from tests.harness import Run, by_command, check_script, interrupted, winnow
 WORDS = ("strategy=triage", "verbosity=warning")
 
 
+def low_precision(folder: Path, dtype: int) -> Path:
+    """A product beyond the range of float16 that is scaled back right behind it, and what reads that."""
+    numbers = {"large": 60000.0, "small": 1e-5}
+    weights = [helper.make_tensor(name, dtype, [], [value]) for name, value in numbers.items()]
+    nodes = [
+        helper.make_node("Tanh", ["x"], ["t"], name="tanh"),
+        helper.make_node("Exp", ["t"], ["e"], name="exp"),
+        helper.make_node("Mul", ["e", "large"], ["wide"], name="mul"),
+        helper.make_node("Mul", ["wide", "small"], ["back"], name="scale"),
+        helper.make_node("Sin", ["back"], ["y"], name="sin"),
+    ]
+    inputs, outputs = ([helper.make_tensor_value_info(name, dtype, [1, 8])] for name in "xy")
+    made = helper.make_model(
+        helper.make_graph(nodes, "g", inputs, outputs, weights),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=8,
+    )
+    folder.mkdir(exist_ok=True)
+    onnx.save(made, str(folder / "net.onnx"))
+    return folder / "net.onnx"
+
+
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     """A cast, a division and a multiplication of which ONNX Runtime's optimizers make an invalid graph; and more."""
@@ -54,7 +76,7 @@ def test_a_check_of_ones_own_and_that_a_triage_that_goes_on_asks_nothing_twice(t
     steps = {one["name"]: one for one in told["steps"]}
     assert told["branch"] == "reduce" and told["reproduced"]["failed"] == told["reproduced"]["of"] == 6
     assert [one["folder"] for one in steps.values() if one["folder"]] == [
-        *("steps/01-stands", "steps/02-repeat", "steps/03-reduce")
+        *("steps/01-stands", "steps/02-repeat", "steps/03-reduce", "steps/04-workaround")
     ]
     assert "names no {switches}" in steps["passes"]["why"] and steps["passes"]["status"] == "not asked"
     assert run.result["model"] == "steps/03-reduce/reduced.onnx" and len(run.model(run.result["model"]).graph.node) == 1
@@ -142,5 +164,39 @@ def test_what_the_optimizers_break(tmp_path: Path, model: Path) -> None:
         assert run.result["passes"]["heals"] == [["CastElimination"], ["DivMulFusion"]]
         assert told["healed"]["answer"] == "0 of 2 checks failed" and "on the reduced model" in told["passes"]["why"]
         assert "disabled_optimizers=['CastElimination']" in (run.folder / "REPORT.md").read_text()
+        assert run.result["workarounds"][0]["samples"] == {"passed": 20, "of": 20, "kind": "fresh"}
     else:
         pytest.skip(f"ONNX Runtime {onnxruntime.__version__} no longer has this defect")
+
+
+def test_a_model_alone_from_an_overflow_that_the_cpu_hides_to_a_workaround(tmp_path: Path) -> None:
+    """Given is the file: it is asked as a GPU rounds, layer by layer, a node alone, and what is raised is verified."""
+    low_precision(tmp_path / "empty", TensorProto.FLOAT16)
+    run = winnow("net.onnx", folder=tmp_path / "empty" / "run")
+    told = {one["name"]: one for one in run.result["triage"]["steps"]}
+    assert run.code == 0 and run.result["triage"]["branch"] == "extract", run.output
+    assert run.result["culprits"] == ["mul"] and "mul" in run.result["layers"]["suspects"]
+    assert told["rounded"]["answer"] == "2 of 2 checks failed" and told["stands"]["answer"] == "0 of 2 checks failed"
+    first = run.result["workarounds"][0]
+    assert (first["kind"], first["passes"], first["samples"]["passed"], first["samples"]["kind"]) == (
+        *("precision", True, 20, "fresh"),
+    )
+    assert run.model(first["files"][0]).graph.node
+    assert run.output.count("WARNING the inputs are random") == 1, "and not once for each step"
+    last = run.output.strip().splitlines()[-1]
+    assert last.startswith("found: mul (1 of 5 nodes); infer: nan, only where it is rounded") and last.count("mul") == 2
+    assert "(20 of 20 fresh inputs pass" in (run.folder / "REPORT.md").read_text()
+
+
+@pytest.mark.slow
+def test_a_model_in_float16_beside_its_original(tmp_path: Path) -> None:
+    """What has to stay high is asked of the original, and verified on the model."""
+    parent, child = (low_precision(tmp_path / name, dtype) for name, dtype in (("high", 1), ("low", 10)))
+    run = winnow(
+        *WORDS, f"model={child}", f"reference.model={parent}", "target=onnx_reference", folder=tmp_path / "run"
+    )
+    told = {one["name"]: one for one in run.result["triage"]["steps"]}
+    assert run.code == 0 and run.result["triage"]["branch"] == "extract" and told["precision"]["status"] == "found"
+    assert "float32 is needed in mul" in run.result["message"] and run.result["culprits"] == ["mul"]
+    first = run.result["workarounds"][0]
+    assert (first["kind"], first["passes"]) == ("precision", True)

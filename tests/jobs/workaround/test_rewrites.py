@@ -192,7 +192,7 @@ def test_nodes_of_a_low_precision_run_in_float32(tmp_path: Path) -> None:
     rewrite = next(rewriting(of).raised([0, 1]))
     assert rewrite.what == "in float32: mul, relu"
     made = same(of, rewrite, tmp_path, 1e-3)
-    assert "a__wide" in next(node for node in made.graph.node if node.op_type == "Relu").input  # not cast in between
+    assert "a__raised" in next(node for node in made.graph.node if node.op_type == "Relu").input  # not cast in between
     types = {v.name: v.type.tensor_type.elem_type for v in shape_inference.infer_shapes(made).graph.value_info}
     assert {types[node.input[0]] for node in made.graph.node if node.name in ("mul", "relu")} == {TensorProto.FLOAT}
     assert not [*rewriting(chain()).raised([0])]

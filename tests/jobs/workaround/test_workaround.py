@@ -14,6 +14,7 @@ from onnx import TensorProto, helper
 from runner.errors import UsageError
 from runner.jobs.workaround.earlier_findings import Findings, findings
 from runner.jobs.workaround.remedies import together
+from runner.jobs.workaround.remedy import Remedy, Tried
 from tests.harness import Run, by_command, check_script, winnow
 
 KEPT_APART = "sys.exit(0 if any(name.endswith('__kept') for name in made) else 1)"
@@ -181,6 +182,16 @@ def test_refusals(tmp_path: Path, model: Path) -> None:
     ):
         run = worked_around(tmp_path, model, KEPT_APART, given)
         assert run.code == 2 and said in run.output, run.output
+
+
+def test_costs_that_the_clock_cannot_tell_apart_leave_the_order_of_trial() -> None:
+    ratios = {"first": 1.04, "second": 1.02, "dear": 12.8, "failed": None}
+    tried = [
+        Tried(Remedy("rewrite", name), ratio is not None, latency={"ratio": ratio, "after_ms": 1.0})
+        for name, ratio in ratios.items()
+    ]
+    tried[0], tried[2] = tried[2], tried[0]
+    assert [one.remedy.what for one in sorted(tried, key=lambda one: one.cost)] == ["second", "first", "dear", "failed"]
 
 
 def test_what_is_no_set_of_names() -> None:

@@ -1,0 +1,37 @@
+"""Warnings that each step would repeat: about one model and one check, said once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class _Once(logging.Filter):
+    """Lets a warning pass when it is said for the first time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: set[str] = set()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a record is shown."""
+        if record.levelno != logging.WARNING:
+            return True
+        said = record.getMessage()
+        new = said not in self._said
+        self._said.add(said)
+        return new
+
+
+@contextmanager
+def said_once() -> Iterator[None]:
+    """Have each handler show a warning once, as long as this lasts."""
+    added = [(handler, _Once()) for handler in logging.getLogger().handlers]
+    for handler, once in added:
+        handler.addFilter(once)
+    try:
+        yield
+    finally:
+        for handler, once in added:
+            handler.removeFilter(once)

@@ -1,0 +1,68 @@
+"""A triage in a sentence or two: what fails, how often, why, since when, and what helps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from runner.jobs.triage.step_result import names, section
+from runner.jobs.triage.transcript import SEEN, Known
+from runner.status import Status
+from runner.text import counted, listed, one_line
+
+_LONGEST = 100
+"""Characters of a workaround's name; the report has all."""
+
+
+def verdict(known: Known) -> str:
+    """Return what was found; the culprits are named beside it."""
+    if not known.has("stands"):
+        return "nothing was asked"
+    if not known.judged:
+        return f"the file as it is cannot be judged: {known.said('stands')}"
+    if not known.anything_failed:
+        tried = sum(known.judgements(name)[1] for name in SEEN)
+        more = "real inputs (inputs=files inputs.path=...), more seeds, a tighter checker.rtol"
+        return f"nothing fails in {counted(tried, 'check')}; what could be tried: {more}"
+    said = f"{known.failure}, {known.how_often}"
+    if known.planned:
+        return f"{said}; stopped after the pre-flight, as asked"
+    part = known.proof if known.culprits else ""
+    if known.has("reduce") and not known.culprits:
+        part = f"no part was found: {known.said('reduce')}"
+    releases = known.said("versions") if known.releases else ""
+    told = (said, part, told_passes(known), releases, _told_precision(known), _told_workaround(known))
+    return "; ".join(filter(None, told))
+
+
+def told_passes(known: Known) -> str:
+    """Return what is known of passes; of a single one that is needed, not that the model passes without it."""
+    needed = names(known.passes, "needed")
+    if not needed:
+        return ""
+    where = "" if known.healed or known.has_answer("passes_on_whole") else f" ({known.place})"
+    heals = ""
+    if len(known.heals) == len(needed) > 1:
+        heals = f", and passes without any one of them{where}"
+    elif known.off and known.off != needed:
+        heals = f", and passes without {listed(known.off)}{where}"
+    return f"it needs {listed(needed)}{heals}"
+
+
+def _told_precision(known: Known) -> str:
+    step = known.of("precision")
+    if step and step.status == Status.nothing_to_find and isinstance(made := step.result.get("model"), str):
+        return f"its original passes in {known.situation.low} where it is converted anew ({step.folder}/{made})"
+    if not known.has_answer("precision"):
+        return ""
+    return f"float32 is needed in {listed(names(known.result('precision'), 'culprits'))}"
+
+
+def _told_workaround(known: Known) -> str:
+    found = known.result("workaround").get("workarounds")
+    held = [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
+    passing = next((one for one in held if one.get("passes")), None)
+    if not passing:
+        return ""
+    samples = section(passing, "samples")
+    shown = f"{samples.get('passed')} of {samples.get('of')} {samples.get('kind')} inputs pass"
+    return f"workaround: {one_line(passing.get('what'), _LONGEST)} ({shown})"

@@ -1,0 +1,73 @@
+"""What steps are asked for, from what is known; nothing is run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from runner.jobs.triage.situation import Situation
+from runner.jobs.triage.step_result import Ended
+from runner.jobs.triage.step_settings import PATIENCE, StepSettings
+from runner.jobs.triage.transcript import Known
+from runner.schema.backend import OnnxRuntimeBackend, Rounding
+from runner.schema.checker import AutoChecker, CheckerSettings, CompareChecker
+from runner.schema.diagnosis import TriageSettings
+from runner.schema.inputs import RandomInputs
+from runner.schema.root import Settings
+from runner.schema.run import BudgetSettings
+
+SETTINGS = Settings(
+    model="net.onnx",
+    strategy=TriageSettings(),
+    checker=AutoChecker(timeout=5.0),
+    target=OnnxRuntimeBackend(),
+    reference=OnnxRuntimeBackend(),
+    inputs=RandomInputs(),
+)
+
+
+def asked(name: str, kind: str, *, failed: str = "stands", checker: CheckerSettings | None = None) -> Settings:
+    """Return the settings of a step after ``failed`` was seen to fail in this way."""
+    seen = {"status": "found", "outcomes": {"fail": 2}, "signature": {"stage": "infer", "kind": kind}}
+    before = [] if failed == "stands" else [Ended("stands", "repeat", "s", "w", {"outcomes": {"pass": 2}})]
+    layers = Ended("layerwise", "layerwise", "l", "w", {"status": "found", "culprits": ["a"]})
+    known = Known(Situation(), (), ended=(*before, Ended(failed, "repeat", "s", "w", seen), layers))
+    settings = replace(SETTINGS, checker=checker or SETTINGS.checker)
+    return StepSettings(settings, Path()).of(name, known, BudgetSettings())
+
+
+def test_values_of_a_model_that_hangs_are_not_waited_for_longer_than_a_check_allows() -> None:
+    assert asked("reduce", "timeout").inputs.timeout == PATIENCE * 5
+    assert asked("reduce", "nan").inputs.timeout == RandomInputs().timeout
+    assert asked("reduce", "timeout", checker=AutoChecker(timeout=None)).inputs.timeout == RandomInputs().timeout
+
+
+@pytest.mark.parametrize(("kind", "name"), [("nan", "finite"), ("inf", "finite"), ("mismatch", "auto")])
+def test_a_part_is_asked_for_the_nan_or_inf_under_study(kind: str, name: str) -> None:
+    """The reference may have it there too, which a comparison takes for right."""
+    made = asked("extract", kind).checker
+    assert (made.name, made.timeout) == (name, 5.0)
+    assert asked("reduce", kind).checker.name == "auto"  # which sees how the whole fails
+    assert asked("extract", kind, checker=CompareChecker()).checker.name == "compare"
+
+
+@pytest.mark.parametrize(("seconds", "model"), [(1.0, "net.onnx"), (30.0, "reduced.onnx")])
+def test_releases_are_asked_about_the_whole_unless_that_is_slow(tmp_path: Path, seconds: float, model: str) -> None:
+    """What a release fuses depends on what is around: the whole may be good where the reduced model is not."""
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "reduced.onnx").touch()
+    seen = {"status": "found", "outcomes": {"fail": 2}, "seconds": {"checking": 2 * seconds}}
+    cut = {"status": "found", "culprits": ["a"], "model": "reduced.onnx"}
+    ended = (Ended("stands", "repeat", "s", "w", seen), Ended("reduce", "reduce", "r", "w", cut))
+    made = StepSettings(SETTINGS, tmp_path).of("versions", Known(Situation(), (), ended=ended), BudgetSettings())
+    assert Path(made.model or "").name == model
+
+
+@pytest.mark.parametrize(("failed", "rounding"), [("rounded", Rounding.on), ("inputs", Rounding.auto)])
+def test_what_follows_is_asked_as_it_failed(failed: str, rounding: Rounding) -> None:
+    for name in ("layerwise", "reduce", "workaround"):
+        made = asked(name, "nan", failed=failed)
+        assert isinstance(made.target, OnnxRuntimeBackend) and isinstance(made.inputs, RandomInputs)
+        assert made.target.rounding is rounding and made.inputs.seed == RandomInputs().seed + (failed == "inputs")
