@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import resource
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,6 +47,12 @@ def memory_mb() -> float:
 def share_mb() -> int:
     """Return MiB that one check may take where no limit was given."""
     return int(memory_mb() * SHARE)
+
+
+def limit_mb() -> int | None:
+    """Return MiB that each process may take by its own limits (``ulimit -v``, ``-d``); None: it has none."""
+    given = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_DATA)]
+    return min((int(limit / _MIB) for limit in given if limit != resource.RLIM_INFINITY), default=None)
 
 
 def oom_kills() -> int:

@@ -28,10 +28,10 @@ OF_A_RUN = (
     *("test_data_set_[0-9]*", "journal.jsonl", "journal.claims", "journal-*.jsonl", "*.timing_cache"),
     *("result.json", "ended.json", "REPORT.md", "repro.py", "replay.yaml", "layers.json", "layers.svg", "curve.svg"),
     *("layerwise.csv", "layerwise.json"),
-    *("audit.jsonl", "placed.json", ".hydra", "winnow.log", "steps"),
+    *("audit.jsonl", "placed.json", ".hydra", "winnow.log", "steps", "kept", "bugs.md"),
 )
 #: those of a sweep; its jobs are runs in folders of their own
-OF_A_SWEEP = ("multirun.yaml", "sweep.json", "sweep.md", "jobs.jsonl", "journal", ".submitit")
+OF_A_SWEEP = ("multirun.yaml", "sweep.json", "sweep.md", "jobs.jsonl", "journal", ".submitit", "bugs", "bugs.md")
 #: what is written before a run has its folder, and after it has given it back
 _AROUND = frozenset({".hydra", "winnow.log", "result.json", "ended.json"})
 #: what is written into below the top, as patterns

@@ -25,6 +25,7 @@ class Status(str, Enum):
     nothing_to_find = "nothing_to_find", 4
     no_set_suffices = "no_set_suffices", 5
     not_applicable = "not_applicable", 6
+    not_as_expected = "not_as_expected", 7
     # by Ctrl-C; a run that SIGTERM ends has this status and another exit code
     interrupted = "interrupted", 130
 

@@ -26,9 +26,9 @@ class MostLeft:
         """
         weights = store.weights.stat().st_size if store.weights.exists() else 0
         structure = store.structure.stat().st_size
-        if artifacts.keep in (Keep.best, Keep.none):  # these hold little beside what is handed over
-            return cls(weights + structure)
         budget = artifacts.disk_budget_mb << 20
+        if artifacts.keep in (Keep.best, Keep.none):  # these hold what is handed over, and best min_good's values
+            return cls(weights + structure, min(budget, values) if artifacts.keep is Keep.best else 0)
         if artifacts.materialize or weights <= store.inline_limit:
             return cls(weights + structure, min(budget, checks * (weights + structure + values)))
         return cls(weights + structure, min(budget, checks * (structure + values)), min(budget, weights))

@@ -75,6 +75,7 @@ class Artifacts:
         self._store = run_folder / "store"
         self._user_files = UserFiles(settings.paths, self._kept, run_folder, cwd)
         self._best: dict[_Class, _Best] = {}
+        self._handed_over: dict[Path, list[Path]] = {}  # beside what the values lie that checks of it were given
         if settings.keep is Keep.best:
             self._recall_best()
 
@@ -110,6 +111,14 @@ class Artifacts:
                     _LOG.error("artifacts: beside %s, what it stands for was kept as well: %s", candidate.model, error)
             engine_files.drop(candidate.folder)
             self._append(row | {"model": model, "files": [], "missing": []})
+
+    def withdraw(self, model: Path) -> None:
+        """Remove what was kept of a file that is no longer handed over."""
+        with self._lock:
+            places = self._handed_over.pop(model, [])
+            self._best = {class_: best for class_, best in self._best.items() if best.place not in places}
+            for place in places:
+                self._remove(place)
 
     # -- candidates ---------------------------------------------------------------------------------------------------
 
@@ -174,6 +183,7 @@ class Artifacts:
         keep = self._settings.keep
         if keep is not Keep.bad and candidate.model and candidate.model.stem == MIN_GOOD:  # the answer has a data set
             self._keep_values(candidate, place)
+            self._handed_over.setdefault(candidate.model, []).append(place)
 
     def _is_better(self, class_: _Class, elements: int) -> bool:
         """Whether this is the smallest failing (in its way) or the largest passing candidate so far."""

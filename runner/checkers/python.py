@@ -20,7 +20,7 @@ from runner.schema.checker import PythonChecker
 from runner.schema.root import Settings
 from runner.schema.settings import context_of
 from runner.verdict import MEASURE, NO_IMPORT, Signature, Verdict
-from runner.workers.reply import OUT_OF_MEMORY, Reply, shortage
+from runner.workers.reply import OUT_OF_MEMORY, Reply, refused_memory, shortage
 from strategies.outcome import Outcome
 
 _OUTCOMES = {outcome.value: outcome for outcome in Outcome}
@@ -136,6 +136,8 @@ class PythonCheck(Checker):
             kind = reply.death or "exit"
             return Outcome.FAIL, Signature("check", kind), f"{self.describe()} ended with {kind}", {}
         if "raised" in reply.value:
+            if self._settings.memory_mb is None and refused_memory(reply.value["raised"]):
+                raise NotTried(f"{self.describe()}: {shortage()}")
             return (*self._raised(reply.value["raised"]), {})
         return self._outcome(reply.value.get("result"))
 

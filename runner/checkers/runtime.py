@@ -2,8 +2,7 @@
 
 One core with stages in a fixed order: run (or only build), shapes, finite, compare. A failure of the target is held
 against the reference before it counts: a candidate that the reference cannot run either is invalid (UNRESOLVED), unless
-the reference could not run the whole model in the first place; then it cannot tell and is left alone. A candidate that
-passes costs no run of the reference but the one that the comparison needs.
+the reference could not run the whole model in the first place. A pass costs no run of it but the comparison's own.
 """
 
 from __future__ import annotations

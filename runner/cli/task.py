@@ -25,7 +25,7 @@ from runner.cli.signals import Arrived, Terminated, held, terminable
 from runner.cli.terminal import printable, say
 from runner.cli.validate import check_given
 from runner.errors import UsageError, WinnowError
-from runner.report.summary import Summary
+from runner.report.summary import MistakeError, Summary
 from runner.schema.register import register
 from runner.schema.root import Settings
 from runner.status import ENDED_WELL, TERMINATED, Status
@@ -126,6 +126,8 @@ def _failed(error: BaseException, config: DictConfig, folder: Path) -> Summary:
     if isinstance(error, OSError) and error.errno in FULL:
         error = Room(folder).none(f"{error.strerror}: {error.filename or folder}")
     code = None
+    if isinstance(error, MistakeError) and error.__cause__:
+        return replace(_failed(error.__cause__, config, folder), checks=error.checks)
     if isinstance(error, WinnowError):
         status, told = error.status, str(error)
     elif isinstance(error, KeyboardInterrupt):

@@ -19,12 +19,12 @@ from runner.errors import UsageError, WinnowError
 from runner.jobs import context as contexts
 from runner.jobs.processes import processes
 from runner.jobs.registry import implementation
-from runner.jobs.summary import summary_of
+from runner.jobs.summary import checks_of, summary_of
 from runner.journal.open_journals import Journals
 from runner.loading.load import Loaded, clean_up
 from runner.loading.models import check_map
 from runner.report.progress import LogObserver, observer
-from runner.report.summary import Summary
+from runner.report.summary import MistakeError, Summary
 from runner.schema.checker import BuildsChecker, Flaky
 from runner.schema.root import Settings
 from runner.schema.settings import PathUse, path_values
@@ -153,9 +153,14 @@ class Job:
             watcher.checked(iteration, label, verdict, size(trial), left)
 
         studied = Studied(settings.checker.same_failure)
+        place = self.folder / "checks"
+        judge = Judge(subject, self.checker, journal, artifacts, place, report, studied, journals=journals)
         try:
-            place = self.folder / "checks"
-            yield Judge(subject, self.checker, journal, artifacts, place, report, studied, journals=journals)
+            yield judge
+        except (WinnowError, MistakeError):
+            raise
+        except Exception as error:
+            raise MistakeError(checks_of(judge.tally)) from error
         finally:
             watcher.finished()
 

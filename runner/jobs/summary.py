@@ -20,7 +20,7 @@ from runner.session.cause import Experiment
 from runner.session.judge import Judge
 from runner.session.reliability import REPEATED, Reliability
 from runner.session.result import Ending
-from runner.session.trust.check_counts import HANDED_OVER, REPEATS
+from runner.session.trust.check_counts import HANDED_OVER, REPEATS, Tally
 from runner.session.trust.second_verdicts import LEAST, SHARE
 from runner.session.trust.sequential_test import WRONG, wilson
 from runner.status import Status
@@ -56,14 +56,7 @@ def summary_of(
         message=("\n" if "\n" in ending.message else "; ").join(filter(None, (ending.message, tally.unknown.advice))),
         nodes_before=len(loaded.graph.nodes) if loaded else 0,
         minimality=ending.done.claim.value if ending.done else None,
-        checks=Checks(
-            tally.paid["search"],
-            tally.paid["trust"] + tally.paid[REPEATED],
-            tally.reused,
-            tally.paid["refine"],
-            tally.paid["cause"],
-            *(sum(tally.parts[phase] for phase in part) for part in PARTS),
-        ),
+        checks=checks_of(tally),
         outcomes=dict(tally.outcomes),
         unresolved=tally.unknown.reasons,
         signature=described(signature),
@@ -83,6 +76,18 @@ def summary_of(
         memory=memory_limit(settings.checker.memory_mb),
         evidence=evidence(ending),
         outputs=compared_outputs(judge),
+    )
+
+
+def checks_of(tally: Tally) -> Checks:
+    """Return how many checks were paid for, by purpose."""
+    return Checks(
+        tally.paid["search"],
+        tally.paid["trust"] + tally.paid[REPEATED],
+        tally.reused,
+        tally.paid["refine"],
+        tally.paid["cause"],
+        *(sum(tally.parts[phase] for phase in part) for part in PARTS),
     )
 
 

@@ -35,6 +35,9 @@ log = logging.getLogger(__name__)
 GROUPS = ("strategy", "checker", "target", "reference", "inputs")
 """The configuration groups whose option a replay names."""
 
+SETTLING = ("reference", "error", "exact")
+"""What a check measured of a failure that later checks of it depend on."""
+
 _STRATEGIES = Path(__file__).resolve().parents[2] / "conf" / "strategy"
 
 
@@ -78,7 +81,9 @@ def write_bundle(
     if answer and summary.model:
         attempt("test_data_set_0", lambda: _write_data(folder, answer))
         alone = attempt(REPRO_NAME, lambda: _write_repro(settings, folder, summary, cwd, answer, pool))
-    recorded = {"context": dict(summary.context), "versions": dict(summary.versions)}
+    # with these a check of the kept model alone knows what that of the whole one did
+    measured = {name: summary.evidence[name] for name in SETTLING if name in summary.evidence}
+    recorded = {"context": dict(summary.context), "versions": dict(summary.versions), "measured": measured}
     attempt(REPLAY_NAME, lambda: write_replay(folder / REPLAY_NAME, *_configuration(settings, cwd), recorded))
     attempt(REPORT_NAME, lambda: write_report(folder, summary, command, answer.model if answer else None, alone=alone))
     if lost:

@@ -13,11 +13,13 @@ from onnx import AttributeProto, ModelProto, NodeProto, TensorProto
 
 from runner.files import write_text
 from runner.report.markup import block, bullets, code, cut, section, some, table, text
+from runner.report.sections.bugs_section import bugs_section
 from runner.report.sections.cause_section import experiments, sentence
 from runner.report.sections.inspection_section import inspection_section
 from runner.report.sections.layers_section import layers_section, outputs_section
 from runner.report.sections.passes_section import passes_section
 from runner.report.sections.precision_section import raised, title
+from runner.report.sections.rechecked_section import rechecked_section
 from runner.report.sections.releases_section import releases_section
 from runner.report.sections.triage_section import triage_page
 from runner.report.sections.workarounds_section import workarounds_section
@@ -35,6 +37,7 @@ _TITLES: Mapping[str, str] = {
     Status.could_not_judge: "the check could not judge",
     Status.no_set_suffices: "no set suffices",
     Status.not_applicable: "not applicable here",
+    Status.not_as_expected: "kept results are not as expected",
     Status.interrupted: "interrupted; the best so far",
     Status.no_room: "no room on a disk",
 }
@@ -79,6 +82,8 @@ def report(
         inspection_section(summary.inspection),
         layers_section(summary.layers) or outputs_section(summary.outputs),
         workarounds_section(summary.workarounds),
+        rechecked_section(summary.rechecked),
+        bugs_section(summary.bugs),
         section("Statistics", table(("", ""), list((summary.statistics or {}).items()))),
         _fused(summary),
         section("Versions", table(("package", "version"), sorted(versions.items()))),

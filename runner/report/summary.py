@@ -29,6 +29,14 @@ class Checks:
     repeats: int = 0
 
 
+class MistakeError(Exception):
+    """A mistake of Winnow's own, which is the cause of this; ``checks``: what was paid for before."""
+
+    def __init__(self, checks: Checks) -> None:
+        super().__init__(checks)
+        self.checks = checks
+
+
 @dataclass(frozen=True)
 class Seconds:
     """Wall time in seconds: of the whole run, inside checks, while recording values."""

@@ -129,3 +129,31 @@ class WorkaroundSettings(StrategySettings):
     tactics: str | None = setting(None, path=PathUse.READ)
     fresh: int = setting(20, least=0)
     latency_runs: int = setting(30, least=0)
+
+
+@settings
+class RecheckSettings(StrategySettings):
+    """Kept results, each checked again as its own replay says."""
+
+    implementation = "runner.sweeps.recheck.run:run"
+    needs_model = checks = False
+    repeats = True
+
+    name: str = "recheck"
+    search: str = "recheck"
+    subject: str = "kept"
+    results: list[str] = setting([], path=PathUse.FOLDER)
+
+
+@settings
+class BugsSettings(StrategySettings):
+    """Kept results, grouped by what is wrong."""
+
+    implementation = "runner.sweeps.bugs.run:run"
+    needs_model = checks = False
+    repeats = True
+
+    name: str = "bugs"
+    search: str = "bugs"
+    subject: str = "failures"
+    results: list[str] = setting([], path=PathUse.FOLDER)

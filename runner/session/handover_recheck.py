@@ -43,6 +43,9 @@ class Recheck:
         """Remove what was handed over under these names."""
         for name in names:
             self._forget(name)
+            if before := self._written.pop(name, None):
+                judge, _, path = before
+                judge.artifacts.withdraw(path)
             if self.hand_over:
                 self.hand_over.withdraw(name)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hydra.types import RunMode
 from omegaconf import DictConfig
@@ -21,6 +23,9 @@ from runner.errors import UsageError
 from runner.files import write_text
 from runner.status import FAILED_JOBS, Status
 from runner.sweeps import plan
+
+if TYPE_CHECKING:
+    from runner.sweeps.table import Row
 
 
 @dataclass
@@ -86,9 +91,24 @@ class Sweep:
         except OSError as error:
             say(f"winnow: sweep.json and sweep.md: {error.strerror or error} (in {self.folder})", error=True)
             return code or Status.usage.exit_code
+        self._group(table)
         if not self.silent:
             say(f"{sum(row.ended_well for row in table)} of {len(table)} jobs ended well: {self.folder / 'sweep.md'}")
         return code
+
+    def _group(self, table: Sequence[Row]) -> None:
+        """Write bugs.md where jobs were triages and nobody has stopped the sweep."""
+        if self.folder is None or any(row.exit_code is None or row.status == Status.interrupted for row in table):
+            return
+        from runner.sweeps.bugs.bugs_of_sweep import write_bugs  # noqa: PLC0415 - as above
+
+        try:
+            path = write_bugs(self.folder, [self.folder / row.folder for row in table], silent=self.silent)
+        except OSError as error:
+            say(f"winnow: bugs.md: {error.strerror or error} (in {self.folder})", error=True)
+            return
+        if path and not self.silent:
+            say(f"failures grouped into bugs: {path}")
 
     def prepare(self, memory: LauncherMemory | None) -> None:
         """Make ready for the sweep that Hydra may begin now; ``memory``: this process is a job of one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,28 @@ UNREADY = "NotReady"
 """The type of the failure of a process that ended while what it needs was imported."""
 
 
+_REFUSED = re.compile(
+    r"bad_alloc|bad allocation|Error Code \d+: OutOfMemory|\b\w*MemoryError\b"
+    r"|(?:[Cc]annot|[Cc]ould not|[Ff]ailed to|[Uu]nable to) allocate"
+)
+"""What runtimes say that got no memory."""
+
+
+def refused_memory(said: str) -> bool:
+    """Whether what a process said is that it got no more memory than its own limits give it.
+
+    Without such limits it asked for more than there can be, which is what it did wrong.
+    """
+    return machine.limit_mb() is not None and bool(_REFUSED.search(said))
+
+
 def shortage(key: str = "checker.memory_mb") -> str:
     """Say what `OUT_OF_MEMORY` means; ``key``: of the limit that the user can give."""
+    if (limit := machine.limit_mb()) is not None:
+        return (
+            f"it got no more memory: a process may take {limit} MiB here (ulimit -v, -d). That is no answer. Raise "
+            f"that limit, or name one at which it is a failure: {key}=MIB"
+        )
     return (
         f"it took more memory than one process may take here ({machine.share_mb()} MiB, {machine.SHARE:.0%} of what "
         f"there is, or all of it): that is no answer. {key}=MIB sets another limit, and makes it a failure"

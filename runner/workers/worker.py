@@ -27,6 +27,7 @@ from runner.workers.reply import (
     Reply,
     WorkerKilledError,
     WorkerStartError,
+    refused_memory,
 )
 
 _CHILD = Path(__file__).with_name("worker_main.py")
@@ -141,6 +142,8 @@ class Worker:
             told = f"; what it printed lies in {log}" if log else ""
             failure = Failure("setup", UNREADY, f"importing what runs it ended with {reply.death}{told}")
             reply = replace(reply, failure=failure, death=None)
+        if memory_mb is None and (reply.failure or reply.death) and refused_memory(self._said(reply)):
+            reply = replace(reply, failure=None, death=OUT_OF_MEMORY)
         return replace(reply, log=log)
 
     def _prepare(self, op: str, args: Mapping[str, Any], memory_mb: int | None) -> Reply | None:
@@ -153,6 +156,12 @@ class Worker:
         if reply.value is not None:
             self._prepared.add(need)
         return reply
+
+    def _said(self, reply: Reply) -> str:
+        """Return why a call failed, or what it printed before it died."""
+        if reply.failure:
+            return f"{reply.failure.type}: {reply.failure.message}"
+        return self._log.text().decode("utf-8", "replace")
 
     def _keep_log(self) -> Path | None:
         text = self._log.text()

@@ -151,6 +151,8 @@ def test_the_values_of_min_good_are_kept_though_the_model_lies_elsewhere(run: Ru
         given.values.append(folder / "inputs.npz")
         artifacts.hand_over(given, Verdict(Outcome.PASS if left else Outcome.FAIL))
     assert run.kept() == [f"good/00051_re-check_{name}_pass.inputs.npz"] * left
+    artifacts.withdraw(place)
+    assert not run.kept()
 
 
 def test_values_are_kept_within_the_disk_budget(run: Run) -> None:

@@ -73,6 +73,7 @@ def test_a_plan_counts_the_values_of_each_kept_candidate(tmp_path: Path) -> None
     store = read(tmp_path, range(4))
     copies = [MostLeft.of(store, ArtifactSettings(keep=Keep.bad), 7, values).copies for values in (0, 1000)]
     assert copies[1] - copies[0] == 7000
+    assert MostLeft.of(store, ArtifactSettings(keep=Keep.best), 7, 1000).copies == 1000, "those of min_good"
     assert MostLeft.of(store, ArtifactSettings(keep=Keep.none), 7, 1000).copies == 0
 
 

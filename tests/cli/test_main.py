@@ -88,7 +88,7 @@ def test_exit_codes(tmp_path: Path, model: str, code: int, status: str) -> None:
         (["stratgy=reduce"], ["stratgy=reduce", "did you mean strategy"]),
         (["resume=nowhere"], ["resume=nowhere", "no such folder"]),
         (["+experiment=nope"], ["+experiment=nope", "optimizer_bug"]),
-        (["redcue", "net.onnx"], ["redcue is neither a strategy (did you mean reduce?)"]),
+        (["redcue", "net.onnx"], ["redcue is neither a strategy (did you mean reduce"]),
         (["reduce", "net.onnx"], ["net.onnx and model=: two models"]),
         (["checker=python"], ["checker.file="]),
         (["verbosity=loud"], ["verbosity=loud", "silent"]),

@@ -39,7 +39,7 @@ def test_there_are_the_options_that_are_promised() -> None:
             *("reduce", "reduce_bisect", "reduce_linear", "reduce_minimal", "repeat"),
             *("precision", "precision_bisect", "precision_linear"),
             *("tactic_repeat", "tactic_isolate", "tactic_compare", "passes", "versions", "extract", "inspect"),
-            *("triage", "layerwise", "workaround"),
+            *("triage", "layerwise", "workaround", "recheck", "bugs"),
         },
         "checker": {"auto", "builds", "command", "interactive", "compare", "finite", "runs", "python"},
         "target": {"onnxruntime", "onnx_reference", "tensorrt"},

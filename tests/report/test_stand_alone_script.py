@@ -21,6 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from runner.model.files.onnx_text import bare, text_of
 from runner.report.repro import stand_alone_script
+from runner.report.repro.literal import set_together
 from runner.report.repro.write import REPRO_NAME
 from runner.schema import checker as checkers
 from tests.harness import winnow
@@ -57,6 +58,17 @@ def fits(script: Path, lines: int = 100) -> bool:
 def cases() -> dict[str, Case]:
     found = [*handed.values_cases(), *handed.error_cases(), *handed.command_cases()]
     return {case.name: case for case in found}
+
+
+def test_settings_share_lines_and_keep_their_values() -> None:
+    values = {"A": 600.0, "B": [1], "LONG": ["word " * 4] * 9, "C": "text", "D": float("inf"), "E": None}
+    lines = list(set_together(values, 60))
+    found: dict[str, Any] = {}
+    exec("\n".join(lines), found)
+    assert {name: found[name] for name in values} == values
+    assert lines[0] == "A, B = 600.0, [1]"
+    assert lines[-1] == "C, D, E = 'text', float(\"inf\"), None"
+    assert max(len(line) for text in lines for line in text.splitlines()) <= 60
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def verdicts(journals: list[Path]) -> dict[str, Verdicts]:
         told = {
             (one["ranges"], one["attempt"]): json.dumps([one["verdict"]["outcome"], one["verdict"].get("signature")])
             for one in lines
-            if not one.get("void")
+            if not one.get("void") and not one.get("invalid")
         }
         assert found.setdefault(json.dumps(header["context"]), told) == told
     return found

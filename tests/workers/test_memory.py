@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import mmap
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,7 +16,8 @@ from typing import Any
 import pytest
 
 from runner import machine
-from runner.workers.reply import OUT_OF_MEMORY
+from runner.workers.reply import OUT_OF_MEMORY, refused_memory, shortage
+from tests.harness import ROOT, command
 from tests.workers.test_command import Runner, guardian, run
 
 __all__ = ["guardian", "run"]
@@ -40,6 +43,33 @@ def test_beyond_a_share_of_what_there_is_nothing_is_judged(
     assert end.death == OUT_OF_MEMORY and end.returncode is None
     assert ask("eats_in_a_child").death == OUT_OF_MEMORY
     assert run.python(EATS, memory_mb=200).death == "memory"  # the user has said so
+
+
+def test_what_is_an_error_for_want_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = ["std::bad_alloc", "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 1.0 TiB"]
+    said += ["MemoryError", "MyelinHostBuffer::allocate::206] Error Code 2: OutOfMemory (Requested size was 9 bytes.)"]
+    other = ["SHAPES_ERROR: bad shape", "OutOfMemory was fine", ""]
+    monkeypatch.setattr(machine, "limit_mb", lambda: 64)
+    assert [refused_memory(text) for text in [*said, *other]] == [True] * 4 + [False] * 3
+    assert "64 MiB here (ulimit -v, -d)" in shortage()
+    monkeypatch.setattr(machine, "limit_mb", lambda: None)
+    assert not any(map(refused_memory, said))
+
+
+@pytest.mark.slow
+def test_an_error_for_want_of_memory_is_no_answer_where_a_limit_keeps_it_away(tmp_path: Path) -> None:
+    """Without a limit it says that the check asks for what there cannot be; where the user named one, it fails."""
+    (tmp_path / "check.py").write_text("def check(*_):\n    bytearray(1 << 60)\n")
+    own = ("checker=python", f"checker.file={tmp_path / 'check.py'}")
+    argv = json.dumps([sys.executable, "-S", "-c", "bytearray(1 << 60)"])
+    for name, check in {"python": own, "command": ("checker=command", f"checker.command={argv}")}.items():
+        for limit, memory in (("unlimited", "null"), ("8000000", "null"), ("8000000", "9999")):
+            folder = tmp_path / f"{name}_{limit}_{memory}"
+            given = (f"model={ROOT / 'examples' / 'overflow.onnx'}", *check, f"checker.memory_mb={memory}")
+            line = shlex.join(command(*given, folder=folder))
+            subprocess.run(["bash", "-c", f"ulimit -v {limit}; exec {line}"], cwd=ROOT, check=False)
+            message = json.loads((folder / "result.json").read_text())["message"]
+            assert ("it got no more memory" in message) is ((limit, memory) == ("8000000", "null")), message
 
 
 def test_files_in_memory_and_pages_that_are_shared_do_not_count_against_a_share(

@@ -14,7 +14,7 @@ from runner.errors import NotTried, UsageError
 from runner.schema.checker import CommandChecker
 from runner.verdict import CAUGHT, NO_IMPORT, NOT_RUN, Signature, Verdict
 from runner.workers.process_death import death_of
-from runner.workers.reply import OUT_OF_MEMORY, shortage
+from runner.workers.reply import OUT_OF_MEMORY, refused_memory, shortage
 from runner.workers.run_command import CommandEnd
 from strategies.outcome import Outcome
 
@@ -71,6 +71,7 @@ class ExitRules:
             if both := sorted(codes & others):
                 raise UsageError(f"checker.{one} and checker.{other} both list {both}: a code can mean one thing only")
         self._listed = frozenset[int]().union(*lists.values())
+        self._no_limit = settings.memory_mb is None
         self._regexes = [compiled("fail_regex", regex) for regex in settings.fail_regex]
 
     def judge(self, end: CommandEnd, output: str, command: str) -> Verdict:
@@ -82,7 +83,8 @@ class ExitRules:
         listed = code is not None and code in self._listed
         if why := self._never_ran(end, output, listed=listed):
             return Verdict(Outcome.UNRESOLVED, None, f"{NOT_RUN}: {why}. Command: {command}")
-        if death == OUT_OF_MEMORY and not listed:
+        refused = self._no_limit and bool(code or death) and refused_memory(output)
+        if (death == OUT_OF_MEMORY or refused) and not listed:
             raise NotTried(f"{command}: {shortage()}")
         died = uncaught(output)
         detail = normalize(died.said if died else output)

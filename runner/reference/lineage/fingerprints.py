@@ -31,6 +31,12 @@ PROBES, FIRST = 16, 3
 """Elements by which fingerprints are told apart at first; of the first few, all but one must agree."""
 REACH = 2.0
 """How much further off these may be: by the other's scale two fingerprints are closer than by one's own."""
+CLEARLY = 3.0
+"""How much further off another tensor must be, unless it holds the same as the nearest."""
+REACHES = tuple(CLOSE / CLEARLY**power for power in range(9, -1, -1))
+"""How far is looked, in turn, until one is found: so nobody goes through all that is within CLOSE."""
+MOST_NEAR = 64
+"""Tensors that may be as close as the nearest by their probes; of more, none is told from the others."""
 TELLING = 8
 """Different numbers that a print must hold to be told from others."""
 
@@ -142,13 +148,29 @@ class FingerprintIndex:
     def near(self, held: Fingerprint) -> list[tuple[float, tuple[str, ...]]]:
         """Return the tensors that hold what ``held`` does, with the distance of each, nearest first.
 
-        Those that hold the very same stand together.
+        Those that hold the very same stand together. Others that are CLEARLY further off than the nearest are left out.
         """
         group = self._groups.get((held.kind, held.shapes))
         if group is None or not held.telling:
             return []
-        every = ((distance(held, self._prints[names[0]]), names) for names in group.like(held))
-        return sorted(one for one in every if one[0] <= CLOSE)
+        for reach in REACHES:
+            found = self._within(group, held, reach)
+            limit = CLEARLY * found[0][0] if found else 0.0
+            if limit > reach:
+                found = self._within(group, held, min(limit, CLOSE))
+            if found is None:
+                break
+            if found:
+                return [one for one in found if one[0] <= max(limit, REACHES[0])]
+        return []
+
+    def _within(self, group: _Group, held: Fingerprint, reach: float) -> list[tuple[float, tuple[str, ...]]] | None:
+        """Return the tensors within reach, nearest first; None: they are too many."""
+        like = group.like(held, reach)
+        if len(like) > MOST_NEAR:
+            return None
+        every = ((distance(held, self._prints[names[0]]), names) for names in like)
+        return sorted(one for one in every if one[0] <= reach)
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,9 +192,9 @@ class _Group:
         order = np.argsort(probes[:FIRST], axis=1)
         return _Group(names, probes, order, np.take_along_axis(probes[:FIRST], order, axis=1))
 
-    def like(self, held: Fingerprint) -> list[tuple[str, ...]]:
+    def like(self, held: Fingerprint, near: float) -> list[tuple[str, ...]]:
         """Return the tensors of which few probes are off; of the first few, no more than one may be."""
-        wanted, reach = held.numbers[list(_probes(held.numbers.size))][:, None], REACH * CLOSE * held.scale
+        wanted, reach = held.numbers[list(_probes(held.numbers.size))][:, None], REACH * near * held.scale
         with np.errstate(invalid="ignore"):
             some = self._some(wanted[:FIRST, 0], reach)
             off = ~(np.abs(self.probes[:FIRST, some] - wanted[:FIRST]) <= reach) & np.isfinite(wanted[:FIRST])

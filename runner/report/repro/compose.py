@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from textwrap import indent
 from typing import Any
 
-from runner.report.repro.literal import set_to
+from runner.report.repro.literal import set_to, set_together
 
 _DEFINED = (ast.FunctionDef, ast.ClassDef)
 _MARK = re.compile(r"  #\? (!?)(\w+)$")
@@ -67,8 +67,8 @@ def compose(templates: Iterable[str], values: Mapping[str, Any], needs: Sequence
     else:
         head += ["from pathlib import Path", *_imports(statements, child=bool(values["child"]))]
     constants = {name.upper(): value for name, value in {**values, "packages": packages}.items()}
-    width = _WIDTH_ALONE if alone else _WIDTH
-    head += [set_to(name, value, width, fill=alone) for name, value in constants.items() if name in used]
+    constants = {name: value for name, value in constants.items() if name in used}
+    head += set_together(constants, _WIDTH_ALONE) if alone else (set_to(*one, _WIDTH) for one in constants.items())
     head += [*([] if alone else ["HERE = Path(__file__).resolve().parent"]), "SHOWS, GONE, CANNOT_TELL = 1, 0, 2"]
     body = [_text(node, lines) for name, node in definitions.items() if name in used]
     beside = [] if alone else ["the files beside it"]

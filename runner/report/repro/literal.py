@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import pprint
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any
 
@@ -24,6 +24,26 @@ def set_to(variable: str, value: Any, width: int, *, fill: bool = False) -> str:
     indent = len(variable) + len(" = ")
     text = pprint.pformat(_plain(value), width=width - indent, sort_dicts=False, compact=fill)
     return f"{variable} = " + text.replace("\n", "\n" + " " * indent)
+
+
+def set_together(values: Mapping[str, Any], width: int) -> Iterator[str]:
+    """Yield the sources that set variables, in as few lines as there can be: as many on one as there is room for."""
+    line: dict[str, str] = {}
+    for variable, value in values.items():
+        longer = {**line, variable: inline(value)}
+        if line and len(_one_line(longer)) > width:
+            yield _one_line(line)
+            longer = {variable: inline(value)}
+        line = longer
+        if len(_one_line(line)) > width:
+            yield set_to(variable, value, width, fill=True)
+            line = {}
+    if line:
+        yield _one_line(line)
+
+
+def _one_line(sources: Mapping[str, str]) -> str:
+    return f"{', '.join(sources)} = {', '.join(sources.values())}"
 
 
 def inline(value: Any) -> str:

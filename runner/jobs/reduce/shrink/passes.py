@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from runner.checkers.backend_run import Side
+from runner.jobs.reduce.shrink.default_attributes import DefaultAttributes
+from runner.jobs.reduce.shrink.plain_floats import PlainFloats
+from runner.jobs.reduce.shrink.shorter_names import ShorterNames
 from runner.jobs.reduce.shrink.shrunk_subject import Shrunk, Simpler, Whole
 from runner.jobs.reduce.shrink.simpler_values import SimplerValues
 from runner.jobs.reduce.shrink.smaller_shapes import SmallerShapes
@@ -34,9 +37,16 @@ MOST_QUESTIONS = 8
 """Questions that a pass asks at most, where the user says nothing."""
 
 
-PASSES = ("simpler values", "smaller shapes", "simpler values in these")
+PASSES = (
+    "simpler values",
+    "smaller shapes",
+    "simpler values in these",
+    "fewer attributes",
+    "float32 in place of other floats",
+    "shorter names",
+)
 """Values first: a failure that lies in values may need many of them, of whatever recipe."""
-VALUES, SHAPES, REST = range(len(PASSES))
+VALUES, SHAPES, REST, ATTRIBUTES, DTYPES, NAMES = range(len(PASSES))
 
 
 def simplified(subject: Subject, trial: Trial) -> tuple[str, ...]:
@@ -81,16 +91,27 @@ class Shrinking:
         first = VALUES
         if isinstance(subject, Shrunk):
             unchanged = standing.trial == subject.space.whole
-            first = len(PASSES) if subject.number == SHAPES and unchanged else subject.number + 1
+            first = (REST if subject.number == SHAPES and unchanged else subject.number) + 1
         # a check of the user's own would trip over another shape of what it knows, and that may look like the failure
         known = self.own and (hands_out or not self.fed)
         # what the reference does not run, or makes a NaN or Inf of, it cannot tell from another failure
         unguarded = not all(one.expected and all(v.finite for v in one.expected.values()) for one in whole.samples)
-        for number in range(first, SHAPES if known or unguarded else len(PASSES)):
+        values = partial(SimplerValues.of, careful=unguarded)
+        array = subject.store.array
+        kinds: dict[int, Callable[[Path], Simpler]] = {
+            VALUES: lambda folder: values(whole, array, folder),
+            SHAPES: lambda folder: SmallerShapes.of(whole, array, folder),
+            REST: lambda folder: values(whole, array, folder),
+            ATTRIBUTES: lambda _: DefaultAttributes.of(whole),
+            DTYPES: lambda folder: PlainFloats.of(whole, array, folder),
+            NAMES: lambda folder: ShorterNames.of(whole, folder),
+        }
+        for number in (VALUES, NAMES) if known or unguarded else kinds:
+            if number < first:
+                continue
             self._made += 1
             folder = self.folder / str(self._made)
-            of = SmallerShapes.of if number == SHAPES else partial(SimplerValues.of, careful=unguarded)
-            simpler: Simpler = of(whole, subject.store.array, folder)
+            simpler = kinds[number](folder)
             if not simpler.levels.tops:
                 continue
             shrunk = Shrunk(subject, standing.trial, whole, simpler, number, self.reference, folder)

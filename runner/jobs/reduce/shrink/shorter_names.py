@@ -1,0 +1,67 @@
+"""Shorter names of tensors. Nodes and outputs keep theirs, which say where in the model the answer lies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from onnx import ModelProto
+
+from runner.jobs.reduce.shrink.levels import Levels
+from runner.jobs.reduce.shrink.shrunk_subject import Feeds, Whole
+from runner.model.graph import scopes
+from runner.model.graph.protobuf_edits import copy_of
+from runner.model.graph.rename import NameSupply, names_of, rename_node
+from runner.model.values import recorded
+
+SHORT = 12
+"""Characters of names that stay."""
+
+
+@dataclass(frozen=True)
+class ShorterNames:
+    """Gives all tensors with long names short ones. ``names``: the new ones; ``folder``: for values of inputs."""
+
+    whole: Whole
+    names: dict[str, str]
+    folder: Path
+    name: str = "names"
+
+    @staticmethod
+    def of(whole: Whole, folder: Path) -> ShorterNames:
+        """Look for long names: none where there are nested graphs, which may hide one name behind another."""
+        graph = whole.model.graph
+        kept = {value.name for value in graph.output}
+        kept |= {name for sample in whole.samples for name, file in sample.feeds.items() if file.structure}
+        if whole.model.functions or any(True for node in graph.node for _ in scopes.subgraphs(node)):
+            return ShorterNames(whole, {}, folder)
+        supply = NameSupply(names_of(whole.model))
+        used = dict.fromkeys(name for node in graph.node for name in (*node.input, *node.output))
+        long = [name for name in used if len(name) > SHORT and name not in kept]
+        return ShorterNames(whole, {name: supply.fresh(f"t{at}") for at, name in enumerate(long)}, folder)
+
+    @property
+    def levels(self) -> Levels:
+        """One part, all names."""
+        return Levels((1,) if self.names else (), self.name)
+
+    def apply(self, levels: tuple[int, ...]) -> tuple[ModelProto, Feeds]:
+        """Return the model with these names, and what it is fed."""
+        model, feeds = copy_of(self.whole.model), tuple(sample.feeds for sample in self.whole.samples)
+        if levels[0]:
+            return model, feeds
+        graph, supply = model.graph, NameSupply(names_of(model))
+        for node in graph.node:
+            rename_node(node, self.names, supply)
+        held = (*graph.input, *graph.value_info, *graph.initializer, *(one.values for one in graph.sparse_initializer))
+        for one in held:
+            one.name = self.names.get(one.name, one.name)
+        return model, tuple(self._fed(number) for number in range(len(feeds)))
+
+    def _fed(self, number: int) -> dict[str, recorded.TensorFile]:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        fed = {}
+        for place, (name, file) in enumerate(self.whole.samples[number].feeds.items()):
+            new, path = self.names.get(name, name), self.folder / f"{number}_{place}.pb"
+            fed[new] = file if new == name else recorded.write(recorded.read(file), new, path)
+        return fed

@@ -1,0 +1,1 @@
+"""Many failures: how many bugs are they?"""

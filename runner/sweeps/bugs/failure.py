@@ -1,0 +1,115 @@
+"""A failure as it is grouped: what its kept result says of it, and what is known to heal it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+from runner.cli.config.paths import use_of
+from runner.cli.config.quoting import parse as parse_override
+from runner.errors import UsageError
+from runner.model.files.parse_without_weights import parse
+from runner.sweeps.bugs.likeness import form_of, operators_of
+from runner.sweeps.recheck.kept_result import KeptResult
+
+_OPTIMIZER = re.compile(r"\w{1,100}")
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """What was shown to heal a failure, and can be tried on another. ``overrides``: for its replay."""
+
+    name: str
+    overrides: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """``size``: nodes of its model. ``form``: of its model, see `likeness`. ``needed``: the passes that it needs."""
+
+    kept: KeptResult
+    operators: tuple[str, ...]
+    form: str
+    size: int
+    remedies: tuple[Remedy, ...]
+    needed: frozenset[str] = frozenset()
+
+    @property
+    def signature(self) -> Mapping[str, Any]:
+        """How it fails."""
+        found: Mapping[str, Any] = self.kept.result["signature"]
+        return found
+
+    @property
+    def host(self) -> str:
+        """The model that it was found in."""
+        return str(self.kept.result.get("input_model") or self.kept.model)
+
+    def alike(self, other: Failure) -> bool:
+        """Whether both look the same: the form of their models, and how they fail."""
+        told = [[one.signature.get(key) for key in ("stage", "kind", "raised")] for one in (self, other)]
+        return self.form == other.form and told[0] == told[1]
+
+
+def failure_of(kept: KeptResult) -> Failure:
+    """Return a kept result as a failure. Raises UsageError for a model that cannot be read."""
+    try:
+        model = parse(kept.model)
+    except (DecodeError, OSError, ValueError) as error:
+        raise UsageError(f"{kept.model} cannot be read ({error})") from None
+    remedies = {one.overrides: one for one in (*_passes(kept.result), *_workarounds(kept.result))}
+    passes = kept.result.get("passes")
+    named = passes.get("needed") if isinstance(passes, dict) else None
+    needed = frozenset(map(str, named if isinstance(named, list) else ()))
+    return Failure(kept, operators_of(model), form_of(model), len(model.graph.node), tuple(remedies.values()), needed)
+
+
+def _passes(result: Mapping[str, Any]) -> Iterator[Remedy]:
+    """Yield the sets of passes that heal it, once they are off."""
+    passes = result.get("passes")
+    heals = passes.get("heals") if isinstance(passes, dict) else None
+    sets = [list(map(str, one)) for one in heals if isinstance(one, list)] if isinstance(heals, list) else []
+    if not isinstance(passes, dict) or not sets:
+        return
+    first, *others = sets
+    given = _harmless(passes.get("overrides"))
+    if given:
+        yield Remedy(_off(first), given)
+    settings = passes.get("settings")
+    off = settings.get("disabled_optimizers") if isinstance(settings, dict) and len(settings) == 1 else None
+    if not given or not isinstance(off, list):
+        return
+    anyway = [str(one) for one in off if one not in first]  # what the user had turned off already
+    for names in others:
+        if all(map(_OPTIMIZER.fullmatch, (*anyway, *names))):
+            yield Remedy(_off(names), (f"target.disabled_optimizers=[{','.join((*anyway, *names))}]",))
+
+
+def _workarounds(result: Mapping[str, Any]) -> Iterator[Remedy]:
+    """Yield the workarounds that mean something for another model too. A release does not: it heals many things."""
+    found = result.get("workarounds")
+    for one in found if isinstance(found, list) else ():
+        of_all = isinstance(one, dict) and one.get("passes") is True and one.get("kind") == "pass"
+        if of_all and (overrides := _harmless(one.get("overrides"))):
+            yield Remedy(str(one.get("what", "")), overrides)
+
+
+def _off(names: Sequence[str]) -> str:
+    return f"{' and '.join(names)} off"
+
+
+def _harmless(overrides: object) -> tuple[str, ...]:
+    """Return overrides that set plain values of the target, or none: the result may be a stranger's."""
+    words = [str(one) for one in overrides] if isinstance(overrides, list) else []
+    for word in words:
+        key = word.partition("=")[0]
+        made = parse_override(word)
+        if made is None or made.is_sweep_override() or not re.fullmatch(r"target(\.\w+)+", key) or use_of(key):
+            return ()
+        if "${" in word:
+            return ()
+    return tuple(words)

@@ -1,0 +1,1 @@
+"""Kept results against what runs them now."""

@@ -1,0 +1,52 @@
+"""The settings of a replay, beside those of the run that goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hydra import initialize_config_dir
+from hydra.core.config_store import ConfigStore
+
+from runner.cli.app import CONF
+from runner.cli.config.replayed import _from_here, replayed
+from runner.cli.config.user_file import NAME, store_user_file
+from runner.errors import UsageError
+from runner.schema.register import register
+
+
+@pytest.fixture(autouse=True)
+def _hydra() -> Iterator[None]:
+    register()
+    with initialize_config_dir(str(CONF), version_base="1.3"):
+        yield
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def test_a_replay_with_what_is_changed_in_it_leaves_the_run_s_own_file_alone(tmp_path: Path) -> None:
+    own = written(tmp_path / "own.yaml", "model: own.onnx\nchecker: {name: compare, rtol: 0.5}\n")
+    store_user_file(own)
+    stored = ConfigStore.instance().repo[f"{NAME}.yaml"]
+    replay = written(tmp_path / "replay.yaml", "model: net.onnx\nchecker: {name: finite}\n")
+    settings = replayed(replay, ["target.python=new/bin/python"])
+    assert settings.model == str(tmp_path / "net.onnx") and settings.checker.name == "finite"
+    assert settings.target.python == str(tmp_path / "new/bin/python")
+    assert ConfigStore.instance().repo[f"{NAME}.yaml"] is stored
+    assert ConfigStore.instance().repo["checker"][f"{NAME}.yaml"].provider == str(own)
+
+
+def test_paths_that_are_typed_start_where_the_user_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["target.python=new/bin/python", "target.python=python3", "target.python=~/python", "target.threads=2"]
+    assert [_from_here(word) for word in words] == [f"target.python='{tmp_path}/new/bin/python'", *words[1:]]
+
+
+@pytest.mark.parametrize(("text", "said"), [("checker: {name: gone}", "gone"), ("modle: a", "modle"), ("[", "YAML")])
+def test_what_is_wrong_in_a_replay_is_one_clear_error(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        replayed(written(tmp_path / "replay.yaml", text), [])

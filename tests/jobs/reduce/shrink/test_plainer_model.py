@@ -1,0 +1,95 @@
+"""Fewer attributes, plain floats and shorter names of a model in hand, and in a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import ModelProto, TensorProto, helper
+from onnx.reference import ReferenceEvaluator
+
+from runner.candidate import Sample
+from runner.jobs.reduce.shrink.default_attributes import DefaultAttributes
+from runner.jobs.reduce.shrink.plain_floats import PlainFloats
+from runner.jobs.reduce.shrink.shorter_names import ShorterNames
+from runner.jobs.reduce.shrink.shrunk_subject import Feeds, Whole
+from runner.model.values import recorded
+from tests.harness import by_command, check_script, winnow
+from tests.model.models import model_of, tensor
+
+INFO = helper.make_tensor_value_info
+LONG = "/encoder/layer.0/attention/"
+X = np.arange(6, dtype=np.float16).reshape(2, 3)
+
+
+def made() -> ModelProto:
+    nodes = [
+        helper.make_node("Gemm", [f"{LONG}x", "w"], [f"{LONG}product"], name=f"{LONG}Gemm", alpha=2.0, transB=1),
+        helper.make_node("Cast", [f"{LONG}product"], [f"{LONG}cast"], name="cast", to=TensorProto.FLOAT16),
+        helper.make_node("Softmax", [f"{LONG}cast"], [f"{LONG}output"], name="last", axis=0),
+    ]
+    half = TensorProto.FLOAT16
+    ends = [INFO(f"{LONG}x", half, [2, 3])], [INFO(f"{LONG}output", half, [2, 3])]
+    return model_of(nodes, *ends, [tensor("w", np.eye(3, dtype=np.float16))])
+
+
+def whole(folder: Path) -> Whole:
+    return Whole(made(), (Sample({f"{LONG}x": recorded.write(X, f"{LONG}x", folder / "x.pb")}),))
+
+
+def run(model: ModelProto, feeds: Feeds) -> np.ndarray:
+    onnx.checker.check_model(model, full_check=True)
+    (found,) = ReferenceEvaluator(model).run(None, {name: recorded.read(file) for name, file in feeds[0].items()})
+    return np.asarray(found)
+
+
+def test_attributes_that_are_not_required_are_left_out(tmp_path: Path) -> None:
+    simpler = DefaultAttributes.of(whole(tmp_path))
+    assert simpler.places == ((0, "alpha"), (0, "transB"), (2, "axis"))
+    model, _ = simpler.apply((0, 1, 0))
+    kept = [[one.name for one in node.attribute] for node in model.graph.node]
+    assert kept == [["transB"], ["to"], []]
+    assert simpler.apply(simpler.levels.tops)[0] == made()
+
+
+def test_all_floats_become_plain_ones(tmp_path: Path) -> None:
+    simpler = PlainFloats.of(whole(tmp_path), recorded.to_array, tmp_path / "new")
+    model, feeds = simpler.apply((0,))
+    found = run(model, feeds)
+    assert found.dtype == np.float32
+    assert np.allclose(found, run(made(), (whole(tmp_path).samples[0].feeds,)), atol=1e-3)
+    assert simpler.apply((1,))[0] == made()
+    assert not PlainFloats.of(Whole(model, ()), recorded.to_array, tmp_path).levels.tops
+
+
+def test_long_names_of_tensors_get_short_but_for_outputs(tmp_path: Path) -> None:
+    simpler = ShorterNames.of(whole(tmp_path), tmp_path / "new")
+    model, feeds = simpler.apply((0,))
+    assert (run(model, feeds) == run(made(), (whole(tmp_path).samples[0].feeds,))).all()
+    assert [(list(node.input), list(node.output)) for node in model.graph.node] == [
+        (["t0", "w"], ["t1"]),
+        (["t1"], ["t2"]),
+        (["t2"], [f"{LONG}output"]),
+    ]
+    assert [node.name for node in model.graph.node] == [f"{LONG}Gemm", "cast", "last"], "they are the culprits"
+    assert onnx.load_tensor(str(feeds[0]["t0"].path)).name == "t0"
+    assert simpler.apply((1,)) == (made(), (whole(tmp_path).samples[0].feeds,))
+
+
+def test_a_run_proves_each_by_the_check(tmp_path: Path) -> None:
+    """A check that knows a tensor by its name keeps the names, and nothing else."""
+    onnx.save(made(), tmp_path / "m.onnx")
+    np.savez(tmp_path / "x.npz", **{f"{LONG}x": X})
+    given = (f"model={tmp_path / 'm.onnx'}", "inputs=files", f"inputs.path={tmp_path / 'x.npz'}")
+    names = {}
+    for name, more in (("free", ""), ("by_name", f" and '{LONG}x' in inputs")):
+        check = check_script(tmp_path, f"sys.exit(int('{LONG}Gemm' in nodes{more}))", f"{name}.py")
+        done = winnow(*given, *by_command(check, "{inputs}"), folder=tmp_path / name)
+        assert done.result["culprits"] == [f"{LONG}Gemm"], done.output
+        (node,) = done.model().graph.node
+        names[name] = node.input[0]
+        assert not node.attribute, "the failure needs none"
+        assert done.model().graph.input[0].type.tensor_type.elem_type == TensorProto.FLOAT
+        assert ("shorter names" in done.result["message"]) is (name == "free")
+    assert names == {"free": "t0", "by_name": f"{LONG}x"}

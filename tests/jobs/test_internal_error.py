@@ -1,0 +1,44 @@
+"""A mistake of Winnow's own ends a run; what was paid for before is told all the same."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+from omegaconf import OmegaConf
+from onnx import helper
+
+from runner.cli.task import _failed, ensure_result
+from runner.jobs.job import run
+from runner.report.summary import MistakeError
+from runner.schema.backend import OnnxRuntimeBackend, as_reference
+from runner.schema.checker import CommandChecker
+from runner.schema.inputs import RandomInputs
+from runner.schema.root import Settings
+from runner.schema.strategy import ReduceSettings
+
+
+def test_the_checks_that_were_made_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def boom(*_: Any) -> None:
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr("runner.jobs.reduce.run.answered", boom)
+    values = [helper.make_tensor_value_info(name, 1, [2]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"], name="neg")], "g", values[:1], values[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, tmp_path / "m.onnx")
+    check = CommandChecker(command=[sys.executable, "-S", "-c", "import sys; sys.exit(0)", "{model}"])
+    given = {"target": OnnxRuntimeBackend(), "reference": as_reference(OnnxRuntimeBackend)(), "inputs": RandomInputs()}
+    settings = Settings(strategy=ReduceSettings(), checker=check, model=str(tmp_path / "m.onnx"), **given)
+    folder = tmp_path / "run"
+    with pytest.raises(MistakeError) as caught:
+        run(settings, folder, ())
+    ensure_result(_failed(caught.value, OmegaConf.create({}), folder), folder)
+    result = json.loads((folder / "result.json").read_text())
+    assert result["status"] == "internal_error" and "RuntimeError: boom" in result["message"]
+    lines = [line for path in folder.glob("journal*.jsonl") for line in path.read_text().splitlines()]
+    assert result["checks"]["trust"] == sum('"outcome"' in line for line in lines) > 0
