@@ -43,10 +43,10 @@ def check_given(settings: Settings, foreign: Collection[str] = (), files: Iterab
         bytes_of(f"cut.{key}", getattr(settings.cut, key))
     if not settings.model:
         if settings.strategy.needs_model:
-            raise UsageError(
-                f"model=: which model? strategy={settings.strategy.name} needs one. "
-                f"Next: python -m runner strategy={settings.strategy.name} model=net.onnx"
-            )
+            onward = f"python -m runner strategy={settings.strategy.name} model=net.onnx"
+            if settings.resume is not None:
+                onward = f"the command that the run was started with, and resume={settings.resume} behind it"
+            raise UsageError(f"model=: which model? strategy={settings.strategy.name} needs one. Next: {onward}")
         runs_one = settings.strategy.checks and not settings.checker.runs_own_code
         if runs_one and settings.target.model is None:
             raise UsageError(

@@ -22,6 +22,7 @@ from runner.model.files.list_weights_files import weights_beside
 from runner.report.result import read_result, result_json, write_result
 from runner.report.summary import Summary
 from runner.run_folder import Marker
+from runner.schema.diagnosis import VersionsSettings
 from runner.schema.root import Settings
 from runner.schema.run import BudgetSettings
 from runner.schema.settings import PathUse, path_values
@@ -35,12 +36,16 @@ _ASKED = "asked.json"
 
 @dataclass(frozen=True)
 class StepFolder:
-    """``triage``: the folder of the triage, ``budget``: its own; ``at``: which step it is, from 1."""
+    """``triage``: the folder of the triage, ``budget``: its own; ``at``: which step it is, from 1.
+
+    ``installed``: under the interpreters that take part.
+    """
 
     triage: Path
     budget: BudgetSettings
     at: int
     step: str
+    installed: Mapping[str, str]
 
     @property
     def name(self) -> str:
@@ -93,7 +98,10 @@ class StepFolder:
         write_text(self.folder / _ASKED, json.dumps(asked) + "\n")
 
     def _asked(self, settings: Settings, more: Iterable[Path]) -> dict[str, Any]:
-        """Return all that the answer depends on: settings, the budget of the triage, and files by content."""
+        """Return all that the answer depends on: settings, the budget of the triage, files by content, packages.
+
+        Where releases are asked that a cache holds, these as well.
+        """
         plain = dataclasses.asdict(settings)
         for name in ("budget", "log", "verbosity", "workers", "journal"):
             plain.pop(name)
@@ -101,7 +109,12 @@ class StepFolder:
         files = [one for path, use in paths for one in (path, *(weights_beside(path) if PathUse.MODEL in use else ()))]
         inner = [one for path in files if path.is_dir() for one in sorted(path.glob("*")) if one.is_file()]
         digests = {str(path): _digest(path, stamp(path)) for path in (*files, *inner, *more) if is_plain(path)}
-        return {"settings": _plain(plain), "files": digests, "budget": dataclasses.asdict(self.budget)}
+        asked = {"settings": _plain(plain), "files": digests, "budget": dataclasses.asdict(self.budget)}
+        strategy = settings.strategy
+        if isinstance(strategy, VersionsSettings) and strategy.offline:
+            cache = Path(strategy.cache).expanduser()
+            asked["releases"] = sorted(path.name for path in cache.glob(f"{strategy.package}-*"))
+        return {**asked, "installed": {**self.installed}}
 
     def _failed(self, settings: Settings, status: Status, said: str) -> Summary:
         summary = Summary(status, status.exit_code, settings.strategy.name, said)

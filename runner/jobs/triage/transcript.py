@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from runner.jobs.layerwise.findings import NOT_FINITE
+from runner.jobs.reduce.cause.spliced_subject import REFERENCE_TOO
 from runner.jobs.triage.situation import Situation
 from runner.jobs.triage.step_result import Ended, names, number, section
 from runner.status import Status
@@ -19,14 +21,17 @@ CHECKED = frozenset({*SEEN, "healed"})
 """The steps that only count what checks say."""
 
 
+PART, WHOLE = "the reduced model", "the whole model"
+
+
 @dataclass(frozen=True)
 class Known:
-    """``wanted``: steps that may be taken. ``planned``: nothing but the pre-flight. ``spent``: the budget is."""
+    """``wanted``: steps that may be taken. ``planned``: nothing but the pre-flight. ``spent``: the budget that is."""
 
     situation: Situation
     wanted: tuple[str, ...]
     planned: bool = False
-    spent: bool = False
+    spent: str = ""
     ended: tuple[Ended, ...] = ()
 
     def after(self, step: Ended) -> Known:
@@ -59,7 +64,8 @@ class Known:
         step = self.of(name)
         if step is None or not step.result:
             return "not asked"
-        return step.message if step.status in _ANSWERS else f"{step.status}: {step.message}"
+        plain = step.status in _ANSWERS or step.message == step.status
+        return step.message if plain else f"{step.status}: {step.message}"
 
     def judgements(self, name: str) -> tuple[int, int]:
         """Return how many checks of a step failed, and of how many that could be judged."""
@@ -123,7 +129,7 @@ class Known:
         failed, of = self._own
         if self.only_in and self.only_in != "rounded":
             return f"with another seed only: {self.count(self.only_in)}"
-        often = "in each check" if failed == of else f"in {failed} of {of} checks (flaky)"
+        often = f"in each of {of} checks" if failed == of else f"in {failed} of {of} checks (flaky)"
         if self.only_in:
             often = "only where it is rounded after every operator, as on a GPU (target.rounding=on)"
         others, tried = self.judgements("inputs")
@@ -183,12 +189,12 @@ class Known:
 
     @property
     def culprits(self) -> tuple[str, ...]:
-        """The nodes of the smallest part that fails."""
+        """The nodes of the part that fails: the smallest where one was searched, else the one that was cut out."""
         return names(self.result(self.answer), "culprits") if self.answer else ()
 
     @property
     def answer(self) -> str:
-        """The step whose model is the smallest that fails; "": none."""
+        """The step whose model is the part that fails; "": none."""
         if self.has_answer("reduce") and names(self.result("reduce"), "culprits"):
             return "reduce"
         return "extract" if self.extracted_fails else ""
@@ -204,10 +210,22 @@ class Known:
         return "; ".join(filter(None, (some, self.proof)))
 
     @property
+    def smallest(self) -> bool:
+        """Whether the part is the smallest, as far as a search can tell: it came to its end."""
+        return self.answer == "reduce" and "minimal" in str(self.result("reduce").get("minimality"))
+
+    @property
     def proof(self) -> str:
         """What was shown of the cause on the whole model."""
         status = section(self.result("reduce"), "cause").get("status")
         return f"cause {status} on the whole model" if status else ""
+
+    @property
+    def reference_too(self) -> bool:
+        """Whether the reference makes the NaN or Inf as well, of the same values: then the model itself does."""
+        first = section(section(self.result("layerwise"), "layers"), "first_bad")
+        reason = str(section(self.result("reduce"), "cause").get("reason"))
+        return self.not_finite and (first.get("kind") == NOT_FINITE or reason.startswith(REFERENCE_TOO))
 
     @property
     def on_reduced(self) -> bool:
@@ -217,7 +235,7 @@ class Known:
     @property
     def place(self) -> str:
         """Which model the rest is asked about."""
-        return "the reduced model" if self.on_reduced else "the whole model"
+        return PART if self.on_reduced else WHOLE
 
     # ---- why, since when, and what helps
 
@@ -244,6 +262,13 @@ class Known:
         return of > 0 and not failed
 
     @property
+    def off_holds_on(self) -> str:
+        """Which model was shown to pass without them, in words; "": not the one that it is about."""
+        if not self.on_reduced or self.has_answer("passes_on_whole") or self.healed:
+            return WHOLE
+        return "" if self.judgements("healed")[1] else PART
+
+    @property
     def releases(self) -> Mapping[str, Any]:
         """What is known of releases."""
         return section(self.result("versions"), "releases")
@@ -255,11 +280,16 @@ class Known:
         return tuple(one for one in held if isinstance(one, str))
 
     @property
+    def raised(self) -> tuple[str, ...]:
+        """The nodes that were shown to need a high precision."""
+        return names(self.result("precision"), "culprits") if self.has_answer("precision") else ()
+
+    @property
     def remedies(self) -> tuple[str, ...]:
         """What a workaround can begin with, in words."""
         held = (
             *(f"{listed(one)} off" for one in self.heals),
-            *(("the nodes that have to stay high",) if names(self.result("precision"), "culprits") else ()),
+            *(("the nodes that have to stay high",) if self.raised else ()),
             *self.good_releases,
             *(("the nodes rewritten",) if self.culprits else ()),
         )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import resource
+import shlex
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,13 @@ from runner.status import Status
 _PAID = ("search", "trust", "reused", "refine", "cause", "preflight", "control", "recheck", "samples", "repeats")
 
 
-def combined(settings: Settings, folder: Path, known: Known, seconds: float, code: int | None) -> Summary:
-    """Return the summary. ``code``: the exit code with which it was stopped between two steps; None: it was not."""
+def combined(
+    settings: Settings, folder: Path, command: Sequence[str], known: Known, seconds: float, code: int | None
+) -> Summary:
+    """Return the summary.
+
+    ``command``: what the user typed; ``code``: the exit code with which it was stopped between two steps, or None.
+    """
     asked = [one for one in known.ended if one.result]
     last = asked[-1] if asked else None
     if last and known.stopped:
@@ -29,7 +35,8 @@ def combined(settings: Settings, folder: Path, known: Known, seconds: float, cod
     status = _status(known, code)
     said = verdict(known)
     if status is Status.interrupted:
-        said = f"interrupted; {said}; go on with resume={folder}"
+        words = [word for word in command if not word.startswith("resume=")]
+        said = f"interrupted; {said}; go on with: {shlex.join([*words, f'resume={folder}'])}"
     answer = known.result(known.answer) if known.answer else {}
     place = step.folder if (step := known.of(known.answer)) else ""
     first = known.result("stands")
@@ -75,6 +82,8 @@ def combined(settings: Settings, folder: Path, known: Known, seconds: float, cod
         triage={
             "branch": branch(known),
             "reproduced": _reproduced(known),
+            "smallest": known.smallest,
+            "shown_on": {"passes": known.off_holds_on if known.off else "", "releases": known.place},
             "decisions": decisions(known),
             "steps": [
                 {
@@ -117,6 +126,7 @@ def _reproduced(known: Known) -> dict[str, Any]:
         "of": of + more,
         "failure": known.failure if known.anything_failed else None,
         "inputs": known.situation.inputs,
+        "reference_too": known.reference_too,
         "other_inputs": {"failed": others, "of": tried} if tried else None,
     }
 

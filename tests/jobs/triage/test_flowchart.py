@@ -68,7 +68,7 @@ def test_wrong_values_whose_first_bad_tensor_is_made_by_a_piece_that_fails_alone
     known = told(situation, steps)
     assert branch(known) == "extract" and known.culprits == ("a", "b")
     said = verdict(known)
-    assert said.startswith("compare: mismatch, in each check, also with another seed; cause proven on the whole model")
+    assert said.startswith("compare: mismatch, in each of 6 checks, also with another seed; cause proven on the whole")
     assert "it needs F, G, and passes without any one of them" in said
     assert said.endswith("workaround: F off (1 of 1 recorded inputs pass)")
     assert [one["step"] for one in decisions(known)] == [f"steps/{name}" for name in steps]
@@ -215,8 +215,8 @@ def test_of_steps_that_are_not_wanted_not_installed_or_beyond_the_budget() -> No
     )
     step = next_step(after)
     assert step and step.strategy == "" and step.why == "strategy=layerwise is not installed here"
-    spent = next_step(replace(Known(HERE, NAMES, ended=known.ended[:1]), spent=True))
-    assert spent and spent.strategy == "" and spent.why == "the budget was reached"
+    spent = next_step(replace(Known(HERE, NAMES, ended=known.ended[:1]), spent="budget.checks=2"))
+    assert spent and spent.strategy == "" and spent.why == "budget.checks=2 was reached"
 
 
 @pytest.mark.parametrize("value", [None, 3, "x", ["x"], {"x": 1}, [{"what": 1}]])
