@@ -14,9 +14,6 @@ from runner.jobs.triage.verdict import REACHED, told_passes
 from runner.status import Status
 from runner.text import listed
 
-MOST_SECONDS = 10.0
-"""A check that takes longer is not repeated only to see whether it always fails."""
-
 RECORDED = "what is right was recorded for the whole model, and this question does not see it"
 
 OF_THE_MODEL = "the reference makes the NaN or Inf of the same values as well: the model itself does, not the runtime"
@@ -69,7 +66,7 @@ def _always(known: Known) -> tuple[bool, str]:
 def _repeat(known: Known) -> tuple[bool, str]:
     if known.flaky:
         return False, ""
-    if known.seconds_each > MOST_SECONDS:
+    if known.is_slow:
         return False, f"a check takes {known.seconds_each:.0f} s"
     if not known.fails:
         return True, "it passed: does it always?"
@@ -187,7 +184,7 @@ def _versions(known: Known) -> tuple[bool, str]:
         return False, (
             "no other release is in the cache, and none is installed unasked: strategy.versions='>=1.18' says which"
         )
-    return True, f"in which releases is it? ({here.releases}) Asked on {known.place}"
+    return True, f"in which releases is it? ({here.releases}) Asked on {known.place_of_releases}"
 
 
 def _workaround(known: Known) -> tuple[bool, str]:

@@ -179,7 +179,7 @@ class StepSettings:
         asked = VersionsSettings(
             package=package_of(self.settings), versions=given, cache=strategy.cache, offline=given is None
         )
-        return self.reduced(known, asked)
+        return self.reduced(known, asked) if known.releases_on_reduced else self.whole(known, asked)
 
     def _workaround(self, known: Known) -> Settings:
         given: dict[str, Any] = {

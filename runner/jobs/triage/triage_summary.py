@@ -11,8 +11,9 @@ from typing import Any
 
 from runner.files import inside
 from runner.jobs.triage.flowchart import branch, decisions
-from runner.jobs.triage.step_result import names, number, section
-from runner.jobs.triage.transcript import CHECKED, Known
+from runner.jobs.triage.reproduced_failure import CHECKED
+from runner.jobs.triage.step_result import mappings, names, number, section
+from runner.jobs.triage.transcript import Known
 from runner.jobs.triage.verdict import verdict
 from runner.report.summary import Checks, Seconds, Summary
 from runner.schema.root import Settings
@@ -77,13 +78,13 @@ def combined(
         precision=section(known.result("precision"), "precision") or None,
         cause=section(known.result("reduce"), "cause") or None,
         workarounds=tuple(
-            _placed(known, "workaround", one) for one in _list(known.result("workaround"), "workarounds")
+            _placed(known, "workaround", one) for one in mappings(known.result("workaround"), "workarounds")
         ),
         triage={
             "branch": branch(known),
             "reproduced": _reproduced(known),
             "smallest": known.smallest,
-            "shown_on": {"passes": known.off_holds_on if known.off else "", "releases": known.place},
+            "shown_on": {"passes": known.off_holds_on if known.off else "", "releases": known.place_of_releases},
             "decisions": decisions(known),
             "steps": [
                 {
@@ -140,11 +141,6 @@ def _sum(counts: Any) -> dict[str, int]:
     for one in counts:
         total.update({name: int(number(one, name)) for name in one})
     return dict(total)
-
-
-def _list(result: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    found = result.get(name)
-    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list | tuple) else []
 
 
 def _text(result: Mapping[str, Any], name: str) -> str | None:

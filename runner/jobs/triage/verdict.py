@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from runner.jobs.triage.step_result import names, section
-from runner.jobs.triage.transcript import SEEN, Known
+from runner.jobs.triage.reproduced_failure import SEEN
+from runner.jobs.triage.step_result import mappings, names, section
+from runner.jobs.triage.transcript import Known
 from runner.status import Status
 from runner.text import counted, listed, one_line
 
@@ -80,9 +79,7 @@ def _told_precision(known: Known) -> str:
 
 
 def _told_workaround(known: Known) -> str:
-    found = known.result("workaround").get("workarounds")
-    held = [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
-    passing = next((one for one in held if one.get("passes")), None)
+    passing = next((one for one in mappings(known.result("workaround"), "workarounds") if one.get("passes")), None)
     if not passing:
         return ""
     samples = section(passing, "samples")

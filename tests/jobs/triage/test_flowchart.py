@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from runner.jobs.triage.flowchart import BOXES, NAMES, branch, decisions, next_step
+from runner.jobs.triage.reproduced_failure import SEEN
 from runner.jobs.triage.situation import Situation
 from runner.jobs.triage.step_result import Ended
-from runner.jobs.triage.transcript import SEEN, Known
+from runner.jobs.triage.transcript import Known
 from runner.jobs.triage.verdict import told_passes, verdict
 
 STRATEGIES = frozenset(box.strategy for box in BOXES)

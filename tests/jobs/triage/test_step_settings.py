@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,15 @@ from runner.schema.inputs import RandomInputs
 from runner.schema.root import Settings
 from runner.schema.run import BudgetSettings
 
+SETTINGS = Settings(
+    model="net.onnx",
+    strategy=TriageSettings(),
+    checker=AutoChecker(timeout=5.0),
+    target=OnnxRuntimeBackend(),
+    reference=OnnxRuntimeBackend(),
+    inputs=RandomInputs(),
+)
+
 
 def asked(name: str, kind: str, *, failed: str = "stands", checker: CheckerSettings | None = None) -> Settings:
     """Return the settings of a step after ``failed`` was seen to fail in this way."""
@@ -24,14 +34,7 @@ def asked(name: str, kind: str, *, failed: str = "stands", checker: CheckerSetti
     before = [] if failed == "stands" else [Ended("stands", "repeat", "s", "w", {"outcomes": {"pass": 2}})]
     layers = Ended("layerwise", "layerwise", "l", "w", {"status": "found", "culprits": ["a"]})
     known = Known(Situation(), (), ended=(*before, Ended(failed, "repeat", "s", "w", seen), layers))
-    settings = Settings(
-        model="net.onnx",
-        strategy=TriageSettings(),
-        checker=checker or AutoChecker(timeout=5.0),
-        target=OnnxRuntimeBackend(),
-        reference=OnnxRuntimeBackend(),
-        inputs=RandomInputs(),
-    )
+    settings = replace(SETTINGS, checker=checker or SETTINGS.checker)
     return StepSettings(settings, Path()).of(name, known, BudgetSettings())
 
 
@@ -48,6 +51,18 @@ def test_a_part_is_asked_for_the_nan_or_inf_under_study(kind: str, name: str) ->
     assert (made.name, made.timeout) == (name, 5.0)
     assert asked("reduce", kind).checker.name == "auto"  # which sees how the whole fails
     assert asked("extract", kind, checker=CompareChecker()).checker.name == "compare"
+
+
+@pytest.mark.parametrize(("seconds", "model"), [(1.0, "net.onnx"), (30.0, "reduced.onnx")])
+def test_releases_are_asked_about_the_whole_unless_that_is_slow(tmp_path: Path, seconds: float, model: str) -> None:
+    """What a release fuses depends on what is around: the whole may be good where the reduced model is not."""
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "reduced.onnx").touch()
+    seen = {"status": "found", "outcomes": {"fail": 2}, "seconds": {"checking": 2 * seconds}}
+    cut = {"status": "found", "culprits": ["a"], "model": "reduced.onnx"}
+    ended = (Ended("stands", "repeat", "s", "w", seen), Ended("reduce", "reduce", "r", "w", cut))
+    made = StepSettings(SETTINGS, tmp_path).of("versions", Known(Situation(), (), ended=ended), BudgetSettings())
+    assert Path(made.model or "").name == model
 
 
 @pytest.mark.parametrize(("failed", "rounding"), [("rounded", Rounding.on), ("inputs", Rounding.auto)])
