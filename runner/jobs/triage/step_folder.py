@@ -15,7 +15,7 @@ from typing import Any
 
 from runner import run_folder
 from runner.artifacts.disk_space import FULL, Room
-from runner.errors import WinnowError
+from runner.errors import OtherConditionsError, WinnowError
 from runner.files import is_plain, json_of, sha256_of, stamp, write_text
 from runner.jobs import job
 from runner.model.files.list_weights_files import weights_beside
@@ -71,7 +71,7 @@ class StepFolder:
         """Run a step, on what it was cut off in, and return its result, also where it could not be done."""
         self._claim(settings, more)
         try:
-            summary = job.run(settings, self.folder, ())
+            summary = self._answered(settings, more)
         except WinnowError as error:
             summary = self._failed(settings, error.status, str(error))
         except OSError as error:
@@ -85,6 +85,16 @@ class StepFolder:
         left = frozenset(run_folder.present(self.folder)) - {run_folder.NAME}
         run_folder.write(self.folder, Marker(running=False, wrote=left))
         return result_json(summary)
+
+    def _answered(self, settings: Settings, more: Iterable[Path]) -> Summary:
+        """Run a step; anew, where the verdicts that it would go on from hold no more."""
+        try:
+            return job.run(settings, self.folder, ())
+        except OtherConditionsError as error:
+            log.warning("%s begins anew: %s", self.name, error)
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self._claim(settings, more)
+            return job.run(settings, self.folder, ())
 
     def _claim(self, settings: Settings, more: Iterable[Path]) -> None:
         """Have the folder for this question: what another one left under this number goes."""

@@ -83,19 +83,23 @@ def _advice(summary: Summary) -> list[str]:
     on = told.get("shown_on", {})
     off = session_code((summary.passes or {}).get("settings") or {})
     if off and "pass" not in tried and on.get("passes"):
-        found.append(f"Turn off what it needs (shown on {on['passes']}):\n\n{block(off, 'python')}\n")
+        found.append(_or(f"Turn off what it needs (shown on {on['passes']}):\n\n{block(off, 'python')}\n", found))
     good = [(summary.releases or {}).get(name) for name in ("good_after", "good_before")]
     package = (summary.releases or {}).get("package", "")
     if any(good) and "release" not in tried:
         one = next(filter(None, good))
-        said = f"take a release without it: {code(f'{package}=={one}')} (shown on {on.get('releases', '')})"
-        found.append(f"Or {said}" if found else f"{said[0].upper()}{said[1:]}")
+        said = f"Take a release without it: {code(f'{package}=={one}')} (shown on {on.get('releases', '')})"
+        found.append(_or(said, found))
     if told.get("reproduced", {}).get("reference_too"):
         return [*found, _OF_THE_MODEL]
     if summary.model:
         folder = summary.model.rpartition("/")[0]
         found.append(f"Report it with {code(f'{folder}/repro.py')}, which shows it on {code(summary.model)}")
     return found
+
+
+def _or(said: str, before: Sequence[str]) -> str:
+    return f"Or: {said[0].lower()}{said[1:]}" if before else said
 
 
 def _applied(one: Mapping[str, Any]) -> str:

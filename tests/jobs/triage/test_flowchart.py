@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from runner.jobs.triage.flowchart import BOXES, NAMES, branch, decisions, next_step
+from runner.jobs.triage.flowchart import BOXES, NAMES, OF_THE_MODEL, branch, decisions, next_step
 from runner.jobs.triage.reproduced_failure import SEEN
 from runner.jobs.triage.situation import Situation
 from runner.jobs.triage.step_result import Ended
-from runner.jobs.triage.transcript import Known
+from runner.jobs.triage.transcript import PART, Known
 from runner.jobs.triage.verdict import told_passes, verdict
 
 STRATEGIES = frozenset(box.strategy for box in BOXES)
@@ -182,6 +182,60 @@ def test_where_the_reduced_model_fails_with_all_passes_off_the_whole_is_not_aske
     known = told(HERE, {**stands, "reduce": CUT, "passes": {**NONE, "outcomes": {"fail": 2}}, "workaround": HELPS})
     (why,) = [one["why"] for one in decisions(known) if "the whole model need" in one["question"]]
     assert why.startswith("the reduced model fails with all of them off")
+
+
+def test_a_nan_that_the_reference_makes_as_well_is_no_matter_of_passes_and_releases() -> None:
+    nan = {"stage": "infer", "kind": "nan"}
+    first = {"stands": judged(2, 2, nan), "repeat": judged(4, 4, nan)}
+    here = replace(HERE, inputs="python", releases="2 in the cache")
+    layers = {"first_bad": {"kind": "not finite"}}
+    steps = {**first, "layerwise": found(layers=layers), "reduce": CUT, "workaround": NONE}
+    known = told(here, steps)
+    assert known.reference_too and "which is no bug of the runtime" in verdict(known)
+    assert [known.of(name).why for name in ("passes", "versions")] == [OF_THE_MODEL] * 2  # type: ignore[union-attr]
+    answer = {"good_outputs": {"reason": "the reference has a NaN or Inf in 'c' as well"}}
+    cut = {**CUT, "cause": {"status": "untested", "answers": [answer]}}
+    assert told(here, {**steps, "layerwise": NONE, "reduce": cut}).reference_too
+    mask = {**CUT, "cause": {"status": "untested", "reason": answer["good_outputs"]["reason"], "answers": [{}]}}
+    more = {"passes": NONE, "passes_on_whole": NONE, "versions": NONE}
+    assert not told(here, {**steps, **more, "layerwise": NONE, "reduce": mask}).reference_too, "it is read, not made"
+
+
+def test_a_part_that_was_cut_out_is_not_called_the_smallest() -> None:
+    piece = {**judged(1, 1), "culprits": ["b"], "nodes": {"before": 9, "after": 1}}
+    steps = {**FAILS, "inputs": judged(1, 1), "layerwise": found("b"), "extract": piece}
+    stopped = {**steps, "reduce": {"status": "interrupted", "message": "interrupted"}}
+    known = told(HERE, stopped)
+    assert known.answer == "extract" and not known.smallest
+    assert verdict(known).endswith("a part that fails alone; a smaller one was not found")
+    assert replace(known, ended=(Ended("reduce", result={**CUT, "minimality": "1-minimal"}),)).smallest
+
+
+def test_precision_that_found_nothing_is_no_remedy() -> None:
+    result = {"status": "nothing_to_find", "culprits": ["n"]}
+    assert not Known(HERE, NAMES, ended=(Ended("precision", result=result),)).remedies
+    assert Known(HERE, NAMES, ended=(Ended("precision", result={**result, "status": "found"}),)).remedies
+
+
+@pytest.mark.parametrize(("seen", "place"), [(judged(0, 2), "the whole model"), (judged(2, 2), ""), ({}, PART)])
+def test_on_which_model_passes_were_shown_to_help(seen: dict[str, Any], place: str) -> None:
+    ended = (Ended("reduce", result=CUT), Ended("passes", result=PASSES), Ended("healed", result=seen))
+    assert Known(HERE, NAMES, ended=ended).off_holds_on == place
+
+
+def test_what_left_the_search_for_a_part_out_is_said() -> None:
+    ended = (Ended("stands", "repeat", "s", "w", judged(2, 2, MISMATCH)),)
+    assert "no part was searched: strategy.steps leaves it out" in verdict(
+        Known(HERE, (), ended=(*ended, Ended("reduce")))
+    )
+    spent = (Ended("reduce", why="budget.checks=5 was reached"), Ended("passes", why="budget.checks=5 was reached"))
+    said = verdict(Known(HERE, NAMES, ended=(*ended, *spent)))
+    assert said == "compare: mismatch, in each of 2 checks; budget.checks=5 was reached before reduce, passes"
+
+
+def test_a_status_is_not_said_twice() -> None:
+    known = Known(HERE, NAMES, ended=(Ended("extract", result={"status": "could_not_judge"}),))
+    assert known.said("extract") == "could_not_judge"
 
 
 def test_a_step_that_fails_is_an_entry_and_not_the_end() -> None:
