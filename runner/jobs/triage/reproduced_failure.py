@@ -61,7 +61,7 @@ class Reproduced:
         step = self.of(name)
         if step is None or not step.result:
             return "not asked"
-        plain = step.status in _ANSWERS or step.message == step.status
+        plain = step.status in _ANSWERS or step.message.startswith(step.status)
         return step.message if plain else f"{step.status}: {step.message}"
 
     def judgements(self, name: str) -> tuple[int, int]:

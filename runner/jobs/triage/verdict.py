@@ -28,6 +28,8 @@ def verdict(known: Known) -> str:
     if not known.anything_failed:
         tried = sum(known.judgements(name)[1] for name in SEEN)
         more = "real inputs (inputs=files inputs.path=...), more seeds, a tighter checker.rtol"
+        if known.situation.hides_rounding and not known.has_result("rounded"):
+            more = f"target.rounding=on (the target computes low precision in float32), {more}"
         return f"nothing fails in {counted(tried, 'check')}; what could be tried: {more}"
     said = f"{known.failure}, {known.how_often}"
     if known.planned:

@@ -104,6 +104,13 @@ def test_nothing_fails() -> None:
     )
 
 
+def test_where_rounding_is_hidden_and_was_not_asked_about_it_is_what_to_try() -> None:
+    ended = (Ended("stands", "repeat", "s", "w", judged(0, 2)), Ended("rounded"))
+    hides = replace(HERE, hides_rounding=True)
+    assert "what could be tried: target.rounding=on (the" in verdict(Known(hides, (), ended=ended))
+    assert "rounding" not in verdict(Known(HERE, (), ended=ended))
+
+
 def test_inputs_that_the_check_does_not_look_at_are_not_varied() -> None:
     told(replace(COMMAND, inputs="random"), {"stands": judged(0, 2), "repeat": judged(0, 4)})
 
