@@ -58,6 +58,7 @@ class HydraTask:
         overrides = list(map(str, typed))
         os.environ.pop("HYDRA_FULL_ERROR", None)
         silent = written = refused = taken = False
+        cut_off = _cut_off(folder)
         inputs: Mapping[str, str | None] | None = None
         try:
             with terminable() as signals, holding(folder, sweep=job is not None) as foreign:
@@ -85,7 +86,8 @@ class HydraTask:
         except BaseException as error:  # noqa: BLE001 - Hydra must not see it, the result must
             summary = _failed(error, config, folder)
             # a run that was refused leaves alone what an earlier one left in the folder (a sweep needs its row, though)
-            refused = isinstance(error, UsageError) and job is None and _has_run(folder)
+            left = cut_off or (folder / "result.json").is_file()
+            refused = isinstance(error, UsageError) and job is None and left
             taken = isinstance(error, FolderTakenError)
             written = refused = refused or taken
         self.ended.append(summary)
@@ -99,9 +101,10 @@ class HydraTask:
             raise Terminated if summary.exit_code == Terminated.exit_code else KeyboardInterrupt
 
 
-def _has_run(folder: Path) -> bool:
-    """Whether a run has left a result in the folder, or was cut off there, with what it goes on from."""
-    return any((folder / name).exists() for name in ("result.json", "journal.jsonl", "steps"))
+def _cut_off(folder: Path) -> bool:
+    """Whether a run was killed in the folder: what it goes on from is there, and no result."""
+    there = [(folder / name).exists() for name in ("journal.jsonl", "steps")]
+    return any(there) and not (folder / "result.json").exists()
 
 
 def _settings(
