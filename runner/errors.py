@@ -23,6 +23,10 @@ class UsageError(WinnowError):
     status = Status.usage
 
 
+class OtherConditionsError(UsageError):
+    """The verdicts in a run's folder were found under other conditions."""
+
+
 class CannotJudge(WinnowError):  # noqa: N818 - the name is the message
     """The check cannot tell good from bad (exit 3)."""
 

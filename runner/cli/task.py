@@ -58,6 +58,7 @@ class HydraTask:
         overrides = list(map(str, typed))
         os.environ.pop("HYDRA_FULL_ERROR", None)
         silent = written = refused = taken = False
+        cut_off = _cut_off(folder)
         inputs: Mapping[str, str | None] | None = None
         try:
             with terminable() as signals, holding(folder, sweep=job is not None) as foreign:
@@ -85,7 +86,8 @@ class HydraTask:
         except BaseException as error:  # noqa: BLE001 - Hydra must not see it, the result must
             summary = _failed(error, config, folder)
             # a run that was refused leaves alone what an earlier one left in the folder (a sweep needs its row, though)
-            refused = isinstance(error, UsageError) and job is None and (folder / "result.json").is_file()
+            left = cut_off or (folder / "result.json").is_file()
+            refused = isinstance(error, UsageError) and job is None and left
             taken = isinstance(error, FolderTakenError)
             written = refused = refused or taken
         self.ended.append(summary)
@@ -97,6 +99,12 @@ class HydraTask:
             _say(summary, folder, job, refused=refused)
         if job is not None and summary.status == Status.interrupted:  # the rest of the sweep must not run
             raise Terminated if summary.exit_code == Terminated.exit_code else KeyboardInterrupt
+
+
+def _cut_off(folder: Path) -> bool:
+    """Whether a run was killed in the folder: what it goes on from is there, and no result."""
+    there = [(folder / name).exists() for name in ("journal.jsonl", "steps")]
+    return any(there) and not (folder / "result.json").exists()
 
 
 def _settings(
@@ -185,11 +193,12 @@ def _say(summary: Summary, folder: Path, job: int | None, *, refused: bool = Fal
     number = f"#{job} " if job is not None else ""
     answer = listed([name.replace("\n", "\\n") for name in summary.culprits], _MOST_NAMES)
     answer = answer if summary.status == Status.found else ""
-    nodes = f" ({summary.nodes_after} of {summary.nodes_before} nodes)" if summary.nodes_after is not None else ""
+    nodes = f"{summary.nodes_after} of {summary.nodes_before} nodes" if summary.nodes_after is not None else ""
+    nodes = f"{answer} ({nodes})" if answer and nodes else answer or nodes
     resumable = summary.status == Status.interrupted and "resume=" not in summary.message
     onward = f"to go on: the same command with resume={folder}" if resumable else ""
     message = summary.message.removeprefix("interrupted; ")
-    what = "; ".join(part for part in ((answer + nodes).strip(), message, onward if job is None else "") if part)
+    what = "; ".join(part for part in (nodes, message, onward if job is None else "") if part)
     names = ("REPORT.md", "result.json") if summary.exit_code != Status.usage.exit_code else ("result.json",)
     report = next((path for name in names if (path := folder / name).exists()), folder)
     line = f"{number}{summary.status}: {what}" if what else f"{number}{summary.status}"

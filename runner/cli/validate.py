@@ -21,6 +21,12 @@ from strategies.registry import for_tasks
 from strategies.repeat import repeat
 
 
+def _with_model(settings: Settings) -> str:
+    if settings.resume is None:
+        return f"python -m runner strategy={settings.strategy.name} model=net.onnx"
+    return f"the command that the run was started with, and resume={settings.resume} behind it"
+
+
 def check_given(settings: Settings, foreign: Collection[str] = (), files: Iterable[str] = ()) -> None:
     """Raise UsageError for a number beyond its limits, a file or folder that is not there, one that would be lost.
 
@@ -44,8 +50,7 @@ def check_given(settings: Settings, foreign: Collection[str] = (), files: Iterab
     if not settings.model:
         if settings.strategy.needs_model:
             raise UsageError(
-                f"model=: which model? strategy={settings.strategy.name} needs one. "
-                f"Next: python -m runner strategy={settings.strategy.name} model=net.onnx"
+                f"model=: which model? strategy={settings.strategy.name} needs one. Next: {_with_model(settings)}"
             )
         runs_one = settings.strategy.checks and not settings.checker.runs_own_code
         if runs_one and settings.target.model is None:

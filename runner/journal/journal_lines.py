@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from runner.errors import UsageError
+from runner.errors import OtherConditionsError, UsageError
 from runner.report.replay import drift
 from runner.verdict import CAUGHT, Verdict
 from strategies.trial import Trial
@@ -93,7 +93,7 @@ class Records:
         if self._line_number == 1:
             context = _context_of(line, self.path)
             if differences(context, self._context):
-                raise UsageError(refusal(self.path, context, self._context, f"journal={self.path}"))
+                raise OtherConditionsError(refusal(self.path, context, self._context, f"journal={self.path}"))
             return 0
         try:
             record = json.loads(line)

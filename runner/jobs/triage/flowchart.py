@@ -10,11 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from runner.jobs.triage.transcript import Known
-from runner.jobs.triage.verdict import told_passes
+from runner.jobs.triage.verdict import REACHED, told_passes
 from runner.status import Status
 from runner.text import listed
 
 RECORDED = "what is right was recorded for the whole model, and this question does not see it"
+
+OF_THE_MODEL = "the reference makes the NaN or Inf of the same values as well: the model itself does, not the runtime"
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ def next_step(known: Known) -> Step | None:
         return Step(box.name, "", "")
     asked, why = box.decide(known)
     if asked and known.spent:
-        return Step(box.name, "", "the budget was reached")
+        return Step(box.name, "", f"{known.spent}{REACHED}")
     if asked and box.strategy not in known.situation.strategies:
         return Step(box.name, "", f"strategy={box.strategy} is not installed here")
     return Step(box.name, box.strategy if asked else "", why)
@@ -145,6 +147,8 @@ def _passes(known: Known) -> tuple[bool, str]:
         return False, "the check is your own and names no {switches}: nothing is turned off from here"
     if known.unseen:
         return False, RECORDED
+    if known.reference_too:
+        return False, OF_THE_MODEL
     if not here.own_code and not here.optimizes:
         return False, "the target has no optimizations to turn off"
     return True, f"which optimization does it need? Asked on {known.place}"
@@ -174,12 +178,13 @@ def _versions(known: Known) -> tuple[bool, str]:
         return False, "the check is your own and names no {python}: no other release is asked from here"
     if known.unseen:
         return False, RECORDED
+    if known.reference_too:
+        return False, OF_THE_MODEL
     if not here.releases:
         return False, (
             "no other release is in the cache, and none is installed unasked: strategy.versions='>=1.18' says which"
         )
-    place = known.place if known.releases_on_reduced else "the whole model"
-    return True, f"in which releases is it? ({here.releases}) Asked on {place}"
+    return True, f"in which releases is it? ({here.releases}) Asked on {known.place_of_releases}"
 
 
 def _workaround(known: Known) -> tuple[bool, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from runner.checkers.command.template import Template
 from runner.errors import UsageError, WinnowError
 from runner.jobs.triage.flowchart import NAMES, Step, next_step
 from runner.jobs.triage.repeated_warnings import said_once
-from runner.jobs.triage.situation import situation_of
+from runner.jobs.triage.situation import installed, situation_of
 from runner.jobs.triage.step_folder import StepFolder, drop_after
 from runner.jobs.triage.step_result import Ended
 from runner.jobs.triage.step_settings import StepSettings
@@ -35,11 +35,11 @@ log = logging.getLogger(__name__)
 
 
 def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
-    """Go through the flowchart and leave the result folder behind. Raises UsageError for steps that are none."""
+    """Go through the flowchart and leave the result folder behind. Raises UsageError for what cannot be asked."""
     wanted = _wanted(settings)
     started = time.monotonic()
     known = Known(situation_of(settings), wanted, planned=settings.plan)
-    triage = _Triage(settings, folder, started)
+    triage = _Triage(settings, folder, started, installed(settings))
     code = None
     try:
         with said_once():
@@ -49,7 +49,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
             drop_after(folder, sum(bool(one.folder) for one in known.ended))
     except KeyboardInterrupt as error:  # between two steps; within one, that step says so
         code = getattr(error, "exit_code", Status.interrupted.exit_code)
-    summary = combined(settings, folder, known, time.monotonic() - started, code)
+    summary = combined(settings, folder, command, known, time.monotonic() - started, code)
     write_bundle(settings, folder, summary, Path.cwd(), command, None)
     return summary
 
@@ -65,11 +65,12 @@ def _wanted(settings: Settings) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class _Triage:
-    """``started``: monotonic seconds."""
+    """``started``: monotonic seconds; ``installed``: under the interpreters that take part."""
 
     settings: Settings
     folder: Path
     started: float
+    installed: Mapping[str, str]
 
     def _left(self, known: Known) -> BudgetSettings:
         given = self.settings.budget
@@ -77,10 +78,12 @@ class _Triage:
         spent = time.monotonic() - self.started
         return BudgetSettings(checks=checks, seconds=None if given.seconds is None else max(given.seconds - spent, 0.0))
 
-    def spent(self, known: Known) -> bool:
-        """Whether the budget leaves nothing for another step."""
-        left = self._left(known)
-        return left.checks == 0 or left.seconds == 0.0
+    def spent(self, known: Known) -> str:
+        """Return the budget that leaves nothing for another step; "" where there is some left."""
+        left, given = self._left(known), self.settings.budget
+        if left.checks == 0:
+            return f"budget.checks={given.checks}"
+        return f"budget.seconds={given.seconds:g}" if left.seconds == 0.0 else ""
 
     def taken(self, step: Step, known: Known) -> Ended:
         """Return a step that has ended, now or before, or that was left out."""
@@ -89,7 +92,7 @@ class _Triage:
                 log.info("%s: not asked, %s", step.name, step.why)
             return Ended(step.name, why=step.why)
         at = sum(bool(one.folder) for one in known.ended) + 1
-        place = StepFolder(self.folder, self.settings.budget, at, step.name)
+        place = StepFolder(self.folder, self.settings.budget, at, step.name, self.installed)
         log.info("step %d, %s: %s", at, step.name, step.why)
         try:
             settings = StepSettings(self.settings, self.folder).of(step.name, known, self._left(known))

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.errors import UsageError
-from runner.jobs.versions.release_cache import ReleaseCache
+from runner.jobs.versions.installed_packages import installed_under
+from runner.jobs.versions.release_cache import ReleaseCache, read_versions
 from runner.loading.load import hides_rounding
 from runner.model.files.parse_without_weights import parse
 from runner.schema.backend import OnnxRuntimeBackend, TensorRtBackend
@@ -49,7 +50,7 @@ class Situation:
 
 
 def situation_of(settings: Settings) -> Situation:
-    """Return what settings and files tell before anything is asked."""
+    """Return what settings and files tell before anything is asked. Raises UsageError for releases that are none."""
     checker, target = settings.checker, settings.target
     command = str(checker.command) if isinstance(checker, CommandChecker) else ""
     alone = settings.reference.model is None and target.model is None
@@ -93,10 +94,28 @@ def package_of(settings: Settings) -> str:
     return "onnx" if settings.target.name == "onnx_reference" else "onnxruntime"
 
 
+def installed(settings: Settings) -> dict[str, str]:
+    """Return a digest of what is installed under each interpreter that takes part; answers hold for these alone."""
+    return {python or "": _installed(python) for python in {settings.target.python, settings.reference.python}}
+
+
+def _installed(python: str | None) -> str:
+    try:
+        return installed_under(find_python(python))
+    except UsageError as error:  # the steps will say so
+        return str(error)
+
+
 def _releases(settings: Settings) -> str:
     """Return which releases can be asked about without installing anything unasked; "" for none."""
     strategy = chosen(settings.strategy, TriageSettings)
     if strategy.versions is not None:
+        read_versions(strategy.versions)
+        if settings.target.builds_engines and not settings.checker.runs_own_code:
+            raise UsageError(
+                f"strategy.versions={strategy.versions}: which package target={settings.target.name} comes from is not "
+                "known here. Leave it out, and ask about releases alone: strategy=versions strategy.package=NAME"
+            )
         return f"strategy.versions={strategy.versions}"
     cache = Path(strategy.cache).expanduser()
     if settings.target.builds_engines or not cache.is_dir():

@@ -15,13 +15,14 @@ from typing import Any
 
 from runner import run_folder
 from runner.artifacts.disk_space import FULL, Room
-from runner.errors import WinnowError
+from runner.errors import OtherConditionsError, WinnowError
 from runner.files import is_plain, json_of, sha256_of, stamp, write_text
 from runner.jobs import job
 from runner.model.files.list_weights_files import weights_beside
 from runner.report.result import read_result, result_json, write_result
 from runner.report.summary import Summary
 from runner.run_folder import Marker
+from runner.schema.diagnosis import VersionsSettings
 from runner.schema.root import Settings
 from runner.schema.run import BudgetSettings
 from runner.schema.settings import PathUse, path_values
@@ -35,12 +36,16 @@ _ASKED = "asked.json"
 
 @dataclass(frozen=True)
 class StepFolder:
-    """``triage``: the folder of the triage, ``budget``: its own; ``at``: which step it is, from 1."""
+    """``triage``: the folder of the triage, ``budget``: its own; ``at``: which step it is, from 1.
+
+    ``installed``: under the interpreters that take part.
+    """
 
     triage: Path
     budget: BudgetSettings
     at: int
     step: str
+    installed: Mapping[str, str]
 
     @property
     def name(self) -> str:
@@ -66,7 +71,7 @@ class StepFolder:
         """Run a step, on what it was cut off in, and return its result, also where it could not be done."""
         self._claim(settings, more)
         try:
-            summary = job.run(settings, self.folder, ())
+            summary = self._answered(settings, more)
         except WinnowError as error:
             summary = self._failed(settings, error.status, str(error))
         except OSError as error:
@@ -81,6 +86,16 @@ class StepFolder:
         run_folder.write(self.folder, Marker(running=False, wrote=left))
         return result_json(summary)
 
+    def _answered(self, settings: Settings, more: Iterable[Path]) -> Summary:
+        """Run a step; anew, where the verdicts that it would go on from hold no more."""
+        try:
+            return job.run(settings, self.folder, ())
+        except OtherConditionsError as error:
+            log.warning("%s begins anew: %s", self.name, error)
+            shutil.rmtree(self.folder, ignore_errors=True)
+            self._claim(settings, more)
+            return job.run(settings, self.folder, ())
+
     def _claim(self, settings: Settings, more: Iterable[Path]) -> None:
         """Have the folder for this question: what another one left under this number goes."""
         asked = self._asked(settings, more)
@@ -93,7 +108,10 @@ class StepFolder:
         write_text(self.folder / _ASKED, json.dumps(asked) + "\n")
 
     def _asked(self, settings: Settings, more: Iterable[Path]) -> dict[str, Any]:
-        """Return all that the answer depends on: settings, the budget of the triage, and files by content."""
+        """Return all that the answer depends on: settings, the budget of the triage, files by content, packages.
+
+        Where releases are asked that a cache holds, these as well.
+        """
         plain = dataclasses.asdict(settings)
         for name in ("budget", "log", "verbosity", "workers", "journal"):
             plain.pop(name)
@@ -101,7 +119,12 @@ class StepFolder:
         files = [one for path, use in paths for one in (path, *(weights_beside(path) if PathUse.MODEL in use else ()))]
         inner = [one for path in files if path.is_dir() for one in sorted(path.glob("*")) if one.is_file()]
         digests = {str(path): _digest(path, stamp(path)) for path in (*files, *inner, *more) if is_plain(path)}
-        return {"settings": _plain(plain), "files": digests, "budget": dataclasses.asdict(self.budget)}
+        asked = {"settings": _plain(plain), "files": digests, "budget": dataclasses.asdict(self.budget)}
+        strategy = settings.strategy
+        if isinstance(strategy, VersionsSettings) and strategy.offline:
+            cache = Path(strategy.cache).expanduser()
+            asked["releases"] = sorted(path.name for path in cache.glob(f"{strategy.package}-*"))
+        return {**asked, "installed": {**self.installed}}
 
     def _failed(self, settings: Settings, status: Status, said: str) -> Summary:
         summary = Summary(status, status.exit_code, settings.strategy.name, said)

@@ -61,6 +61,12 @@ def number(of: Mapping[str, Any], name: str) -> float:
     return float(found) if isinstance(found, int | float) and math.isfinite(found) else 0.0
 
 
+def mappings(of: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    """Return a list of mappings in a result; an empty one where there is none."""
+    found = of.get(name)
+    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list | tuple) else []
+
+
 def names(of: Mapping[str, Any], name: str) -> tuple[str, ...]:
     """Return a list of names in a result; an empty one where there is none."""
     found = of.get(name)

@@ -13,7 +13,7 @@ from runner.errors import NotApplicable
 from runner.files import inside
 from runner.jobs.triage.inputs_of_original import inputs_of_original
 from runner.jobs.triage.situation import package_of
-from runner.jobs.triage.step_result import names, section
+from runner.jobs.triage.step_result import section
 from runner.jobs.triage.transcript import Known
 from runner.jobs.versions.release_cache import ReleaseCache
 from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Rounding
@@ -184,7 +184,7 @@ class StepSettings:
     def _workaround(self, known: Known) -> Settings:
         given: dict[str, Any] = {
             "disabled_optimizers": [list(one) for one in known.heals],
-            "raised": list(names(known.result("precision"), "culprits")),
+            "raised": list(known.raised),
             "nodes": list(known.culprits),
             "interpreters": self._interpreters(known),
         }

@@ -1,169 +1,23 @@
-"""What a triage knows: the situation it began in, and what the steps say that have ended."""
+"""What a triage knows: how the file fails, and what the steps say of why, since when, and what helps."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from runner.jobs.triage.situation import Situation
-from runner.jobs.triage.step_result import Ended, names, number, section
-from runner.status import Status
-from runner.text import counted, listed
-from runner.verdict import Signature
+from runner.jobs.layerwise.findings import NOT_FINITE
+from runner.jobs.reduce.cause.spliced_subject import REFERENCE_TOO
+from runner.jobs.triage.reproduced_failure import Reproduced
+from runner.jobs.triage.step_result import mappings, names, section
+from runner.text import listed
 
-_ANSWERS = frozenset({Status.found, Status.nothing_to_find, Status.no_set_suffices, Status.planned})
-SEEN = ("stands", "repeat", "rounded", "inputs", "more_inputs")
-"""The steps that say whether the file as it is fails: the first two as the user asks, the others otherwise."""
-MOST_SECONDS = 10.0
-"""A check that takes longer is slow."""
-CHECKED = frozenset({*SEEN, "healed"})
-"""The steps that only count what checks say."""
+PART, WHOLE = "the reduced model", "the whole model"
 
 
 @dataclass(frozen=True)
-class Known:
-    """``wanted``: steps that may be taken. ``planned``: nothing but the pre-flight. ``spent``: the budget is."""
-
-    situation: Situation
-    wanted: tuple[str, ...]
-    planned: bool = False
-    spent: bool = False
-    ended: tuple[Ended, ...] = ()
-
-    def after(self, step: Ended) -> Known:
-        """Return what is known after one more step."""
-        return replace(self, ended=(*self.ended, step))
-
-    def of(self, name: str) -> Ended | None:
-        """Return a step; None: it has not ended yet."""
-        return next((one for one in self.ended if one.name == name), None)
-
-    def has(self, name: str) -> bool:
-        """Whether a step ended, or was left out."""
-        return self.of(name) is not None
-
-    def result(self, name: str) -> Mapping[str, Any]:
-        """Return what a step found; nothing where it was not asked."""
-        step = self.of(name)
-        return step.result if step else {}
-
-    def has_result(self, name: str) -> bool:
-        """Whether a step was asked and said anything."""
-        return bool(self.result(name))
-
-    def has_answer(self, name: str) -> bool:
-        """Whether a step found something."""
-        return self.result(name).get("status") == Status.found
-
-    def said(self, name: str) -> str:
-        """Return what a step said, after how it ended."""
-        step = self.of(name)
-        if step is None or not step.result:
-            return "not asked"
-        return step.message if step.status in _ANSWERS else f"{step.status}: {step.message}"
-
-    def judgements(self, name: str) -> tuple[int, int]:
-        """Return how many checks of a step failed, and of how many that could be judged."""
-        outcomes = section(self.result(name), "outcomes")
-        failed = int(number(outcomes, "fail"))
-        return failed, failed + int(number(outcomes, "pass"))
-
-    def count(self, name: str) -> str:
-        """Return that in words."""
-        failed, of = self.judgements(name)
-        return f"{failed} of {counted(of, 'check')} failed" if of else self.said(name)
-
-    @property
-    def stopped(self) -> bool:
-        """Whether somebody, or a full disk, ended the last step."""
-        return bool(self.ended) and self.ended[-1].status in (Status.interrupted, Status.no_room)
-
-    # ---- does it stand
-
-    @property
-    def judged(self) -> bool:
-        """Whether the file as it is can be judged."""
-        return self.judgements("stands")[1] > 0
-
-    @property
-    def seconds_each(self) -> float:
-        """How long a check of the file took."""
-        return number(section(self.result("stands"), "seconds"), "checking") / max(self.judgements("stands")[1], 1)
-
-    @property
-    def is_slow(self) -> bool:
-        """Whether the whole model is not checked more often than it has to be."""
-        return self.seconds_each > MOST_SECONDS
-
-    @property
-    def _own(self) -> tuple[int, int]:
-        """Of the file with its own inputs: failed, and of how many."""
-        both = [self.judgements(name) for name in SEEN[:2]]
-        return sum(one[0] for one in both), sum(one[1] for one in both)
-
-    @property
-    def fails(self) -> bool:
-        """Whether the file fails, with its own inputs, at least once."""
-        return self._own[0] > 0
-
-    @property
-    def flaky(self) -> bool:
-        """Whether it fails at times, with its own inputs."""
-        failed, of = self._own
-        return 0 < failed < of
-
-    @property
-    def only_in(self) -> str:
-        """The first step that asks otherwise and failed, where it passes as the user asks; "": none."""
-        found = [name for name in SEEN[2:] if self.judgements(name)[0]]
-        return "" if self.fails or not found else found[0]
-
-    @property
-    def anything_failed(self) -> bool:
-        """Whether anything is there to look into."""
-        return self.fails or bool(self.only_in)
-
-    @property
-    def how_often(self) -> str:
-        """In how many checks it failed, and with which inputs."""
-        failed, of = self._own
-        if self.only_in and self.only_in != "rounded":
-            return f"with another seed only: {self.count(self.only_in)}"
-        often = "in each check" if failed == of else f"in {failed} of {of} checks (flaky)"
-        if self.only_in:
-            often = "only where it is rounded after every operator, as on a GPU (target.rounding=on)"
-        others, tried = self.judgements("inputs")
-        if not tried:
-            return often
-        kind = "random inputs" if self.situation.inputs == "files" else "another seed"
-        return f"{often}, {'also' if others else 'not'} with {kind}"
-
-    @property
-    def _signature(self) -> Mapping[str, Any]:
-        held = (section(self.result(name), "signature") for name in (*SEEN, "reduce"))
-        return next((one for one in held if one), {})
-
-    @property
-    def failure(self) -> str:
-        """What fails, in words."""
-        return f"{self._signature.get('stage', '?')}: {self._signature.get('kind', 'failure')}"
-
-    @property
-    def hangs(self) -> bool:
-        """Whether the failure is that a run does not end."""
-        return self._signature.get("kind") == "timeout"
-
-    @property
-    def not_finite(self) -> bool:
-        """Whether the failure is a NaN or Inf."""
-        return self._signature.get("kind") in ("nan", "inf")
-
-    @property
-    def about_values(self) -> bool:
-        """Whether the failure may lie in what tensors hold."""
-        told = self._signature
-        return bool(told) and Signature(str(told.get("stage", "")), str(told.get("kind", ""))).about_values
+class Known(Reproduced):
+    """All that is known between two steps."""
 
     @property
     def unseen(self) -> bool:
@@ -190,12 +44,12 @@ class Known:
 
     @property
     def culprits(self) -> tuple[str, ...]:
-        """The nodes of the smallest part that fails."""
+        """The nodes of the part that fails: the smallest where one was searched, else the one that was cut out."""
         return names(self.result(self.answer), "culprits") if self.answer else ()
 
     @property
     def answer(self) -> str:
-        """The step whose model is the smallest that fails; "": none."""
+        """The step whose model is the part that fails; "": none."""
         if self.has_answer("reduce") and names(self.result("reduce"), "culprits"):
             return "reduce"
         return "extract" if self.extracted_fails else ""
@@ -211,10 +65,25 @@ class Known:
         return "; ".join(filter(None, (some, self.proof)))
 
     @property
+    def smallest(self) -> bool:
+        """Whether the part is the smallest, as far as a search can tell: it came to its end."""
+        return self.answer == "reduce" and "minimal" in str(self.result("reduce").get("minimality"))
+
+    @property
     def proof(self) -> str:
         """What was shown of the cause on the whole model."""
         status = section(self.result("reduce"), "cause").get("status")
         return f"cause {status} on the whole model" if status else ""
+
+    @property
+    def reference_too(self) -> bool:
+        """Whether the reference makes the NaN or Inf as well, of the same values: then the model itself does."""
+        first = section(section(self.result("layerwise"), "layers"), "first_bad")
+        if first or not self.not_finite:
+            return self.not_finite and first.get("kind") == NOT_FINITE
+        answers = mappings(section(self.result("reduce"), "cause"), "answers")
+        told = (section(one, "good_outputs") for one in answers)
+        return any(str(one.get("reason")).startswith(REFERENCE_TOO) for one in told)
 
     @property
     def on_reduced(self) -> bool:
@@ -232,7 +101,12 @@ class Known:
     @property
     def place(self) -> str:
         """Which model the rest is asked about."""
-        return "the reduced model" if self.on_reduced else "the whole model"
+        return PART if self.on_reduced else WHOLE
+
+    @property
+    def place_of_releases(self) -> str:
+        """Which model releases are asked about."""
+        return PART if self.releases_on_reduced else WHOLE
 
     # ---- why, since when, and what helps
 
@@ -259,6 +133,13 @@ class Known:
         return of > 0 and not failed
 
     @property
+    def off_holds_on(self) -> str:
+        """Which model was shown to pass without them, in words; "": not the one that it is about."""
+        if not self.on_reduced or self.has_answer("passes_on_whole") or self.healed:
+            return WHOLE
+        return "" if self.judgements("healed")[1] else PART
+
+    @property
     def releases(self) -> Mapping[str, Any]:
         """What is known of releases."""
         return section(self.result("versions"), "releases")
@@ -270,11 +151,16 @@ class Known:
         return tuple(one for one in held if isinstance(one, str))
 
     @property
+    def raised(self) -> tuple[str, ...]:
+        """The nodes that were shown to need a high precision."""
+        return names(self.result("precision"), "culprits") if self.has_answer("precision") else ()
+
+    @property
     def remedies(self) -> tuple[str, ...]:
         """What a workaround can begin with, in words."""
         held = (
             *(f"{listed(one)} off" for one in self.heals),
-            *(("the nodes that have to stay high",) if names(self.result("precision"), "culprits") else ()),
+            *(("the nodes that have to stay high",) if self.raised else ()),
             *self.good_releases,
             *(("the nodes rewritten",) if self.culprits else ()),
         )

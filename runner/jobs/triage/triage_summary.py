@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import resource
+import shlex
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from runner.files import inside
 from runner.jobs.triage.flowchart import branch, decisions
-from runner.jobs.triage.step_result import names, number, section
-from runner.jobs.triage.transcript import CHECKED, Known
+from runner.jobs.triage.reproduced_failure import CHECKED
+from runner.jobs.triage.step_result import mappings, names, number, section
+from runner.jobs.triage.transcript import Known
 from runner.jobs.triage.verdict import verdict
 from runner.report.summary import Checks, Seconds, Summary
 from runner.schema.root import Settings
@@ -20,8 +22,13 @@ from runner.status import Status
 _PAID = ("search", "trust", "reused", "refine", "cause", "preflight", "control", "recheck", "samples", "repeats")
 
 
-def combined(settings: Settings, folder: Path, known: Known, seconds: float, code: int | None) -> Summary:
-    """Return the summary. ``code``: the exit code with which it was stopped between two steps; None: it was not."""
+def combined(
+    settings: Settings, folder: Path, command: Sequence[str], known: Known, seconds: float, code: int | None
+) -> Summary:
+    """Return the summary.
+
+    ``command``: what the user typed; ``code``: the exit code with which it was stopped between two steps, or None.
+    """
     asked = [one for one in known.ended if one.result]
     last = asked[-1] if asked else None
     if last and known.stopped:
@@ -29,7 +36,8 @@ def combined(settings: Settings, folder: Path, known: Known, seconds: float, cod
     status = _status(known, code)
     said = verdict(known)
     if status is Status.interrupted:
-        said = f"interrupted; {said}; go on with resume={folder}"
+        words = [word for word in command if not word.startswith("resume=")]
+        said = f"interrupted; {said}; go on with: {shlex.join([*words, f'resume={folder}'])}"
     answer = known.result(known.answer) if known.answer else {}
     place = step.folder if (step := known.of(known.answer)) else ""
     first = known.result("stands")
@@ -70,11 +78,13 @@ def combined(settings: Settings, folder: Path, known: Known, seconds: float, cod
         precision=section(known.result("precision"), "precision") or None,
         cause=section(known.result("reduce"), "cause") or None,
         workarounds=tuple(
-            _placed(known, "workaround", one) for one in _list(known.result("workaround"), "workarounds")
+            _placed(known, "workaround", one) for one in mappings(known.result("workaround"), "workarounds")
         ),
         triage={
             "branch": branch(known),
             "reproduced": _reproduced(known),
+            "smallest": known.smallest,
+            "shown_on": {"passes": known.off_holds_on if known.off else "", "releases": known.place_of_releases},
             "decisions": decisions(known),
             "steps": [
                 {
@@ -117,6 +127,7 @@ def _reproduced(known: Known) -> dict[str, Any]:
         "of": of + more,
         "failure": known.failure if known.anything_failed else None,
         "inputs": known.situation.inputs,
+        "reference_too": known.reference_too,
         "other_inputs": {"failed": others, "of": tried} if tried else None,
     }
 
@@ -130,11 +141,6 @@ def _sum(counts: Any) -> dict[str, int]:
     for one in counts:
         total.update({name: int(number(one, name)) for name in one})
     return dict(total)
-
-
-def _list(result: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    found = result.get(name)
-    return [one for one in found if isinstance(one, Mapping)] if isinstance(found, list | tuple) else []
 
 
 def _text(result: Mapping[str, Any], name: str) -> str | None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from runner.jobs.triage.step_result import names, section
-from runner.jobs.triage.transcript import SEEN, Known
+from runner.jobs.triage.reproduced_failure import SEEN
+from runner.jobs.triage.step_result import mappings, names, section
+from runner.jobs.triage.transcript import Known
 from runner.status import Status
 from runner.text import counted, listed, one_line
 
+REACHED = " was reached"
+"""What is said of a budget behind its name."""
+LEFT_OUT = "strategy.steps leaves it out"
+MODELS_OWN = (
+    "the reference makes it as well: the model itself does with these inputs (an overflow, a Log of a negative number, "
+    "...), which is no bug of the runtime"
+)
 _LONGEST = 100
 """Characters of a workaround's name; the report has all."""
 
@@ -22,16 +28,33 @@ def verdict(known: Known) -> str:
     if not known.anything_failed:
         tried = sum(known.judgements(name)[1] for name in SEEN)
         more = "real inputs (inputs=files inputs.path=...), more seeds, a tighter checker.rtol"
+        if known.situation.hides_rounding and not known.has_result("rounded"):
+            more = f"target.rounding=on (the target computes low precision in float32), {more}"
         return f"nothing fails in {counted(tried, 'check')}; what could be tried: {more}"
     said = f"{known.failure}, {known.how_often}"
     if known.planned:
         return f"{said}; stopped after the pre-flight, as asked"
-    part = known.proof if known.culprits else ""
-    if known.has("reduce") and not known.culprits:
-        part = f"no part was found: {known.said('reduce')}"
     releases = known.said("versions") if known.releases else ""
-    told = (said, part, told_passes(known), releases, _told_precision(known), _told_workaround(known))
+    told = (
+        *(said, _told_part(known), MODELS_OWN if known.reference_too else "", told_passes(known), releases),
+        *(_told_precision(known), _told_workaround(known), _told_budget(known)),
+    )
     return "; ".join(filter(None, told))
+
+
+def _told_part(known: Known) -> str:
+    if known.culprits:
+        return known.proof if known.answer == "reduce" else "a part that fails alone; a smaller one was not found"
+    step = known.of("reduce")
+    if step is None or not step.result:
+        return "" if step is None or step.why.endswith(REACHED) else f"no part was searched: {step.why or LEFT_OUT}"
+    return f"no part was found: {known.said('reduce')}"
+
+
+def _told_budget(known: Known) -> str:
+    """Return what a spent budget left unasked; a larger one goes on from here."""
+    unasked = [one for one in known.ended if one.why.endswith(REACHED)]
+    return f"{unasked[0].why} before {listed([one.name for one in unasked])}" if unasked else ""
 
 
 def told_passes(known: Known) -> str:
@@ -58,9 +81,7 @@ def _told_precision(known: Known) -> str:
 
 
 def _told_workaround(known: Known) -> str:
-    found = known.result("workaround").get("workarounds")
-    held = [one for one in found if isinstance(one, Mapping)] if isinstance(found, list) else []
-    passing = next((one for one in held if one.get("passes")), None)
+    passing = next((one for one in mappings(known.result("workaround"), "workarounds") if one.get("passes")), None)
     if not passing:
         return ""
     samples = section(passing, "samples")

@@ -255,26 +255,29 @@ class ReleaseCache:
 
 
 def chosen_versions(available: Sequence[Version], asked: object, setting: str = "strategy.versions") -> list[Version]:
-    """Return the releases that are asked for, oldest first.
+    """Return the releases of a specifier, a list, or None for all, oldest first. Raises UsageError for none."""
+    wanted = read_versions(asked, setting)
+    if isinstance(wanted, list):
+        return wanted
+    early = bool(wanted.prereleases)
+    found = [one for one in sorted(available) if wanted.contains(one, prereleases=early)]
+    if not found:
+        raise UsageError(f"strategy.versions={asked}: no release is in it; there are {', '.join(map(str, available))}")
+    return found
 
-    ``asked``: a specifier, a list of releases, or None for all. Raises UsageError for what is neither, and where there
-    are none.
-    """
+
+def read_versions(asked: object, setting: str = "strategy.versions") -> list[Version] | SpecifierSet:
+    """Return releases, oldest first, or what describes them. Raises UsageError for what is neither."""
     try:
         if isinstance(asked, Sequence) and not isinstance(asked, str):
             _refuse_numbers(asked, setting)
             return sorted({Version(str(one)) for one in asked})
         _refuse_numbers([asked], setting)
-        specifier = SpecifierSet(str(asked) if asked else "")
+        return SpecifierSet(str(asked) if asked else "")
     except (InvalidVersion, InvalidSpecifier) as error:
         raise UsageError(
             f"{setting}={asked}: {error}. Give a specifier, '>=1.18,<1.24', or a list, [1.22.1, 1.23.2]"
         ) from error
-    early = bool(specifier.prereleases)
-    found = [one for one in sorted(available) if specifier.contains(one, prereleases=early)]
-    if not found:
-        raise UsageError(f"strategy.versions={asked}: no release is in it; there are {', '.join(map(str, available))}")
-    return found
 
 
 def last_patches(versions: Sequence[Version]) -> set[Version]:

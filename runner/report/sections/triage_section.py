@@ -15,6 +15,11 @@ _MOST_NAMES = 20
 _MOST_LINES = 12
 """Lines of code that the page shows of a model that is patched; it is there as a file."""
 
+_OF_THE_MODEL = (
+    "The reference makes the NaN or Inf as well: change the model, or what it is fed, rather than the runtime. Where "
+    "these nodes are in a lower precision, float32 there may help; else other inputs, or a guard before them"
+)
+
 
 def title(summary: Summary) -> str:
     """Return the report's title."""
@@ -33,6 +38,7 @@ def triage_page(summary: Summary, command: Sequence[str] = ()) -> str:
         text(summary.message),
         section("What fails", bullets(_failing(summary))),
         section("What to do now", bullets(_advice(summary))),
+        section("Warnings", bullets(map(text, summary.warnings))),
         section("How it was decided", bullets(map(_decision, told.get("decisions", ())))),
         section("Steps", table(("step", "how it ended", "checks", "seconds"), steps, names=1)),
         section("Versions", table(("package", "version"), sorted(summary.versions.items()))),
@@ -52,32 +58,48 @@ def _row(one: Mapping[str, Any]) -> tuple[str, str, str, str]:
 
 
 def _failing(summary: Summary) -> list[str]:
-    """Return the smallest part that fails, whether it is the cause, and where it is seen."""
+    """Return the part that fails, whether it is the cause, and where it is seen."""
     if not summary.culprits:
         return []
     size = f"{summary.nodes_after} of {summary.nodes_before} nodes"
-    found = [f"The smallest part, {size}: {some(summary.culprits, _MOST_NAMES)}"]
+    part = "The smallest part that fails" if (summary.triage or {}).get("smallest") else "A part that fails alone"
+    found = [f"{part}, {size}: {some(summary.culprits, _MOST_NAMES)}"]
     found += [text(sentence(summary.cause))] if summary.cause else []
     first = (summary.layers or {}).get("first_bad")
     return found + ([f"The first wrong tensor: {code(first['tensor'])}"] if first else [])
 
 
 def _advice(summary: Summary) -> list[str]:
-    """Return what a reader does next, the surest first."""
+    """Return what a reader does next, the surest first.
+
+    What the whole model was tried with is offered where it passed, whatever was shown on the reduced model.
+    """
+    told = summary.triage or {}
     passing = [one for one in summary.workarounds if one.get("passes")]
     found = [_applied(passing[0])] if passing else []
     kinds = {one["kind"]: one for one in reversed(passing[1:]) if one["kind"] != passing[0]["kind"]}
     found += [f"Or: {text(one['what'])} ({_shown(one)})" for one in reversed(kinds.values())]
-    if not passing and (off := session_code((summary.passes or {}).get("settings") or {})):
-        found.append(f"Turn off what it needs:\n\n{block(off, 'python')}\n")
+    tried = {one["kind"] for one in summary.workarounds}
+    on = told.get("shown_on", {})
+    off = session_code((summary.passes or {}).get("settings") or {})
+    if off and "pass" not in tried and on.get("passes"):
+        found.append(_or(f"Turn off what it needs (shown on {on['passes']}):\n\n{block(off, 'python')}\n", found))
     good = [(summary.releases or {}).get(name) for name in ("good_after", "good_before")]
     package = (summary.releases or {}).get("package", "")
-    if not any(one["kind"] == "release" for one in passing):
-        found += [f"Or take a release without it: {code(f'{package}=={one}')}" for one in good if one][:1]
+    if any(good) and "release" not in tried:
+        one = next(filter(None, good))
+        said = f"Take a release without it: {code(f'{package}=={one}')} (shown on {on.get('releases', '')})"
+        found.append(_or(said, found))
+    if told.get("reproduced", {}).get("reference_too"):
+        return [*found, _OF_THE_MODEL]
     if summary.model:
         folder = summary.model.rpartition("/")[0]
         found.append(f"Report it with {code(f'{folder}/repro.py')}, which shows it on {code(summary.model)}")
     return found
+
+
+def _or(said: str, before: Sequence[str]) -> str:
+    return f"Or: {said[0].lower()}{said[1:]}" if before else said
 
 
 def _applied(one: Mapping[str, Any]) -> str:

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from runner.jobs.triage.flowchart import BOXES, NAMES, branch, decisions, next_step
+from runner.jobs.triage.flowchart import BOXES, NAMES, OF_THE_MODEL, branch, decisions, next_step
+from runner.jobs.triage.reproduced_failure import SEEN
 from runner.jobs.triage.situation import Situation
 from runner.jobs.triage.step_result import Ended
-from runner.jobs.triage.transcript import SEEN, Known
+from runner.jobs.triage.transcript import PART, Known
 from runner.jobs.triage.verdict import told_passes, verdict
 
 STRATEGIES = frozenset(box.strategy for box in BOXES)
@@ -68,7 +69,7 @@ def test_wrong_values_whose_first_bad_tensor_is_made_by_a_piece_that_fails_alone
     known = told(situation, steps)
     assert branch(known) == "extract" and known.culprits == ("a", "b")
     said = verdict(known)
-    assert said.startswith("compare: mismatch, in each check, also with another seed; cause proven on the whole model")
+    assert said.startswith("compare: mismatch, in each of 6 checks, also with another seed; cause proven on the whole")
     assert "it needs F, G, and passes without any one of them" in said
     assert said.endswith("workaround: F off (1 of 1 recorded inputs pass)")
     assert [one["step"] for one in decisions(known)] == [f"steps/{name}" for name in steps]
@@ -101,6 +102,13 @@ def test_nothing_fails() -> None:
     assert (
         branch(told(replace(HERE, inputs="files"), {name: passing[name] for name in ("stands", "repeat")})) == "passes"
     )
+
+
+def test_where_rounding_is_hidden_and_was_not_asked_about_it_is_what_to_try() -> None:
+    ended = (Ended("stands", "repeat", "s", "w", judged(0, 2)), Ended("rounded"))
+    hides = replace(HERE, hides_rounding=True)
+    assert "what could be tried: target.rounding=on (the" in verdict(Known(hides, (), ended=ended))
+    assert "rounding" not in verdict(Known(HERE, (), ended=ended))
 
 
 def test_inputs_that_the_check_does_not_look_at_are_not_varied() -> None:
@@ -183,6 +191,60 @@ def test_where_the_reduced_model_fails_with_all_passes_off_the_whole_is_not_aske
     assert why.startswith("the reduced model fails with all of them off")
 
 
+def test_a_nan_that_the_reference_makes_as_well_is_no_matter_of_passes_and_releases() -> None:
+    nan = {"stage": "infer", "kind": "nan"}
+    first = {"stands": judged(2, 2, nan), "repeat": judged(4, 4, nan)}
+    here = replace(HERE, inputs="python", releases="2 in the cache")
+    layers = {"first_bad": {"kind": "not finite"}}
+    steps = {**first, "layerwise": found(layers=layers), "reduce": CUT, "workaround": NONE}
+    known = told(here, steps)
+    assert known.reference_too and "which is no bug of the runtime" in verdict(known)
+    assert [known.of(name).why for name in ("passes", "versions")] == [OF_THE_MODEL] * 2  # type: ignore[union-attr]
+    answer = {"good_outputs": {"reason": "the reference has a NaN or Inf in 'c' as well"}}
+    cut = {**CUT, "cause": {"status": "untested", "answers": [answer]}}
+    assert told(here, {**steps, "layerwise": NONE, "reduce": cut}).reference_too
+    mask = {**CUT, "cause": {"status": "untested", "reason": answer["good_outputs"]["reason"], "answers": [{}]}}
+    more = {"passes": NONE, "passes_on_whole": NONE, "versions": NONE}
+    assert not told(here, {**steps, **more, "layerwise": NONE, "reduce": mask}).reference_too, "it is read, not made"
+
+
+def test_a_part_that_was_cut_out_is_not_called_the_smallest() -> None:
+    piece = {**judged(1, 1), "culprits": ["b"], "nodes": {"before": 9, "after": 1}}
+    steps = {**FAILS, "inputs": judged(1, 1), "layerwise": found("b"), "extract": piece}
+    stopped = {**steps, "reduce": {"status": "interrupted", "message": "interrupted"}}
+    known = told(HERE, stopped)
+    assert known.answer == "extract" and not known.smallest
+    assert verdict(known).endswith("a part that fails alone; a smaller one was not found")
+    assert replace(known, ended=(Ended("reduce", result={**CUT, "minimality": "1-minimal"}),)).smallest
+
+
+def test_precision_that_found_nothing_is_no_remedy() -> None:
+    result = {"status": "nothing_to_find", "culprits": ["n"]}
+    assert not Known(HERE, NAMES, ended=(Ended("precision", result=result),)).remedies
+    assert Known(HERE, NAMES, ended=(Ended("precision", result={**result, "status": "found"}),)).remedies
+
+
+@pytest.mark.parametrize(("seen", "place"), [(judged(0, 2), "the whole model"), (judged(2, 2), ""), ({}, PART)])
+def test_on_which_model_passes_were_shown_to_help(seen: dict[str, Any], place: str) -> None:
+    ended = (Ended("reduce", result=CUT), Ended("passes", result=PASSES), Ended("healed", result=seen))
+    assert Known(HERE, NAMES, ended=ended).off_holds_on == place
+
+
+def test_what_left_the_search_for_a_part_out_is_said() -> None:
+    ended = (Ended("stands", "repeat", "s", "w", judged(2, 2, MISMATCH)),)
+    assert "no part was searched: strategy.steps leaves it out" in verdict(
+        Known(HERE, (), ended=(*ended, Ended("reduce")))
+    )
+    spent = (Ended("reduce", why="budget.checks=5 was reached"), Ended("passes", why="budget.checks=5 was reached"))
+    said = verdict(Known(HERE, NAMES, ended=(*ended, *spent)))
+    assert said == "compare: mismatch, in each of 2 checks; budget.checks=5 was reached before reduce, passes"
+
+
+def test_a_status_is_not_said_twice() -> None:
+    known = Known(HERE, NAMES, ended=(Ended("extract", result={"status": "could_not_judge"}),))
+    assert known.said("extract") == "could_not_judge"
+
+
 def test_a_step_that_fails_is_an_entry_and_not_the_end() -> None:
     broken = {"status": "internal_error", "message": "KeyError"}
     steps = dict.fromkeys(("inputs", "layerwise", "reduce", "passes"), broken)
@@ -215,8 +277,8 @@ def test_of_steps_that_are_not_wanted_not_installed_or_beyond_the_budget() -> No
     )
     step = next_step(after)
     assert step and step.strategy == "" and step.why == "strategy=layerwise is not installed here"
-    spent = next_step(replace(Known(HERE, NAMES, ended=known.ended[:1]), spent=True))
-    assert spent and spent.strategy == "" and spent.why == "the budget was reached"
+    spent = next_step(replace(Known(HERE, NAMES, ended=known.ended[:1]), spent="budget.checks=2"))
+    assert spent and spent.strategy == "" and spent.why == "budget.checks=2 was reached"
 
 
 @pytest.mark.parametrize("value", [None, 3, "x", ["x"], {"x": 1}, [{"what": 1}]])

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from runner.jobs.triage.situation import Situation
+from runner.errors import UsageError
+from runner.jobs.triage.situation import Situation, situation_of
 from runner.jobs.triage.step_result import Ended
 from runner.jobs.triage.step_settings import PATIENCE, StepSettings
 from runner.jobs.triage.transcript import Known
-from runner.schema.backend import OnnxRuntimeBackend, Rounding
+from runner.schema.backend import BackendSettings, OnnxRuntimeBackend, Rounding, TensorRtBackend
 from runner.schema.checker import AutoChecker, CheckerSettings, CompareChecker
 from runner.schema.diagnosis import TriageSettings
 from runner.schema.inputs import RandomInputs
@@ -63,6 +64,18 @@ def test_releases_are_asked_about_the_whole_unless_that_is_slow(tmp_path: Path, 
     ended = (Ended("stands", "repeat", "s", "w", seen), Ended("reduce", "reduce", "r", "w", cut))
     made = StepSettings(SETTINGS, tmp_path).of("versions", Known(Situation(), (), ended=ended), BudgetSettings())
     assert Path(made.model or "").name == model
+
+
+@pytest.mark.parametrize(
+    ("target", "said"), [(TensorRtBackend(), "which package target=tensorrt comes from"), (OnnxRuntimeBackend(), "")]
+)
+def test_releases_of_another_package_than_the_targets_are_not_asked(target: BackendSettings, said: str) -> None:
+    settings = replace(SETTINGS, target=target, strategy=TriageSettings(versions=">=1.18"))
+    if not said:
+        assert situation_of(settings).releases == "strategy.versions=>=1.18"
+        return
+    with pytest.raises(UsageError, match=said):
+        situation_of(settings)
 
 
 @pytest.mark.parametrize(("failed", "rounding"), [("rounded", Rounding.on), ("inputs", Rounding.auto)])

@@ -20,6 +20,9 @@ from runner.schema.cut import CutPolicy
 from strategies.search_space import Space
 from strategies.trial import Trial
 
+REFERENCE_TOO = "the reference has a NaN or Inf in"
+"""How a reason begins: no good value is known of what the failure may be."""
+
 
 @dataclass(frozen=True)
 class Spliced:
@@ -111,4 +114,4 @@ class Spliced:
             return f"no good value of {name!r} is known"
         if name in self.base.recorded.unfit:
             return self.base.recorded.unfit[name]
-        return f"the reference has a NaN or Inf in {name!r} as well" if self.base.is_bad_feed(name) else ""
+        return f"{REFERENCE_TOO} {name!r} as well" if self.base.is_bad_feed(name) else ""

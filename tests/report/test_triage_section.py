@@ -1,0 +1,58 @@
+"""What the page of a triage offers: only what holds, and it says on which model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from runner.report.sections.triage_section import triage_page
+from runner.report.summary import Summary
+from runner.status import Status
+
+SAMPLES = {"passed": 20, "of": 20, "kind": "fresh"}
+OFF = {"settings": {"disabled_optimizers": ["F"]}}
+RELEASES = {"package": "onnxruntime", "good_after": "1.2", "good_before": None}
+
+
+def page(*workarounds: dict[str, Any], passes: str = "", too: bool = False, smallest: bool = True, **more: Any) -> str:
+    told = {
+        "reproduced": {"failure": "infer: nan", "reference_too": too},
+        "smallest": smallest,
+        "shown_on": {"passes": passes, "releases": "the reduced model"},
+    }
+    model = "steps/03-reduce/reduced.onnx"
+    found = Summary(Status.found, 0, "triage", "so", culprits=("a",), nodes_after=1, nodes_before=9, model=model)
+    values = {"triage": told, "workarounds": workarounds, "passes": OFF, "releases": RELEASES, **more}
+    return triage_page(Summary(**{**vars(found), **values}))
+
+
+def tried(kind: str, *, passes: bool) -> dict[str, Any]:
+    return {"kind": kind, "what": f"a {kind}", "passes": passes, "samples": SAMPLES, "code": "x = 1"}
+
+
+@pytest.mark.parametrize("place", ["the whole model", "the reduced model", ""])
+def test_what_is_turned_off_is_offered_where_it_was_shown_to_help(place: str) -> None:
+    said = page(passes=place)
+    assert (f"Turn off what it needs (shown on {place}):" in said) is bool(place)
+    release = "ake a release without it: `onnxruntime==1.2` (shown on the reduced model)"
+    assert ("- Or: t" if place else "- T") + release in said, "what comes first begins with no 'Or'"
+
+
+def test_what_fails_on_the_whole_model_is_not_offered() -> None:
+    said = page(tried("pass", passes=False), tried("release", passes=False), passes="the reduced model")
+    assert "Turn off" not in said and "a release without it" not in said and "- Report it with" in said
+    said = page(tried("release", passes=True), passes="the whole model")
+    assert "- Work around it: a release (20 of 20 fresh inputs pass)" in said and "without it" not in said
+    assert "- Or: turn off what it needs" in said
+
+
+def test_what_the_model_itself_does_is_no_report_to_a_runtime() -> None:
+    said = page(too=True, passes="", releases=None)
+    assert "- The reference makes the NaN or Inf as well" in said and "Report it with" not in said
+
+
+def test_warnings_are_on_the_page_and_a_part_is_the_smallest_only_if_it_is() -> None:
+    said = page(warnings=("recorded samples alone were checked",), smallest=False)
+    assert "## Warnings\n\n- recorded samples alone were checked" in said
+    assert "- A part that fails alone, 1 of 9 nodes: `a`" in said and "smallest" not in said
