@@ -1,7 +1,7 @@
 """Rewrites: the same computation in other nodes, so that an optimization finds no pattern, or a kernel is not used.
 
 The smallest change comes first: an inner tensor as an output, a node between two nodes, a node written out. Where the
-pattern of the culprits stands at several places, it is rewritten at one of them, and at all.
+pattern of the culprits stands at several places, it is rewritten at all of them, and at one.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Rewriting:
                     yield Read(reader, name, wide[name])
             for name in self.graph.nodes[index].outputs if low else ():
                 if (dtype := self._dtype(name)) in _LOW:
-                    wide[name] = self._supply.fresh(f"{name}__wide")
+                    wide[name] = self._supply.fresh(f"{name}__raised")
                     yield Make(name, wide[name])
                     cast = f"{wide[name]}__low"
                     yield Insert(helper.make_node("Cast", [wide[name]], [name], name=cast, to=dtype), behind=wide[name])
@@ -182,13 +182,16 @@ class Rewriting:
 
 
 def _tried(own: Sequence[Rewrite], alike: Sequence[Rewrite]) -> Iterator[Rewrite]:
-    """Yield the rewrites of each place, of all of them, and of all places of the pattern."""
+    """Yield the rewrites of all places of the pattern, of each place, and of all of them.
+
+    What is done at one place of several may pass, and leave the others wrong.
+    """
+    if len(alike) > len(own):
+        yield _together(alike)
     if len(own) <= MOST_SINGLE:
         yield from own
     if len(own) > 1:
         yield _together(own)
-    if len(alike) > len(own):
-        yield _together(alike)
 
 
 def _together(places: Sequence[Rewrite]) -> Rewrite:

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from runner.checkers.failure_measure import as_number
 from runner.errors import UsageError
 from runner.jobs.job import Job
 from runner.jobs.workaround.latency import Costs
 from runner.jobs.workaround.remedies import Remedies
-from runner.jobs.workaround.remedy import Tried
+from runner.jobs.workaround.remedy import Tried, ranked
 from runner.jobs.workaround.samples import fresh_inputs, with_outputs
 from runner.jobs.workaround.subject import ONE_SAMPLE, Workarounds
 from runner.journal.journal import Journal
@@ -32,6 +33,7 @@ from runner.session.result import Ending
 from runner.session.session import Session
 from runner.status import Status
 from runner.text import counted
+from runner.verdict import MEASURE
 from runner.workers.interpreter import find_python
 from strategies.outcome import Answer, Outcome
 from strategies.procedure import Options
@@ -40,6 +42,8 @@ from strategies.trial import Trial
 log = logging.getLogger(__name__)
 
 QUESTION = Question(wanted=Outcome.PASS, whole="a lone Identity", nothing="the whole model")
+_LOAD = "load"
+"""The stage of the failure of a model that the runtime refuses."""
 _ENDLESS = ("timeout", "memory")
 """Kinds of failures that it would take long, or too much, to see again."""
 
@@ -101,7 +105,7 @@ class _Trying:
         job = self.job
         ending = job.stopped(job.ended(self.session, self._asked), self.handed, WORKAROUND)
         summary = job.summary(self.judge, ending, self.loaded, self.reliability)
-        found = tuple(one.to_json() for one in sorted(self.tried, key=lambda one: one.cost))
+        found = tuple(one.to_json() for one in ranked(self.tried))
         summary = replace(summary, workarounds=found, warnings=(*summary.warnings, *dict.fromkeys(self.warnings)))
         job.bundle(summary)
         return summary
@@ -136,7 +140,7 @@ class _Trying:
         for number, remedy in enumerate(self.subject.remedies, 1):
             if remedy.edits and any(one.passes and one.remedy.kind == remedy.kind for one in self.tried):
                 continue  # it changes more than that one
-            one = Tried(remedy, overrides=remedy.overrides)
+            one = Tried(remedy, overrides=remedy.overrides, tried=not remedy.why_not)
             self._try(number, one)
             self.tried.append(one)
 
@@ -173,13 +177,23 @@ class _Trying:
         try:
             ruling = self.session.ruled(judge, trial, "search", label, "search")
         except UsageError as error:  # the model as it is was checked, so this is about what the remedy sets
-            one.why_not = str(error)
+            one.why_not, one.tried = str(error), False
             return False
         if ruling is None:
             raise _StoppedError
-        passes = ruling.answer is Answer.YES
-        one.why_not = "" if passes else ruling.verdict.said
+        verdict, passes = ruling.verdict, ruling.answer is Answer.YES
+        one.why_not = "" if passes else verdict.said
+        if passes and (measured := as_number(verdict.metrics.get(MEASURE))) is not None:
+            one.error = max(measured, one.error or 0.0)
+        if not passes and one.remedy.edits and self._loads and verdict.signature and verdict.signature.stage == _LOAD:
+            one.why_not, one.tried = f"could not be tried: {one.why_not}", False
         return passes
+
+    @property
+    def _loads(self) -> bool:
+        """Whether the runtime takes the model as it is."""
+        signature = self.judge.studied.signature
+        return signature is not None and signature.stage != _LOAD
 
     # ---- whether it holds
 
@@ -235,17 +249,24 @@ class _Trying:
     # ---- what is said
 
     def _ending(self, stopped: str) -> Ending:
-        good = sorted((one for one in self.tried if one.passes), key=lambda one: one.cost)
-        flaky, many = self.session.flakiness, counted(len(self.tried), "workaround")
+        good = [one for one in ranked(self.tried) if one.passes]
+        untried = [one for one in self.tried if not one.tried]
+        flaky, many = self.session.flakiness, counted(len(self.tried) - len(untried), "workaround")
         signature = self.judge.studied.signature
+        if untried and len(untried) == len(self.tried):
+            many = counted(len(untried), "workaround")
+            if self.strategy.disabled_optimizers and all(one.remedy.kind == "pass" for one in untried):
+                raise UsageError(f"strategy.disabled_optimizers: {untried[0].why_not}")
+            said = f"none of {many} could be tried: {untried[0].why_not}{stopped}{flaky}"
+            return Ending(Status.could_not_judge, said, signature=signature)
+        left = f"; {len(untried)} could not be tried: {untried[0].why_not}" if untried else ""
         if not good:
-            said = f"none of {many} tried keeps the failure away{stopped}{flaky}"
+            said = f"none of {many} tried keeps the failure away{left}{stopped}{flaky}"
             return Ending(Status.nothing_to_find, said, signature=signature)
         best = good[0]
         ratio = (best.latency or {}).get("ratio")
         cost = f", {ratio:g} times as long as without" if ratio else ""
-        said = (
-            f"{len(good)} of {many} keep{'s' * (len(good) == 1)} the failure away; the cheapest: {best.remedy.kind}, "
-        )
-        said += f"{best.remedy.what} ({best.passed} of {best.of} {best.kind} inputs pass{cost}){stopped}{flaky}"
+        first = "the cheapest" if best.latency and best.cost == min(one.cost for one in good) else "the first to take"
+        said = f"{len(good)} of {many} keep{'s' * (len(good) == 1)} the failure away; {first}: {best.remedy.kind}, "
+        said += f"{best.remedy.what} ({best.passed} of {best.of} {best.kind} inputs pass{cost}){left}{stopped}{flaky}"
         return Ending(Status.found, said, signature=signature)

@@ -14,6 +14,7 @@ from onnx import TensorProto, helper
 from runner.errors import UsageError
 from runner.jobs.workaround.earlier_findings import Findings, findings
 from runner.jobs.workaround.remedies import together
+from runner.jobs.workaround.remedy import Remedy, Tried, ranked
 from tests.harness import Run, by_command, check_script, winnow
 
 KEPT_APART = "sys.exit(0 if any(name.endswith('__kept') for name in made) else 1)"
@@ -172,6 +173,56 @@ def test_another_interpreter_that_a_command_asks_for(tmp_path: Path, model: Path
     assert run.code == 0 and first["kind"] == "release" and first["passes"], run.output
     assert first["what"] == f"under {other}" and first["overrides"] == [f"target.python={other}"]  # it has no packages
     assert "the check runs code of yours" in second["why_not"]
+
+
+def half_model(path: Path, *, middle: str = "Mul", output: str = "y") -> Path:
+    """A product in float16 that overflows, and comes down again."""
+    nodes = [
+        helper.make_node("Mul", ["x", "up"], ["k"], name="mul"),
+        helper.make_node(middle, ["k", "down"], [output], name="back"),
+    ]
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT16, [2, 3]) for name in ("x", output)]
+    given = [helper.make_tensor(name, TensorProto.FLOAT16, [], [v]) for name, v in (("up", 6e4), ("down", 1e-3))]
+    graph = helper.make_graph(nodes, "g", value[:1], value[1:], given)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    return path
+
+
+@pytest.mark.parametrize("rounding", ["on", "strict"])
+def test_nodes_are_raised_where_the_target_is_emulated(tmp_path: Path, rounding: str) -> None:
+    given = ("strategy.raised=[mul,back]", "strategy.latency_runs=0", f"target.rounding={rounding}")
+    ranges = "inputs.ranges={x: [2.0, 3.0]}"
+    model = half_model(tmp_path / "net.onnx")
+    run = winnow("strategy=workaround", f"model={model}", *given, ranges, folder=tmp_path / "run")
+    assert run.code == 0 and run.result["workarounds"][0]["what"] == "in float32: mul, back", run.output
+    assert "the first to take: precision" in run.result["message"] and "cheapest" not in run.result["message"]
+
+
+def test_what_could_not_be_tried_is_not_counted_as_tried(tmp_path: Path, model: Path) -> None:
+    """An optimizer's name that is none, where nothing else is given; an interpreter that cannot run a model."""
+    other = tmp_path / "other"
+    other.symlink_to(sys.executable)  # it has no packages there
+    broken = onnx.load(str(model))
+    broken.graph.node[1].domain = "nowhere"
+    broken.opset_import.append(helper.make_opsetid("nowhere", 1))
+    onnx.save(broken, str(model))
+    for given, code, said in (
+        ("strategy.disabled_optimizers=[[CastEliminaton]]", 2, "did you mean CastElimination"),
+        (f"strategy.interpreters=[{other}]", 3, "none of 1 workaround could be tried: "),
+    ):
+        run = winnow("strategy=workaround", f"model={model}", "checker=runs", given, folder=tmp_path / str(code))
+        assert run.code == code and said in run.output, run.output
+
+
+def test_what_leaves_nothing_wrong_is_offered_before_what_passes_narrowly() -> None:
+    def tried(kind: str, ratio: float | None, error: float | None, *, passes: bool = True) -> Tried:
+        latency = {"before_ms": 1.0, "after_ms": ratio, "ratio": ratio} if ratio else None
+        return Tried(Remedy(kind, f"{kind} {ratio} {error}"), passes=passes, error=error, latency=latency)
+
+    narrow, heals, slower = tried("rewrite", 0.9, 0.098), tried("pass", 1.04, 5e-6), tried("precision", 1.0, 4e-6)
+    unmeasured, fails = tried("release", None, None), tried("tactic", None, None, passes=False)
+    assert ranked([narrow, fails, slower, unmeasured, heals]) == [heals, slower, unmeasured, narrow, fails]
+    assert ranked([tried("rewrite", 2.0, None), heals])[0] is heals
 
 
 def test_refusals(tmp_path: Path, model: Path) -> None:
