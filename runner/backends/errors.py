@@ -26,5 +26,5 @@ def choose(what: str, given: str, valid: Iterable[str]) -> StageError:
     valid = sorted(valid)
     options = ", ".join(valid) or "none"
     near = get_close_matches(given, valid)
-    meant = f" (did you mean {' or '.join(near)}?)" if near else ""
-    return StageError("setup", "UnknownSetting", f"{what}={given} is not known here{meant}; valid: {options}")
+    meant = f". Did you mean {' or '.join(near)}?" if near else ""
+    return StageError("setup", "UnknownSetting", f"{what}={given} is not known here; valid: {options}{meant}")

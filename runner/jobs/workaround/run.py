@@ -61,7 +61,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
         settings = replace(settings, reference=replace(settings.reference, model=settings.model))
     with Job.opened(settings, folder, command) as job:
         loaded = load(job.settings, job.pool, job.folder, record=False)
-        samples = with_outputs(job, loaded.recorded.values, job.folder / "values" / "recorded")
+        samples = with_outputs(job, loaded.samples, job.folder / "values" / "recorded")
         subject = Workarounds(loaded, Remedies(job, loaded).all(), find_python(settings.target.python), samples)
         with job.judge(subject, loaded, "workarounds") as judge:
             job.drop_stale_results()

@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from runner.errors import UsageError
 from runner.jobs.workaround.earlier_findings import Findings, findings
@@ -117,6 +117,7 @@ def test_what_fails_on_an_input_that_nobody_had_looked_at_is_not_offered(tmp_pat
     assert run.code == 4 and not kept["passes"] and kept["samples"]["kind"] == "fresh", run.output
     assert 0 < kept["samples"]["passed"] < kept["samples"]["of"] == 20 and "fail" in kept["why_not"]
     assert not [*run.folder.glob("workaround*")] and kept["files"] == []
+    assert (run.folder / "REPORT.md").read_text().startswith("# no workaround found\n")
 
 
 def test_a_plan_checks_the_model_as_it_is_alone(tmp_path: Path, model: Path) -> None:
@@ -139,6 +140,7 @@ def test_a_budget_ends_it_and_what_passed_is_told(tmp_path: Path, model: Path) -
 def test_a_model_that_passes_needs_none(tmp_path: Path, model: Path) -> None:
     run = worked_around(tmp_path, model, "sys.exit(0)")
     assert run.code == 4 and "there is nothing to work around" in run.output
+    assert (run.folder / "REPORT.md").read_text().startswith("# nothing fails here\n")
 
 
 @pytest.mark.slow
@@ -198,6 +200,31 @@ def test_nodes_are_raised_where_the_target_is_emulated(tmp_path: Path, rounding:
     assert "the first to take: precision" in run.result["message"] and "cheapest" not in run.result["message"]
 
 
+def parent_of(path: Path) -> Path:
+    """The same in float32, with inputs of that type too."""
+    parent = onnx.load(str(path))
+    for value in (*parent.graph.input, *parent.graph.output):
+        value.type.tensor_type.elem_type = TensorProto.FLOAT
+    for held in parent.graph.initializer:
+        held.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(held).astype("float32"), held.name))
+    onnx.save(parent, str(path.with_name("parent.onnx")))
+    return path.with_name("parent.onnx")
+
+
+def test_a_parent_whose_inputs_have_another_type_judges_a_model_that_stays_whole(tmp_path: Path) -> None:
+    model = half_model(tmp_path / "net.onnx")
+    given = (f"model={model}", f"reference.model={parent_of(model)}", "checker=compare")
+    ranges = "inputs.ranges={x: [2.0, 3.0]}"
+    run = winnow(
+        *("strategy=workaround", "strategy.raised=[mul,back]", "target.rounding=on", "strategy.latency_runs=0"),
+        *(*given, ranges),
+        folder=tmp_path / "run",
+    )
+    assert run.code == 0 and run.result["workarounds"][0]["samples"]["passed"] == 20, run.output
+    run = winnow("strategy=passes", *given, "inputs.ranges={x: [0.1, 0.9]}", folder=tmp_path / "passes")
+    assert run.code == 4 and "nothing" in run.result["status"], run.output
+
+
 def test_what_could_not_be_tried_is_not_counted_as_tried(tmp_path: Path, model: Path) -> None:
     """An optimizer's name that is none, where nothing else is given; an interpreter that cannot run a model."""
     other = tmp_path / "other"
@@ -207,7 +234,7 @@ def test_what_could_not_be_tried_is_not_counted_as_tried(tmp_path: Path, model: 
     broken.opset_import.append(helper.make_opsetid("nowhere", 1))
     onnx.save(broken, str(model))
     for given, code, said in (
-        ("strategy.disabled_optimizers=[[CastEliminaton]]", 2, "did you mean CastElimination"),
+        ("strategy.disabled_optimizers=[[CastEliminaton]]", 2, "Did you mean CastElimination"),
         (f"strategy.interpreters=[{other}]", 3, "none of 1 workaround could be tried: "),
     ):
         run = winnow("strategy=workaround", f"model={model}", "checker=runs", given, folder=tmp_path / str(code))
