@@ -43,7 +43,7 @@ class Remedies:
     def all(self) -> tuple[Remedy, ...]:
         """Return them in the order in which they are tried. Raises UsageError where there is nothing to try."""
         strategy = chosen(self.job.settings.strategy, WorkaroundSettings)
-        known = findings(strategy.results)
+        known = self._known
         there = {node.name for node in self.loaded.graph.nodes}
         known = replace(known, nodes=tuple(name for name in known.nodes if name in there))
         found = (
@@ -60,6 +60,17 @@ class Remedies:
                 "strategy.raised=[NODE, ..], strategy.interpreters=[other/bin/python], strategy.tactics=FILE"
             )
         return found
+
+    @cached_property
+    def _known(self) -> Findings:
+        return findings(chosen(self.job.settings.strategy, WorkaroundSettings).results)
+
+    @property
+    def doubts(self) -> str:
+        """What there is to say of earlier runs; "": nothing. One of them may well be about a part of the model."""
+        if not self._known.models or self.loaded.sha256 in self._known.models:
+            return ""
+        return "strategy.results: none of these runs was about this model; what they found is tried all the same"
 
     @property
     def _own_code(self) -> str:
@@ -118,7 +129,7 @@ class Remedies:
         if checker.runs_own_code and not (isinstance(checker, CommandChecker) and "{python}" in str(checker.command)):
             why = f"{_OWN_CODE}; a command can ask for {{python}}"
         if why:
-            why += ". Name an interpreter that has it: strategy.interpreters=[PYTHON]" if not python else ""
+            why = f"{why}. Name an interpreter that has it: strategy.interpreters=[PYTHON]" if not python else why
             return Remedy("release", what, why_not=why)
         return Remedy(
             *("release", what, Variant(python=python)),

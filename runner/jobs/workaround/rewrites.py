@@ -60,14 +60,17 @@ class Rewriting:
 
         Nothing where none is in a low precision. A value that is beyond its range has to come down before it is cast.
         """
-        wider = [frozenset(nodes)]
+        wider, told = [frozenset(nodes)], set[str]()
         for _ in range(max(_STEPS)):
             made = [name for index in wider[-1] for name in self.graph.nodes[index].outputs]
             wider.append(wider[-1].union(*(self.graph.readers.get(name, ()) for name in made)))
         for several in dict.fromkeys((wider[0], *(wider[steps] for steps in _STEPS), self._alike(nodes))):
             places = [index for index in sorted(several) if self._is_low(index)]
             if places:
-                what = f"in float32: {listed([self.graph.nodes[index].name for index in places])}"
+                names = [self.graph.nodes[index].name for index in places]
+                what = f"in float32: {listed(names)}"
+                what = f"in float32: {', '.join(names)}" if what in told else what
+                told.add(what)
                 yield Rewrite(what, tuple(self._raised(sorted(several))))
 
     def _alike(self, nodes: Collection[int]) -> frozenset[int]:

@@ -62,10 +62,14 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     with Job.opened(settings, folder, command) as job:
         loaded = load(job.settings, job.pool, job.folder, record=False)
         samples = with_outputs(job, loaded.samples, job.folder / "values" / "recorded")
-        subject = Workarounds(loaded, Remedies(job, loaded).all(), find_python(settings.target.python), samples)
+        remedies = Remedies(job, loaded)
+        subject = Workarounds(loaded, remedies.all(), find_python(settings.target.python), samples)
         with job.judge(subject, loaded, "workarounds") as judge:
             job.drop_stale_results()
-            return _Trying(job, loaded, subject, judge).summary()
+            trying = _Trying(job, loaded, subject, judge)
+            if remedies.doubts:
+                trying.warn(remedies.doubts)
+            return trying.summary()
 
 
 class _StoppedError(Exception):
@@ -222,19 +226,20 @@ class _Trying:
         """Return the remedies on fresh inputs, where there are any, and where verdicts on them are kept."""
         samples = fresh_inputs(self.job, self.loaded, self.strategy.fresh)
         if not samples:
-            self._warn(self._none_fresh())
+            self.warn(self._none_fresh())
             return self.subject, self.judge.stage("as handed over", self.subject).journal
         subject = replace(self.subject, samples=samples, fresh=True)
         judge = self.judge.stage("fresh inputs", subject)
         without = judge.sure(NOTHING, "control", f"the whole model, {len(samples)} fresh inputs")
         if without.outcome is Outcome.PASS and self.reliability.rates is None:
-            self._warn(
+            self.warn(
                 "the model as it is passes with the fresh inputs: that a workaround does too shows only that it breaks "
                 "nothing"
             )
         return subject, judge.journal
 
-    def _warn(self, text: str) -> None:
+    def warn(self, text: str) -> None:
+        """Tell the user, now and in the report."""
         log.warning("%s", text)
         self.warnings.append(text)
 

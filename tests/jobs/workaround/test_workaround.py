@@ -124,10 +124,12 @@ def test_a_plan_checks_the_model_as_it_is_alone(tmp_path: Path, model: Path) -> 
     """Culprits of an earlier run that this model does not have are left out."""
     earlier = tmp_path / "earlier"
     earlier.mkdir()
-    (earlier / "result.json").write_text(json.dumps({"strategy": "reduce", "culprits": ["neg", "gone", "abs"]}))
+    result = {"strategy": "reduce", "culprits": ["neg", "gone", "abs"], "context": {"model": "of another one"}}
+    (earlier / "result.json").write_text(json.dumps(result))
     run = worked_around(tmp_path, model, KEPT_APART, f"strategy.results=[{earlier}]", "plan=true")
     assert run.code == 0 and "would be tried: k as an output besides; Max(k, k) before abs" in run.output
     assert run.result["checks"]["preflight"] == 1 and run.result["checks"]["search"] == 0
+    assert "none of these runs was about this model" in "".join(run.result["warnings"])
 
 
 def test_a_budget_ends_it_and_what_passed_is_told(tmp_path: Path, model: Path) -> None:
