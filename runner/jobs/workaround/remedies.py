@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
@@ -26,7 +25,7 @@ from runner.loading.load import Loaded, inferred_types
 from runner.report.sections.passes_section import session_code
 from runner.schema.backend import OnnxRuntimeBackend, TensorRtBackend
 from runner.schema.checker import CommandChecker
-from runner.schema.diagnosis import VersionsSettings, WorkaroundSettings
+from runner.schema.diagnosis import WorkaroundSettings
 from runner.schema.strategy import chosen
 from runner.workers.interpreter import find_python
 
@@ -113,16 +112,18 @@ class Remedies:
             version = held.get(package, "").partition(" ")[0]
             what = f"{package} {version}" if version else f"under {python}"
             yield self._release(what, find_python(python), f"{package}=={version}" if version else "")
-        own = VersionsSettings()
+        folder = self.job.tools.at(chosen(self.job.settings.strategy, WorkaroundSettings).cache).absolute()
         for name, version in known.releases:
             try:
                 wanted = Version(version)
             except InvalidVersion:
                 continue
-            folder = Path(own.cache).expanduser()
-            cache = ReleaseCache(folder, name, find_python(target.python), offline=True, timeout=own.install_timeout)
+            cache = ReleaseCache(
+                folder, name, find_python(target.python), offline=True, timeout=VersionsSettings().install_timeout
+            )
             found = cache.install(wanted)
-            yield self._release(f"{name} {wanted}", str(found.python or ""), f"{name}=={wanted}", found.why_not)
+            why = "" if found.python else f"strategy.cache={folder} does not have it"
+            yield self._release(f"{name} {wanted}", str(found.python or ""), f"{name}=={wanted}", why)
 
     def _release(self, what: str, python: str, requirement: str, why: str = "") -> Remedy:
         checker = self.job.settings.checker

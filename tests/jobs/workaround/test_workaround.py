@@ -132,6 +132,18 @@ def test_a_plan_checks_the_model_as_it_is_alone(tmp_path: Path, model: Path) -> 
     assert "none of these runs was about this model" in "".join(run.result["warnings"])
 
 
+def test_a_release_that_the_cache_does_not_have(tmp_path: Path, model: Path) -> None:
+    """The folder of the run that found it is named, and no setting that nobody gave."""
+    earlier = tmp_path / "earlier"
+    earlier.mkdir()
+    releases = {"package": "onnxruntime", "good_before": "1.2"}
+    (earlier / "result.json").write_text(json.dumps({"strategy": "versions", "releases": releases}))
+    given = (f"strategy.results=[{earlier}]", f"strategy.cache={tmp_path / 'mine'}", "checker.command=false {python}")
+    run = winnow("strategy=workaround", f"model={model}", "checker=command", *given, folder=tmp_path / "run")
+    said = f"strategy.cache={tmp_path / 'mine'} does not have it. Name an interpreter"
+    assert run.code == 3 and said in run.output and "offline" not in run.output, run.output
+
+
 def test_a_budget_ends_it_and_what_passed_is_told(tmp_path: Path, model: Path) -> None:
     run = worked_around(tmp_path, model, KEPT_APART, "budget.checks=2")
     assert run.code == 4 and "the budget was reached before all was tried" in run.output
