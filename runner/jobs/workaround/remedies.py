@@ -118,9 +118,7 @@ class Remedies:
                 wanted = Version(version)
             except InvalidVersion:
                 continue
-            cache = ReleaseCache(
-                folder, name, find_python(target.python), offline=True, timeout=VersionsSettings().install_timeout
-            )
+            cache = ReleaseCache(folder, name, find_python(target.python), offline=True)
             found = cache.install(wanted)
             why = "" if found.python else f"strategy.cache={folder} does not have it"
             yield self._release(f"{name} {wanted}", str(found.python or ""), f"{name}=={wanted}", why)
