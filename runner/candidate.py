@@ -17,11 +17,13 @@ class Sample:
     """One input sample of a candidate.
 
     ``feeds``: a value for each graph input of the candidate. ``expected``: the recorded reference value of each of its
-    outputs, as far as there is one (golden values made ahead of time).
+    outputs, as far as there is one (golden values made ahead of time). ``reference``: what a parent of the
+    model, which the reference runs in its place, is fed: its inputs may have other names and types.
     """
 
     feeds: Mapping[str, TensorFile]
     expected: Mapping[str, TensorFile] = field(default_factory=dict)
+    reference: Mapping[str, TensorFile] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@
 # ruff: noqa: UP035, PTH, PLC0415
 from __future__ import annotations
 
+from difflib import get_close_matches
 from typing import Iterable
 
 
@@ -22,5 +23,8 @@ class StageError(Exception):
 
 def choose(what: str, given: str, valid: Iterable[str]) -> StageError:
     """Return the error for a setting that is none of the valid ones."""
-    options = ", ".join(sorted(valid)) or "none"
-    return StageError("setup", "UnknownSetting", f"{what}={given} is not known here; valid: {options}")
+    valid = sorted(valid)
+    options = ", ".join(valid) or "none"
+    near = get_close_matches(given, valid)
+    meant = f". Did you mean {' or '.join(near)}?" if near else ""
+    return StageError("setup", "UnknownSetting", f"{what}={given} is not known here; valid: {options}{meant}")

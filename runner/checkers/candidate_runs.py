@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+
+import numpy as np
+from onnx import TensorProto
 
 from runner.candidate import Candidate, Sample
 from runner.checkers.backend_run import BackendRun, Side
 from runner.checkers.compare.auto_tolerance import nudged
+from runner.inputs.fit_to_declared import tensor
+from runner.model.values import recorded
+from runner.model.values.dtype_ranges import beyond, clipped
 from runner.model.values.recorded import TensorFile
+
+_FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE})
 
 
 @dataclass
@@ -43,18 +51,18 @@ class Case:
 
     @cached_property
     def reference(self) -> BackendRun:
-        """The run of the reference on the same feeds."""
-        return self._run(self.reference_side, "reference", self._feeds)
+        """The run of the reference on the same feeds; what a parent of the model makes gets the model's own types."""
+        return self._typed(self._run(self.reference_side, "reference", self._reference_feeds), "good")
 
     @cached_property
     def noisy(self) -> BackendRun:
         """The run of the reference on feeds that are one unit in the last place off."""
         folder = self.work / "nudged"
         moved = []
-        for number, feeds in enumerate(self._feeds):
+        for number, feeds in enumerate(self._reference_feeds):
             (folder / str(number)).mkdir(parents=True)
             moved.append(nudged(feeds, folder / str(number)))
-        return self._run(self.reference_side, "noisy", moved)
+        return self._typed(self._run(self.reference_side, "noisy", moved), "noisy_good")
 
     @property
     def has_reference(self) -> bool:
@@ -69,6 +77,17 @@ class Case:
     @property
     def _feeds(self) -> list[Mapping[str, TensorFile]]:
         return [sample.feeds for sample in self.samples]
+
+    @property
+    def _reference_feeds(self) -> list[Mapping[str, TensorFile]]:
+        own = self.reference_model is not None
+        return [sample.reference if own and sample.reference else sample.feeds for sample in self.samples]
+
+    def _typed(self, ran: BackendRun, name: str) -> BackendRun:
+        if not ran.outputs or not self.target.outputs or not any(one.reference for one in self.samples):
+            return ran
+        pairs = enumerate(zip(ran.outputs, self.target.outputs, strict=True))
+        return replace(ran, outputs=tuple(_typed(one, own, self.work / f"{name}{at}") for at, (one, own) in pairs))
 
     @property
     def _inside(self) -> list[Mapping[str, TensorFile]]:
@@ -91,3 +110,19 @@ class Case:
         )
         self.runs.append(ran)
         return ran
+
+
+def _typed(theirs: Mapping[str, TensorFile], own: Mapping[str, TensorFile], folder: Path) -> Mapping[str, TensorFile]:
+    """Return the parent's values, those of another float type than the model's own in that.
+
+    A number beyond the range of that becomes its end, which is no infinity: the model overflows there.
+    """
+    folder.mkdir()
+    found = dict(theirs)
+    for at, (name, value) in enumerate(theirs.items()):
+        mine = own.get(name)
+        if mine and mine.dtype != value.dtype and {mine.dtype, value.dtype} <= _FLOATS:
+            array = recorded.read(value)
+            array = np.where(beyond(array, mine.dtype), clipped(array, mine.dtype), array)
+            found[name] = recorded.write(tensor(array, name, mine.dtype), name, folder / f"{at}.pb")
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import onnx
 
 from runner.artifacts.shared_weights import confirm_source, leave_affordable, leave_kept
+from runner.candidate import Sample
 from runner.checkers.compare.tolerances import check_outputs
 from runner.errors import NotApplicable, UsageError
 from runner.loading.models import ingest, needs_values, recorder, recording_backend
@@ -45,7 +46,8 @@ class Loaded:
 
     ``sha256``: of the file and its external data. ``path``: the user's own file (of a link the target, where its
     weights lie beside that only). ``studied``: the same, or what `sanitize` made of it. ``inherited``: what a
-    parent of its own (reference.model) tells, if it has one.
+    parent of its own (reference.model) tells, if it has one. ``samples``: of the model where nothing was recorded, as
+    it stays whole.
     """
 
     path: Path
@@ -57,6 +59,7 @@ class Loaded:
     warnings: tuple[str, ...]
     studied: Path
     inherited: Inherited | None = None
+    samples: tuple[Sample, ...] = ()
 
 
 def load(settings: Settings, pool: Pool, folder: Path, *, record: bool = True) -> Loaded:
@@ -96,6 +99,7 @@ def load(settings: Settings, pool: Pool, folder: Path, *, record: bool = True) -
             recorded = recorder(settings, source, graph, store, pool, folder / "values", limits).record(values)
     elif record and settings.reference.model:
         raise needs_values(settings)
+    samples = () if record else _whole(settings, graph, pool, values, folder / "values" / "parent")
     warnings += _doubts(settings, graph, recorded)
     types = inferred_types(settings, graph, store, recorded, pool, warnings) if record else {}
     if recorded.unrunnable and recorded.values:
@@ -106,7 +110,7 @@ def load(settings: Settings, pool: Pool, folder: Path, *, record: bool = True) -
         types |= loop_types(Level(graph, store, recorded, types), again, folder / "values" / "loops")
     for warning in warnings:
         log.warning("%s", warning)
-    return Loaded(path, facts["sha256"], graph, store, recorded, types, tuple(warnings), cleaned, inherited)
+    return Loaded(path, facts["sha256"], graph, store, recorded, types, tuple(warnings), cleaned, inherited, samples)
 
 
 def record_target(settings: Settings, pool: Pool, loaded: Loaded, folder: Path) -> tuple[Mapping[str, TensorFile], ...]:
@@ -128,6 +132,16 @@ def _samples(
         return profiled_samples(settings, graph, pool, folder / "inputs")
     except NotApplicable as error:
         return (), [f"no values for the model's inputs, so none are recorded: {error}"]
+
+
+def _whole(
+    settings: Settings, graph: Graph, pool: Pool, values: Sequence[Mapping[str, TensorFile]], folder: Path
+) -> tuple[Sample, ...]:
+    if not settings.reference.model:
+        return tuple(Sample(sample) for sample in values)
+    from runner.loading.parent import whole_samples  # noqa: PLC0415 - few models have one
+
+    return whole_samples(settings, graph, pool, values, folder)
 
 
 def _doubts(settings: Settings, graph: Graph, recorded: Recorded) -> list[str]:

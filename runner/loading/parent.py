@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import logging
+import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from runner.candidate import Sample
 from runner.checkers.compare.compare_values import compare
 from runner.checkers.compare.tolerances import rules_of
 from runner.errors import UsageError
-from runner.inputs.declared_inputs import declared
+from runner.inputs.declared_inputs import Declared, declared
 from runner.loading.models import ingest, recorder, recording_backend
 from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
@@ -67,17 +68,7 @@ def inherit(
     told = read_map(map_of(settings.reference), graph, other)
     types = declared(other)
     inputs = matched_inputs(declared(graph), types, told)
-    dtypes = {name: one.dtype for name, one in types.items()}
-    feeds = []
-    for number, sample in enumerate(samples):
-        named = {name: sample[mine] for name, mine in inputs.items()}
-        try:
-            feeds.append(cast(named, dtypes, folder / f"feeds{number}"))
-        except UnfitError as error:
-            raise UsageError(
-                f"reference.model={settings.reference.model}: its input {error}, so it cannot run on the model's "
-                "inputs. Give such that both models can hold: inputs.ranges='{name: [least, largest]}' or inputs=files"
-            ) from None
+    feeds = _fed(settings, types, inputs, samples, folder)
     parent = recorder(settings, recording_backend(settings), other, theirs, pool, folder / "parent").record(feeds)
     child = _run(settings, graph, store, pool, folder / "child", samples)
     rules = rules_of(settings.checker)
@@ -91,7 +82,7 @@ def inherit(
         folder,
     )
     found = lineage.descend()
-    recorded = dataclasses.replace(
+    recorded = replace(
         parent,
         values=found.values,
         partners=frozenset(found.partners),
@@ -102,6 +93,62 @@ def inherit(
     return Inherited(
         recorded, _digest(facts["sha256"], found), found.counted(), _origins(graph, other, found), said, theirs
     )
+
+
+def whole_samples(
+    settings: Settings, graph: Graph, pool: Pool, samples: Sequence[Mapping[str, TensorFile]], folder: Path
+) -> tuple[Sample, ...]:
+    """Return samples for a model that stays whole, with what a parent of its own is fed in their place.
+
+    Raises UsageError where the two have nothing to do with each other, unless the check runs code of the user's: that
+    may need no reference.
+    """
+    given, parent = settings.model, settings.reference.model
+    alone = tuple(Sample(sample) for sample in samples)
+    if not samples or settings.target.model or not given or not parent or same_file(given, parent):
+        return alone
+    try:
+        store = Store(folder / "store")
+        ingest("reference.model", Path(parent).expanduser().absolute(), store, settings, pool)
+        other = Graph.load(store.structure)
+        types = declared(other)
+        inputs = matched_inputs(declared(graph), types, read_map(map_of(settings.reference), graph, other))
+        feeds = _fed(settings, types, inputs, samples, folder)
+    except UsageError as error:
+        if not settings.checker.runs_own_code:
+            raise
+        log.info("reference.model: %s", error)
+        return alone
+    finally:
+        shutil.rmtree(folder / "store", ignore_errors=True)
+    return tuple(replace(one, reference=fed) for one, fed in zip(alone, feeds, strict=True))
+
+
+def same_file(one: str, other: str) -> bool:
+    """Whether two paths, as the user wrote them, are those of one file."""
+    return Path(one).expanduser().resolve() == Path(other).expanduser().resolve()
+
+
+def _fed(
+    settings: Settings,
+    types: Mapping[str, Declared],
+    inputs: Mapping[str, str],
+    samples: Sequence[Mapping[str, TensorFile]],
+    folder: Path,
+) -> list[Mapping[str, TensorFile]]:
+    """Return for each sample what the parent is fed. ``types``: of its inputs; ``inputs``: the child's by these."""
+    dtypes = {name: one.dtype for name, one in types.items()}
+    feeds: list[Mapping[str, TensorFile]] = []
+    for number, sample in enumerate(samples):
+        named = {name: sample[mine] for name, mine in inputs.items()}
+        try:
+            feeds.append(cast(named, dtypes, folder / f"feeds{number}"))
+        except UnfitError as error:
+            raise UsageError(
+                f"reference.model={settings.reference.model}: its input {error}, so it cannot run on the model's "
+                "inputs. Give such that both models can hold: inputs.ranges='{name: [least, largest]}' or inputs=files"
+            ) from None
+    return feeds
 
 
 def _run(
@@ -126,7 +173,7 @@ def _run(
         return first
     left = [node.index for node in graph.nodes if any(not set(node.outputs) <= one.keys() for one in first.values)]
     second = recorder(settings, sides[-1], graph, store, pool, folder / "second").record(first.values, left)
-    return dataclasses.replace(second, seconds=first.seconds + second.seconds)
+    return replace(second, seconds=first.seconds + second.seconds)
 
 
 def _digest(sha256: str, found: ParentValues) -> str:

@@ -41,6 +41,12 @@ _TITLES: Mapping[str, str] = {
     Status.interrupted: "interrupted; the best so far",
     Status.no_room: "no room on a disk",
 }
+_NOTHING = {
+    "workaround": "no workaround found",
+    "passes": "no optimization is needed for it",
+    "layerwise": "no inner tensor is wrong",
+}
+"""Where the model fails, and what was asked about that failure has no answer."""
 
 
 def write_report(
@@ -110,6 +116,8 @@ def _title(summary: Summary) -> str:
         return "what keeps the failure away"
     if summary.status == Status.found and summary.statistics:
         return "the same check, again and again"
+    if summary.status == Status.nothing_to_find and (asked := _NOTHING.get(summary.strategy)) and summary.signature:
+        return asked
     return text(_TITLES.get(summary.status, summary.status.replace("_", " ")))
 
 

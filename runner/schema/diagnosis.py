@@ -126,6 +126,7 @@ class WorkaroundSettings(StrategySettings):
     raised: list[str] = setting([])
     nodes: list[str] = setting([])
     interpreters: list[str] = setting([], path=PathUse.READ | PathUse.PROGRAM)
+    cache: str = setting("~/.cache/winnow/releases", path=PathUse.FOLDER)
     tactics: str | None = setting(None, path=PathUse.READ)
     fresh: int = setting(20, least=0)
     latency_runs: int = setting(30, least=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -145,3 +146,15 @@ def test_what_is_in_high_precision_stays_whole() -> None:
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
     assert [one.op_type for one in rounded(model, strict=True).graph.node] == ["ReduceMean"]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_names_that_the_model_has_are_not_made_again(strict: bool) -> None:
+    ends = ("__raw", "__wide", "__narrow", "__wide_")
+    names = ["x", *(f"x{end}" for end in ends), *(f"x__wide{end}" for end in ends), "y"]
+    nodes = [helper.make_node("Neg", [one], [another]) for one, another in pairwise(names)]
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT16, [2]) for name in "xy"]
+    graph = helper.make_graph(nodes, "g", value[:1], value[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=9)
+    session = onnxruntime.InferenceSession(rounded(model, strict=strict).SerializeToString())
+    assert session.run(None, {"x": np.array([1, 2], HALF)})[0].tolist() == [-1, -2]

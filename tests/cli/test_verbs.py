@@ -81,6 +81,9 @@ def test_results_are_a_list_to_the_letter() -> None:
     assert argv[0] == "strategy=recheck"
     assert seen(argv[1]) == [names]
     assert meant(["recheck"], [], KNOWN).overrides == ("strategy=recheck",)
+    for words in (["recheck", "net.onnx", "run"], ["recheck", "run", "net.onnx"]):
+        told = meant(words, [], KNOWN)
+        assert told.overrides == ("strategy=recheck", "strategy.results=['run']") and told.models == ("net.onnx",)
 
 
 @pytest.mark.parametrize(

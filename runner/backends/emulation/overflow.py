@@ -21,7 +21,7 @@ from runner.backends.emulation.measuring_outputs import (
     add_constants,
     add_owner_outputs,
 )
-from runner.backends.emulation.original_names import RAW, WIDE, plain, prefixes
+from runner.backends.emulation.original_names import WIDE, final, is_raw, plain, prefixes
 from runner.backends.emulation.overflow_shadows import CONSTANTS, Shadows
 from runner.backends.emulation.rounding import rewritten
 from runner.backends.nested_graphs import bodies
@@ -133,7 +133,7 @@ def _gauged(graph: Any, numbers: Iterator[int], types: Sequence[Mapping[str, int
     added = Additions(f"winnow__{number}")
     for node in graph.node:
         for name in node.output:
-            if not name.endswith(RAW) and types[number].get(name) == _FLOAT:
+            if not is_raw(name) and types[number].get(name) == _FLOAT:
                 zeros = added.add("Sub", [name, name])
                 added.gauge("finite", f"{number}/{name}", added.add("ReduceSum", [zeros], keepdims=0))
         for attribute, body in bodies(node):
@@ -147,8 +147,10 @@ def _origins(graph: Any, suspects: Set[str]) -> Set[str]:
     found = set()
     for node in graph.node:
         if not any(f"0/{name}" in suspects for name in node.input):
-            finals = {name: f"{plain(name)}{WIDE}" if name.endswith(RAW) else name for name in node.output}
-            found |= {plain(name) for name, final in finals.items() if f"0/{final}" in suspects}
+            # of what an operator was taken apart into that of the operator counts
+            made = {name: final(name) for name in node.output}
+            made.update({name: plain(name) + end[end.rindex(WIDE) :] for name, end in made.items() if is_raw(name)})
+            found |= {plain(name) for name, end in made.items() if f"0/{end}" in suspects}
     return found
 
 

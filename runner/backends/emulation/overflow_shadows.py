@@ -17,7 +17,7 @@ from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, Sequence, Set,
 
 from runner.backends.emulation.lower_operators import LOW
 from runner.backends.emulation.measuring_outputs import UNMEASURED, Additions, Gauge, add_owner_outputs
-from runner.backends.emulation.original_names import RAW, WIDE, node_label, plain
+from runner.backends.emulation.original_names import final, is_final, node_label, plain
 from runner.backends.nested_graphs import bodies
 
 _FLOAT = 1
@@ -88,7 +88,8 @@ class Shadows:
         scope = _Scope(self, graph, next(self._numbers), {})
         scope.walk(self._numbers)
         for value in graph.output:
-            found = scope.shadow.get(f"{value.name}{WIDE}") or scope.shadow.get(value.name)
+            rounded = (shadow for name, shadow in scope.shadow.items() if is_final(name, value.name))
+            found = next(rounded, None) or scope.shadow.get(value.name)
             self.handed |= found.roots if found else set()
         return scope.gauges
 
@@ -261,8 +262,8 @@ class _Scope(Additions):
 
     def _final(self, name: str) -> str:
         """Return the name under which others read what a node makes."""
-        wide = f"{name[: -len(RAW)]}{WIDE}"
-        return wide if name.endswith(RAW) and wide in self._types else name
+        wide = final(name)
+        return wide if wide in self._types else name
 
     def _path(self, node: Any) -> str:
         return self._owner + node_label(node)

@@ -15,7 +15,7 @@ import os
 from typing import Any, Dict, List
 
 from runner.backends.emulation.lower_operators import LOW, Lowering
-from runner.backends.emulation.original_names import RAW, WIDE
+from runner.backends.emulation.original_names import free_ends
 from runner.backends.nested_graphs import bodies, graphs
 
 _FLOAT = 1
@@ -35,7 +35,8 @@ def rounded(model: Any, *, strict: bool = False) -> Any:
 def rewritten(model: Any, *, strict: bool = False) -> List[Dict[str, int]]:
     """Rewrite a model as `rounded` does; return the element types that are seen in each graph, outer ones first.
 
-    What is made in a low type has the name ``X__raw`` before it is rounded, and ``X__wide`` after.
+    What is made in a low type has the name ``X__raw`` before it is rounded, and ``X__wide`` after
+    (with underscores behind that where the model has such names).
     """
     if model.functions:
         raise ValueError("a model with functions cannot be rounded operator by operator: inline them first")
@@ -98,6 +99,7 @@ class _Rounder:
         self._onnx = onnx
         self._model = model
         self._lowering = Lowering(model) if strict else None
+        self._raw, self._narrow, self._wide = free_ends(_names(model.graph))
         self.tables: List[Dict[str, int]] = []
 
     def rewrite(self) -> None:
@@ -111,7 +113,7 @@ class _Rounder:
         nodes: List[Any] = []
         constant = {tensor.name for tensor in graph.initializer}
         # inputs are fed in their own type and cast to fp32 first
-        widened = {v.name: f"{v.name}{WIDE}" for v in graph.input if _low(v) and v.name not in constant}
+        widened = {v.name: f"{v.name}{self._wide}" for v in graph.input if _low(v) and v.name not in constant}
         nodes += [onnx.helper.make_node("Cast", [name], [wide], to=_FLOAT) for name, wide in widened.items()]
         outward = {value.name: value.type.tensor_type.elem_type for value in graph.output}
         self._graph(graph, {}, nodes, widened, outward)
@@ -127,8 +129,8 @@ class _Rounder:
         before = self._lowering.enter(graph) if self._lowering else None
         for tensor in graph.initializer:
             if tensor.data_type in LOW:
-                renamed = {**renamed, tensor.name: f"{tensor.name}{WIDE}"}
-                nodes.append(onnx.helper.make_node("Cast", [tensor.name], [f"{tensor.name}{WIDE}"], to=_FLOAT))
+                renamed = {**renamed, tensor.name: f"{tensor.name}{self._wide}"}
+                nodes.append(onnx.helper.make_node("Cast", [tensor.name], [f"{tensor.name}{self._wide}"], to=_FLOAT))
         del graph.value_info[:]
         for node in graph.node:
             for part in self._lowering.parts(node, types) if self._lowering else [node]:
@@ -138,7 +140,9 @@ class _Rounder:
         del graph.node[:]
         graph.node.extend(nodes)
         for name, dtype in types.items():
-            known.update({f"{name}{RAW}": _FLOAT, f"{name}{WIDE}": _FLOAT} if dtype in LOW else {name: dtype})
+            known.update(
+                {f"{name}{self._raw}": _FLOAT, f"{name}{self._wide}": _FLOAT} if dtype in LOW else {name: dtype}
+            )
 
     def _node(
         self, node: Any, types: Dict[str, int], nodes: List[Any], renamed: Dict[str, str], outward: Dict[str, int]
@@ -154,10 +158,10 @@ class _Rounder:
         for place, name in enumerate(node.output):
             if name not in made:
                 continue
-            node.output[place], renamed[name] = f"{name}{RAW}", f"{name}{WIDE}"
-            narrow = name if name in outward else f"{name}__narrow"
-            rounding.append(onnx.helper.make_node("Cast", [f"{name}{RAW}"], [narrow], to=types[name]))
-            rounding.append(onnx.helper.make_node("Cast", [narrow], [f"{name}{WIDE}"], to=_FLOAT))
+            node.output[place], renamed[name] = f"{name}{self._raw}", f"{name}{self._wide}"
+            narrow = name if name in outward else f"{name}{self._narrow}"
+            rounding.append(onnx.helper.make_node("Cast", [f"{name}{self._raw}"], [narrow], to=types[name]))
+            rounding.append(onnx.helper.make_node("Cast", [narrow], [f"{name}{self._wide}"], to=_FLOAT))
         nodes.append(node)
         nodes.extend(rounding)
 
@@ -173,10 +177,15 @@ class _Rounder:
         # what the body defines was renamed in its own table
         made = {name for node in body.node for name in node.output}
         for value in body.output:
-            wide = f"{value.name}{WIDE}"
+            wide = f"{value.name}{self._wide}"
             value.name = wide if wide in made else inner.get(value.name, value.name)
             if _low(value):
                 value.type.tensor_type.elem_type = _FLOAT
+
+
+def _names(graph: Any) -> List[str]:
+    found = [one.name for below in graphs(graph) for one in [*below.input, *below.initializer]]
+    return found + [name for below in graphs(graph) for node in below.node for name in node.output]
 
 
 def _low(value: Any) -> bool:

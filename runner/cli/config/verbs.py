@@ -62,9 +62,13 @@ def meant(words: Sequence[str], given: Collection[str], known: Mapping[str, type
         raise UsageError(f"{verb} and strategy=: two strategies. Give one.")
     chosen = (f"strategy={verb}",) if verb else ()
     if verb and "results" in {item.name for item in fields(known[verb])}:
-        if rest and "strategy.results" in given:
-            raise UsageError(f"{rest[0]} and strategy.results=: results in two ways. Give one list of them.")
-        return Meant((*chosen, f"strategy.results=[{','.join(map(quote, rest))}]") if rest else chosen)
+        results = [word for word in rest if not word.endswith(_MODEL)]
+        rest = [word for word in rest if word.endswith(_MODEL)]
+        if results and "strategy.results" in given:
+            raise UsageError(f"{results[0]} and strategy.results=: results in two ways. Give one list of them.")
+        chosen = (*chosen, f"strategy.results=[{','.join(map(quote, results))}]") if results else chosen
+        if not rest:
+            return Meant(chosen)
     file, models = _file_and_models(rest, known, verb)
     if models and "model" in given:
         raise UsageError(f"{models[0]} and model=: two models. Give one.")

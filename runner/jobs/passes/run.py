@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from runner.candidate import Sample
 from runner.errors import UsageError
 from runner.jobs.job import Job
 from runner.jobs.passes.subject import Passes
@@ -55,8 +54,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     _refuse(settings)
     with Job.opened(settings, folder, command) as job:
         loaded = load(job.settings, job.pool, job.folder, record=False)
-        samples = tuple(Sample(sample) for sample in loaded.recorded.values)
-        subject = Passes(loaded.path, _switches(job), job.settings.target, samples)
+        subject = Passes(loaded.path, _switches(job), job.settings.target, loaded.samples)
         with job.judge(subject, loaded, "settings") as judge:
             return _Search(job, loaded, subject, judge).summary()
 

@@ -14,11 +14,16 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from runner.checkers.compare.constant_outputs import CONSTANT, said
+from runner.checkers.runtime import RuntimeCheck
+from runner.checkers.wrapping_checker import inner
 from runner.errors import CannotJudge
+from runner.jobs.job import Job
 from runner.jobs.reduce.check_controls import Controls
 from runner.jobs.reduce.subgraph import THE_FILE, Subgraph
 from runner.jobs.reduce.user_file_subject import UserFile
+from runner.loading.load import Loaded, record_target
 from runner.model.passes.lift_constants import as_nodes
+from runner.reference.nonfinite import taint_of_all
 from runner.schema.checker import Flaky, SameFailure
 from runner.session.judge import Judge
 from runner.session.parallel import Expected
@@ -179,6 +184,18 @@ class Preflight:
     def _say(self, warning: str) -> None:
         log.warning("%s", warning)
         self.warnings.append(warning)
+
+
+def spare_harmless(job: Job, loaded: Loaded, judge: Judge) -> None:
+    """Of a failure by NaN or Inf, let the check know which of these do not reach the outputs of the whole model."""
+    checker, signature, subject = inner(job.checker), judge.studied.signature, judge.subject
+    non_finite = signature is not None and signature.kind in ("nan", "inf")
+    # an engine has no values of inner tensors to look at
+    if non_finite and isinstance(checker, RuntimeCheck) and job.settings.target.holds_inner_values:
+        found = taint_of_all(loaded.graph, record_target(job.settings, job.pool, loaded, job.folder))
+        if found.tainted and isinstance(subject, Subgraph):
+            subject.taint = found
+            checker.spare(found.harmless)
 
 
 def _variants(subject: object) -> Iterator[tuple[Subgraph, str]]:

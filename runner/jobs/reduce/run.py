@@ -15,23 +15,21 @@ from typing import TYPE_CHECKING
 
 from runner.checkers.backend_run import Side
 from runner.checkers.candidate_audit import Audited
-from runner.checkers.runtime import RuntimeCheck
 from runner.checkers.wrapping_checker import inner
 from runner.jobs.job import Job
 from runner.jobs.reduce.check_controls import FORMS, Controls
 from runner.jobs.reduce.closure import closure
 from runner.jobs.reduce.first_look.first_look import FirstLook
-from runner.jobs.reduce.preflight import Preflight
+from runner.jobs.reduce.preflight import Preflight, spare_harmless
 from runner.jobs.reduce.question import QUESTION
 from runner.jobs.reduce.reduce_summary import answered, files_of, with_rest
 from runner.jobs.reduce.searches import searching
 from runner.jobs.reduce.subgraph import Subgraph
-from runner.loading.load import Loaded, load, record_target
+from runner.loading.load import Loaded, load
 from runner.loading.models import recorder, recording_backend
 from runner.model.graph.graph_index import Graph
 from runner.model.graph.rename import names_of
 from runner.model.graph.scopes import all_nodes
-from runner.reference.nonfinite import taint_of_all
 from runner.reference.recording import Recorder
 from runner.report.summary import Summary
 from runner.run_folder import REDUCED
@@ -147,14 +145,7 @@ def _question(job: Job, session: Session, judge: Judge, loaded: Loaded, look: Fi
         meant = isinstance(settings.checker, AutoChecker) and not all(value.finite for value in held)
         return replace(ending, message=ending.message + NON_FINITE) if meant else ending
     checker = inner(job.checker)
-    non_finite = judge.studied.signature is not None and judge.studied.signature.kind in ("nan", "inf")
-    # an engine has no values of inner tensors to look at
-    if non_finite and isinstance(checker, RuntimeCheck) and settings.target.holds_inner_values:
-        found = taint_of_all(loaded.graph, record_target(settings, job.pool, loaded, job.folder))
-        subject = session.judge.subject  # as the pre-flight left it
-        if found.tainted and isinstance(subject, Subgraph):
-            subject.taint = found
-            checker.spare(found.harmless)
+    spare_harmless(job, loaded, session.judge)  # its subject is as the pre-flight left it
     if settings.plan:
         return session.planned()
     strategy = chosen(settings.strategy, ReduceSettings)

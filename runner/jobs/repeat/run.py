@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from runner.candidate import Sample
 from runner.jobs.job import Job
 from runner.jobs.repeat.command import Command
 from runner.jobs.summary import pass_rate
@@ -30,7 +29,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     model = Path(settings.model).expanduser().absolute() if settings.model else None
     with Job.opened(settings, folder, command) as job:
         loaded = load(job.settings, job.pool, folder, record=False) if model and job.checker.wants_feeds else None
-        samples = tuple(Sample(sample) for sample in loaded.recorded.values) if loaded else ()
+        samples = loaded.samples if loaded else ()
         with job.judge(Command(model, samples), loaded, "nodes" if loaded else "iterations") as judge:
             session = Session(judge, lambda space: repeat(until), means=job.means)
             ending = job.ended(session, session.repeat)

@@ -40,7 +40,7 @@ class Known(Reproduced):
     @property
     def extracted_fails(self) -> bool:
         """Whether the piece that was cut out fails alone."""
-        return self.judgements("extract")[0] > 0
+        return bool(section(self.result("extract"), "signature"))
 
     @property
     def culprits(self) -> tuple[str, ...]:

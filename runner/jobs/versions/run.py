@@ -12,7 +12,6 @@ from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
-from runner.candidate import Sample
 from runner.errors import CannotJudge, UsageError
 from runner.jobs.job import Job
 from runner.jobs.versions.installed_packages import installed_under
@@ -59,7 +58,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
         )
         releases, bad, first = _releases(job, strategy, cache)
         loaded = load(job.settings, job.pool, job.folder, record=False) if settings.model else None
-        samples = tuple(Sample(sample) for sample in loaded.recorded.values) if loaded else ()
+        samples = loaded.samples if loaded else ()
         given = {str(one.python) for one in releases if one.python}
         environment = {python: installed_under(python) for python in sorted({cache.base, *given})}
         told = json.dumps({"besides": sorted(strategy.besides), "packages": environment})

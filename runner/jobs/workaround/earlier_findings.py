@@ -15,12 +15,13 @@ from runner.report.result import RESULT_NAME, read_result
 class Findings:
     """``nodes``: culprits, where they stand several times all of them; ``heals``: sets of optimizations to turn off.
 
-    ``releases``: (package, version) of good releases.
+    ``releases``: (package, version) of good releases. ``models``: digests of the models that these runs were about.
     """
 
     nodes: tuple[str, ...] = ()
     heals: tuple[tuple[str, ...], ...] = ()
     releases: tuple[tuple[str, str], ...] = ()
+    models: tuple[str, ...] = ()
 
 
 def findings(folders: Iterable[str]) -> Findings:
@@ -28,11 +29,14 @@ def findings(folders: Iterable[str]) -> Findings:
     nodes: dict[str, None] = {}
     heals: dict[tuple[str, ...], None] = {}
     releases: dict[tuple[str, str], None] = {}
+    models: dict[str, None] = {}
     for folder in folders:
         result = read_result(Path(folder).expanduser())
         if result is None:
             raise UsageError(f"strategy.results={folder}: no {RESULT_NAME} can be read there. Name the folder of a run")
         passes, cause, released = (_mapping(result.get(key)) for key in ("passes", "cause", "releases"))
+        about = _mapping(result.get("context")).get("model")
+        models |= {about: None} if isinstance(about, str) else {}
         # the culprits of strategy=passes are optimizations, those of strategy=versions are none
         if result.get("strategy") not in ("passes", "versions"):
             nodes |= dict.fromkeys(_names(result.get("culprits")))
@@ -42,7 +46,7 @@ def findings(folders: Iterable[str]) -> Findings:
         package = released.get("package")
         good = [released.get(key) for key in ("good_after", "good_before")]
         releases |= {(package, one): None for one in good if isinstance(one, str) and isinstance(package, str)}
-    return Findings(tuple(nodes), tuple(heals), tuple(releases))
+    return Findings(tuple(nodes), tuple(heals), tuple(releases), tuple(models))
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

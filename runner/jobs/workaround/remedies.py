@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 
 from packaging.version import InvalidVersion, Version
 
@@ -26,7 +25,7 @@ from runner.loading.load import Loaded, inferred_types
 from runner.report.sections.passes_section import session_code
 from runner.schema.backend import OnnxRuntimeBackend, TensorRtBackend
 from runner.schema.checker import CommandChecker
-from runner.schema.diagnosis import VersionsSettings, WorkaroundSettings
+from runner.schema.diagnosis import WorkaroundSettings
 from runner.schema.strategy import chosen
 from runner.workers.interpreter import find_python
 
@@ -43,7 +42,7 @@ class Remedies:
     def all(self) -> tuple[Remedy, ...]:
         """Return them in the order in which they are tried. Raises UsageError where there is nothing to try."""
         strategy = chosen(self.job.settings.strategy, WorkaroundSettings)
-        known = findings(strategy.results)
+        known = self._known
         there = {node.name for node in self.loaded.graph.nodes}
         known = replace(known, nodes=tuple(name for name in known.nodes if name in there))
         found = (
@@ -60,6 +59,17 @@ class Remedies:
                 "strategy.raised=[NODE, ..], strategy.interpreters=[other/bin/python], strategy.tactics=FILE"
             )
         return found
+
+    @cached_property
+    def _known(self) -> Findings:
+        return findings(chosen(self.job.settings.strategy, WorkaroundSettings).results)
+
+    @property
+    def doubts(self) -> str:
+        """What there is to say of earlier runs; "": nothing. One of them may well be about a part of the model."""
+        if not self._known.models or self.loaded.sha256 in self._known.models:
+            return ""
+        return "strategy.results: none of these runs was about this model; what they found is tried all the same"
 
     @property
     def _own_code(self) -> str:
@@ -102,23 +112,23 @@ class Remedies:
             version = held.get(package, "").partition(" ")[0]
             what = f"{package} {version}" if version else f"under {python}"
             yield self._release(what, find_python(python), f"{package}=={version}" if version else "")
-        own = VersionsSettings()
+        folder = self.job.tools.at(chosen(self.job.settings.strategy, WorkaroundSettings).cache).absolute()
         for name, version in known.releases:
             try:
                 wanted = Version(version)
             except InvalidVersion:
                 continue
-            folder = Path(own.cache).expanduser()
-            cache = ReleaseCache(folder, name, find_python(target.python), offline=True, timeout=own.install_timeout)
+            cache = ReleaseCache(folder, name, find_python(target.python), offline=True)
             found = cache.install(wanted)
-            yield self._release(f"{name} {wanted}", str(found.python or ""), f"{name}=={wanted}", found.why_not)
+            why = "" if found.python else f"strategy.cache={folder} does not have it"
+            yield self._release(f"{name} {wanted}", str(found.python or ""), f"{name}=={wanted}", why)
 
     def _release(self, what: str, python: str, requirement: str, why: str = "") -> Remedy:
         checker = self.job.settings.checker
         if checker.runs_own_code and not (isinstance(checker, CommandChecker) and "{python}" in str(checker.command)):
             why = f"{_OWN_CODE}; a command can ask for {{python}}"
         if why:
-            why += ". Name an interpreter that has it: strategy.interpreters=[PYTHON]" if not python else ""
+            why = f"{why}. Name an interpreter that has it: strategy.interpreters=[PYTHON]" if not python else why
             return Remedy("release", what, why_not=why)
         return Remedy(
             *("release", what, Variant(python=python)),

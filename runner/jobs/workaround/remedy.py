@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from runner.candidate import Variant
 from runner.jobs.workaround.edits import Edit
+
+_KINDS = ("pass", "tactic", "rewrite", "precision", "release")
+"""Those first that change least, where they cost the same."""
+_ALIKE = 10.0
+"""Errors that are so many times apart count as one."""
+_NO_ERROR = 1e-4
+"""An error that is so small a part of what the check allows counts as none."""
+_NOISE = 1.2
+"""Times whose ratio is smaller count as one."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +48,11 @@ class Remedy:
 
 @dataclass
 class Tried:
-    """A remedy that was tried. ``passed``, ``of``: samples of this ``kind``."""
+    """A remedy that was tried. ``passed``, ``of``: samples of this ``kind``.
+
+    ``tried``: false where it could not be tried at all, which says nothing about it. ``error``: the check's measure of
+    what is still wrong with it, None where there is none: of a comparison, as a part of what is allowed.
+    """
 
     remedy: Remedy
     passes: bool = False
@@ -50,16 +63,14 @@ class Tried:
     files: tuple[str, ...] = ()
     overrides: tuple[str, ...] = ()
     why_not: str = ""
+    tried: bool = True
+    error: float | None = None
 
     @property
     def cost(self) -> tuple[bool, float]:
-        """Where it stands: what passes comes first, what costs least before what costs more.
-
-        In steps of a fifth, which is more than a clock errs by: among equals that comes first which was tried first.
-        """
-        latency = self.latency or {}
-        measured = latency.get("ratio") or latency.get("after_ms")
-        return (not self.passes, round(5 * math.log(measured)) if measured else math.inf)
+        """How long it takes, as a part of the time without it where that is known; what was not measured is last."""
+        latency = self.latency or {"after_ms": math.inf, "ratio": None}
+        return (latency["ratio"] is None, latency["after_ms"] if latency["ratio"] is None else latency["ratio"])
 
     def to_json(self) -> dict[str, Any]:
         """Return what result.json says of it."""
@@ -74,3 +85,24 @@ class Tried:
             "files": list(self.files),
             "why_not": self.why_not,
         }
+
+
+def ranked(tried: Iterable[Tried]) -> list[Tried]:
+    """Return what passes before what does not.
+
+    Of these first what leaves as little wrong as the best does: what passes narrowly may heal one place of several.
+    Then what costs least, and of what costs the same what changes least.
+    """
+    tried = list(tried)
+    good = [one for one in tried if one.passes]
+    least = min((one.error for one in good if one.error is not None), default=0.0)
+    allowed = max(_ALIKE * least, _NO_ERROR)
+    step: dict[int, tuple[bool, float]] = {}
+    first = (False, 0.0)
+    for one in sorted(good, key=lambda one: one.cost):
+        unknown, cost = one.cost
+        if (unknown, cost) > (first[0], first[1] * _NOISE):
+            first = one.cost
+        step[id(one)] = first
+    good.sort(key=lambda one: ((one.error or 0.0) > allowed, step[id(one)], _KINDS.index(one.remedy.kind)))
+    return good + [one for one in tried if not one.passes]

@@ -1,7 +1,7 @@
 """Rewrites: the same computation in other nodes, so that an optimization finds no pattern, or a kernel is not used.
 
 The smallest change comes first: an inner tensor as an output, a node between two nodes, a node written out. Where the
-pattern of the culprits stands at several places, it is rewritten at one of them, and at all.
+pattern of the culprits stands at several places, it is rewritten at all of them, and at one.
 """
 
 from __future__ import annotations
@@ -60,14 +60,17 @@ class Rewriting:
 
         Nothing where none is in a low precision. A value that is beyond its range has to come down before it is cast.
         """
-        wider = [frozenset(nodes)]
+        wider, told = [frozenset(nodes)], set[str]()
         for _ in range(max(_STEPS)):
             made = [name for index in wider[-1] for name in self.graph.nodes[index].outputs]
             wider.append(wider[-1].union(*(self.graph.readers.get(name, ()) for name in made)))
         for several in dict.fromkeys((wider[0], *(wider[steps] for steps in _STEPS), self._alike(nodes))):
             places = [index for index in sorted(several) if self._is_low(index)]
             if places:
-                what = f"in float32: {listed([self.graph.nodes[index].name for index in places])}"
+                names = [self.graph.nodes[index].name for index in places]
+                what = f"in float32: {listed(names)}"
+                what = f"in float32: {', '.join(names)}" if what in told else what
+                told.add(what)
                 yield Rewrite(what, tuple(self._raised(sorted(several))))
 
     def _alike(self, nodes: Collection[int]) -> frozenset[int]:
@@ -182,13 +185,16 @@ class Rewriting:
 
 
 def _tried(own: Sequence[Rewrite], alike: Sequence[Rewrite]) -> Iterator[Rewrite]:
-    """Yield the rewrites of each place, of all of them, and of all places of the pattern."""
+    """Yield the rewrites of all places of the pattern, of each place, and of all of them.
+
+    What is done at one place of several may pass, and leave the others wrong.
+    """
+    if len(alike) > len(own):
+        yield _together(alike)
     if len(own) <= MOST_SINGLE:
         yield from own
     if len(own) > 1:
         yield _together(own)
-    if len(alike) > len(own):
-        yield _together(alike)
 
 
 def _together(places: Sequence[Rewrite]) -> Rewrite:

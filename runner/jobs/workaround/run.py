@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from runner.checkers.failure_measure import as_number
 from runner.errors import UsageError
 from runner.jobs.job import Job
 from runner.jobs.workaround.latency import Costs
 from runner.jobs.workaround.remedies import Remedies
-from runner.jobs.workaround.remedy import Tried
+from runner.jobs.workaround.remedy import Tried, ranked
 from runner.jobs.workaround.samples import fresh_inputs, with_outputs
 from runner.jobs.workaround.subject import ONE_SAMPLE, Workarounds
 from runner.journal.journal import Journal
@@ -32,6 +33,7 @@ from runner.session.result import Ending
 from runner.session.session import Session
 from runner.status import Status
 from runner.text import counted
+from runner.verdict import MEASURE
 from runner.workers.interpreter import find_python
 from strategies.outcome import Answer, Outcome
 from strategies.procedure import Options
@@ -40,6 +42,8 @@ from strategies.trial import Trial
 log = logging.getLogger(__name__)
 
 QUESTION = Question(wanted=Outcome.PASS, whole="a lone Identity", nothing="the whole model")
+_LOAD = "load"
+"""The stage of the failure of a model that the runtime refuses."""
 _ENDLESS = ("timeout", "memory")
 """Kinds of failures that it would take long, or too much, to see again."""
 
@@ -57,11 +61,15 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
         settings = replace(settings, reference=replace(settings.reference, model=settings.model))
     with Job.opened(settings, folder, command) as job:
         loaded = load(job.settings, job.pool, job.folder, record=False)
-        samples = with_outputs(job, loaded.recorded.values, job.folder / "values" / "recorded")
-        subject = Workarounds(loaded, Remedies(job, loaded).all(), find_python(settings.target.python), samples)
+        samples = with_outputs(job, loaded.samples, job.folder / "values" / "recorded")
+        remedies = Remedies(job, loaded)
+        subject = Workarounds(loaded, remedies.all(), find_python(settings.target.python), samples)
         with job.judge(subject, loaded, "workarounds") as judge:
             job.drop_stale_results()
-            return _Trying(job, loaded, subject, judge).summary()
+            trying = _Trying(job, loaded, subject, judge)
+            if remedies.doubts:
+                trying.warn(remedies.doubts)
+            return trying.summary()
 
 
 class _StoppedError(Exception):
@@ -101,7 +109,7 @@ class _Trying:
         job = self.job
         ending = job.stopped(job.ended(self.session, self._asked), self.handed, WORKAROUND)
         summary = job.summary(self.judge, ending, self.loaded, self.reliability)
-        found = tuple(one.to_json() for one in sorted(self.tried, key=lambda one: one.cost))
+        found = tuple(one.to_json() for one in ranked(self.tried))
         summary = replace(summary, workarounds=found, warnings=(*summary.warnings, *dict.fromkeys(self.warnings)))
         job.bundle(summary)
         return summary
@@ -136,7 +144,7 @@ class _Trying:
         for number, remedy in enumerate(self.subject.remedies, 1):
             if remedy.edits and any(one.passes and one.remedy.kind == remedy.kind for one in self.tried):
                 continue  # it changes more than that one
-            one = Tried(remedy, overrides=remedy.overrides)
+            one = Tried(remedy, overrides=remedy.overrides, tried=not remedy.why_not)
             self._try(number, one)
             self.tried.append(one)
 
@@ -173,13 +181,23 @@ class _Trying:
         try:
             ruling = self.session.ruled(judge, trial, "search", label, "search")
         except UsageError as error:  # the model as it is was checked, so this is about what the remedy sets
-            one.why_not = str(error)
+            one.why_not, one.tried = str(error), False
             return False
         if ruling is None:
             raise _StoppedError
-        passes = ruling.answer is Answer.YES
-        one.why_not = "" if passes else ruling.verdict.said
+        verdict, passes = ruling.verdict, ruling.answer is Answer.YES
+        one.why_not = "" if passes else verdict.said
+        if passes and (measured := as_number(verdict.metrics.get(MEASURE))) is not None:
+            one.error = max(measured, one.error or 0.0)
+        if not passes and one.remedy.edits and self._loads and verdict.signature and verdict.signature.stage == _LOAD:
+            one.why_not, one.tried = f"could not be tried: {one.why_not}", False
         return passes
+
+    @property
+    def _loads(self) -> bool:
+        """Whether the runtime takes the model as it is."""
+        signature = self.judge.studied.signature
+        return signature is not None and signature.stage != _LOAD
 
     # ---- whether it holds
 
@@ -208,19 +226,20 @@ class _Trying:
         """Return the remedies on fresh inputs, where there are any, and where verdicts on them are kept."""
         samples = fresh_inputs(self.job, self.loaded, self.strategy.fresh)
         if not samples:
-            self._warn(self._none_fresh())
+            self.warn(self._none_fresh())
             return self.subject, self.judge.stage("as handed over", self.subject).journal
         subject = replace(self.subject, samples=samples, fresh=True)
         judge = self.judge.stage("fresh inputs", subject)
         without = judge.sure(NOTHING, "control", f"the whole model, {len(samples)} fresh inputs")
         if without.outcome is Outcome.PASS and self.reliability.rates is None:
-            self._warn(
+            self.warn(
                 "the model as it is passes with the fresh inputs: that a workaround does too shows only that it breaks "
                 "nothing"
             )
         return subject, judge.journal
 
-    def _warn(self, text: str) -> None:
+    def warn(self, text: str) -> None:
+        """Tell the user, now and in the report."""
         log.warning("%s", text)
         self.warnings.append(text)
 
@@ -235,17 +254,24 @@ class _Trying:
     # ---- what is said
 
     def _ending(self, stopped: str) -> Ending:
-        good = sorted((one for one in self.tried if one.passes), key=lambda one: one.cost)
-        flaky, many = self.session.flakiness, counted(len(self.tried), "workaround")
+        good = [one for one in ranked(self.tried) if one.passes]
+        untried = [one for one in self.tried if not one.tried]
+        flaky, many = self.session.flakiness, counted(len(self.tried) - len(untried), "workaround")
         signature = self.judge.studied.signature
+        if untried and len(untried) == len(self.tried):
+            many = counted(len(untried), "workaround")
+            if self.strategy.disabled_optimizers and all(one.remedy.kind == "pass" for one in untried):
+                raise UsageError(f"strategy.disabled_optimizers: {untried[0].why_not}")
+            said = f"none of {many} could be tried: {untried[0].why_not}{stopped}{flaky}"
+            return Ending(Status.could_not_judge, said, signature=signature)
+        left = f"; {len(untried)} could not be tried: {untried[0].why_not}" if untried else ""
         if not good:
-            said = f"none of {many} tried keeps the failure away{stopped}{flaky}"
+            said = f"none of {many} tried keeps the failure away{left}{stopped}{flaky}"
             return Ending(Status.nothing_to_find, said, signature=signature)
         best = good[0]
         ratio = (best.latency or {}).get("ratio")
         cost = f", {ratio:g} times as long as without" if ratio else ""
-        said = (
-            f"{len(good)} of {many} keep{'s' * (len(good) == 1)} the failure away; the cheapest: {best.remedy.kind}, "
-        )
-        said += f"{best.remedy.what} ({best.passed} of {best.of} {best.kind} inputs pass{cost}){stopped}{flaky}"
+        first = "the cheapest" if best.latency and best.cost == min(one.cost for one in good) else "the first to take"
+        said = f"{len(good)} of {many} keep{'s' * (len(good) == 1)} the failure away; {first}: {best.remedy.kind}, "
+        said += f"{best.remedy.what} ({best.passed} of {best.of} {best.kind} inputs pass{cost}){left}{stopped}{flaky}"
         return Ending(Status.found, said, signature=signature)

@@ -64,11 +64,30 @@ def test_by_name_and_by_pattern(model: Path) -> None:
 def test_the_part_stands_alone_with_recorded_values(tmp_path: Path, model: Path) -> None:
     run = extracted(tmp_path, model, "strategy.nodes=[b,d]")
     assert run.code == 0 and "2 nodes of 5 extracted; alone the check says pass" in run.output, run.output
+    assert "; of the file as it is: pass" in run.output
     part = run.model()
     assert [node.op_type for node in part.graph.node] == ["Neg", "Add"]
     assert {one.name for one in part.graph.input} == {"ta", "tc"} and [one.name for one in part.graph.output] == ["td"]
     assert len([*(run.folder / "test_data_set_0").glob("*.pb")]) == 3
     assert run.result["culprits"] == ["b", "d"] and run.result["nodes"] == {"before": 5, "after": 2}
+
+
+def test_the_part_fails_if_it_does_as_the_whole_model(tmp_path: Path, model: Path) -> None:
+    """A NaN that the reference makes as well; of another part, which has none, nothing fails."""
+    changed = onnx.load(str(model))
+    changed.graph.node[1].op_type = "Log"  # of what is below zero
+    changed.graph.node[0].op_type = "Neg"
+    onnx.save(changed, str(model))
+    whole = winnow("strategy=reduce", f"model={model}", "inputs.ranges={x: [1, 2]}", folder=tmp_path / "whole")
+    assert whole.code == 0 and whole.result["signature"]["kind"] == "nan", whole.output
+    run = extracted(tmp_path, model, f"strategy.nodes={whole.result['culprits']}", "inputs.ranges={x: [1, 2]}")
+    assert run.code == 0 and "alone the check says fail" in run.output, run.output
+    assert run.result["signature"]["kind"] == "nan"
+    run = winnow(
+        *("strategy=extract", f"model={model}", "strategy.nodes=[c]", "inputs.ranges={x: [1, 2]}"),
+        folder=tmp_path / "good",
+    )
+    assert "alone the check says pass" in run.output and run.result["signature"] is None, run.output
 
 
 def test_a_plan_says_what_would_be_extracted_and_the_replay_extracts_it(tmp_path: Path, model: Path) -> None:

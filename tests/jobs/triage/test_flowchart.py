@@ -59,7 +59,7 @@ def test_wrong_values_whose_first_bad_tensor_is_made_by_a_piece_that_fails_alone
         **FAILS,
         "inputs": judged(1, 1),
         "layerwise": found("b"),
-        "extract": judged(1, 1),
+        "extract": judged(2, 2, {"stage": "compare", "kind": "mismatch"}),
         "reduce": CUT,
         "passes": PASSES,
         "healed": judged(0, 2),
@@ -77,7 +77,7 @@ def test_wrong_values_whose_first_bad_tensor_is_made_by_a_piece_that_fails_alone
 
 def test_where_the_piece_passes_or_marking_hides_it_parts_are_searched() -> None:
     nothing = {"passes": NONE, "passes_on_whole": NONE, "workaround": found()}
-    steps = {**FAILS, "inputs": judged(0, 1), "layerwise": found("b"), "extract": judged(0, 1), "reduce": CUT}
+    steps = {**FAILS, "inputs": judged(0, 1), "layerwise": found("b"), "extract": judged(1, 2), "reduce": CUT}
     known = told(HERE, {**steps, **nothing})
     assert branch(known) == "reduce" and "not with another seed" in verdict(known)
     hidden = {"status": "could_not_judge", "layers": {"marking": "hides"}, "message": "marking hides it"}
@@ -161,7 +161,7 @@ def test_low_precision() -> None:
     situation = replace(HERE, low="float16", optimizes=False, alone=False, inputs="python")
     steps = {
         "layerwise": found("a"),
-        "extract": judged(1, 1),
+        "extract": judged(2, 2, {"stage": "compare", "kind": "mismatch"}),
         "reduce": CUT,
         "precision": found("n"),
         "workaround": found(),

@@ -9,12 +9,12 @@ from pathlib import Path
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from runner.errors import UsageError
 from runner.jobs.workaround.earlier_findings import Findings, findings
 from runner.jobs.workaround.remedies import together
-from runner.jobs.workaround.remedy import Remedy, Tried
+from runner.jobs.workaround.remedy import Remedy, Tried, ranked
 from tests.harness import Run, by_command, check_script, winnow
 
 KEPT_APART = "sys.exit(0 if any(name.endswith('__kept') for name in made) else 1)"
@@ -117,16 +117,31 @@ def test_what_fails_on_an_input_that_nobody_had_looked_at_is_not_offered(tmp_pat
     assert run.code == 4 and not kept["passes"] and kept["samples"]["kind"] == "fresh", run.output
     assert 0 < kept["samples"]["passed"] < kept["samples"]["of"] == 20 and "fail" in kept["why_not"]
     assert not [*run.folder.glob("workaround*")] and kept["files"] == []
+    assert (run.folder / "REPORT.md").read_text().startswith("# no workaround found\n")
 
 
 def test_a_plan_checks_the_model_as_it_is_alone(tmp_path: Path, model: Path) -> None:
     """Culprits of an earlier run that this model does not have are left out."""
     earlier = tmp_path / "earlier"
     earlier.mkdir()
-    (earlier / "result.json").write_text(json.dumps({"strategy": "reduce", "culprits": ["neg", "gone", "abs"]}))
+    result = {"strategy": "reduce", "culprits": ["neg", "gone", "abs"], "context": {"model": "of another one"}}
+    (earlier / "result.json").write_text(json.dumps(result))
     run = worked_around(tmp_path, model, KEPT_APART, f"strategy.results=[{earlier}]", "plan=true")
     assert run.code == 0 and "would be tried: k as an output besides; Max(k, k) before abs" in run.output
     assert run.result["checks"]["preflight"] == 1 and run.result["checks"]["search"] == 0
+    assert "none of these runs was about this model" in "".join(run.result["warnings"])
+
+
+def test_a_release_that_the_cache_does_not_have(tmp_path: Path, model: Path) -> None:
+    """The folder of the run that found it is named, and no setting that nobody gave."""
+    earlier = tmp_path / "earlier"
+    earlier.mkdir()
+    releases = {"package": "onnxruntime", "good_before": "1.2"}
+    (earlier / "result.json").write_text(json.dumps({"strategy": "versions", "releases": releases}))
+    given = (f"strategy.results=[{earlier}]", f"strategy.cache={tmp_path / 'mine'}", "checker.command=false {python}")
+    run = winnow("strategy=workaround", f"model={model}", "checker=command", *given, folder=tmp_path / "run")
+    said = f"strategy.cache={tmp_path / 'mine'} does not have it. Name an interpreter"
+    assert run.code == 3 and said in run.output and "offline" not in run.output, run.output
 
 
 def test_a_budget_ends_it_and_what_passed_is_told(tmp_path: Path, model: Path) -> None:
@@ -139,6 +154,7 @@ def test_a_budget_ends_it_and_what_passed_is_told(tmp_path: Path, model: Path) -
 def test_a_model_that_passes_needs_none(tmp_path: Path, model: Path) -> None:
     run = worked_around(tmp_path, model, "sys.exit(0)")
     assert run.code == 4 and "there is nothing to work around" in run.output
+    assert (run.folder / "REPORT.md").read_text().startswith("# nothing fails here\n")
 
 
 @pytest.mark.slow
@@ -175,6 +191,81 @@ def test_another_interpreter_that_a_command_asks_for(tmp_path: Path, model: Path
     assert "the check runs code of yours" in second["why_not"]
 
 
+def half_model(path: Path, *, middle: str = "Mul", output: str = "y") -> Path:
+    """A product in float16 that overflows, and comes down again."""
+    nodes = [
+        helper.make_node("Mul", ["x", "up"], ["k"], name="mul"),
+        helper.make_node(middle, ["k", "down"], [output], name="back"),
+    ]
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT16, [2, 3]) for name in ("x", output)]
+    given = [helper.make_tensor(name, TensorProto.FLOAT16, [], [v]) for name, v in (("up", 6e4), ("down", 1e-3))]
+    graph = helper.make_graph(nodes, "g", value[:1], value[1:], given)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
+    return path
+
+
+@pytest.mark.parametrize("rounding", ["on", "strict"])
+def test_nodes_are_raised_where_the_target_is_emulated(tmp_path: Path, rounding: str) -> None:
+    given = ("strategy.raised=[mul,back]", "strategy.latency_runs=0", f"target.rounding={rounding}")
+    ranges = "inputs.ranges={x: [2.0, 3.0]}"
+    model = half_model(tmp_path / "net.onnx")
+    run = winnow("strategy=workaround", f"model={model}", *given, ranges, folder=tmp_path / "run")
+    assert run.code == 0 and run.result["workarounds"][0]["what"] == "in float32: mul, back", run.output
+    assert "the first to take: precision" in run.result["message"] and "cheapest" not in run.result["message"]
+
+
+def parent_of(path: Path) -> Path:
+    """The same in float32, with inputs of that type too."""
+    parent = onnx.load(str(path))
+    for value in (*parent.graph.input, *parent.graph.output):
+        value.type.tensor_type.elem_type = TensorProto.FLOAT
+    for held in parent.graph.initializer:
+        held.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(held).astype("float32"), held.name))
+    onnx.save(parent, str(path.with_name("parent.onnx")))
+    return path.with_name("parent.onnx")
+
+
+def test_a_parent_whose_inputs_have_another_type_judges_a_model_that_stays_whole(tmp_path: Path) -> None:
+    model = half_model(tmp_path / "net.onnx")
+    given = (f"model={model}", f"reference.model={parent_of(model)}", "checker=compare")
+    ranges = "inputs.ranges={x: [2.0, 3.0]}"
+    run = winnow(
+        *("strategy=workaround", "strategy.raised=[mul,back]", "target.rounding=on", "strategy.latency_runs=0"),
+        *(*given, ranges),
+        folder=tmp_path / "run",
+    )
+    assert run.code == 0 and run.result["workarounds"][0]["samples"]["passed"] == 20, run.output
+    run = winnow("strategy=passes", *given, "inputs.ranges={x: [0.1, 0.9]}", folder=tmp_path / "passes")
+    assert run.code == 4 and "nothing" in run.result["status"], run.output
+
+
+def test_what_could_not_be_tried_is_not_counted_as_tried(tmp_path: Path, model: Path) -> None:
+    """An optimizer's name that is none, where nothing else is given; an interpreter that cannot run a model."""
+    other = tmp_path / "other"
+    other.symlink_to(sys.executable)  # it has no packages there
+    broken = onnx.load(str(model))
+    broken.graph.node[1].domain = "nowhere"
+    broken.opset_import.append(helper.make_opsetid("nowhere", 1))
+    onnx.save(broken, str(model))
+    for given, code, said in (
+        ("strategy.disabled_optimizers=[[CastEliminaton]]", 2, "Did you mean CastElimination"),
+        (f"strategy.interpreters=[{other}]", 3, "none of 1 workaround could be tried: "),
+    ):
+        run = winnow("strategy=workaround", f"model={model}", "checker=runs", given, folder=tmp_path / str(code))
+        assert run.code == code and said in run.output, run.output
+
+
+def test_what_leaves_nothing_wrong_is_offered_before_what_passes_narrowly() -> None:
+    def tried(kind: str, ratio: float | None, error: float | None, *, passes: bool = True) -> Tried:
+        latency = {"before_ms": 1.0, "after_ms": ratio, "ratio": ratio} if ratio else None
+        return Tried(Remedy(kind, f"{kind} {ratio} {error}"), passes=passes, error=error, latency=latency)
+
+    narrow, heals, slower = tried("rewrite", 0.9, 0.098), tried("pass", 1.04, 5e-6), tried("precision", 1.0, 4e-6)
+    unmeasured, fails = tried("release", None, None), tried("tactic", None, None, passes=False)
+    assert ranked([narrow, fails, slower, unmeasured, heals]) == [heals, slower, unmeasured, narrow, fails]
+    assert ranked([tried("rewrite", 2.0, None), heals])[0] is heals
+
+
 def test_refusals(tmp_path: Path, model: Path) -> None:
     for given, said in (
         ("strategy.fresh=3", "there is nothing to try. Give what earlier runs found"),
@@ -185,13 +276,13 @@ def test_refusals(tmp_path: Path, model: Path) -> None:
 
 
 def test_costs_that_the_clock_cannot_tell_apart_leave_the_order_of_trial() -> None:
-    ratios = {"first": 1.04, "second": 1.02, "dear": 12.8, "failed": None}
+    ratios = {"dear": 12.8, "second": 1.02, "first": 1.14, "failed": None}
     tried = [
         Tried(Remedy("rewrite", name), ratio is not None, latency={"ratio": ratio, "after_ms": 1.0})
         for name, ratio in ratios.items()
     ]
-    tried[0], tried[2] = tried[2], tried[0]
-    assert [one.remedy.what for one in sorted(tried, key=lambda one: one.cost)] == ["second", "first", "dear", "failed"]
+    assert [one.remedy.what for one in ranked(tried)] == ["second", "first", "dear", "failed"]
+    assert [one.remedy.what for one in ranked(reversed(tried))] == ["first", "second", "dear", "failed"]
 
 
 def test_what_is_no_set_of_names() -> None:
