@@ -119,7 +119,7 @@ def test_each_tensor_is_asked_once_and_a_resumed_run_asks_the_rest(tmp_path: Pat
 
 def test_a_plan_says_how_many_runs_it_takes(tmp_path: Path) -> None:
     run = layerwise(tmp_path, chain(tmp_path / "net.onnx"), "plan=true")
-    assert run.result["status"] == "planned" and "7 tensors would be compared in 2 runs" in run.result["message"]
+    assert run.result["status"] == "planned" and "8 tensors would be compared in 2 runs" in run.result["message"]
     assert not (run.folder / "layerwise.csv").exists()
 
 
