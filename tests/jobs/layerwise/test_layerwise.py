@@ -151,6 +151,40 @@ def test_fewer_marks_show_it_as_well(tmp_path: Path) -> None:
     assert layers["first_bad"]["tensor"] == "z" and {*run.result["culprits"]} <= {*NORM}
 
 
+def masked(path: Path, by: float) -> Path:
+    """What is wrong inside does not reach the output; names are such as a file may hold."""
+    nodes = [
+        helper.make_node("Mul", ["x", "by"], ["=t"], name="@first"),
+        helper.make_node("Sin", ["=t"], ["=t__made"], name="\x1b[31mred"),
+        helper.make_node("Clip", ["=t__made", "zero", "zero"], ["none"], name="clip"),
+        helper.make_node("Add", ["x", "none"], ["out"], name="sum"),
+    ]
+    return saved(path, nodes, {"by": np.array(by), "zero": np.array(0.0)})
+
+
+def test_a_model_whose_outputs_pass_is_said_to_pass(tmp_path: Path) -> None:
+    wrong, right = masked(tmp_path / "wrong.onnx", 1.3), masked(tmp_path / "right.onnx", 1.0)
+    given = f"reference.model={right}", "strategy.memory_mb=1", f"result.path={tmp_path / 'nowhere.onnx'}"
+    run = layerwise(tmp_path, wrong, *given)
+    assert run.code == 0 and run.result["culprits"] == ["@first"], run.output
+    assert run.result["message"].startswith("the model as it is passes; inside, =t is the first wrong tensor")
+    report = (run.folder / "REPORT.md").read_text()
+    assert report.startswith("# wrong inside a model that does not fail: ") and "in 2 runs" in report
+    # the model is taken apart though a tensor has the name of one that is made
+    layers, warnings = run.result["layers"], " ".join(run.result["warnings"])
+    assert layers["largest_own"]["node"] == "@first" and layers["own_unknown"] == ""
+    assert "strategy.memory_mb=1 was not kept" in warnings and "nothing is written there" in warnings
+    text = (run.folder / "layerwise.csv").read_text()
+    assert "'=t," in text and "'@first," in text and "\x1b" not in text and "\\x1b[31mred" in text
+
+
+def test_a_reference_that_is_not_finite_is_not_the_fault_of_the_target(tmp_path: Path) -> None:
+    right, broken = chain(tmp_path / "right.onnx"), chain(tmp_path / "broken.onnx", float("nan"))
+    run = layerwise(tmp_path, right, f"reference.model={broken}")
+    assert run.code == 3 and "the reference is not finite from t2 on" in run.result["message"], run.output
+    assert not run.result["culprits"] and run.result["layers"]["first_bad"] is None
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [
