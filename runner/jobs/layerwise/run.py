@@ -130,10 +130,10 @@ class _Layerwise:
             raise CannotJudge(
                 f"{WHOLE} fails ({plain.said}), and no tensor is wrong against what was recorded; {REDUCE}"
             )
-        known = "all of" if not (look.unanswered or look.not_asked) else "what is known of"
-        said = f"{known} {counted(len(look.rows), 'tensor')} are right by this check{self._left}"
-        all_seen = not (look.stopped or look.unanswered)
-        return Ending(Status.nothing_to_find if all_seen else Status.could_not_judge, said)
+        seen = counted(len(look.rows), "tensor")
+        if look.stopped or look.unanswered or (look.silent and look.not_asked):
+            return Ending(Status.could_not_judge, f"{seen} seen, none of them wrong by this check{self._left}")
+        return Ending(Status.nothing_to_find, f"all of {seen} are right by this check{self._left}")
 
     def _refuse_broken_reference(self) -> None:
         """Raise CannotJudge where the reference ends in NaN or Inf, and the target is finite where that begins."""
@@ -149,14 +149,13 @@ class _Layerwise:
         first, own, hidden = found.first_bad, found.largest_own, self.look.hidden
         assert first
         makers = listed(found.culprits)
-        passes, unjudged = plain.outcome is Outcome.PASS, f"is not judged ({plain.reason})"
-        outside = "" if plain.outcome is Outcome.FAIL else f"{WHOLE} {'passes' if passes else unjudged}; inside, "
+        outside = "" if plain.outcome is Outcome.FAIL else f"{WHOLE} is not judged ({plain.reason}); inside, "
+        if plain.outcome is Outcome.PASS:
+            outside = f"{WHOLE} passes; inside, "
         parts = [f"{outside}{first['tensor']} is the first wrong tensor, made of right ones by {makers}"]
-        parts += (
-            [f"the largest error of its own is that of {ending_in(own)}{own['node']} ({size_of(own, 'own')})"]
-            if own
-            else []
-        )
+        if own:
+            place = f"{ending_in(own)}{own['node']}"
+            parts.append(f"the largest error of its own is that of {place} ({size_of(own, 'own')})")
         if self.look.marking.word == BREAKS:
             parts.append("with tensors marked as outputs it fails")
         elif self.look.marking.hides:
