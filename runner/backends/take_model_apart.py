@@ -5,13 +5,23 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Dict, List, Sequence, Set, Tuple
+import re
+from typing import Any, Callable, Dict, Iterable, List, Sequence, Set, Tuple
 
 from runner.backends.emulation.rounding import do_not_optimize
 from runner.backends.nested_graphs import bodies, graphs
 
 MADE = "__made"
-"""What is put behind the name of a tensor that a node makes, where others read the value that is right."""
+"""What is put behind the name of a tensor that a node makes, where others read the value that is right.
+
+Underscores follow where a tensor of the model has such a name: more than behind any of these.
+"""
+_ENDS = re.compile(MADE + "_*$")
+
+
+def made_end(names: Iterable[str]) -> str:
+    """Return what stands behind the names of made tensors among these; "" where there are none."""
+    return max((found.group() for found in map(_ENDS.search, names) if found), key=len, default="")
 
 
 def take_apart(model: Any, types: Dict[str, int], wanted: Sequence[str] | None = None) -> None:
@@ -22,20 +32,23 @@ def take_apart(model: Any, types: Dict[str, int], wanted: Sequence[str] | None =
     """
     from onnx import helper
 
+    held = [*model.graph.input, *model.graph.output, *model.graph.initializer]
+    taken = made_end([*(value.name for value in held), *(name for node in model.graph.node for name in node.output)])
+    end = taken + "_" if taken else MADE
     parted = set()
     for node in model.graph.node:
         for place, name in enumerate(node.output):
             if name in types:
-                node.output[place] = name + MADE
+                node.output[place] = name + end
                 parted.add(name)
     kept = [value for value in model.graph.output if value.name not in parted]
     del model.graph.output[:]
     model.graph.output.extend(kept)
     for name in sorted(parted):
         model.graph.input.append(helper.make_tensor_value_info(name, types[name], None))
-        model.graph.output.append(helper.make_tensor_value_info(name + MADE, types[name], None))
+        model.graph.output.append(helper.make_tensor_value_info(name + end, types[name], None))
     if wanted is not None:
-        _leave_only(model.graph, {name + MADE if name in parted else name for name in wanted})
+        _leave_only(model.graph, {name + end if name in parted else name for name in wanted})
 
 
 def _leave_only(graph: Any, wanted: Set[str]) -> None:
@@ -89,8 +102,12 @@ def optimized(path: str, options: Any, create: Callable[[str], Any]) -> Any:
 
 def neighbors(model: Any) -> Dict[str, Tuple[List[str], List[str]]]:
     """Return what each node reads and gives, by its name."""
+    end = made_end(name for node in model.graph.node for name in node.output)
     return {
-        node.name: (list(node.input), [name[: -len(MADE)] if name.endswith(MADE) else name for name in node.output])
+        node.name: (
+            list(node.input),
+            [name[: -len(end)] if end and name.endswith(end) else name for name in node.output],
+        )
         for node in model.graph.node
         if node.name
     }

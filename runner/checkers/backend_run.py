@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from runner.backends.take_model_apart import MADE
+from runner.backends.take_model_apart import made_end
 from runner.candidate import Variant
 from runner.checkers.checker import Tools
 from runner.checkers.command.template import digest
@@ -127,7 +127,8 @@ class Side:
         )
         ran = self._ran(reply)
         if inside:
-            ran = replace(ran, outputs=tuple({n.removesuffix(MADE): v for n, v in one.items()} for one in ran.outputs))
+            end = made_end(name for one in ran.outputs for name in one)
+            ran = replace(ran, outputs=tuple({n.removesuffix(end): v for n, v in one.items()} for one in ran.outputs))
         return replace(ran, peak_rss_mb=reply.peak_rss_mb, log=reply.log)
 
     def _timing_cache(self, own: str | None) -> dict[str, str | None]:

@@ -86,7 +86,7 @@ def report(
         passes_section(summary.passes, summary.minimality),
         releases_section(summary.releases),
         inspection_section(summary.inspection),
-        layers_section(summary.layers) or outputs_section(summary.outputs),
+        layers_section(summary.layers, failing=summary.signature is not None) or outputs_section(summary.outputs),
         workarounds_section(summary.workarounds),
         rechecked_section(summary.rechecked),
         bugs_section(summary.bugs),
@@ -108,6 +108,8 @@ def _title(summary: Summary) -> str:
     if summary.inspection:
         return "what is in the file"
     if summary.status == Status.found and summary.culprits:
+        if summary.layers and not summary.signature:
+            return f"wrong inside a model that does not fail: {some(summary.culprits)}"
         signature = summary.signature or {}
         return f"{text(signature.get('raised') or signature.get('kind', 'failure'))}: {some(summary.culprits)}"
     if summary.status == Status.found and summary.suspects:

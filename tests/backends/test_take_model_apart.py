@@ -12,6 +12,7 @@ from onnx import TensorProto, helper
 
 from runner.backends.onnx_reference import OnnxReference
 from runner.backends.ort.onnxruntime import OnnxRuntime
+from runner.backends.take_model_apart import made_end
 from runner.backends.values.numpy_arrays import from_array, to_array
 
 NAMES = ("x", "a", "b", "out")
@@ -51,6 +52,18 @@ def test_what_optimizations_leave_out_stays_in_its_part(tmp_path: Path) -> None:
     path = saved(tmp_path, TensorProto.FLOAT, ("Identity", "Identity", "Neg"))
     model = OnnxRuntime.load(path, {"inside": {"a": TensorProto.FLOAT, "b": TensorProto.FLOAT}})
     assert model.outputs == ["out"]
+
+
+@pytest.mark.parametrize("backend", [OnnxRuntime, OnnxReference])
+def test_a_name_that_is_taken_is_not_given_again(tmp_path: Path, backend: Any) -> None:
+    nodes = [helper.make_node("Abs", ["x"], ["a"]), helper.make_node("Neg", ["a"], ["a__made"])]
+    ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [2])] for name in ("x", "a__made")]
+    model = helper.make_model(helper.make_graph(nodes, "g", *ends), opset_imports=[helper.make_opsetid("", 17)])
+    model.ir_version = 8
+    onnx.save(model, str(tmp_path / "model.onnx"))
+    apart = backend.load(str(tmp_path / "model.onnx"), {"inside": {"a": 1, "a__made": 1}, "optimization": "all"})
+    end = made_end(apart.outputs)
+    assert sorted(name[: -len(end)] for name in apart.outputs) == ["a", "a__made"] and made_end(["a", "b"]) == ""
 
 
 @pytest.mark.parametrize("backend", [OnnxRuntime, OnnxReference])

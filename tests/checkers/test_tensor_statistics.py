@@ -58,3 +58,18 @@ def test_how_many_rows_have_the_same_largest_values() -> None:
     found = agreement(mine, good)
     assert found["top1"] == 0.5 and found["top5"] == pytest.approx(0.9)
     assert agreement(mine[:, :4], good[:, :4]) == {"top1": 0.5}
+
+
+def test_rows_that_hold_a_nan_never_agree() -> None:
+    good = np.arange(24, dtype=np.float32).reshape(2, 12)
+    broken = good.copy()
+    broken[0, 3] = np.nan
+    for mine, theirs in ((broken, good), (good, broken), (broken, broken)):
+        assert agreement(mine, theirs) == {"top1": 0.5, "top5": 0.5}
+    assert agreement(good * np.nan, good) == {"top1": 0.0, "top5": 0.0}
+
+
+def test_without_a_signal_there_is_no_ratio() -> None:
+    found = statistics(np.array([1.0, 2.0]), np.array([7.0, 7.0]))
+    assert found["psnr"] is None and found["sqnr"] is not None
+    assert statistics(np.ones(2), np.zeros(2))["sqnr"] is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from runner.report.markdown import report
-from runner.report.sections.layers_section import layers_section
+from runner.report.sections.layers_section import layers_section, outputs_section
 from runner.report.summary import Summary
 from runner.status import Status
 from runner.verdict import TABLE, Verdict, rows_of
@@ -45,6 +45,17 @@ def test_layers_say_what_is_wrong_first() -> None:
     text = layers_section({**layers, **rest})
     assert "First wrong tensor: a&#124;b by n&#96;1, NaN." in text and "0.25 of its range" in text
     assert "makes the failure go away" in text and "| own |" in text and layers_section(None) == ""
+
+
+def test_what_is_not_finite_has_no_error_and_parts_of_many_nodes_are_named_by_their_end() -> None:
+    (row,) = [line for line in outputs_section([ROW]).splitlines() if line.startswith("| `logits`")]
+    assert row.startswith("| `logits` | NaN |  |  |")
+    found = {"tensor": "t", "node": "n", "nodes": [], "kind": "mismatch", "error": 0.5, "own": 0.5}
+    layers = {"tensors": 1, "runs": 1, "first_bad": found, "largest_own": found, "marking": "breaks", "suspects": []}
+    layers |= {"outputs": [], "worst": [], "files": ["f.csv"], "unanswered": ["u"], "own_unknown": "it crashed"}
+    text = layers_section(layers, failing=False)
+    assert "1 tensor in 1 run;" in text and "a part that ends in `t`" in text and "does not fail" in text
+    assert "makes the model fail" in text and "no answer: `u`" in text and "not known: it crashed" in text
 
 
 def test_a_journal_may_hold_anything() -> None:

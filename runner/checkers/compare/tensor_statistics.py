@@ -22,8 +22,8 @@ def statistics(target: Array, reference: Array, block: int = BLOCK) -> dict[str,
 
     Errors are of the elements that are finite in both: ``max``, ``mean``, ``p99`` of the absolute error; ``relative``:
     the largest as a part of the largest absolute value of the reference; ``sqnr`` and ``psnr`` in dB (None where
-    nothing differs); ``cosine``. Of both tensors how many elements are ``nan`` and ``inf``, and the ``range`` of the
-    others (None where there are none): target first.
+    nothing differs, or the reference has no signal: zeros, or one value); ``cosine``. Of both tensors how many elements
+    are ``nan`` and ``inf``, and the ``range`` of the others (None where there are none): target first.
     """
     if target.shape != reference.shape or {target.dtype.kind, reference.dtype.kind} & set("OSU") or not target.size:
         return {}
@@ -57,8 +57,8 @@ def statistics(target: Array, reference: Array, block: int = BLOCK) -> dict[str,
 def agreement(target: Array, reference: Array) -> dict[str, float]:
     """Return in which part of the rows (along the last axis) the largest value stands in the same place.
 
-    ``top5``: which part of the five largest is the same; only where a row has more than five. Of what is no table of
-    real numbers nothing is returned.
+    ``top5``: which part of the five largest is the same; only where a row has more than five. A row that holds a NaN
+    never agrees. Of what is no table of real numbers nothing is returned.
     """
     if target.shape != reference.shape or not target.ndim or target.shape[-1] < 2 or not target.size:
         return {}
@@ -69,7 +69,9 @@ def agreement(target: Array, reference: Array) -> dict[str, float]:
     rows, step = tables[0].shape[0], max(1, BLOCK // width)
     first = several = 0.0
     for start in range(0, rows, step):
-        a, b = (np.nan_to_num(real(one[start : start + step])) for one in tables)
+        pair = [real(one[start : start + step]) for one in tables]
+        told = ~(np.isnan(pair[0]) | np.isnan(pair[1])).any(1)
+        a, b = (np.nan_to_num(one[told]) for one in pair)
         first += float((a.argmax(1) == b.argmax(1)).sum())
         if width > TOP:
             best = [np.argpartition(one, -TOP, axis=1)[:, -TOP:] for one in (a, b)]
@@ -98,6 +100,4 @@ def _side(flat: Array, block: int) -> dict[str, Any]:
 
 
 def _decibels(signal: float, noise: float) -> float | None:
-    if not noise:
-        return None
-    return 10 * math.log10(signal / noise) if signal else -finite(math.inf)
+    return 10 * math.log10(signal / noise) if signal and noise else None

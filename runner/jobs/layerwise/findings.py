@@ -9,12 +9,10 @@ from typing import Any
 
 from runner.jobs.reduce.first_look.nodes_between import between
 from runner.model.graph.graph_index import Graph
+from runner.report.sections.layers_section import NON_FINITE, kind_of
 
 Row = Mapping[str, Any]
 MOST_SUSPECTS = 20
-NON_FINITE = ("nan", "inf")
-NOT_FINITE = "not finite"
-"""The kind of a tensor that overflows on the reference as well."""
 
 
 def own_error(row: Row) -> float:
@@ -65,26 +63,35 @@ class Findings:
         return {
             "tensor": name,
             "node": self._maker(name),
-            "kind": row["kind"] or NOT_FINITE,
+            "kind": kind_of(row),
             "error": row["error"],
             "own": own_error(own) if own else None,
         }
 
     @property
-    def largest_own(self) -> dict[str, Any] | None:
-        """The tensor whose error is largest when its nodes are run on good values.
+    def reference_is_wrong(self) -> bool:
+        """Whether the first wrong tensor is finite on the target, and not on the reference."""
+        name = self.wrong_first[0][0] if self.wrong_first else ""
+        row = self.rows.get(name) or self.own.get(name) or {}
+        mine, theirs = (sum(row[key][side] for key in NON_FINITE if key in row) for side in (0, 1))
+        return bool(theirs and not mine)
 
-        ``nodes``: those that the runtime has made one of; ``node``: of these the first that is wrong in the whole.
+    @property
+    def largest_own(self) -> dict[str, Any] | None:
+        """The tensor whose error is largest when its nodes are run on good values, if it is more than is allowed.
+
+        ``nodes``: those that the runtime has made one of (none are told where they are too many to say anything);
+        ``node``: of these the first that is wrong in the whole, or the last.
         """
-        name = max(self.own, key=self._of_limit, default=None)
-        if name is None or not self._of_limit(name):
+        name = max((name for name in self.own if self.own[name]["bad"]), key=self._of_limit, default=None)
+        if name is None:
             return None
         own = self.own[name]
         nodes = self._makers(name, self.own)
         wrong = [at for at in nodes if any(self.rows.get(one, {}).get("bad") for one in self.graph.nodes[at].outputs)]
         node = self.graph.nodes[wrong[0]].name if wrong else self._maker(name)
         found = {"tensor": name, "node": node, "nodes": list(self._names(nodes))}
-        return {**found, "kind": own["kind"], "own": own_error(own)}
+        return {**found, "kind": kind_of(own), "own": own_error(own)}
 
     @property
     def culprits(self) -> tuple[str, ...]:

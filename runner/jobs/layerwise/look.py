@@ -11,12 +11,13 @@ from typing import Any
 
 from runner import machine
 from runner.jobs.job import Job
-from runner.jobs.layerwise.findings import NON_FINITE, Findings, overflows
+from runner.jobs.layerwise.findings import Findings, overflows
 from runner.jobs.layerwise.marking import Marking
 from runner.jobs.layerwise.memory_windows import halves, room_beside, windows
 from runner.jobs.layerwise.subject import Layers
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.loading.recording_limits import MEMORY
+from runner.report.sections.layers_section import NON_FINITE
 from runner.schema.checker import FiniteChecker
 from runner.schema.diagnosis import LayerwiseSettings
 from runner.schema.strategy import chosen
@@ -24,6 +25,7 @@ from runner.session.judge import Judge
 from runner.session.trust.check_counts import FIRST_LOOK
 from runner.verdict import Verdict, rows_of
 from runner.workers.leases.lease import OutOfTime
+from strategies.outcome import Outcome
 from strategies.trial import Trial
 
 log = logging.getLogger(__name__)
@@ -50,8 +52,9 @@ def known(base: Subgraph) -> Iterable[str]:
 class Look:
     """One look, and the rows of tensors so far: as the whole model makes them (``rows``), and of good values (``own``).
 
-    ``subject``: the tensors that are marked. ``hidden``: those whose mark hides the failure, or that were not asked
-    about any more. ``stopped``: the budget ended it.
+    ``subject``: the tensors that are marked. ``hidden``: those whose mark hides the failure. ``unanswered``: those with
+    whose mark the model gives no values; ``silent``: what the first such run said. ``own_unknown``: what was said where
+    there are no values of parts. ``peak_mb``: the most memory of a worker. ``stopped``: the budget ended it.
     """
 
     job: Job
@@ -61,6 +64,10 @@ class Look:
     rows: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     own: dict[str, Mapping[str, Any]] = field(default_factory=dict)
     hidden: list[str] = field(default_factory=list)
+    unanswered: list[str] = field(default_factory=list)
+    silent: str = ""
+    own_unknown: str = ""
+    peak_mb: float = 0.0
     runs: int = 0
     stopped: bool = False
 
@@ -68,7 +75,14 @@ class Look:
     def findings(self) -> Findings:
         """What is known so far; of a model of which nothing but the outputs was seen nothing is."""
         inner = not self.subject.tensors or self.own or not self.rows.keys().isdisjoint(self.subject.tensors)
-        return Findings(self.subject.base.graph, self.rows if inner else {}, self.own, hides=self.marking.hides)
+        hides = self.marking.hides or bool(self.silent)
+        return Findings(self.subject.base.graph, self.rows if inner else {}, self.own, hides=hides)
+
+    @property
+    def not_asked(self) -> list[str]:
+        """The tensors of which nothing is known, since nobody asked any more."""
+        known = {*self.rows, *self.own, *self.hidden, *self.unanswered}
+        return [name for name in self.subject.tensors if name not in known]
 
     @cached_property
     def marked(self) -> list[Window]:
@@ -98,12 +112,13 @@ class Look:
         studied = self.judge.studied.signature
         only_finite = isinstance(self.job.settings.checker, FiniteChecker) or (studied and studied.kind in NON_FINITE)
         wrong = bool(row["bad"]) and (not only_finite or row["kind"] in NON_FINITE)
-        return wrong or (not self._is_sane and overflows(row))
+        return wrong or (not self.is_sane and overflows(row))
 
     def look(self) -> None:
         """Look at tensors as outputs, then at what parts make of good values.
 
-        Where marks hide the failure and the parts do not show it, the marks are looked at in halves: less is hidden.
+        Where marks hide the failure, or leave no answer, and the parts do not show it, the marks are looked at in
+        halves: less is hidden.
         """
         hiding = [window for window in self.marked if not self._shows(window)]
         self._look_apart()
@@ -112,21 +127,22 @@ class Look:
             return
         while queue and left and not self.stopped:
             window, left = queue.pop(), left - 1
-            if not window or self._shows(window):
-                continue
-            if len(window) > 1:
+            if not self._shows(window):
                 queue += reversed(halves(window))
-            else:
-                self.hidden += window
-        self.hidden += [name for window in queue for name in window]
 
     def _shows(self, window: Window) -> bool:
-        """Look at tensors as outputs; return whether the failure shows with these."""
+        """Look at tensors as outputs; return whether the failure shows with these, or the budget is spent."""
         verdict = self._verdict(self.judge, window, "marked as outputs")
-        if verdict is None or not self.marking.shows(rows_of(verdict)):
-            return verdict is None
-        self.take(self.rows, rows_of(verdict))
-        return True
+        if verdict is None:
+            return True
+        rows = rows_of(verdict)
+        if rows and self.marking.shows(rows):
+            self.take(self.rows, rows)
+            return True
+        self.silent = self.silent or ("" if rows else verdict.said)
+        if len(window) == 1:
+            (self.hidden if rows else self.unanswered).extend(window)
+        return False
 
     def _look_apart(self) -> None:
         """Look at what parts make of good values; tensors that the runtime has fused away are not there."""
@@ -134,14 +150,18 @@ class Look:
         judge = self.judge.stage("apart", replace(self.subject, tensors=tensors, apart=True)) if tensors else self.judge
         for window in self.apart:
             if verdict := self._verdict(judge, window, "made of good values"):
-                self.take(self.own, (row for row in rows_of(verdict) if not row["output"]))
+                rows = rows_of(verdict)
+                self.take(self.own, (row for row in rows if not row["output"]))
+                if not rows and verdict.outcome is not Outcome.PASS:
+                    self.own_unknown = self.own_unknown or verdict.said
 
     @property
     def _settings(self) -> LayerwiseSettings:
         return chosen(self.job.settings.strategy, LayerwiseSettings)
 
     @cached_property
-    def _is_sane(self) -> bool:
+    def is_sane(self) -> bool:
+        """Whether the reference's outputs are finite."""
         base = self.subject.base
         return base.recorded.healthy(base.graph.outputs)
 
@@ -165,6 +185,7 @@ class Look:
                 log.warning("%s", error)
         self.stopped = self.stopped or verdict is None
         self.runs += verdict is not None
+        self.peak_mb = max(self.peak_mb, verdict.peak_rss_mb if verdict else 0.0)
         return verdict
 
     @property

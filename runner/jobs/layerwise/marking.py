@@ -1,4 +1,4 @@
-"""What marking tensors does to a model's own outputs: nothing, or it changes them, or it hides their failure."""
+"""What marking tensors does to a model's own outputs: nothing, it changes them, or it hides or makes a failure."""
 
 from __future__ import annotations
 
@@ -7,20 +7,25 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Row = Mapping[str, Any]
-SAME, HIDES, CHANGES = "same", "hides", "changes"
+SAME, HIDES, CHANGES, BREAKS = "same", "hides", "changes", "breaks"
 
 
 @dataclass
 class Marking:
-    """``word``: what marks did so far."""
+    """``word``: what marks did so far; ``breaks``: what passes without marks fails with them."""
 
     word: str = SAME
     _plain: Mapping[str, Row] = field(default_factory=dict)
     _bad: Callable[[Row], bool] = bool
+    _fails: bool = False
 
-    def begin(self, plain: Mapping[str, Row], bad: Callable[[Row], bool]) -> None:
-        """Take in the rows of the model's outputs without marks. ``bad``: whether one is wrong by the check."""
+    def begin(self, plain: Mapping[str, Row], bad: Callable[[Row], bool], *, fails: bool) -> None:
+        """Take in the rows of the model's outputs without marks.
+
+        ``bad``: whether one is wrong by the check. ``fails``: whether the check says that the model fails.
+        """
         self._plain, self._bad = dict(plain), bad
+        self._fails = fails and any(map(bad, plain.values()))
 
     @property
     def hides(self) -> bool:
@@ -28,20 +33,20 @@ class Marking:
         return self.word == HIDES
 
     def shows(self, rows: Iterable[Row]) -> bool:
-        """Return whether the failure shows with some tensors marked, and remember what the marks did.
+        """Return whether the failure (if there is one) shows with tensors marked, and remember what the marks did.
 
-        The outputs are the same if what their errors differ by would pass the check.
+        ``rows``: of a run that gave an answer. The outputs are the same if what their errors differ by would
+        pass the check.
         """
         marked = {row["tensor"]: row for row in rows if row["tensor"] in self._plain}
-        if not marked or (self._fails(self._plain) and not self._fails(marked)):
+        if self._fails and not any(map(self._bad, marked.values())):
             self.word = HIDES
             return False
-        if self.word == SAME and any(not _alike(self._plain[name], row) for name, row in marked.items()):
+        if not self._fails and any(self._bad(row) and not self._bad(self._plain[name]) for name, row in marked.items()):
+            self.word = BREAKS
+        elif self.word == SAME and any(not _alike(self._plain[name], row) for name, row in marked.items()):
             self.word = CHANGES
         return True
-
-    def _fails(self, rows: Mapping[str, Row]) -> bool:
-        return any(map(self._bad, rows.values()))
 
 
 def _alike(before: Row, after: Row) -> bool:

@@ -46,7 +46,7 @@ def alive(graph: Graph, sizes: Mapping[str, int]) -> int:
     return most
 
 
-def halves(window: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return both halves of a window."""
+def halves(window: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """Return both halves of a window; of one tensor there are none."""
     middle = len(window) // 2
-    return tuple(window[:middle]), tuple(window[middle:])
+    return (tuple(window[:middle]), tuple(window[middle:])) if middle else ()

@@ -7,7 +7,7 @@ runtime has optimized it, so that each part is judged on good values: what it ad
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,13 @@ from typing import Any
 from runner.errors import CannotJudge, UsageError
 from runner.jobs.job import Job
 from runner.jobs.layerwise import table_files
+from runner.jobs.layerwise.findings import Findings
 from runner.jobs.layerwise.look import Look, known
-from runner.jobs.layerwise.marking import Marking
+from runner.jobs.layerwise.marking import BREAKS, Marking
 from runner.jobs.layerwise.subject import Layers
 from runner.jobs.reduce.subgraph import Subgraph
 from runner.loading.load import Loaded, load
-from runner.report.sections.layers_section import size_of
+from runner.report.sections.layers_section import ending_in, size_of
 from runner.report.summary import Summary
 from runner.schema.backend import OnnxRuntimeBackend
 from runner.schema.checker import AutoChecker, CompareChecker, FiniteChecker
@@ -106,50 +107,88 @@ class _Layerwise:
         if not rows_of(plain):
             raise CannotJudge(f"{WHOLE} gives no values to compare: {plain.said}; {REDUCE}")
         look.take(look.rows, rows_of(plain))
-        look.marking.begin(look.rows, bad=look.is_bad)
+        look.marking.begin(look.rows, look.is_bad, fails=plain.outcome is Outcome.FAIL)
         if self.job.settings.plan:
             runs = len(look.marked) + len(look.apart)
-            said = f"{counted(len(look.subject.tensors), 'tensor')} would be compared in {counted(runs, 'run')}"
+            tensors = {*look.rows, *(name for window in (*look.marked, *look.apart) for name in window)}
+            said = f"{counted(len(tensors), 'tensor')} would be compared in {counted(runs, 'run')}"
             return Ending(Status.planned, f"{said}; stopped after the pre-flight, as asked", remaining=runs)
         look.look()
         if look.findings.first_bad:
-            return Ending(Status.found, self._said(), signature=self.judge.studied.signature)
+            self._refuse_broken_reference()
+            return Ending(Status.found, self._said(plain), signature=self.judge.studied.signature)
         return self._nothing(plain)
 
     def _nothing(self, plain: Verdict) -> Ending:
         """Return how it ends where no tensor is wrong that is made of right ones."""
         look = self.look
         if any(row["bad"] for row in look.rows.values()):
-            said = (
-                "marking tensors as outputs hides the failure" if look.marking.hides else "what is wrong is not known"
-            )
+            hides = look.marking.hides
+            said = "marking tensors as outputs hides the failure" if hides else "what is wrong is not known"
             raise CannotJudge(f"{said}{self._left}; {REDUCE}")
         if plain.outcome is Outcome.FAIL:
             raise CannotJudge(
                 f"{WHOLE} fails ({plain.said}), and no tensor is wrong against what was recorded; {REDUCE}"
             )
-        said = f"all of {counted(len(look.rows), 'tensor')} are right by this check{self._left}"
-        return Ending(Status.could_not_judge if look.stopped else Status.nothing_to_find, said)
+        seen = counted(len(look.rows), "tensor")
+        if look.stopped or look.unanswered or (look.silent and look.not_asked):
+            return Ending(Status.could_not_judge, f"{seen} seen, none of them wrong by this check{self._left}")
+        return Ending(Status.nothing_to_find, f"all of {seen} are right by this check{self._left}")
 
-    def _said(self) -> str:
+    def _refuse_broken_reference(self) -> None:
+        """Raise CannotJudge where the reference ends in NaN or Inf, and the target is finite where that begins."""
+        found = self.look.findings
+        if found.first_bad and found.reference_is_wrong and not self.look.is_sane:
+            raise CannotJudge(
+                f"the reference is not finite from {found.first_bad['tensor']} on (made by {listed(found.culprits)}), "
+                "and the target is: it is the reference that is wrong"
+            )
+
+    def _said(self, plain: Verdict) -> str:
         found = self.look.findings
         first, own, hidden = found.first_bad, found.largest_own, self.look.hidden
         assert first
         makers = listed(found.culprits)
-        parts = [f"{first['tensor']} is the first wrong tensor, made of right ones by {makers}"]
-        parts += [f"the largest error of its own is that of {own['node']} ({size_of(own, 'own')})"] if own else []
-        if self.look.marking.hides:
+        outside = "" if plain.outcome is Outcome.FAIL else f"{WHOLE} is not judged ({plain.reason}); inside, "
+        if plain.outcome is Outcome.PASS:
+            outside = f"{WHOLE} passes; inside, "
+        parts = [f"{outside}{first['tensor']} is the first wrong tensor, made of right ones by {makers}"]
+        if own:
+            place = f"{ending_in(own)}{own['node']}"
+            parts.append(f"the largest error of its own is that of {place} ({size_of(own, 'own')})")
+        if self.look.marking.word == BREAKS:
+            parts.append("with tensors marked as outputs it fails")
+        elif self.look.marking.hides:
             parts.append(f"marking {listed(hidden) or 'tensors as outputs'} hides the failure")
         return "; ".join(parts) + self._left
 
     @property
     def _left(self) -> str:
-        return "; the budget was reached before all were looked at" if self.look.stopped else ""
+        """What is not known, and why."""
+        look, parts = self.look, []
+        if look.unanswered:
+            parts.append(f"with {listed(look.unanswered)} marked as an output there is no answer ({look.silent})")
+        elif look.silent and look.not_asked:
+            parts.append(f"with tensors marked as outputs there is no answer ({look.silent})")
+        parts += [f"the own errors are not known: {look.own_unknown}"] if look.own_unknown else []
+        if look.stopped:
+            parts.append(f"the budget was reached before all were looked at, {len(look.not_asked)} not")
+        return "".join(f"; {part}" for part in parts)
+
+    @property
+    def _warnings(self) -> Iterator[str]:
+        path, most = self.job.settings.result.path, chosen(self.job.settings.strategy, LayerwiseSettings).memory_mb
+        if path:
+            yield f"result.path={path}: strategy=layerwise hands no model over; nothing is written there"
+        if most is not None and self.look.peak_mb > most:
+            yield f"strategy.memory_mb={most} was not kept: a worker took {self.look.peak_mb:.0f} MiB"
 
     def told(self, ending: Ending) -> Summary:
         """Return what is reported, and write the rows of all tensors beside it."""
-        look, found = self.look, self.look.findings
+        look = self.look
+        found = look.findings if ending.status is Status.found else Findings(self.loaded.graph, {}, {})
         summary = self.job.summary(self.judge, ending, self.loaded)
+        summary = replace(summary, warnings=(*summary.warnings, *self._warnings))
         if ending.status not in (Status.found, Status.nothing_to_find, Status.could_not_judge) or not look.rows:
             return summary
         rows = table_files.full_rows(self.loaded.graph, look.rows, look.own)
@@ -161,6 +200,9 @@ class _Layerwise:
             "largest_own": found.largest_own,
             "marking": look.marking.word,
             "hidden": look.hidden,
+            "unanswered": look.unanswered,
+            "not_asked": look.not_asked,
+            "own_unknown": look.own_unknown,
             "suspects": list(found.suspects),
             "outputs": [row for row in rows if row.get("output")],
             "worst": sorted((row for row in rows if row.get("bad")), key=lambda row: -row["of_limit"])[:MOST_WORST],

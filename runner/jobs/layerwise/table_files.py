@@ -17,6 +17,7 @@ from runner.model.graph.graph_index import Graph
 
 CSV, JSON = "layerwise.csv", "layerwise.json"
 FILES = (CSV, JSON)
+_FORMULA = ("=", "+", "-", "@")
 _COLUMNS = (
     *("tensor", "node", "operator", "output", "type", "shape", "sample", "bad", "kind", "error", "limit", "of_limit"),
     *("max", "mean", "p99", "relative", "sqnr", "psnr", "cosine", "top1", "top5", "nan", "reference_nan", "inf"),
@@ -63,4 +64,10 @@ def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
         flat |= dict(zip((f"{key}low", f"{key}high"), side or (), strict=False))
     if "shape" in row:
         flat["shape"] = "x".join(map(str, row["shape"]))
-    return flat
+    return {key: _text(value) if isinstance(value, str) else value for key, value in flat.items()}
+
+
+def _text(value: str) -> str:
+    """Return a name from a file as text that no spreadsheet takes for a formula, without control characters."""
+    line = "".join(char if char.isprintable() else ascii(char)[1:-1] for char in value)
+    return f"'{line}" if line.lstrip().startswith(_FORMULA) else line

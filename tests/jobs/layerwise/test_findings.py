@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from runner.jobs.layerwise.findings import Findings, overflows
-from runner.jobs.layerwise.marking import CHANGES, HIDES, SAME, Marking
+from runner.jobs.layerwise.marking import BREAKS, CHANGES, HIDES, SAME, Marking
 from runner.model.graph.graph_index import Graph
 
 
@@ -66,14 +66,33 @@ def test_an_infinity_among_equal_values_is_a_mask(nan: int, inf: int, held: Any,
         (row(0.5), row(0.505), SAME),
         (row(0.5), row(0.7), CHANGES),
         (row(0.5), row(0.001), HIDES),
-        (row(0.0), row(0.3), CHANGES),
+        (row(0.0), row(0.3), BREAKS),
         (row(0.0), row(0.001), SAME),
         (row(0.5), row(0.5, nan=[1, 0]), CHANGES),
     ],
 )
 def test_what_marks_do(before: dict[str, Any], after: dict[str, Any], word: str) -> None:
     marking = Marking()
-    marking.begin({"d": before}, lambda one: one["bad"])
+    marking.begin({"d": before}, lambda one: one["bad"], fails=before["bad"])
     assert marking.shows([{**after, "tensor": "d"}, {**row(0.9), "tensor": "a"}]) is (word != HIDES)
     assert marking.word == word
-    assert not marking.shows([]) and marking.hides  # it did not run
+
+
+def test_marks_hide_no_failure_of_what_passes() -> None:
+    """An output that the check leaves out is wrong in one of two runs."""
+    marking = Marking()
+    marking.begin({"d": row(0.5)}, lambda one: one["bad"], fails=False)
+    assert marking.shows([{**row(0.0), "tensor": "d"}]) and marking.word == CHANGES
+
+
+def test_own_errors_that_pass_are_nobodys(graph: Graph) -> None:
+    found = Findings(graph, {"a": row(0.0), "d": row(0.5)}, {"a": row(0.0), "d": row(0.009)})
+    assert found.first_bad is not None and found.largest_own is None
+
+
+def test_a_reference_that_alone_is_not_finite_is_the_one_that_is_wrong(graph: Graph) -> None:
+    broken = {**row(0.0, nan=[0, 3]), "bad": True, "kind": "mismatch"}
+    found = Findings(graph, {"a": row(0.0), "b": broken, "d": broken}, {})
+    assert found.reference_is_wrong and found.first_bad is not None and found.first_bad["kind"] == "nan"
+    assert not Findings(graph, {"a": row(0.5), "b": broken}, {}).reference_is_wrong
+    assert not Findings(graph, {"a": row(0.0)}, {}).reference_is_wrong

@@ -119,7 +119,7 @@ def test_each_tensor_is_asked_once_and_a_resumed_run_asks_the_rest(tmp_path: Pat
 
 def test_a_plan_says_how_many_runs_it_takes(tmp_path: Path) -> None:
     run = layerwise(tmp_path, chain(tmp_path / "net.onnx"), "plan=true")
-    assert run.result["status"] == "planned" and "7 tensors would be compared in 2 runs" in run.result["message"]
+    assert run.result["status"] == "planned" and "8 tensors would be compared in 2 runs" in run.result["message"]
     assert not (run.folder / "layerwise.csv").exists()
 
 
@@ -149,6 +149,40 @@ def test_fewer_marks_show_it_as_well(tmp_path: Path) -> None:
     assert layers["marking"] == "hides" and layers["largest_own"] is None, run.output
     assert {*layers["hidden"]} <= {"squared", "mean", "safe", "root", "normed"} and layers["hidden"]
     assert layers["first_bad"]["tensor"] == "z" and {*run.result["culprits"]} <= {*NORM}
+
+
+def masked(path: Path, by: float) -> Path:
+    """What is wrong inside does not reach the output; names are such as a file may hold."""
+    nodes = [
+        helper.make_node("Mul", ["x", "by"], ["=t"], name="@first"),
+        helper.make_node("Sin", ["=t"], ["=t__made"], name="\x1b[31mred"),
+        helper.make_node("Clip", ["=t__made", "zero", "zero"], ["none"], name="clip"),
+        helper.make_node("Add", ["x", "none"], ["out"], name="sum"),
+    ]
+    return saved(path, nodes, {"by": np.array(by), "zero": np.array(0.0)})
+
+
+def test_a_model_whose_outputs_pass_is_said_to_pass(tmp_path: Path) -> None:
+    wrong, right = masked(tmp_path / "wrong.onnx", 1.3), masked(tmp_path / "right.onnx", 1.0)
+    given = f"reference.model={right}", "strategy.memory_mb=1", f"result.path={tmp_path / 'nowhere.onnx'}"
+    run = layerwise(tmp_path, wrong, *given)
+    assert run.code == 0 and run.result["culprits"] == ["@first"], run.output
+    assert run.result["message"].startswith("the model as it is passes; inside, =t is the first wrong tensor")
+    report = (run.folder / "REPORT.md").read_text()
+    assert report.startswith("# wrong inside a model that does not fail: ") and "in 2 runs" in report
+    # the model is taken apart though a tensor has the name of one that is made
+    layers, warnings = run.result["layers"], " ".join(run.result["warnings"])
+    assert layers["largest_own"]["node"] == "@first" and layers["own_unknown"] == ""
+    assert "strategy.memory_mb=1 was not kept" in warnings and "nothing is written there" in warnings
+    text = (run.folder / "layerwise.csv").read_text()
+    assert "'=t," in text and "'@first," in text and "\x1b" not in text and "\\x1b[31mred" in text
+
+
+def test_a_reference_that_is_not_finite_is_not_the_fault_of_the_target(tmp_path: Path) -> None:
+    right, broken = chain(tmp_path / "right.onnx"), chain(tmp_path / "broken.onnx", float("nan"))
+    run = layerwise(tmp_path, right, f"reference.model={broken}")
+    assert run.code == 3 and "the reference is not finite from t2 on" in run.result["message"], run.output
+    assert not run.result["culprits"] and run.result["layers"]["first_bad"] is None
 
 
 @pytest.mark.parametrize(
