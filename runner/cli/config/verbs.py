@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from importlib.resources import files
 from pathlib import Path
 
+from runner.cli.config.file_choices import is_glob
 from runner.cli.config.loader import CONF
 from runner.cli.config.paths import exists
 from runner.cli.config.quoting import quote
@@ -91,7 +92,7 @@ def _file_and_models(words: Sequence[str], known: Mapping[str, type], verb: str)
     configurations = [word for word in words if is_yaml_file(word)]
     models = [word for word in words if word not in configurations]
     for word in models:
-        if not (word.endswith(_MODEL) or (verb and exists(word) and word not in known)):
+        if not (word.endswith(_MODEL) or is_glob("model", word) or (verb and exists(word) and word not in known)):
             raise UsageError(_explained(word, known, verb))
     if len(configurations) > 1:
         raise UsageError(
@@ -108,6 +109,8 @@ def _explained(word: str, known: Mapping[str, type], verb: str) -> str:
             if verb
             else f"{word}: a strategy's name comes first: winnow {word} net.onnx"
         )
+    if {*word.split(",")} <= {*known}:
+        return f"{word}: a sweep over strategies is -m strategy={word}"
     if word.endswith(_YAML):
         return f"no such file: {word}. Give the path of a YAML file, or key=value."
     if verb:
