@@ -65,7 +65,8 @@ def meant(words: Sequence[str], given: Collection[str], known: Mapping[str, type
     if verb and "results" in {item.name for item in fields(known[verb])}:
         if rest and "strategy.results" in given:
             raise UsageError(f"{rest[0]} and strategy.results=: results in two ways. Give one list of them.")
-        return Meant((*chosen, f"strategy.results=[{','.join(map(quote, rest))}]") if rest else chosen)
+        if rest and not (getattr(known[verb], "needs_model", False) and all(word.endswith(_MODEL) for word in rest)):
+            return Meant((*chosen, f"strategy.results=[{','.join(map(quote, rest))}]"))
     file, models = _file_and_models(rest, known, verb)
     if models and "model" in given:
         raise UsageError(f"{models[0]} and model=: two models. Give one.")
