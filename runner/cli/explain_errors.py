@@ -60,11 +60,21 @@ def explain(error: BaseException, *, sweep: bool = False) -> str:
             and "interpolation" not in type(link).__name__.lower()
         ):
             return _wrong_value(error, link)
-    if re.match(r"Could not override 'experiment'", str(error)):
-        return "experiments are appended: +experiment=NAME. To see them: python -m runner --help"
+    if known := _mistaken_override(str(error)):
+        return known
     text = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
     renamed = [f" {before} is {now} now." for before, now in KEYS.items() if f"'{before}'" in text]
     return f"{one_line(text.rstrip('.'), _LONGEST)}.{''.join(renamed)} {_NEXT}"
+
+
+def _mistaken_override(text: str) -> str:
+    """Return what is said of an override that Hydra reads, and then takes for what is not meant; else nothing."""
+    if re.match(r"Could not override 'experiment'", text):
+        return "experiments are appended: +experiment=NAME. To see them: python -m runner --help"
+    if several := re.match(r"Ambiguous value for argument '([\w.+]+)=", text):
+        key = several[1]
+        return f"{key}: several choices. Give one, or -m for a run of each; a comma in a name: \"{key}='a,b'\""
+    return ""
 
 
 def _folder(error: OSError, *, sweep: bool) -> str:

@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from runner.checkers.compare.tolerances import rules_of
+from runner.cli.config.file_choices import refuse_in_file
 from runner.cli.explain_errors import close
 from runner.cli.overwrite_guard import check_paths, check_weights_name, spare_inputs
 from runner.errors import UsageError
@@ -134,6 +135,7 @@ def _file(key: str, name: str, pattern: str) -> None:
         raise UsageError(f"{key}={name}: this is a folder. Give a file.{_beside(path, '', pattern)}")
     if path.exists():
         raise UsageError(f"{key}={name}: this is a device or a pipe. Give a file.")
+    refuse_in_file(key, name)
     parted = next((one for one in sorted(path.parent.glob(pattern)) if one.name.startswith(f"{path.name},")), None)
     if parted:
         hint = f" {parted} is there: in a sweep, a name with a comma stands in quotes: \"{key}='{parted}',..\"."

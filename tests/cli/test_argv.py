@@ -119,6 +119,7 @@ def test_home_in_run_folders(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rewrite(["hydra.run.dir=~/runs"]).argv == ("hydra.run.dir=/home/somebody/runs",)
 
 
+@pytest.mark.usefixtures("_here")
 def test_a_comma_in_the_only_name_of_a_list() -> None:
     Path("p,q.npz").touch()
     assert seen(rewrite(["inputs.path=[p,q.npz]"]).argv[0]) == [["p,q.npz"]]

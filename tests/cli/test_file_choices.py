@@ -14,6 +14,7 @@ from runner.cli.config.loader import CONF, Loader
 from runner.errors import UsageError
 from runner.schema.register import register
 from tests.cli.test_argv import seen
+from tests.harness import winnow
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +51,20 @@ def test_only_of_keys_that_hold_paths() -> None:
 def test_no_match_is_one_error() -> None:
     with pytest.raises(UsageError, match="nothing is there that matches"):
         rewrite(["-m", "model=glob(nowhere/*.onnx)"])
+
+
+@pytest.mark.parametrize("typed", ["glob(failures/*),b.onnx", "b.onnx,glob(failures/*)", "glob(a*),glob(b*)"])
+def test_a_pattern_stands_alone(typed: str) -> None:
+    with pytest.raises(UsageError, match="a glob stands alone"):
+        rewrite(["-m", f"model={typed}"])
+
+
+def test_a_pattern_where_one_file_belongs(tmp_path: Path) -> None:
+    Path("mine.yaml").write_text("strategy: inspect\nmodel: glob(failures/*.onnx)\n")
+    run = winnow("mine.yaml", folder=tmp_path / "run", cwd=tmp_path)
+    assert run.code == 2 and "-m 'model=glob(failures/*.onnx)'" in run.output, run.output
+    run = winnow("inspect", "model=glob(failures/*.onnx)", folder=tmp_path / "run", cwd=tmp_path)
+    assert run.code == 2 and "model: several choices. Give one, or -m for a run of each" in run.output, run.output
 
 
 def test_a_pattern_among_the_parameters_of_a_file(tmp_path: Path) -> None:

@@ -43,6 +43,11 @@ def test_the_verbs_are_the_strategies_that_there_are() -> None:
         (["reduce_bisect", "net.onnx", "checker=runs"], ["checker=runs", "strategy=reduce_bisect", "model=net.onnx"]),
         (["-m", "reduce", "model=glob(*.onnx)"], ["-m", "model='a.onnx','b.onnx'", "strategy=reduce"]),
         (["-m", "reduce", "a.onnx", "b.onnx"], ["-m", "strategy=reduce", "model=a.onnx,b.onnx"]),
+        (["-m", "reduce", "glob(*.onnx)"], ["-m", "strategy=reduce", "model='a.onnx','b.onnx'"]),
+        (["-m", "glob(*.onnx)"], ["-m", "strategy=triage", "model='a.onnx','b.onnx'"]),
+        (["inspect", "~/net.onnx"], ["strategy=inspect", "model='~/net.onnx'"]),
+        (["workaround", "a.onnx"], ["strategy=workaround", "model=a.onnx"]),
+        (["inspect", "~budget", "a.onnx"], ["~budget", "strategy=inspect", "model=a.onnx"]),
         (["-m", "reduce", "a.onnx,b.onnx"], ["-m", "strategy=reduce", "model=a.onnx,b.onnx"]),
         (["net.onnx"], ["strategy=triage", "model=net.onnx"]),
         (["net.onnx", "checker=runs"], ["checker=runs", "strategy=triage", "model=net.onnx"]),
@@ -56,7 +61,9 @@ def test_the_verbs_are_the_strategies_that_there_are() -> None:
     ],
 )
 def test_words(typed: list[str], argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runner.cli.config.verbs.strategies", lambda: {**KNOWN, "reduce_bisect": StrategySettings})
+    monkeypatch.setattr(
+        "runner.cli.config.verbs.strategies", lambda: {**KNOWN, "reduce_bisect": StrategySettings, "workaround": _Kept}
+    )
     for name in ("my.yaml", "reduce", "net.engine", "a.onnx", "b.onnx"):
         Path(name).touch()
     assert list(rewrite(typed).argv) == argv
@@ -96,6 +103,7 @@ def test_results_are_a_list_to_the_letter() -> None:
         (["net.onnx", "reduce"], [], "winnow reduce net.onnx"),
         (["redcue", "net.onnx"], [], "did you mean reduce"),
         (["reduce", "gone"], [], "no such file: gone"),
+        (["reduce,inspect", "net.onnx"], [], "-m strategy=reduce,inspect"),
         (["recheck", "a"], ["strategy.results"], "in two ways"),
         (["reduce", "a.yaml", "b.yaml"], [], "two configuration files"),
     ],

@@ -1,12 +1,12 @@
 """ONNX Runtime, with any installed provider."""
 
 # runs under Python 3.8 (and so without subscripted builtins); a runtime is imported when it is used
-# ruff: noqa: UP006, UP035, PLC0415, PTH100, PTH111, PTH113
+# ruff: noqa: UP006, UP035, UP045, PLC0415, PTH100, PTH111, PTH113
 from __future__ import annotations
 
 import os
 import re
-from typing import Any, Callable, Dict, Iterator, List, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from runner.backends.emulation.rounding import do_not_optimize, rounded
 from runner.backends.errors import StageError, choose
@@ -16,7 +16,7 @@ from runner.backends.ort.plugin_providers import devices
 from runner.backends.take_model_apart import neighbors, optimized, take_apart
 from runner.backends.values.value_structure import Value, parse
 
-Inside = Tuple[Dict[str, int], List[str] | None]
+Inside = Tuple[Dict[str, int], Optional[List[str]]]
 """Tensors at which a model is taken apart, with their types, and those that are outputs then (None: all)."""
 _NAMED = re.compile("Name:'([^']+)'")
 _STATUS = re.compile(r"^\s*\[ONNXRuntimeError\] : \d+ : (\w+)(?: : (.*))?$", re.DOTALL)

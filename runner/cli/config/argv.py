@@ -58,7 +58,8 @@ def rewrite(typed: Sequence[str]) -> Arguments:
             raise UsageError(
                 f"{argument}: Winnow loads no pickles. To run a run again: python -m runner RUN/replay.yaml"
             )
-        if not argument.startswith(("-", "~")) and not _takes_value(previous, argument) and _is_word(argument):
+        option = argument.startswith(("-", "~")) and not argument.startswith("~/")  # a key to delete, or a file
+        if not option and not _takes_value(previous, argument) and _is_word(argument):
             words.append(argument)
         elif match:
             if match["key"].lstrip("+").startswith(_SWEEPER_PARAMS):
@@ -110,6 +111,8 @@ def _value(key: str, text: str, *, multirun: bool) -> str:
     use = use_of(key)
     if file_choices.is_glob(key, text):
         return file_choices.choices(key, text)
+    if use and not exists(text):
+        file_choices.refuse_among_others(key, text)
     if use and not (PathUse.LIBRARY in use and text.startswith("{")):  # a mapping to libraries
         return path_value(key, text, multirun=multirun)
     if key in _HYDRA_FOLDERS:

@@ -5,6 +5,7 @@ Hydra's own glob is about the options of a group; of a key that holds a path it 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from glob import glob
@@ -19,6 +20,7 @@ from runner.errors import UsageError
 from runner.schema.settings import PathUse
 
 _FUNCTION = "glob("
+_ONE_OF_MANY = re.compile(r"\),|,\s*glob\(")
 
 
 def is_glob(key: object, text: object) -> bool:
@@ -29,10 +31,27 @@ def is_glob(key: object, text: object) -> bool:
     return bool(use) and PathUse.PATTERN not in use
 
 
+def refuse_among_others(key: str, text: str) -> None:
+    """Raise UsageError for a pattern that is one choice of several, which Hydra does not read."""
+    if _FUNCTION in text and _ONE_OF_MANY.search(text):
+        raise UsageError(f"{key}={text}: a glob stands alone. Several patterns are one: '{key}=glob([a*.onnx,b.onnx])'")
+
+
+def refuse_in_file(key: str, text: str) -> None:
+    """Raise UsageError for a pattern that is the value of a key in a file: a file's choices stand elsewhere."""
+    if is_glob(key, text):
+        raise UsageError(
+            f"{key}: {text} is a pattern, and the value of a key is one file. On the command line: -m '{key}={text}'; "
+            f"in a file, which then needs -m: hydra: {{sweeper: {{params: {{{key}: {text}}}}}}}"
+        )
+
+
 def choices(key: str, text: str) -> str:
     """Return what is there as choices in Hydra's grammar, in order. Raises UsageError where nothing is."""
     override = parse(f"{key}={text}")
     asked = override.value() if override else None
+    if override and not isinstance(asked, Glob):
+        refuse_among_others(key, text)
     # brackets that are part of a pattern are none that Hydra reads
     pattern = asked if isinstance(asked, Glob) else Glob(include=[text[len(_FUNCTION) : -1]])
     found = {path for one in pattern.include for path in _matches(one) if not _any(path, pattern.exclude)}

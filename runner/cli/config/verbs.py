@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from importlib.resources import files
 from pathlib import Path
 
+from runner.cli.config.file_choices import is_glob
 from runner.cli.config.loader import CONF
 from runner.cli.config.paths import exists
 from runner.cli.config.quoting import quote
@@ -62,11 +63,12 @@ def meant(words: Sequence[str], given: Collection[str], known: Mapping[str, type
         raise UsageError(f"{verb} and strategy=: two strategies. Give one.")
     chosen = (f"strategy={verb}",) if verb else ()
     if verb and "results" in {item.name for item in fields(known[verb])}:
-        results = [word for word in rest if not word.endswith(_MODEL)]
-        rest = [word for word in rest if word.endswith(_MODEL)]
+        models = [word for word in rest if word.endswith(_MODEL) and getattr(known[verb], "needs_model", False)]
+        results = [word for word in rest if word not in models]
         if results and "strategy.results" in given:
             raise UsageError(f"{results[0]} and strategy.results=: results in two ways. Give one list of them.")
         chosen = (*chosen, f"strategy.results=[{','.join(map(quote, results))}]") if results else chosen
+        rest = models
         if not rest:
             return Meant(chosen)
     file, models = _file_and_models(rest, known, verb)
@@ -95,7 +97,7 @@ def _file_and_models(words: Sequence[str], known: Mapping[str, type], verb: str)
     configurations = [word for word in words if is_yaml_file(word)]
     models = [word for word in words if word not in configurations]
     for word in models:
-        if not (word.endswith(_MODEL) or (verb and exists(word) and word not in known)):
+        if not (word.endswith(_MODEL) or is_glob("model", word) or (verb and exists(word) and word not in known)):
             raise UsageError(_explained(word, known, verb))
     if len(configurations) > 1:
         raise UsageError(
@@ -112,6 +114,8 @@ def _explained(word: str, known: Mapping[str, type], verb: str) -> str:
             if verb
             else f"{word}: a strategy's name comes first: winnow {word} net.onnx"
         )
+    if {*word.split(",")} <= {*known}:
+        return f"{word}: a sweep over strategies is -m strategy={word}"
     if word.endswith(_YAML):
         return f"no such file: {word}. Give the path of a YAML file, or key=value."
     if verb:

@@ -11,13 +11,13 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, defs
 
 from runner.jobs.inspect.constants import Constant, graphs_of
 from runner.jobs.inspect.weight_values import HALF_LARGEST, HALF_VANISHES
+from runner.model.errors import ModelError
 from runner.model.graph import scopes
+from runner.model.graph.validate import check_names, sort_nodes
 from runner.model.values import dtypes
 from runner.text import counted, listed, one_line
 
 _INT32 = dtypes.limits_of(TensorProto.INT32) or (0, 0)
-# to the end, where a slice has it
-_TO_THE_END = 2**63 - 1
 # bytes from which on it matters that a weight is there twice
 _WORTH_SHARING = 1024
 # attributes that hold a small number which keeps another from being zero
@@ -42,6 +42,8 @@ class Concern:
 def concerns_of(model: ModelProto, constants: Sequence[Constant]) -> list[Concern]:
     """Return what the model itself tells."""
     found = (
+        _invalid(model.graph),
+        *_of_opsets(model),
         *_of_weights(constants),
         *_of_duplicates(constants),
         _epsilons(model),
@@ -49,6 +51,11 @@ def concerns_of(model: ModelProto, constants: Sequence[Constant]) -> list[Concer
         *_of_nodes(model),
     )
     return [one for one in found if one.names]
+
+
+def operator_name(domain: str, name: str) -> str:
+    """Return what an operator is called, with its domain unless it is the default one."""
+    return f"{domain}.{name}" if scopes.domain_of(domain) else name
 
 
 def unknown_operators(model: ModelProto) -> list[tuple[str, str]]:
@@ -69,6 +76,25 @@ def nodes_of(model: ModelProto) -> Iterator[NodeProto]:
 def called(node: NodeProto) -> str:
     """Return a node's name, or its first output."""
     return node.name or next(filter(None, node.output), f"({node.op_type})")
+
+
+def _invalid(graph: GraphProto) -> Concern:
+    """Say what is wrong with the names of a graph; of several the first."""
+    problem = ""
+    try:
+        check_names(graph)
+        sort_nodes(GraphProto(node=graph.node))
+    except ModelError as error:
+        problem = str(error)
+    return Concern("invalid graph", f"{problem}; no runtime can load the model", ["the graph"] if problem else [])
+
+
+def _of_opsets(model: ModelProto) -> Iterator[Concern]:
+    counts = Counter(scopes.domain_of(one.domain) or "ai.onnx" for one in model.opset_import)
+    nothing = [] if counts else ["opset_import"]
+    twice = [domain for domain, count in counts.items() if count > 1]
+    yield Concern("no opset", "the model says of no operator which version it means; runtimes refuse it", nothing)
+    yield Concern("opset imported twice", "runtimes differ in which of the versions counts", twice)
 
 
 def _unreadable(one: Constant) -> str:
@@ -112,7 +138,7 @@ def _beyond_int32(one: Constant) -> str:
     if one.dtype != TensorProto.INT64:
         return ""
     ends = (one.values.least or 0, one.values.greatest or 0)
-    beyond = [end for end in ends if not _INT32[0] <= end <= _INT32[1] and abs(end) < _TO_THE_END]
+    beyond = [end for end in ends if not _INT32[0] <= end <= _INT32[1]]
     return f"{beyond[0]:d}" if beyond else ""
 
 
@@ -177,8 +203,8 @@ def _of_nodes(model: ModelProto) -> Iterator[Concern]:
     versions = _imported(model)
     names = Counter(node.name for node in model.graph.node if node.name)
     nameless = [called(node) for node in model.graph.node if not node.name]
-    strange = {f"{node.domain}.{node.op_type}" for node in nodes_of(model)
-               if scopes.domain_of(node.domain) not in versions}  # fmt: skip
+    strange = {operator_name(node.domain, node.op_type) for node in nodes_of(model)
+               if versions and scopes.domain_of(node.domain) not in versions}  # fmt: skip
     yield Concern("duplicate names", "several nodes have them", [name for name, count in names.items() if count > 1])
     yield Concern("nodes without a name", "reports call them by their first outputs", nameless)
     yield Concern("domain not imported", "the model imports no opset of its domain", sorted(strange))

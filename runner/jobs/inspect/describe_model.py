@@ -10,7 +10,7 @@ from typing import Any
 
 from onnx import ModelProto, TypeProto, ValueInfoProto
 
-from runner.jobs.inspect.concerns import concerns_of, nodes_of, unknown_operators
+from runner.jobs.inspect.concerns import concerns_of, nodes_of, operator_name, unknown_operators
 from runner.jobs.inspect.constants import Constant, constants_of, graphs_of
 from runner.model.errors import ModelError
 from runner.model.files.read_model import parse_hashed
@@ -48,8 +48,8 @@ def describe_model(args: Mapping[str, Any]) -> dict[str, Any]:
         "nodes": len(model.graph.node) - lone,
         "constants": lone,
         "nested": sum(1 for _ in scopes.all_nodes(model.graph.node)) - len(model.graph.node),
-        "operators": _counts(_operator(node.domain, node.op_type) for node in nodes_of(model)),
-        "functions": [_operator(one.domain, one.name) for one in model.functions],
+        "operators": _counts(operator_name(node.domain, node.op_type) for node in nodes_of(model)),
+        "functions": [operator_name(one.domain, one.name) for one in model.functions],
         "inputs": inputs,
         "outputs": outputs,
         "dynamic": {one["name"]: dims for one in inputs if (dims := _open(one["shape"]))},
@@ -58,10 +58,6 @@ def describe_model(args: Mapping[str, Any]) -> dict[str, Any]:
         "concerns": [one.to_json() for one in concerns_of(model, constants)],
         "unknown": unknown_operators(model),
     }
-
-
-def _operator(domain: str, name: str) -> str:
-    return f"{domain}.{name}" if scopes.domain_of(domain) else name
 
 
 def _counts(names: Iterable[str]) -> dict[str, int]:

@@ -25,8 +25,9 @@ def limits_of_runtime(
 ) -> tuple[list[Concern], list[str]]:
     """Return what the target does not know, and what could not be asked.
 
-    ONNX Runtime is given a model of one Identity with the opsets and the IR version of the model: what it refuses there
-    it refuses in any model. ``unknown``: operators that neither the model nor ``onnx`` defines; others tell nothing.
+    ONNX Runtime is given a model with the opsets and the IR version of the model and one Identity, where it imports
+    the domain of that: what it refuses there it refuses in any model. ``unknown``: operators that neither the model nor
+    ``onnx`` defines; others tell nothing.
     """
     target = settings.target
     if not isinstance(target, OnnxRuntimeBackend):
@@ -35,7 +36,7 @@ def limits_of_runtime(
     with tempfile.TemporaryDirectory() as scratch:
         plain, strange = Path(scratch) / "opsets.onnx", Path(scratch) / "operators.onnx"
         identity = helper.make_node("Identity", ["x"], ["y"])
-        _write(plain, [identity], inspection)
+        _write(plain, [identity] if "ai.onnx" in inspection["opsets"] else [], inspection)
         _write(strange, [helper.make_node(op, [], ["y"], domain=domain) for domain, op in unknown], inspection)
         args = {"model": str(plain), "levels": ["disable"], "custom_ops": list(target.custom_ops)}
         loads = pool.call("loads", args, python=target.python, timeout=settings.workers.timeout)
@@ -46,7 +47,9 @@ def limits_of_runtime(
     refused = one_line(_WHERE.sub("", loads.value["levels"].get("disable", "")))
     stated = {**inspection["opsets"], "IR version": inspection["ir_version"]}
     imports = [f"{name} {version}" for name, version in stated.items()]
-    found = [Concern("opset", f"{name} does not take it: {refused}", imports)] if refused else []
+    found = (
+        [Concern("opset", f"{name} does not take it: {refused}", imports)] if refused and inspection["opsets"] else []
+    )
     known = {(one["domain"], one["op"]) for one in (schemas.value or {}).get("schemas", ())}
     # of the operators in a library of the user's own nobody is told
     left = [] if target.custom_ops else [one for one in unknown if one not in known]
@@ -60,9 +63,7 @@ def _unknown(operators: Sequence[tuple[str, str]], runtime: str) -> list[Concern
 
 def _write(path: Path, nodes: Sequence[NodeProto], inspection: Mapping[str, Any]) -> None:
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in ("x", "y")]
-    graph = helper.make_graph(nodes, "g", values[:1], values[1:])
-    # Identity is an operator of the default domain, which a model need not import
-    opsets = {"ai.onnx": 13, **inspection["opsets"]}
-    imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
+    imports = [helper.make_opsetid(domain, version) for domain, version in inspection["opsets"].items()]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:] if nodes else values[:1])
     model = helper.make_model(graph, opset_imports=imports, ir_version=inspection["ir_version"])
     path.write_bytes(model.SerializeToString())

@@ -16,6 +16,8 @@ HALF_LARGEST = dtypes.FLOATS[TensorProto.FLOAT16].largest
 HALF_VANISHES = dtypes.FLOATS[TensorProto.FLOAT16].least / 2
 """The largest number that float16 rounds to zero."""
 _PIECE = 4 << 20
+# what a slice has for "to the end", and less one for "to the beginning": no number that anything is computed with
+_TO_THE_END = 2**63 - 1
 # how the elements of a float type lie (complex numbers are two): unsigned integers, bits without the sign, of the
 # fraction, and the numpy type
 _LAYOUTS = {
@@ -34,8 +36,8 @@ class WeightValues:
 
     ``digest``: of its bytes. ``subnormal``: elements below the least normal number of the type that are not zero;
     ``beyond_half``: finite ones that float16 has no number for. ``least``, ``greatest``: of all numbers, infinite ones
-    included (None: there are none, or the type is not looked into); ``beyond``: the same of those that are infinite or
-    that float16 has no number for.
+    included, but not those that mean "to the end" in int64 (None: there are none, or the type is not looked into);
+    ``beyond``: the same of those that are infinite or that float16 has no number for.
     """
 
     nan: int = 0
@@ -81,7 +83,9 @@ def values_in(dtype: int, pieces: Iterable[Any]) -> WeightValues:
             found += _floats(piece, dtype)
         elif dtype == TensorProto.INT64:
             whole = np.frombuffer(piece, "<i8")
-            found += WeightValues(least=int(whole.min()), greatest=int(whole.max()))
+            whole = whole[(whole > -_TO_THE_END) & (whole < _TO_THE_END)]
+            if whole.size:
+                found += WeightValues(least=int(whole.min()), greatest=int(whole.max()))
         elif dtype in dtypes.FLOATS and dtype in dtypes.BY_NUMBER:
             found += WeightValues(nan=int(dtypes.finiteness(piece, dtypes.BY_NUMBER[dtype])[1]))
     return replace(found, digest=digest.hexdigest())

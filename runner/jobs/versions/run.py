@@ -6,7 +6,7 @@ import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import combinations, groupby
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +90,11 @@ def _releases(job: Job, strategy: VersionsSettings, cache: ReleaseCache) -> tupl
     later: set[Version] = set()
     if strategy.interpreters:
         found = {_named(job, strategy.package, str(python)) for python in strategy.interpreters}
+        for one, other in combinations(sorted(found, key=lambda one: (one.version, str(one.python))), 2):
+            if one.version == other.version:
+                raise UsageError(
+                    f"strategy.interpreters: {one} under {one.python} and {other.python}. Give one of them"
+                )
     else:
         listed_ones = isinstance(strategy.versions, Sequence) and not isinstance(strategy.versions, str)
         wanted = chosen_versions([] if listed_ones else cache.available(), strategy.versions)

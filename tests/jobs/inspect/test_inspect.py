@@ -12,7 +12,9 @@ import pytest
 from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
+from runner.backends.ort.load_levels import loads
 from runner.backends.trt.engine_layers import layers_in
+from runner.jobs.inspect import runtime_limits as limits_module
 from runner.jobs.inspect.describe_model import describe_model
 from tests.fake_tensorrt import install
 from tests.harness import PRETENDED_GPUS, winnow, without_nvml
@@ -78,6 +80,7 @@ def with_one(number: float, dtype: type = np.float32) -> np.ndarray[Any, Any]:
         ("subnormal", with_one(1e-310, np.float64)),
         ("subnormal", np.full(300, 1e-6, np.float16)),
         ("beyond int32", np.array([1, 2**40])),
+        ("beyond int32", np.array([0, 2**40, 2**63 - 1, -(2**63)])),
         ("", NORMAL),
         ("", np.array([0, 2**63 - 1, -(2**63)])),
         ("", with_one(1e-6, np.float16)),
@@ -166,6 +169,42 @@ def test_functions_and_domains(tmp_path: Path) -> None:
     assert found["operators"] == {"Exp": 1, "NoSuch": 1, "elsewhere.Gone": 1, "mine.Soft": 1}
     assert {one["kind"]: one["names"] for one in found["concerns"]} == {"domain not imported": ["elsewhere.Gone"]}
     assert found["unknown"] == [("", "NoSuch")]
+
+
+@pytest.mark.parametrize(
+    ("reads", "gives", "said"),
+    [
+        (["ghost", "t"], ["t", "y"], "reads tensor 'ghost'"),
+        (["t", "t"], ["t", "y"], "depends on its own output"),
+        (["x", "x"], ["y", "y"], "an output of node 'n1' (Relu) and of another node"),
+    ],
+)
+def test_a_graph_that_no_runtime_can_load(tmp_path: Path, reads: list[str], gives: list[str], said: str) -> None:
+    nodes = [helper.make_node("Relu", [reads[at]], [gives[at]], name=f"n{at}") for at in (0, 1)]
+    told = describe_model({"model": str(saved(tmp_path, nodes, {}))})["concerns"]
+    assert [one["what"] for one in told if one["kind"] == "invalid graph" and said in one["what"]]
+
+
+def test_opsets_that_are_missing_or_there_twice(tmp_path: Path) -> None:
+    path = saved(tmp_path, [helper.make_node("Relu", ["x"], ["y"], name="r")], {})
+    model = onnx.load(str(path))
+    model.opset_import.add().CopyFrom(helper.make_opsetid("ai.onnx", 11))
+    onnx.save(model, str(path))
+    assert concerns(path) == {"opset imported twice": ["ai.onnx"]}
+    del model.opset_import[:]
+    onnx.save(model, str(path))
+    assert concerns(path) == {"no opset": ["opset_import"]}
+    model.opset_import.add().CopyFrom(helper.make_opsetid("com.mine", 1))
+    onnx.save(model, str(path))
+    assert concerns(path) == {"domain not imported": ["Relu"]}
+
+
+def test_the_runtime_is_asked_about_the_opsets_of_the_model_and_no_others(tmp_path: Path) -> None:
+    path = tmp_path / "opsets.onnx"
+    limits_module._write(path, [], {"opsets": {"com.mine": 3}, "ir_version": 8})
+    assert [(one.domain, one.version) for one in onnx.load(str(path)).opset_import] == [("com.mine", 3)]
+    found = loads({"model": str(path), "levels": ["disable"], "custom_ops": []})
+    assert found["levels"]["disable"] == ""
 
 
 def test_external_data_that_is_not_there_is_told(tmp_path: Path) -> None:

@@ -156,6 +156,15 @@ def test_verdicts_of_another_environment_are_not_taken_over(tmp_path: Path, cach
     assert [run.result["checks"]["reused"] > 0 for run in runs] == [False, True, False]
 
 
+def test_two_interpreters_of_one_release(tmp_path: Path, cache: Path) -> None:
+    python = next(cache.glob("toylib-1.2.1-*")) / "bin" / "python"
+    shutil.copytree(python.parent.parent, tmp_path / "other", symlinks=True)
+    given = f"strategy.interpreters=[{python},{tmp_path / 'other' / 'bin' / 'python'}]"
+    run = told(tmp_path, cache, "sys.exit(1)", given)
+    assert run.code == 2 and "strategy.interpreters: toylib 1.2.1 under " in run.output, run.output
+    assert "Give one of them" in run.output
+
+
 @pytest.mark.slow
 def test_a_start_that_passes_is_no_start(tmp_path: Path) -> None:
     run = searched(tmp_path, [], "strategy.versions=[1.0.1]")
