@@ -234,8 +234,12 @@ def test_a_wrong_map_says_what_is_wrong(told: object, said: str) -> None:
 
 
 def test_a_file_that_is_no_map(tmp_path: Path) -> None:
-    (tmp_path / "map.json").write_text("{a: [")
-    with pytest.raises(UsageError, match="neither JSON nor YAML"):
+    for text in ("{a: [", "{a: " + "[" * 9999, "a: 2026-02-31"):
+        (tmp_path / "map.json").write_text(text)
+        with pytest.raises(UsageError, match="neither JSON nor YAML"):
+            read_map(str(tmp_path / "map.json"), chain(), chain())
+    (tmp_path / "map.json").write_text("a: &a [1]\nb: &b [*a, *a]")
+    with pytest.raises(UsageError, match="it must be a mapping"):
         read_map(str(tmp_path / "map.json"), chain(), chain())
 
 
