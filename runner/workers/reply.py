@@ -46,6 +46,11 @@ def refused_memory(said: str) -> bool:
     return any(map(_REFUSED.search, lines[-_LAST_LINES:]))
 
 
+def without_folder(said: str, model: Path) -> str:
+    """Return what was said of a model without the folder of its file, which is another one each time."""
+    return said.replace(f"{model.parent}/", "") if model.is_absolute() else said
+
+
 def shortage(key: str = "checker.memory_mb") -> str:
     """Say what `OUT_OF_MEMORY` means; ``key``: of the limit that the user can give."""
     if (limit := machine.limit_mb()) is not None:

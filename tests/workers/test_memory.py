@@ -50,7 +50,7 @@ DIED = "terminate called after throwing an instance of 'std::bad_alloc'\n  what(
 
 
 def test_what_is_an_error_for_want_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    arena = "bfc_arena.cc:360 void* AllocateRawInternal(size_t) Failed to allocate memory for requested buffer of size 9"
+    arena = "bfc_arena.cc:360 AllocateRawInternal(size_t) Failed to allocate memory for requested buffer of size 9"
     said = ["std::bad_alloc", "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 1.0 TiB for (1, 2), f4"]
     said += ["MemoryError", "MyelinHostBuffer::allocate::206] Error Code 2: OutOfMemory (Requested size was 9 bytes.)"]
     said += ["OSError: [Errno 12] Cannot allocate memory", "sh: fork: Cannot allocate memory\n"]
