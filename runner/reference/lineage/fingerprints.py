@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,16 +26,6 @@ CLOSE = 0.02
 """Part of the largest number by which two prints of one tensor may differ: half precision and 8 bits stay below."""
 MOST_ODD = 0.02
 """Share of elements that may differ more: those that a quantization clips, or that are on the edge of a step."""
-PROBES, FIRST = 16, 3
-"""Elements by which fingerprints are told apart at first; of the first few, all but one must agree."""
-REACH = 2.0
-"""How much further off these may be: by the other's scale two fingerprints are closer than by one's own."""
-CLEARLY = 3.0
-"""How much further off another tensor must be, unless it holds the same as the nearest."""
-REACHES = tuple(CLOSE / CLEARLY**power for power in range(9, -1, -1))
-"""How far is looked, in turn, until one is found: so nobody goes through all that is within CLOSE."""
-MOST_NEAR = 64
-"""Tensors that may be as close as the nearest by their probes; of more, none is told from the others."""
 TELLING = 8
 """Different numbers that a print must hold to be told from others."""
 
@@ -125,99 +114,6 @@ def prints_of(samples: Sequence[Mapping[str, TensorFile]], names: Iterable[str])
         if files and len(files) == len(samples) and all(one.structure is None for one in files):
             found[name] = print_of([recorded.read(one) for one in files])
     return found
-
-
-class FingerprintIndex:
-    """The fingerprints of many tensors, to find those that agree with one.
-
-    Tensors that hold the very same are looked at once. A few elements, sorted, rule nearly all others out.
-    """
-
-    def __init__(self, prints: Mapping[str, Fingerprint]) -> None:
-        alike: dict[bytes, list[str]] = {}
-        for name, one in prints.items():
-            if one.telling:
-                alike.setdefault(one.content, []).append(name)
-        groups: dict[Any, list[tuple[str, ...]]] = {}
-        for names in alike.values():
-            one = prints[names[0]]
-            groups.setdefault((one.kind, one.shapes), []).append(tuple(sorted(names)))
-        self._prints = prints
-        self._groups = {key: _Group.of(many, prints) for key, many in groups.items()}
-
-    def near(self, held: Fingerprint) -> list[tuple[float, tuple[str, ...]]]:
-        """Return the tensors that hold what ``held`` does, with the distance of each, nearest first.
-
-        Those that hold the very same stand together. Others that are CLEARLY further off than the nearest are left out.
-        """
-        group = self._groups.get((held.kind, held.shapes))
-        if group is None or not held.telling:
-            return []
-        for reach in REACHES:
-            found = self._within(group, held, reach)
-            limit = CLEARLY * found[0][0] if found else 0.0
-            if limit > reach:
-                found = self._within(group, held, min(limit, CLOSE))
-            if found is None:
-                break
-            if found:
-                return [one for one in found if one[0] <= max(limit, REACHES[0])]
-        return []
-
-    def _within(self, group: _Group, held: Fingerprint, reach: float) -> list[tuple[float, tuple[str, ...]]] | None:
-        """Return the tensors within reach, nearest first; None: they are too many."""
-        like = group.like(held, reach)
-        if len(like) > MOST_NEAR:
-            return None
-        every = ((distance(held, self._prints[names[0]]), names) for names in like)
-        return sorted(one for one in every if one[0] <= reach)
-
-
-@dataclass(frozen=True, eq=False)
-class _Group:
-    """Tensors of one shape. ``probes``: a row for each probe: all tensors are looked at side by side.
-
-    ``order``, ``ordered``: the places of the first few probes' elements, and these, ascending.
-    """
-
-    names: list[tuple[str, ...]]
-    probes: Array
-    order: Array
-    ordered: Array
-
-    @staticmethod
-    def of(names: list[tuple[str, ...]], prints: Mapping[str, Fingerprint]) -> _Group:
-        held = [prints[alike[0]].numbers for alike in names]
-        probes = np.stack([numbers[list(_probes(numbers.size))] for numbers in held], axis=1)
-        order = np.argsort(probes[:FIRST], axis=1)
-        return _Group(names, probes, order, np.take_along_axis(probes[:FIRST], order, axis=1))
-
-    def like(self, held: Fingerprint, near: float) -> list[tuple[str, ...]]:
-        """Return the tensors of which few probes are off; of the first few, no more than one may be."""
-        wanted, reach = held.numbers[list(_probes(held.numbers.size))][:, None], REACH * near * held.scale
-        with np.errstate(invalid="ignore"):
-            some = self._some(wanted[:FIRST, 0], reach)
-            off = ~(np.abs(self.probes[:FIRST, some] - wanted[:FIRST]) <= reach) & np.isfinite(wanted[:FIRST])
-            some = some[off.sum(axis=0) <= 1]
-            off = np.abs(self.probes[:, some] - wanted) > reach
-        return [self.names[at] for at in dict.fromkeys(some[off.sum(axis=0) <= PROBES // 4].tolist())]
-
-    def _some(self, wanted: Array, reach: float) -> Array:
-        """Return the places of all tensors that agree in one or both of two probes: those that rule out the most."""
-        within = []
-        for row, number, order in zip(self.ordered, wanted, self.order, strict=True):
-            if np.isfinite(number):  # any other number agrees with all
-                first = np.searchsorted(row, number - 1.001 * reach)
-                within.append(order[first : np.searchsorted(row, number + 1.001 * reach, side="right")])
-        if len(within) < FIRST - 1:
-            return np.arange(len(self.names))
-        return np.concatenate(sorted(within, key=len)[: FIRST - 1])
-
-
-@functools.cache
-def _probes(size: int) -> tuple[int, ...]:
-    """Return the places of the elements by which prints of this size are told apart at first."""
-    return tuple(np.unique(np.linspace(0, size - 1, PROBES).astype(int)).tolist())
 
 
 @dataclass

@@ -8,12 +8,11 @@ from enum import Enum
 from functools import cached_property, partial
 
 from runner.model.graph.graph_index import Graph, Node
-from runner.reference.lineage.fingerprints import CLEARLY, Fingerprint, FingerprintIndex, Weights, agree, distance
+from runner.reference.lineage.fingerprint_index import CLEARLY, TWINS, FingerprintIndex
+from runner.reference.lineage.fingerprints import Fingerprint, Weights, agree, distance
 
 # what goes in comes out: the tensor before and the one after are the same for a matching
 _HANDED_ON = frozenset({"Identity", "Cast", "CastLike", "Dropout"})
-TWINS = 1e-6
-"""Parts of the scale within which two tensors of one model hold the same."""
 PRODUCTS = frozenset({"MatMul", "Gemm"})
 """One product with a matrix, however it is written."""
 _QUANTIZE, _DEQUANTIZE = "QuantizeLinear", "DequantizeLinear"

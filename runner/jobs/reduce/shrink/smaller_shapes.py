@@ -35,6 +35,8 @@ _NUMBERS = {("Resize", 1), ("Resize", 2), ("Upsample", 1)}
 """Floats that are one for each axis, whatever its size."""
 _KERNELS = {("Conv", 1), ("ConvTranspose", 1)}
 """Weights whose axes after the second are no sizes of anything else."""
+_TOLD_BY = 1 << 16
+"""Elements that tell by which recipe the whole was made."""
 Place = tuple[str, int]
 
 
@@ -122,7 +124,10 @@ class SmallerShapes:
         found = array[tuple(slice(sizes.get(size, size)) for size in array.shape[:axes])]
         if found.shape == array.shape:
             return None
-        recipe = recognize(array)  # a part of what was drawn would have none
+        if found.nbytes > LARGEST:
+            raise CutError(f"{name!r} would take more than {LARGEST >> 20} MiB")
+        # a part of what was drawn would have none; weights lie in a file, of which only the start is read
+        recipe = recognize(array.reshape(-1)[:_TOLD_BY])
         if recipe and recipe.kind is Kind.SEEDED:
             return make(recipe, found.shape, found.dtype)
         return np.ascontiguousarray(found)

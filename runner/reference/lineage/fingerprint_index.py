@@ -1,0 +1,161 @@
+"""An index of fingerprints: which tensors hold nearly what one does, without a look at all of them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from runner.reference.lineage.fingerprints import CLOSE, Array, Fingerprint, distance
+
+PROBES, TREES, LEAF = 16, 3, 16
+"""Elements by which prints are told apart at first, the trees that these are shared out to, and prints in a leaf."""
+REACH = 2.0
+"""How much further off these may be: by the other's scale two fingerprints are closer than by one's own."""
+CLEARLY = 3.0
+"""How much further off another tensor must be, unless it holds the same as the nearest."""
+TWINS = 1e-6
+"""Parts of the scale within which two tensors of one model hold the same."""
+MOST_NEAR, MOST_LOOKED_AT = 64, 1024
+"""Tensors that may be as close as the nearest, by all probes and by those of one tree; of more, none can be told."""
+_FAR = 1e300
+"""Where numbers that are none lie in a tree."""
+
+
+class FingerprintIndex:
+    """The fingerprints of many tensors, to find those that agree with one.
+
+    Tensors that hold the very same are looked at once. A few elements, sorted, rule nearly all others out.
+    """
+
+    def __init__(self, prints: Mapping[str, Fingerprint]) -> None:
+        alike: dict[bytes, list[str]] = {}
+        for name, one in prints.items():
+            if one.telling:
+                alike.setdefault(one.content, []).append(name)
+        groups: dict[Any, list[tuple[str, ...]]] = {}
+        for names in alike.values():
+            one = prints[names[0]]
+            groups.setdefault((one.kind, one.shapes), []).append(tuple(sorted(names)))
+        self._prints = prints
+        self._groups = {key: _Group.of(many, prints) for key, many in groups.items()}
+
+    def near(self, held: Fingerprint) -> list[tuple[float, tuple[str, ...]]]:
+        """Return the tensors that hold what ``held`` does, with the distance of each, nearest first.
+
+        Those that hold the very same stand together. Others that are CLEARLY further off than the nearest are left out.
+        """
+        group = self._groups.get((held.kind, held.shapes))
+        if group is None or not held.telling:
+            return []
+        like = group.beside(held)
+        for _ in range(2):  # those within reach tell of a nearer one, if there is any
+            reach = max(CLEARLY * self._distance(held, group.names[group.nearest(held, like)]), TWINS)
+            like = group.within(held, min(reach, CLOSE))
+            if not like.size:
+                return []
+            if like.size <= MOST_NEAR:
+                found = sorted((self._distance(held, names), names) for names in map(group.names.__getitem__, like))
+                return [one for one in found if one[0] <= min(max(CLEARLY * found[0][0], TWINS), CLOSE)]
+        return []
+
+    def _distance(self, held: Fingerprint, names: tuple[str, ...]) -> float:
+        return distance(held, self._prints[names[0]])
+
+
+_Tree = Array | tuple[int, float, "_Tree", "_Tree"]
+"""Places of prints; or a probe, a number, and the trees of those in which the probe is at most, or at least, that."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """Tensors of one shape. ``probes``: a row for each tensor.
+
+    ``trees``: each splits all tensors by probes of its own, so that few odd elements mislead one of them only (Bentley,
+    Multidimensional binary search trees used for associative searching, 1975).
+    """
+
+    names: list[tuple[str, ...]]
+    probes: Array
+    trees: list[_Tree]
+
+    @staticmethod
+    def of(names: list[tuple[str, ...]], prints: Mapping[str, Fingerprint]) -> _Group:
+        probes = np.stack([_probes_of(prints[alike[0]]) for alike in names])
+        finite, all_probes = np.where(np.isfinite(probes), probes, _FAR), np.arange(probes.shape[1])
+        every = np.arange(len(names))
+        return _Group(names, probes, [_tree(finite, every, all_probes[at::TREES]) for at in range(TREES)])
+
+    def beside(self, held: Fingerprint) -> Array:
+        """Return the places of the tensors in whose leaves ``held`` would lie."""
+        wanted = _probes_of(held).tolist()
+        return np.concatenate([_leaf(tree, wanted) for tree in self.trees])
+
+    def nearest(self, held: Fingerprint, places: Array) -> int:
+        """Return the place of the tensor whose probes are the closest, the furthest off of these left out."""
+        with np.errstate(invalid="ignore"):
+            off = np.abs(self.probes[places] - _probes_of(held))
+        off[np.isnan(off)] = 0
+        off.partition(off.shape[1] - 1 - PROBES // 4)
+        return int(places[np.argmin(off[:, -1 - PROBES // 4])])
+
+    def within(self, held: Fingerprint, near: float) -> Array:
+        """Return the places of the tensors of which few probes are off, and none of those that a tree splits by."""
+        wanted, reach = _probes_of(held), REACH * near * held.scale
+        finite = np.isfinite(wanted)  # any other number agrees with all
+        low, high = (np.where(finite, wanted + by * reach, by * np.inf).tolist() for by in (-1.001, 1.001))
+        found = [places for tree in self.trees if (places := _looked_at(tree, low, high)) is not None]
+        places = np.concatenate(found) if found else np.arange(0)
+        with np.errstate(invalid="ignore"):
+            off = np.abs(self.probes[places] - wanted) > reach
+        return np.unique(places[off.sum(axis=1) <= PROBES // 4])
+
+
+def _tree(probes: Array, places: Array, own: Array) -> _Tree:
+    if len(places) <= LEAF:
+        return places
+    some = probes[places]
+    probe = int(own[np.argmax(np.ptp(some[:, own], axis=0))])
+    half = len(places) // 2
+    order = np.argpartition(some[:, probe], half)
+    number = float(some[order[half], probe])
+    return probe, number, _tree(probes, places[order[:half]], own), _tree(probes, places[order[half:]], own)
+
+
+def _leaf(tree: _Tree, wanted: Sequence[float]) -> Array:
+    while isinstance(tree, tuple):
+        probe, number, below, above = tree
+        tree = below if wanted[probe] <= number else above
+    return tree
+
+
+def _looked_at(tree: _Tree, low: Sequence[float], high: Sequence[float]) -> Array | None:
+    """Return the places in all leaves that reach into a box; None: they are too many."""
+    waiting = [tree]
+    found: list[Array] = []
+    while waiting:
+        tree = waiting.pop()
+        if isinstance(tree, tuple):
+            probe, number, below, above = tree
+            if low[probe] <= number:
+                waiting.append(below)
+            if high[probe] >= number:
+                waiting.append(above)
+        elif len(found) * LEAF == MOST_LOOKED_AT:
+            return None
+        else:
+            found.append(tree)
+    return np.concatenate(found)
+
+
+def _probes_of(held: Fingerprint) -> Array:
+    return held.numbers[list(_probes(held.numbers.size))]
+
+
+@functools.cache
+def _probes(size: int) -> tuple[int, ...]:
+    """Return the places of the elements by which prints of this size are told apart at first."""
+    return tuple(np.unique(np.linspace(0, size - 1, PROBES).astype(int)).tolist())
