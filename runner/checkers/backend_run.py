@@ -20,7 +20,7 @@ from runner.schema.installed_choices import added
 from runner.schema.settings import PathUse, context_of, path_values
 from runner.verdict import Signature
 from runner.workers.leases.required_lease import lease_of
-from runner.workers.reply import OUT_OF_MEMORY, Failure, Reply, shortage
+from runner.workers.reply import OUT_OF_MEMORY, Failure, Reply, shortage, without_folder
 
 #: whose content counts; of an interpreter the versions of its packages do
 _DIGESTED = (PathUse.READ, PathUse.READ | PathUse.MODEL, PathUse.READ | PathUse.LIBRARY)
@@ -129,7 +129,8 @@ class Side:
         if inside:
             end = made_end(name for one in ran.outputs for name in one)
             ran = replace(ran, outputs=tuple({n.removesuffix(end): v for n, v in one.items()} for one in ran.outputs))
-        return replace(ran, peak_rss_mb=reply.peak_rss_mb, log=reply.log)
+        invalid, message = (without_folder(said, model) for said in (ran.invalid, ran.message))
+        return replace(ran, invalid=invalid, message=message, peak_rss_mb=reply.peak_rss_mb, log=reply.log)
 
     def _timing_cache(self, own: str | None) -> dict[str, str | None]:
         """Where timings come from: the user's ``own`` file; else what the first build of this run measured."""

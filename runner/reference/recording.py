@@ -31,6 +31,7 @@ from runner.reference.model_pieces import Piece, bytes_of, declared_bytes, is_lo
 from runner.reference.values_on_demand import ValuesOnDemand
 from runner.workers.leases.required_lease import lease_of
 from runner.workers.pool import Pool
+from runner.workers.reply import without_folder
 
 log = logging.getLogger(__name__)
 
@@ -253,8 +254,7 @@ class Recorder:
             python=self.python,
             timeout=timeout,
             memory_mb=self.memory_mb or int(left * SHARE_OF_MEMORY),
-            # the halves of a larger piece are the second opinion
-            fresh=len(piece.nodes) == 1,
+            fresh=len(piece.nodes) == 1,  # the halves of a larger piece are the second opinion
             confirm=False,
             lease=lease_of(self.backend, self.pool, self.python),
         )
@@ -263,7 +263,8 @@ class Recorder:
             under = f" python={self.python}" if self.python else ""
             raise UsageError(f"no values can be recorded with {self.backend['name']}{under}: {reply.failure.message}")
         if reply.value is None:
-            return reply.death or (f"{reply.failure.stage}: {reply.failure.message}" if reply.failure else "no answer")
+            said = f"{reply.failure.stage}: {reply.failure.message}" if reply.failure else "no answer"
+            return reply.death or without_folder(said, path)
         return list(reply.value["samples"])
 
     def _types(self, piece: Sequence[int], values: Sequence[Mapping[str, TensorFile]]) -> dict[str, onnx.TypeProto]:

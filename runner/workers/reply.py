@@ -21,18 +21,34 @@ UNREADY = "NotReady"
 
 
 _REFUSED = re.compile(
-    r"bad_alloc|bad allocation|Error Code \d+: OutOfMemory|\b\w*MemoryError\b"
-    r"|(?:[Cc]annot|[Cc]ould not|[Ff]ailed to|[Uu]nable to) allocate"
+    r"^\s*(?:\w+\.)*\w*MemoryError\b"
+    r"|^terminate called after throwing an instance of '[\w:]*bad_alloc'"
+    # before anything quoted or in parentheses
+    r"|^[^'\"({]*Error Code \d+: OutOfMemory\b"
+    # to the end: after a name something follows that closes it
+    r"|(?:^|: +|[\])] )(?:std::bad_alloc|bad allocation"
+    r"|(?:[Cc]annot|[Cc]ould not|[Ff]ailed to|[Uu]nable to) allocate (?:memory|[\d.]+ ?[KMGT]?i?(?:B|bytes))\b"
+    r")[^,;:'\"(){}]*(?: \(it stands between .*\))?$"
 )
-"""What runtimes say that got no memory."""
+"""A line of what runtimes say that got no memory, each in its place: a model's names may say anything."""
+_LAST_LINES = 20
 
 
 def refused_memory(said: str) -> bool:
-    """Whether what a process said is that it got no more memory than its own limits give it.
+    """Whether what a process said, or printed last, is that it got no more memory than its own limits give it.
 
-    Without such limits it asked for more than there can be, which is what it did wrong.
+    Without such limits it asked for more than there can be, which is what it did wrong. What it said long before it
+    died it has lived through; after its death there may be its stacks.
     """
-    return machine.limit_mb() is not None and bool(_REFUSED.search(said))
+    if machine.limit_mb() is None:
+        return False
+    lines = said.partition("\nFatal Python error: ")[0].splitlines()
+    return any(map(_REFUSED.search, lines[-_LAST_LINES:]))
+
+
+def without_folder(said: str, model: Path) -> str:
+    """Return what was said of a model without the folder of its file, which is another one each time."""
+    return said.replace(f"{model.parent}/", "") if model.is_absolute() else said
 
 
 def shortage(key: str = "checker.memory_mb") -> str:

@@ -158,9 +158,9 @@ class Worker:
         return reply
 
     def _said(self, reply: Reply) -> str:
-        """Return why a call failed, or what it printed before it died."""
+        """Return why a call failed, in one line whatever a name in it holds, or what it printed before it died."""
         if reply.failure:
-            return f"{reply.failure.type}: {reply.failure.message}"
+            return " ".join(f"{reply.failure.type}: {reply.failure.message}".split())
         return self._log.text().decode("utf-8", "replace")
 
     def _keep_log(self) -> Path | None:

@@ -124,6 +124,7 @@ def test_a_model_that_does_not_load(
     verdict = check.check(candidate(unknown_op, X))
     assert verdict.outcome is Outcome.FAIL and verdict.signature and verdict.signature.stage == "load"
     assert verdict.signature.kind.startswith("error ") and verdict.metrics["reference"] == "failed"
+    assert str(unknown_op.parent) not in verdict.reason and "NoSuchOp" in verdict.reason, "no folder that goes"
     assert verdict.log and "NoSuchOp" in (tools.run_folder / verdict.log).read_text()
     # the reference cannot run the whole model, so it says nothing about candidates
     check.settle(verdict)

@@ -40,7 +40,10 @@ def test_tolerances(given: Any, logits: float, others: float) -> None:
     assert [rules.of_output(name)[0].rtol for name in ("logits", "inner")] == [logits, others]
 
 
-@pytest.mark.parametrize("given", [-1, float("nan"), "loose", True, {"y": "much"}, {"y": -1}, "{y: 1", None])
+ODD = [-1, float("nan"), "loose", True, {"y": "much"}, {"y": -1}, "{y: 1", "{y: 2026-02-31}", "{y: " + "[" * 9999, None]
+
+
+@pytest.mark.parametrize("given", ODD, ids=range(len(ODD)))
 def test_what_is_no_tolerance(given: Any) -> None:
     with pytest.raises(UsageError, match=r"checker\.atol=.*at least 0.*checker\.atol='"):
         rules_of(CompareChecker(atol=given))

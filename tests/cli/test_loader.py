@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from io import StringIO
+
 import pytest
 import yaml
 from hydra._internal.utils import create_automatic_config_search_path
@@ -9,9 +11,10 @@ from hydra.core.utils import setup_globals
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf._utils import get_yaml_loader
+from omegaconf.errors import OmegaConfBaseException
 
 from runner.cli.config.bounded_yaml import fast_yaml
-from runner.cli.config.loader import CONF, Loader
+from runner.cli.config.loader import CONF, Loader, loading
 from runner.schema.register import register
 
 TYPED = ["model=net.onnx", "strategy=repeat"]
@@ -65,11 +68,22 @@ def test_yaml_is_read_as_omegaconf_reads_it() -> None:
     texts = [path.read_text() for path in sorted(CONF.rglob("*.yaml"))] + [ODD]
     assert len(texts) > 30
     for text in texts:
-        assert repr(yaml.load(text, fast)) == repr(yaml.load(text, plain))
+        assert repr(yaml.load(StringIO(text), fast)) == repr(yaml.load(text, plain)) == repr(yaml.load(text, fast))
     with pytest.raises(yaml.YAMLError, match="duplicate key a"):
-        yaml.load("a: 1\nb: 2\na: 3", fast)
+        yaml.load(StringIO("a: 1\nb: 2\na: 3"), fast)
     with pytest.raises(yaml.YAMLError, match="python/object/apply"):
-        yaml.load("!!python/object/apply:os.system [true]", fast)
+        yaml.load(StringIO("!!python/object/apply:os.system [true]"), fast)
     with pytest.raises(yaml.YAMLError) as wrong:
-        yaml.load("a: 1\nb: [", fast)
+        yaml.load(StringIO("a: 1\nb: ["), fast)
     assert wrong.value.problem_mark.line in (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("a: " + "[" * 60_000, "nested deeper than 50 levels"), ("a: &a [*a]", "an alias within what it stands for")],
+)
+def test_a_text_in_a_value_is_bounded(text: str, said: str) -> None:
+    """Such texts come out of files too, by `oc.create`; libyaml's parser dies of one that nests without end."""
+    config = OmegaConf.create({"cwd": f"${{oc.create:{text!r}}}"})
+    with loading(lambda mode, config: None), pytest.raises(OmegaConfBaseException, match=said):
+        config.cwd  # noqa: B018

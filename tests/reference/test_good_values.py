@@ -128,6 +128,25 @@ def test_those_that_agree_are_found_among_many() -> None:
     assert FingerprintIndex({"zeros": print_of([np.zeros(200)])}).near(print_of([np.zeros(200)])) == []
 
 
+def test_tensors_that_no_probe_tells_apart_are_told_apart_by_all_elements() -> None:
+    generator = np.random.default_rng(0)
+    every, free = np.zeros((70, 512)), np.setdiff1d(np.arange(512), np.linspace(0, 511, 16).astype(int))
+    for one in every:
+        one[generator.choice(free, 40, replace=False)] = generator.normal(size=40)
+    index = FingerprintIndex({str(at): print_of([one]) for at, one in enumerate(every)})
+    assert [names for _, names in index.near(print_of([every[3] * (1 + 1e-5)]))] == [("3",)]
+
+
+def test_odd_elements_among_the_probes_hide_nothing_as_near() -> None:
+    """A tensor and what clips it, with the few elements that differ at the first probes: neither is told from both."""
+    generator = np.random.default_rng(0)
+    one = np.clip(generator.normal(size=512), -4, 4)
+    one[[*np.linspace(0, 511, 16).astype(int)[:2], 100]] = 5.1
+    index = FingerprintIndex({"a": print_of([one]), "b": print_of([np.clip(one, -5, 5)])})
+    held = np.clip(one, -5, 5) + generator.uniform(-1e-4, 1e-4, 512)
+    assert {names for _, names in index.near(print_of([held]))} == {("a",), ("b",)}
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_what_an_index_rules_out_is_far_off(seed: int) -> None:
     """Rows in crowds, in which few probes tell one from another, some twice, some with numbers that are not finite."""
@@ -253,8 +272,12 @@ def test_a_wrong_map_says_what_is_wrong(told: object, said: str) -> None:
 
 
 def test_a_file_that_is_no_map(tmp_path: Path) -> None:
-    (tmp_path / "map.json").write_text("{a: [")
-    with pytest.raises(UsageError, match="neither JSON nor YAML"):
+    for text in ("{a: [", "{a: " + "[" * 9999, "a: 2026-02-31"):
+        (tmp_path / "map.json").write_text(text)
+        with pytest.raises(UsageError, match="neither JSON nor YAML"):
+            read_map(str(tmp_path / "map.json"), chain(), chain())
+    (tmp_path / "map.json").write_text("a: &a [1]\nb: &b [*a, *a]")
+    with pytest.raises(UsageError, match="it must be a mapping"):
         read_map(str(tmp_path / "map.json"), chain(), chain())
 
 

@@ -45,12 +45,29 @@ def test_beyond_a_share_of_what_there_is_nothing_is_judged(
     assert run.python(EATS, memory_mb=200).death == "memory"  # the user has said so
 
 
+RAN = "RUNTIME_EXCEPTION: Non-zero status code returned while running Reshape node. Name:'{}' Status Message: {}"
+DIED = "terminate called after throwing an instance of 'std::bad_alloc'\n  what():  std::bad_alloc\n"
+
+
 def test_what_is_an_error_for_want_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = ["std::bad_alloc", "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 1.0 TiB"]
+    arena = "bfc_arena.cc:360 AllocateRawInternal(size_t) Failed to allocate memory for requested buffer of size 9"
+    said = ["std::bad_alloc", "numpy._core._exceptions._ArrayMemoryError: Unable to allocate 1.0 TiB for (1, 2), f4"]
     said += ["MemoryError", "MyelinHostBuffer::allocate::206] Error Code 2: OutOfMemory (Requested size was 9 bytes.)"]
+    said += ["OSError: [Errno 12] Cannot allocate memory", "sh: fork: Cannot allocate memory\n"]
+    said += [RAN.format("e", arena), RAN.format("e", "std::bad_alloc") + " (it stands between 'x', 'y' and 'z')"]
+    said += [DIED, f"{DIED}\nFatal Python error: Aborted\n" + "  File x.py, line 1 in f\n" * 50]
+    said += ["Traceback (most recent call last):\n  File x.py\nMemoryError\n"]
     other = ["SHAPES_ERROR: bad shape", "OutOfMemory was fine", ""]
+    shapes = "reshape_helper.h:84 (int) (size % 2) == 0 was false. Input shape:{1,4}, requested shape:{7,-1}"
+    for name in ("Failed to allocate/bad_alloc", "x: std::bad_alloc", "MemoryError", ") Cannot allocate memory"):
+        other += [RAN.format(name, shapes), RAN.format(name, "no memory of it"), f"INVALID_ARGUMENT: input '{name}' is"]
+        other += [f"FAIL: Load model from m.onnx failed:Node ({name}) Op (Gemm) [ShapeInferenceError] first dimension"]
+        other += [f"10: not found: [a.cpp::b::1] Error Code 10: Internal Error (no tactic for {name}.)"]
+    other += ["10: Internal Error: (no tactic for Error Code 2: OutOfMemory (x))"]
+    other += ["cannot allocate 2 MB pages, falling back\nFatal Python error: Aborted\n"]
+    other += [DIED + "went on\n" * 30 + "Segmentation fault\n"]
     monkeypatch.setattr(machine, "limit_mb", lambda: 64)
-    assert [refused_memory(text) for text in [*said, *other]] == [True] * 4 + [False] * 3
+    assert [refused_memory(text) for text in [*said, *other]] == [True] * len(said) + [False] * len(other)
     assert "64 MiB here (ulimit -v, -d)" in shortage()
     monkeypatch.setattr(machine, "limit_mb", lambda: None)
     assert not any(map(refused_memory, said))

@@ -86,7 +86,7 @@ def _tolerances(key: str, given: Any) -> dict[str, float]:
     if isinstance(given, str) and given.lstrip().startswith("{"):
         try:
             table = yaml.safe_load(given)
-        except yaml.YAMLError:
+        except (yaml.YAMLError, ValueError, RecursionError):
             raise _no_tolerance(key, given) from None
     if not isinstance(table, Mapping):
         table = {OTHERS: table}

@@ -20,7 +20,7 @@ _MOST_NODES = 50_000
 class BoundedLoader(yaml.SafeLoader):
     """A SafeLoader that counts what it composes, each alias as all that it stands for."""
 
-    def __init__(self, stream: str) -> None:
+    def __init__(self, stream: Any) -> None:
         super().__init__(stream)
         self._depth = self._count = 0
         self._weights: dict[int, int] = {}
@@ -65,16 +65,21 @@ def read_yaml(path: Path, loader: type[BoundedLoader] = BoundedLoader) -> Any:
 
 
 @cache
-def fast_yaml(loader: Callable[[], Any]) -> Any:
-    """Return the class that ``loader`` makes, of OmegaConf's own YAML, with libyaml's parser where PyYAML has it.
+def fast_yaml(loader: Callable[[], Any]) -> Callable[[Any], Any]:
+    """Return what reads YAML as the class that ``loader`` makes, OmegaConf's own; that is made for each file anew.
 
-    What it reads has been bounded, or is an installed package's. OmegaConf makes a class for each file anew.
+    Open files are read by libyaml's parser where PyYAML has it, which nests as deep as it is told to, and dies of it:
+    they have been bounded, or are an installed package's. Texts come out of values, from anywhere, and are bounded.
     """
     theirs: Any = loader()
+
+    class Bounded(BoundedLoader, theirs):  # type: ignore[misc]
+        pass
+
     try:
         from yaml._yaml import CParser  # noqa: PLC0415 - not everywhere
     except ImportError:
-        return theirs
+        return Bounded
 
     class Fast(CParser, theirs):  # type: ignore[misc]
         def __init__(self, stream: Any) -> None:
@@ -82,7 +87,7 @@ def fast_yaml(loader: Callable[[], Any]) -> Any:
             yaml.constructor.SafeConstructor.__init__(self)
             yaml.resolver.Resolver.__init__(self)
 
-    return Fast
+    return lambda stream: (Bounded if isinstance(stream, (str, bytes)) else Fast)(stream)
 
 
 def invalid(file: Path | str, error: yaml.YAMLError) -> UsageError:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from runner.reference.lineage.fingerprints import CLOSE, Array, Fingerprint, distance
+from runner.reference.lineage.fingerprints import CLOSE, MOST_ODD, Array, Fingerprint, distance
 
 PROBES, TREES, LEAF = 16, 3, 16
 """Elements by which prints are told apart at first, the trees that these are shared out to, and prints in a leaf."""
@@ -53,14 +53,26 @@ class FingerprintIndex:
             return []
         like = group.beside(held)
         for _ in range(2):  # those within reach tell of a nearer one, if there is any
-            reach = max(CLEARLY * self._distance(held, group.names[group.nearest(held, like)]), TWINS)
-            like = group.within(held, min(reach, CLOSE))
+            nearest = self._distance(held, group.names[group.nearest(held, like)])
+            reach = min(max(CLEARLY * nearest, TWINS), CLOSE)
+            like = group.within(held, reach)
             if not like.size:
                 return []
+            if like.size > MOST_NEAR:  # few elements tell them apart, or none; all elements may
+                like = like[self._all_numbers_within(held, [group.names[at] for at in like], reach)]
             if like.size <= MOST_NEAR:
                 found = sorted((self._distance(held, names), names) for names in map(group.names.__getitem__, like))
-                return [one for one in found if one[0] <= min(max(CLEARLY * found[0][0], TWINS), CLOSE)]
+                limit = min(max(CLEARLY * found[0][0], TWINS), CLOSE) if found else 0.0
+                return [one for one in found if one[0] <= limit]
         return []
+
+    def _all_numbers_within(self, held: Fingerprint, like: list[tuple[str, ...]], near: float) -> Array:
+        """Return for each tensor whether it can be within ``near``; one with numbers that are not finite always can."""
+        theirs = np.stack([self._prints[names[0]].numbers for names in like])
+        scales = np.array([[self._prints[names[0]].scale] for names in like])
+        with np.errstate(invalid="ignore"):
+            far = np.abs(theirs - held.numbers) > 1.001 * near * scales
+        return np.asarray(~np.isfinite(theirs).all(axis=1) | (far.mean(axis=1) <= MOST_ODD))
 
     def _distance(self, held: Fingerprint, names: tuple[str, ...]) -> float:
         return distance(held, self._prints[names[0]])

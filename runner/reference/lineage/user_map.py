@@ -29,7 +29,8 @@ def read_map(given: Any, child: Graph, parent: Graph) -> dict[str, str | None]:
     if isinstance(given, str):
         key = f"reference.map={given}"
         given = _read(given)
-    if not isinstance(given, Mapping):
+    # aliases of aliases can stand for texts beyond all memory
+    if not isinstance(given, Mapping) or any(isinstance(one, (Mapping, list)) for one in given.values()):
         raise UsageError(f"{key}: it must be a mapping {{tensor of the model: tensor of reference.model}}")
     found = {str(mine): None if theirs is None else str(theirs) for mine, theirs in given.items()}
     wrong = [
@@ -100,7 +101,7 @@ def _read(path: str) -> Any:
         return yaml.safe_load(place.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"reference.map={path}: it cannot be read ({error}). Give a JSON or YAML file") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date that is none; one nested without end
         said = " ".join(str(error).split())
         raise UsageError(f"reference.map={path}: it is neither JSON nor YAML ({said})") from None
 

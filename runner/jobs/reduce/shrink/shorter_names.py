@@ -11,7 +11,7 @@ from runner.jobs.reduce.shrink.levels import Levels
 from runner.jobs.reduce.shrink.shrunk_subject import Feeds, Whole
 from runner.model.graph import scopes
 from runner.model.graph.protobuf_edits import copy_of
-from runner.model.graph.rename import NameSupply, names_of, rename_node
+from runner.model.graph.rename import NameSupply, names_of, rename_graph
 from runner.model.values import recorded
 
 SHORT = 12
@@ -50,12 +50,7 @@ class ShorterNames:
         model, feeds = copy_of(self.whole.model), tuple(sample.feeds for sample in self.whole.samples)
         if levels[0]:
             return model, feeds
-        graph, supply = model.graph, NameSupply(names_of(model))
-        for node in graph.node:
-            rename_node(node, self.names, supply)
-        held = (*graph.input, *graph.value_info, *graph.initializer, *(one.values for one in graph.sparse_initializer))
-        for one in held:
-            one.name = self.names.get(one.name, one.name)
+        rename_graph(model.graph, self.names, NameSupply(names_of(model)))
         return model, tuple(self._fed(number) for number in range(len(feeds)))
 
     def _fed(self, number: int) -> dict[str, recorded.TensorFile]:

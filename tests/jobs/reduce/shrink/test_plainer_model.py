@@ -31,7 +31,10 @@ def made() -> ModelProto:
     ]
     half = TensorProto.FLOAT16
     ends = [INFO(f"{LONG}x", half, [2, 3])], [INFO(f"{LONG}output", half, [2, 3])]
-    return model_of(nodes, *ends, [tensor("w", np.eye(3, dtype=np.float16))])
+    model = model_of(nodes, *ends, [tensor("w", np.eye(3, dtype=np.float16))])
+    told = model.graph.quantization_annotation.add(tensor_name=f"{LONG}product")
+    told.quant_parameter_tensor_names.add(key="SCALE_TENSOR", value=f"{LONG}x")
+    return model
 
 
 def whole(folder: Path) -> Whole:
@@ -74,6 +77,8 @@ def test_long_names_of_tensors_get_short_but_for_outputs(tmp_path: Path) -> None
     ]
     assert [node.name for node in model.graph.node] == [f"{LONG}Gemm", "cast", "last"], "they are the culprits"
     assert onnx.load_tensor(str(feeds[0]["t0"].path)).name == "t0"
+    (told,) = model.graph.quantization_annotation
+    assert (told.tensor_name, told.quant_parameter_tensor_names[0].value) == ("t1", "t0")
     assert simpler.apply((1,)) == (made(), (whole(tmp_path).samples[0].feeds,))
 
 
