@@ -31,7 +31,17 @@ OF_A_RUN = (
     *("audit.jsonl", "placed.json", ".hydra", "winnow.log", "steps", "kept", "bugs.md"),
 )
 #: those of a sweep; its jobs are runs in folders of their own
-OF_A_SWEEP = ("multirun.yaml", "sweep.json", "sweep.md", "jobs.jsonl", "journal", ".submitit", "bugs", "bugs.md")
+OF_A_SWEEP = (
+    "multirun.yaml",
+    "sweep.json",
+    "sweep.md",
+    "jobs.jsonl",
+    "journal",
+    ".submitit",
+    "bugs",
+    "bugs-[0-9]*",
+    "bugs.md",
+)
 #: what is written before a run has its folder, and after it has given it back
 _AROUND = frozenset({".hydra", "winnow.log", "result.json", "ended.json"})
 #: what is written into below the top, as patterns

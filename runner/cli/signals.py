@@ -132,7 +132,7 @@ def terminable(*, forward: bool = False, phase: Callable[[], Phase] = lambda: Ph
 
 @contextmanager
 def held() -> Iterator[None]:
-    """Hold signals back inside, in the main thread, and have them handled afterwards: for imports."""
+    """Hold signals back inside, in the main thread, and have them handled afterwards: for imports and the like."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -143,8 +143,8 @@ def held() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    if arrived:
-        signal.raise_signal(arrived[0])
+        if arrived:  # also where an error ended it: that is about to be explained away
+            signal.raise_signal(arrived[0])
 
 
 def _raised_again(signals: Signals, hook: Callable[[Any], Any]) -> Callable[[Any], Any]:

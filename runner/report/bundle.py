@@ -83,7 +83,15 @@ def write_bundle(
         alone = attempt(REPRO_NAME, lambda: _write_repro(settings, folder, summary, cwd, answer, pool))
     # with these a check of the kept model alone knows what that of the whole one did
     measured = {name: summary.evidence[name] for name in SETTLING if name in summary.evidence}
-    recorded = {"context": dict(summary.context), "versions": dict(summary.versions), "measured": measured}
+    recorded: dict[str, Any] = {
+        "context": dict(summary.context),
+        "versions": dict(summary.versions),
+        "measured": measured,
+    }
+    if answer and summary.model:  # whoever checks the model again sees whether they are all there
+        recorded["data_sets"] = len(answer.samples)
+    if "changes" in summary.evidence:
+        recorded["changes"] = list(summary.evidence["changes"])
     attempt(REPLAY_NAME, lambda: write_replay(folder / REPLAY_NAME, *_configuration(settings, cwd), recorded))
     attempt(REPORT_NAME, lambda: write_report(folder, summary, command, answer.model if answer else None, alone=alone))
     if lost:

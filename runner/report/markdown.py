@@ -19,7 +19,7 @@ from runner.report.sections.inspection_section import inspection_section
 from runner.report.sections.layers_section import layers_section, outputs_section
 from runner.report.sections.passes_section import passes_section
 from runner.report.sections.precision_section import raised, title
-from runner.report.sections.rechecked_section import rechecked_section
+from runner.report.sections.rechecked_section import rechecked_section, title_of_kept
 from runner.report.sections.releases_section import releases_section
 from runner.report.sections.triage_section import triage_page
 from runner.report.sections.workarounds_section import workarounds_section
@@ -103,7 +103,8 @@ def report(
 
 
 def _title(summary: Summary) -> str:
-    if own := title(summary):
+    found = summary.status == Status.found
+    if own := title(summary) or title_of_kept(summary.strategy, found=found, bugs=len(summary.bugs)):
         return own
     if summary.inspection:
         return "what is in the file"
@@ -223,13 +224,19 @@ def _number(value: object) -> str:
 
 def _how(summary: Summary) -> str:
     checks = summary.checks
+    of_kept = summary.strategy in ("recheck", "bugs")  # nothing is searched for there
     rows = [
         ("strategy", summary.strategy),
         *([("first look", summary.first_look)] if summary.first_look else []),
-        ("minimality", "; ".join(part for part in (summary.minimality or "no claim", summary.tried) if part)),
+        (
+            "minimality",
+            "" if of_kept else "; ".join(part for part in (summary.minimality or "no claim", summary.tried) if part),
+        ),
         (
             "checks",
-            f"{checks.search} to search, {checks.trust} to trust the answer, {checks.reused} verdicts reused"
+            f"{checks.recheck}, {checks.reused} verdicts reused"
+            if of_kept
+            else f"{checks.search} to search, {checks.trust} to trust the answer, {checks.reused} verdicts reused"
             + (f", {checks.refine} to make it smaller in other ways" if checks.refine else "")
             + (f", {checks.cause} to show the cause" if checks.cause else ""),
         ),

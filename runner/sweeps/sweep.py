@@ -100,12 +100,12 @@ class Sweep:
         """Write bugs.md where jobs were triages and nobody has stopped the sweep."""
         if self.folder is None or any(row.exit_code is None or row.status == Status.interrupted for row in table):
             return
-        from runner.sweeps.bugs.bugs_of_sweep import write_bugs  # noqa: PLC0415 - as above
+        from runner.sweeps.bugs.bugs_of_sweep import NotGroupedError, write_bugs  # noqa: PLC0415 - as above
 
         try:
             path = write_bugs(self.folder, [self.folder / row.folder for row in table], silent=self.silent)
-        except OSError as error:
-            say(f"winnow: bugs.md: {error.strerror or error} (in {self.folder})", error=True)
+        except NotGroupedError as error:
+            say(f"winnow: {error}", error=True)
             return
         if path and not self.silent:
             say(f"failures grouped into bugs: {path}")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from omegaconf import OmegaConf
 
 from runner.cli.config.argv import rewrite
-from runner.cli.config.quoting import means_itself, quote
+from runner.cli.config.quoting import means_itself, parse, quote
 from runner.errors import UsageError
 
 TEXTS = st.one_of(st.text(alphabet="ab1\\${}'\"()[],=:~. \n%", max_size=12), st.text(max_size=10))
@@ -163,3 +163,11 @@ def test_other_bare_arguments_are_errors(typed: str, hint: str) -> None:
 def test_parameters_of_a_sweep_stand_in_files() -> None:
     with pytest.raises(UsageError, match="-m model=a,b"):
         rewrite(["-m", "++hydra.sweeper.params.model=a,b"])
+
+
+def test_one_folder_of_results_stands_for_a_list(tmp_path: Path) -> None:
+    strange = tmp_path / "a, b [x]"
+    strange.mkdir()
+    for typed, meant in ((str(strange), [str(strange)]), ("a,b", ["a", "b"]), ("[a]", ["a"]), ("a*", ["a*"])):
+        parsed = parse(rewrite([f"strategy.results={typed}"]).argv[0])
+        assert parsed is not None and parsed.value() == meant

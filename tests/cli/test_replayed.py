@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hydra import initialize_config_dir
 from hydra.core.config_store import ConfigStore
+from omegaconf import OmegaConf
 
 from runner.cli.app import CONF
 from runner.cli.config.replayed import _from_here, replayed
 from runner.cli.config.user_file import NAME, store_user_file
+from runner.cli.signals import held
 from runner.errors import UsageError
 from runner.schema.register import register
 
@@ -44,6 +47,29 @@ def test_paths_that_are_typed_start_where_the_user_stands(tmp_path: Path, monkey
     monkeypatch.chdir(tmp_path)
     words = ["target.python=new/bin/python", "target.python=python3", "target.python=~/python", "target.threads=2"]
     assert [_from_here(word) for word in words] == [f"target.python='{tmp_path}/new/bin/python'", *words[1:]]
+
+
+def test_an_interruption_comes_when_all_is_composed(tmp_path: Path) -> None:
+    """OmegaConf turns one in the midst of its own work into an error, and the run would go on."""
+    composed = []
+
+    def interrupted() -> str:
+        signal.raise_signal(signal.SIGINT)
+        composed.append(True)
+        return "net.onnx"
+
+    OmegaConf.register_new_resolver("interrupted", interrupted, replace=True)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            replayed(written(tmp_path / "replay.yaml", "model: ${interrupted:}\n"), [])
+    finally:
+        OmegaConf.clear_resolver("interrupted")
+    assert composed
+
+
+def test_an_interruption_counts_more_than_the_error_that_it_led_to() -> None:
+    with pytest.raises(KeyboardInterrupt), held():
+        signal.raise_signal(signal.SIGINT) or Path("/gone").unlink()
 
 
 @pytest.mark.parametrize(("text", "said"), [("checker: {name: gone}", "gone"), ("modle: a", "modle"), ("[", "YAML")])

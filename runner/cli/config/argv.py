@@ -30,6 +30,8 @@ _OVERRIDE = re.compile(r"(?P<key>(?:\+\+|\+)?[A-Za-z_][\w.]*)=(?P<value>.*)", re
 _HYDRA_FOLDERS = frozenset({"hydra.run.dir", "hydra.sweep.dir"})
 _SWEEPER_PARAMS = "hydra.sweeper.params."
 _TEXT_KEYS = frozenset({"checker.command"})
+#: lists of folders, of which one stands for a list of one
+_RESULTS = "strategy.results"
 #: mappings by tensor: Hydra's grammar has neither an empty key nor one in quotes
 _BY_TENSOR = frozenset({"checker.rtol", "checker.atol"})
 #: what a key begins with
@@ -109,6 +111,8 @@ def _for_some_choices(argv: Sequence[str]) -> list[str]:
 
 def _value(key: str, text: str, *, multirun: bool) -> str:
     use = use_of(key)
+    if key == _RESULTS and text and text[0] not in "[$":
+        text = f"[{text}]"
     if file_choices.is_glob(key, text):
         return file_choices.choices(key, text)
     if use and not exists(text):

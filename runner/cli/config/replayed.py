@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from hydra.core.config_store import ConfigStore
+from hydra.core.default_element import GroupDefault
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
@@ -19,20 +21,48 @@ from runner.cli.config.paths import is_by_name, rooted, use_of
 from runner.cli.config.quoting import parse, quote
 from runner.cli.config.user_file import NAME, store_user_file
 from runner.cli.explain_errors import explain
+from runner.cli.signals import held
 from runner.errors import UsageError
 from runner.schema.installed_choices import SCHEMAS
 from runner.schema.root import Settings
 
 #: what the command line may change in a kept result: what runs it, and what judges it
 _CHANGES = frozenset({"target", "reference", "checker"})
+#: what a run about kept results reads for itself
+_OWN = frozenset({"strategy", "workers", "budget", "resume", "verbosity", "plan", "log", "cwd", "hydra"})
 
 
-def typed_changes() -> tuple[str, ...]:
-    """Return the overrides of the run that goes on which are for all kept results alike."""
+def typed_changes(recorded: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the overrides of the run that goes on which are for all kept results alike.
+
+    ``recorded``: what the run's own file, if it is a replay, holds of them. Raises UsageError for what is not read: a
+    word that was typed, and what another file says of these sections.
+    """
     if not HydraConfig.initialized():
         return ()
-    words = [str(word) for word in HydraConfig.get().overrides.task]
-    return tuple(_from_here(word) for word in words if _group(word) in _CHANGES)
+    told = HydraConfig.get()
+    words = [str(word) for word in told.overrides.task]
+    unread = [word for word in words if _group(word) not in _CHANGES | _OWN]
+    if not recorded:
+        unread += [f"{group}:" for group in _sections(str(told.job.config_name)) if group not in _OWN]
+    for word in unread:
+        raise UsageError(
+            f"{word} is not read here: each kept result is checked as its own replay.yaml says, with what is typed "
+            "for target, reference and checker. Leave it out"
+            + (f", or type it: {word[:-1]}.KEY=VALUE" if word[:-1] in _CHANGES else "")
+        )
+    before = recorded.get("changes")
+    kept = [str(one) for one in before if _group(str(one)) in _CHANGES] if isinstance(before, list) else []
+    return (*kept, *(_from_here(word) for word in words if _group(word) in _CHANGES))
+
+
+def _sections(name: str) -> list[str]:
+    """Return what a file of the user's says something of, which the run that goes on was composed from."""
+    result = None if name == "config" else GlobalHydra.instance().config_loader().repository.load_config(name)  # type: ignore[attr-defined]
+    if result is None:
+        return []
+    groups = [one.group for one in result.defaults_list or () if isinstance(one, GroupDefault) and one.group]
+    return [*groups, *map(str, result.config)]
 
 
 def replayed(path: Path, overrides: Sequence[str]) -> Settings:
@@ -41,12 +71,12 @@ def replayed(path: Path, overrides: Sequence[str]) -> Settings:
     Raises UsageError for a file that is no such thing, and for what it may not say.
     """
     try:
-        with _own_file_kept():
+        with held(), _own_file_kept():  # OmegaConf loses an interruption in the midst of its own work
             store_user_file(path)
             config = GlobalHydra.instance().config_loader().load_configuration(NAME, list(overrides), RunMode.RUN)
-        with open_dict(config):
-            del config["hydra"]
-        return rooted(to_settings(config), path.parent)
+            with open_dict(config):
+                del config["hydra"]
+            return rooted(to_settings(config), path.parent)
     except (HydraException, OmegaConfBaseException, ValueError, RecursionError) as error:
         raise UsageError(explain(error).replace(NAME, str(path))) from error
 

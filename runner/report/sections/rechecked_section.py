@@ -6,6 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from runner.report.markup import section, table
+from runner.text import counted
+
+
+def title_of_kept(strategy: str, *, found: bool, bugs: int) -> str:
+    """Return the title of a report about kept results that ended well, "" for another one."""
+    if strategy == "bugs" and found:
+        return f"{counted(bugs, 'bug')}: failures grouped by what heals them"
+    return "kept results are as expected" if strategy == "recheck" and found else ""
 
 
 def rechecked_section(rechecked: Sequence[Mapping[str, Any]]) -> str:

@@ -9,14 +9,20 @@ from typing import Any
 
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-from runner.cli.config.paths import use_of
-from runner.cli.config.quoting import parse as parse_override
 from runner.errors import UsageError
+from runner.jobs.passes.switch import session_switches
 from runner.model.files.parse_without_weights import parse
+from runner.schema.backend import OnnxRuntimeBackend
 from runner.sweeps.bugs.likeness import form_of, operators_of
 from runner.sweeps.recheck.kept_result import KeptResult
 
-_OPTIMIZER = re.compile(r"\w{1,100}")
+_OPTIMIZER = re.compile(r"\w{1,100}", re.ASCII)
+#: settings of a target whose values are names, of optimizers, of flags, of a level
+_NAMES = re.compile(
+    r"target\.(?:disabled_optimizers|flags|tactic_sources)=\[(?:\w{1,100}(?:, ?\w{1,100})*)?\]"
+    r"|target\.optimization=\w{1,100}",
+    re.ASCII,
+)
 
 
 @dataclass(frozen=True)
@@ -95,7 +101,13 @@ def _workarounds(result: Mapping[str, Any]) -> Iterator[Remedy]:
     for one in found if isinstance(found, list) else ():
         of_all = isinstance(one, dict) and one.get("passes") is True and one.get("kind") == "pass"
         if of_all and (overrides := _harmless(one.get("overrides"))):
-            yield Remedy(str(one.get("what", "")), overrides)
+            yield Remedy(_named(str(one.get("what", ""))), overrides)
+
+
+def _named(what: str) -> str:
+    """Return a workaround by name, as the same set of passes is called: ``without A, B`` is ``A and B off``."""
+    names = what.removeprefix("without ")
+    return what if names == what else _off(names.split(", "))
 
 
 def _off(names: Sequence[str]) -> str:
@@ -103,13 +115,16 @@ def _off(names: Sequence[str]) -> str:
 
 
 def _harmless(overrides: object) -> tuple[str, ...]:
-    """Return overrides that set plain values of the target, or none: the result may be a stranger's."""
+    """Return overrides that switch parts of the target off, or none: the result may be a stranger's.
+
+    Other settings name files that are read, loaded or written; so do some of a session's and of a provider's options.
+    """
     words = [str(one) for one in overrides] if isinstance(overrides, list) else []
-    for word in words:
-        key = word.partition("=")[0]
-        made = parse_override(word)
-        if made is None or made.is_sweep_override() or not re.fullmatch(r"target(\.\w+)+", key) or use_of(key):
-            return ()
-        if "${" in word:
-            return ()
-    return tuple(words)
+    return tuple(words) if all(map(_switches_off, words)) else ()
+
+
+def _switches_off(override: str) -> bool:
+    key, _, value = override.partition("=")
+    known = {f"target.{one.key}={one.entry}: {one.off}" for one in session_switches(OnnxRuntimeBackend(), ())}
+    entries = value[1:-1].split(", ") if value.startswith("{") and value.endswith("}") else []
+    return bool(_NAMES.fullmatch(override)) or (bool(entries) and all(f"{key}={one}" in known for one in entries))

@@ -30,7 +30,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     found = folders(chosen(settings.strategy, BugsSettings).results)
     if settings.plan:
         said = f"{counted(len(found), 'failure')} would be grouped; nothing was checked, as asked"
-        return kept_run(settings, folder, command, lambda _: Summary(Status.planned, 0, "bugs", said), dict)
+        return kept_run(settings, folder, command, found, lambda _: Summary(Status.planned, 0, "bugs", said), dict)
 
     def ask(rechecker: Rechecker) -> Summary:
         failures, apart = _standing(rechecker, found, folder)
@@ -48,7 +48,7 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
         status = Status.found if bugs else Status.could_not_judge
         return Summary(status, status.exit_code, settings.strategy.name, said, bugs=bugs, warnings=tuple(apart))
 
-    return kept_run(settings, folder, command, ask, dict)
+    return kept_run(settings, folder, command, found, ask, dict)
 
 
 def _standing(rechecker: Rechecker, found: Sequence[Path], folder: Path) -> tuple[list[Failure], list[str]]:

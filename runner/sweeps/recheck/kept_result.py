@@ -1,7 +1,8 @@
 """A kept result: the folder that a run left behind, wherever it lies by now.
 
-The folder may come from anywhere: its files are read as those of a stranger, and nothing that it names lies outside it
-but what its replay names for the check.
+The folder may come from anywhere: its files are read as those of a stranger. Of what its result.json names, a model of
+its own lies inside it; a whole model (`input_model`, where there is none of its own) and what its replay names for the
+check are read where they lie.
 """
 
 from __future__ import annotations
@@ -13,8 +14,11 @@ from glob import glob, has_magic
 from pathlib import Path
 from typing import Any
 
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
 from runner.errors import UsageError
 from runner.files import inside, is_plain, read_plain
+from runner.model.files.parse_without_weights import parse
 from runner.report.replay import REPLAY_NAME
 from runner.report.result import read_result
 from runner.schema.checker import CommandChecker
@@ -60,7 +64,7 @@ class KeptResult:
         """Return what its replay says (``found``) for its own model alone; the ``strategy`` is that of this run.
 
         What a replay names and is not there any more is looked for in its own folder. Raises UsageError where a script
-        of the check is nowhere.
+        of the check is nowhere, or values that were kept.
         """
 
         def beside(use: PathUse, path: str) -> str:
@@ -73,6 +77,7 @@ class KeptResult:
         gone = found.cwd is None or not Path(found.cwd).is_dir()
         found = replace(found, cwd=str(self.replay.parent)) if gone else found
         sets = self.data_sets
+        self._check_values(len(sets), found.recorded.get("data_sets"))
         return replace(
             found,
             model=str(self.model),
@@ -87,6 +92,21 @@ class KeptResult:
             audit=False,
             recorded={},
         )
+
+    def _check_values(self, there: int, were: object) -> None:
+        """Raise UsageError where values that were kept are gone: with others the failure may not show.
+
+        ``were``: how many sets there were, if the replay says so; an earlier version's does not.
+        """
+        if not self.alone:
+            return
+        numbers = [one.name.rpartition("_")[2] for one in self.model.parent.glob(_DATA_SETS)]
+        least = 1 + max([int(one) for one in numbers if one.isdecimal()], default=0)
+        kept = max(were if isinstance(were, int) else 1, least if numbers else 0)
+        if there >= kept or not _takes_inputs(self.model):
+            return
+        lost = f"{kept - there} of its {kept} sets of values" if there else "its values"
+        raise UsageError(f"{lost} (test_data_set_*) {'is' if there and kept - there == 1 else 'are'} not there")
 
     def _checker(self, found: Settings) -> Any:
         """Return the check, its scripts where they are now. Raises UsageError for one that is nowhere."""
@@ -153,6 +173,15 @@ def read(folder: Path) -> KeptResult:
     if not is_plain(replay) or replay.is_symlink():
         raise UsageError(f"there is no {REPLAY_NAME}")
     return KeptResult(folder, result, model, replay)
+
+
+def _takes_inputs(path: Path) -> bool:
+    """Return whether a model is fed anything. Raises UsageError for a file that is none."""
+    try:
+        graph = parse(path).graph
+    except (DecodeError, OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read ({error})") from None
+    return not {one.name for one in graph.input} <= {one.name for one in graph.initializer}
 
 
 def _model(folder: Path, result: Mapping[str, Any]) -> Path:

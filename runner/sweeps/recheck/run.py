@@ -38,14 +38,16 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
                     "said": outlook.said,
                 }
             )
-            as_expected = "" if outlook.outcome == expectations[kept] else f", expected {expectations[kept]}"
-            log.info("%s: %s%s %s", kept, outlook.outcome, as_expected, one_line(outlook.said))
+            well = outlook.outcome == expectations[kept]
+            expected_otherwise = "" if well else f", expected {expectations[kept]}"
+            level = logging.INFO if well else logging.WARNING
+            log.log(level, "%s: %s%s %s", kept, outlook.outcome, expected_otherwise, one_line(outlook.said))
         return _summary(settings, rows, len(found))
 
     if settings.plan:
         said = f"{counted(len(found), 'kept result')} would be checked again; nothing was, as asked"
-        return kept_run(settings, folder, command, lambda _: Summary(Status.planned, 0, "recheck", said), dict)
-    return kept_run(settings, folder, command, ask, lambda: {"rechecked": tuple(rows)})
+        return kept_run(settings, folder, command, found, lambda _: Summary(Status.planned, 0, "recheck", said), dict)
+    return kept_run(settings, folder, command, found, ask, lambda: {"rechecked": tuple(rows)})
 
 
 def _outlook(rechecker: Rechecker, folder: Path) -> Outlook:

@@ -110,6 +110,14 @@ def test_the_form_of_a_model_is_not_its_names_sizes_or_order_but_what_it_compute
         "target.config_entries={a: '${oc.env:HOME}'}",
         "target@checker=onnxruntime",
         "target.disabled_optimizers=[A],[B]",
+        "target.session_options={optimized_model_filepath: /home/me/kept.onnx}",
+        "target.session_options={enable_mem_pattern: False, enable_profiling: True}",
+        "target.session_options={enable_mem_pattern: False, profile_file_prefix: /home/me/kept}",
+        "target.config_entries={session.optimized_model_external_initializers_file_name: kept}",
+        "target.providers=[CUDAExecutionProvider]",
+        "target.config={builder_optimization_level: 0}",
+        "target.timing_cache=kept",
+        "target.threads=100000",
     ],
 )
 def test_a_stranger_s_result_names_no_code(tmp_path: Path, override: str) -> None:
@@ -120,3 +128,10 @@ def test_a_stranger_s_result_names_no_code(tmp_path: Path, override: str) -> Non
     assert failure_of(kept).remedies == ()
     passes["overrides"] = ["target.disabled_optimizers=[A]"]
     assert failure_of(kept).remedies == (off("A"), off("B"))
+    off_too = [
+        "target.session_options={enable_mem_pattern: False, enable_mem_reuse: False}",
+        "target.optimization=basic",
+    ]
+    both = {"kind": "pass", "what": "without A, B", "passes": True, "overrides": off_too}
+    kept = replace(kept, result={"signature": KIND, "workarounds": [both]})
+    assert failure_of(kept).remedies == (Remedy("A and B off", tuple(off_too)),)

@@ -45,6 +45,7 @@ def test_what_is_still_broken_is_as_expected_wherever_it_lies(tmp_path: Path, ke
     run = recheck(tmp_path / "run", f"strategy.results=[{kept.parent}/*/replay.yaml]")
     assert run.code == 0 and outcomes(run) == [("still broken", "still broken")], run.output
     assert (run.folder / run.result["rechecked"][0]["folder"]).resolve() == kept
+    assert (run.folder / "REPORT.md").read_text().startswith("# kept results are as expected\n")
     again = recheck(tmp_path / "run", f"strategy.results=[{kept}]", f"resume={tmp_path / 'run'}")
     assert [one.name for one in folders([str(kept), str(run.folder)])] == ["7"], "what was said of it is no failure"
     assert again.code == 0 and again.result["checks"]["trust"] == 0 and again.result["checks"]["reused"] == 1
@@ -102,6 +103,67 @@ def test_wrong_names_and_words_are_one_clear_error(tmp_path: Path, kept: Path) -
     assert run.code == 2 and "write one of these: still broken, fixed, broken otherwise" in run.output
 
 
+def relu_kept(kept: Path, replay: str = "checker: compare\n") -> Path:
+    """A kept result by hand: an output that is zero where it is right."""
+    (kept / "test_data_set_0").mkdir(parents=True)
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", ends[:1], ends[1:])
+    opsets = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), str(kept / "reduced.onnx"))
+    for name, value in (("input_0", -1.0), ("output_0", 0.0)):
+        tensor = helper.make_tensor("x" if value else "y", TensorProto.FLOAT, [2], [value] * 2)
+        (kept / "test_data_set_0" / f"{name}.pb").write_bytes(tensor.SerializeToString())
+    (kept / "replay.yaml").write_text(replay)
+    signature = {"stage": "compare", "kind": "mismatch", "detail": ""}
+    (kept / "result.json").write_text(json.dumps({"signature": signature, "model": "reduced.onnx"}))
+    return kept
+
+
+def test_where_values_are_gone_nothing_is_judged(tmp_path: Path) -> None:
+    found = {"none": relu_kept(tmp_path / "0"), "fewer": relu_kept(tmp_path / "1"), "gap": relu_kept(tmp_path / "2")}
+    shutil.rmtree(found["none"] / "test_data_set_0")
+    with (found["fewer"] / "replay.yaml").open("a") as file:
+        file.write("recorded: {data_sets: 3}\n")
+    (found["gap"] / "test_data_set_0").rename(found["gap"] / "test_data_set_1")
+    for one in found.values():
+        (one / "expect").write_text("fixed")
+    run = recheck(tmp_path / "run", f"strategy.results=[{','.join(map(str, found.values()))}]", "verbosity=warning")
+    assert run.code == 3 and {one for _, one in outcomes(run)} == {"not judged"}, run.output
+    assert [row["said"] for row in run.result["rechecked"]] == [
+        "its values (test_data_set_*) are not there",
+        "2 of its 3 sets of values (test_data_set_*) are not there",
+        "1 of its 2 sets of values (test_data_set_*) is not there",
+    ]
+    assert run.output.count("not judged, expected fixed its values") == 1, "what is not as expected is always told"
+
+
+def test_what_is_not_read_is_refused_and_what_was_typed_is_replayed(tmp_path: Path) -> None:
+    kept = relu_kept(tmp_path / "kept")
+    mine = tmp_path / "mine.yaml"
+    for text, group in (("target: {threads: 2}", "target"), ("checker: finite", "checker"), ("cut: {}", "cut")):
+        mine.write_text(f"strategy: {{name: recheck, results: [{kept}]}}\n{text}\n")
+        run = winnow(str(mine), folder=tmp_path / "file")
+        assert run.code == 2 and f"{group}: is not read here" in run.output, run.output
+    for word in ("inputs.seed=1", f"model={kept}/reduced.onnx", "cut.record=all"):
+        run = recheck(tmp_path / "word", f"strategy.results=[{kept}]", word)
+        assert run.code == 2 and f"{word} is not read here" in run.output, run.output
+    run = recheck(tmp_path / "typed", f"strategy.results=[{kept}]", "target.python=/gone/python")
+    assert run.code == 3 and "/gone/python" in run.result["rechecked"][0]["said"], run.output
+    again = winnow(str(run.folder / "replay.yaml"), folder=tmp_path / "again")
+    assert again.result["rechecked"][0]["said"] == run.result["rechecked"][0]["said"], again.output
+
+
+def test_no_run_is_written_over_a_result_that_it_is_about(tmp_path: Path) -> None:
+    kept = relu_kept(tmp_path / "kept")
+    wrote = ["reduced.onnx", "replay.yaml", "result.json", "test_data_set_0"]
+    (kept / ".winnow.json").write_text(json.dumps({"winnow": 1, "running": False, "wrote": wrote}))
+    for strategy in ("recheck", "bugs"):
+        for folder in (kept, kept / "again"):
+            run = winnow(f"strategy={strategy}", f"strategy.results=[{kept}]", folder=folder)
+            assert run.code == 2 and "this run would write over it" in run.output, run.output
+    assert "signature" in json.loads((kept / "result.json").read_text()) and not (kept / "REPORT.md").exists()
+
+
 def test_budgets_and_plans_hold(tmp_path: Path, kept: Path) -> None:
     run = recheck(tmp_path / "run", f"strategy.results=[{kept}]", "budget.checks=0")
     assert run.code == 3 and "budget" in run.result["rechecked"][0]["said"], run.output
@@ -118,20 +180,11 @@ def test_a_failure_that_the_reference_shares_is_judged_as_it_was_kept(tmp_path: 
 
 
 def test_an_output_that_is_zero_where_it_is_right_shows_that_it_is_fixed(tmp_path: Path) -> None:
-    kept = tmp_path / "kept"
-    (kept / "test_data_set_0").mkdir(parents=True)
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy"]
-    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", ends[:1], ends[1:])
-    opsets = [helper.make_opsetid("", 17)]
-    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), str(kept / "reduced.onnx"))
-    for name, value in (("input_0", -1.0), ("output_0", 0.0)):
-        tensor = helper.make_tensor("x" if value else "y", TensorProto.FLOAT, [2], [value] * 2)
-        (kept / "test_data_set_0" / f"{name}.pb").write_bytes(tensor.SerializeToString())
-    (kept / "replay.yaml").write_text("checker: compare\n")
-    signature = {"stage": "compare", "kind": "mismatch", "detail": ""}
-    (kept / "result.json").write_text(json.dumps({"signature": signature, "model": "reduced.onnx"}))
+    kept = relu_kept(tmp_path / "kept")
     run = recheck(tmp_path / "run", f"strategy.results=[{kept}]")
     assert run.code == 7 and outcomes(run) == [("still broken", "fixed")], run.output
+    page = (run.folder / "REPORT.md").read_text()
+    assert page.startswith("# kept results are not as expected") and "no claim" not in page and "to search" not in page
 
 
 @pytest.mark.slow
