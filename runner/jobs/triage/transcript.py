@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runner.jobs.layerwise.findings import NOT_FINITE
 from runner.jobs.reduce.cause.spliced_subject import REFERENCE_TOO
 from runner.jobs.triage.reproduced_failure import Reproduced
 from runner.jobs.triage.step_result import mappings, names, section
+from runner.report.sections.layers_section import NOT_FINITE
 from runner.text import listed
 
 PART, WHOLE = "the reduced model", "the whole model"

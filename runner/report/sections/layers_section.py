@@ -24,7 +24,7 @@ _LEFT = {
 NON_FINITE = ("nan", "inf")
 NOT_FINITE = "not finite"
 """The kind of a tensor that overflows on the reference as well."""
-_KINDS = {"nan": "NaN", "inf": "Inf", "shape": "another shape", "not finite": "NaN or Inf"}
+_KINDS = {"nan": "NaN", "inf": "Inf", "shape": "another shape", NOT_FINITE: "NaN or Inf"}
 
 
 def layers_section(layers: Mapping[str, Any] | None, *, failing: bool = True) -> str:
