@@ -124,7 +124,7 @@ def _reduce(known: Known) -> tuple[bool, str]:
     if known.extracted_fails:
         return True, "the piece fails alone: is it the smallest, and the cause on the whole model?"
     if known.has_result("extract"):
-        return True, "the piece passes alone: parts are searched for one that does not"
+        return True, "that the piece fails alone was not shown: parts are searched for one that does"
     if known.hidden_by_marks:
         return True, "marking tensors as outputs hides the failure: parts are searched for one that fails"
     if known.has_result("layerwise"):

@@ -209,7 +209,7 @@ def test_a_nan_that_the_reference_makes_as_well_is_no_matter_of_passes_and_relea
 
 
 def test_a_part_that_was_cut_out_is_not_called_the_smallest() -> None:
-    piece = {**judged(1, 1), "culprits": ["b"], "nodes": {"before": 9, "after": 1}}
+    piece = {**judged(1, 1, MISMATCH), "culprits": ["b"], "nodes": {"before": 9, "after": 1}}
     steps = {**FAILS, "inputs": judged(1, 1), "layerwise": found("b"), "extract": piece}
     stopped = {**steps, "reduce": {"status": "interrupted", "message": "interrupted"}}
     known = told(HERE, stopped)
