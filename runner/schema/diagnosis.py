@@ -9,6 +9,9 @@ from runner.schema.settings import PathUse, setting, settings
 from runner.schema.strategy import StrategySettings
 from strategies.procedure import Task
 
+RELEASES = "~/.cache/winnow/releases"
+"""Where releases of packages are kept, for all runs."""
+
 
 @settings
 class PassesSettings(StrategySettings):
@@ -76,7 +79,7 @@ class VersionsSettings(StrategySettings):
     interpreters: list[str] = setting([], path=PathUse.READ | PathUse.PROGRAM)
     besides: list[str] = setting([])
     exhaustive: bool = False
-    cache: str = setting("~/.cache/winnow/releases", path=PathUse.FOLDER)
+    cache: str = setting(RELEASES, path=PathUse.FOLDER)
     offline: bool = False
     pip: list[str] = setting([])
     install_timeout: float | None = setting(600.0, least=0.001)
@@ -95,7 +98,7 @@ class TriageSettings(StrategySettings):
     steps: list[str] | None = None
     switches: list[str] = setting([])
     versions: Any = None
-    cache: str = setting("~/.cache/winnow/releases", path=PathUse.FOLDER)
+    cache: str = setting(RELEASES, path=PathUse.FOLDER)
 
 
 @settings
@@ -126,7 +129,7 @@ class WorkaroundSettings(StrategySettings):
     raised: list[str] = setting([])
     nodes: list[str] = setting([])
     interpreters: list[str] = setting([], path=PathUse.READ | PathUse.PROGRAM)
-    cache: str = setting("~/.cache/winnow/releases", path=PathUse.FOLDER)
+    cache: str = setting(RELEASES, path=PathUse.FOLDER)
     tactics: str | None = setting(None, path=PathUse.READ)
     fresh: int = setting(20, least=0)
     latency_runs: int = setting(30, least=0)

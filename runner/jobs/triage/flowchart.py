@@ -139,16 +139,21 @@ def _precision(known: Known) -> tuple[bool, str]:
     return True, f"the model is in {low} and its original is not: which nodes have to stay in float32?"
 
 
+def _not_the_runtimes(known: Known) -> str:
+    """Return why neither an optimization nor a release is asked about; "" where the runtime may be at fault."""
+    if known.unseen:
+        return RECORDED
+    return OF_THE_MODEL if known.reference_too else ""
+
+
 def _passes(known: Known) -> tuple[bool, str]:
     here = known.situation
     if not known.anything_failed:
         return False, ""
     if here.own_code and not here.names_switches:
         return False, "the check is your own and names no {switches}: nothing is turned off from here"
-    if known.unseen:
-        return False, RECORDED
-    if known.reference_too:
-        return False, OF_THE_MODEL
+    if why := _not_the_runtimes(known):
+        return False, why
     if not here.own_code and not here.optimizes:
         return False, "the target has no optimizations to turn off"
     return True, f"which optimization does it need? Asked on {known.place}"
@@ -176,10 +181,8 @@ def _versions(known: Known) -> tuple[bool, str]:
         return False, ""
     if here.own_code and not here.names_python:
         return False, "the check is your own and names no {python}: no other release is asked from here"
-    if known.unseen:
-        return False, RECORDED
-    if known.reference_too:
-        return False, OF_THE_MODEL
+    if why := _not_the_runtimes(known):
+        return False, why
     if not here.releases:
         return False, (
             "no other release is in the cache, and none is installed unasked: strategy.versions='>=1.18' says which"

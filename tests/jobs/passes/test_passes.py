@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper
 
 from tests.harness import Run, by_command, check_script, winnow
+from tests.jobs.optimizer_defect import defective, loads
 
 SWITCHES = "strategy.switches=[--a,--b,--c,--d,--e,--f,--g]"
 
@@ -17,31 +16,7 @@ SWITCHES = "strategy.switches=[--a,--b,--c,--d,--e,--f,--g]"
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     """A division and a multiplication behind a cast, of which ONNX Runtime's optimizers make an invalid graph."""
-    nodes = [
-        helper.make_node("Cast", ["x"], ["wide"], to=TensorProto.FLOAT, name="cast"),
-        helper.make_node("Div", ["one", "most"], ["scale"], name="div"),
-        helper.make_node("Mul", ["wide", "scale"], ["y"], name="mul"),
-    ]
-    inputs = [
-        helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-        for name, shape in (("x", [1, 4]), ("most", [1, 1]))
-    ]
-    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4])]
-    one = helper.make_tensor("one", TensorProto.FLOAT, [], [1.0])
-    graph = helper.make_graph(nodes, "g", inputs, outputs, [one])
-    path = tmp_path / "net.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(path))
-    return path
-
-
-def loads(model: Path) -> bool:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    try:
-        onnxruntime.InferenceSession(str(model), options)
-    except Exception:  # noqa: BLE001 - of native code
-        return False
-    return True
+    return defective(tmp_path / "net.onnx")
 
 
 def switched(tmp_path: Path, model: Path, fails: str, *more: str) -> Run:

@@ -16,6 +16,7 @@ from runner.jobs.workaround.earlier_findings import Findings, findings
 from runner.jobs.workaround.remedies import together
 from runner.jobs.workaround.remedy import Remedy, Tried, ranked
 from tests.harness import Run, by_command, check_script, winnow
+from tests.jobs.optimizer_defect import defective, loads
 
 KEPT_APART = "sys.exit(0 if any(name.endswith('__kept') for name in made) else 1)"
 FAILS_ON_SOME = """
@@ -50,22 +51,8 @@ def worked_around(tmp_path: Path, model: Path, body: str, *more: str, name: str 
 
 def test_a_runtime_that_cannot_load_a_model_is_given_passes_off_and_a_rewritten_model(tmp_path: Path) -> None:
     """A division and a multiplication behind a cast, of which ONNX Runtime's optimizers make an invalid graph."""
-    nodes = [
-        helper.make_node("Cast", ["x"], ["wide"], to=TensorProto.FLOAT, name="cast"),
-        helper.make_node("Div", ["one", "most"], ["scale"], name="div"),
-        helper.make_node("Mul", ["wide", "scale"], ["y"], name="mul"),
-    ]
-    shapes = {"x": [1, 4], "most": [1, 1], "y": [1, 4]}
-    value = {name: helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()}
-    one = helper.make_tensor("one", TensorProto.FLOAT, [], [1.0])
-    graph = helper.make_graph(nodes, "g", [value["x"], value["most"]], [value["y"]], [one])
-    model = tmp_path / "net.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), str(model))
-    try:
-        onnxruntime.InferenceSession(str(model))
-    except Exception:  # noqa: BLE001 - of native code
-        pass
-    else:
+    model = defective(tmp_path / "net.onnx")
+    if loads(model):
         pytest.skip(f"ONNX Runtime {onnxruntime.__version__} no longer has this defect")
     earlier = tmp_path / "earlier"
     earlier.mkdir()
