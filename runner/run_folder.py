@@ -26,7 +26,8 @@ OF_A_RUN = (
     *("inputs", "values", "target", "workers", "store", "sanitized", "checks", "artifacts", "answers", "caches"),
     *(f"{name}.{kind}" for name in _MODELS for kind in ("onnx", "onnx.data*", "tactics.json")),
     *("test_data_set_[0-9]*", "journal.jsonl", "journal.claims", "journal-*.jsonl", "*.timing_cache"),
-    *("result.json", "ended.json", "REPORT.md", "repro.py", "replay.yaml", "layers.json", "layers.svg", "curve.svg"),
+    *("result.json", "ended.json", "REPORT.md", "report.html", "bundle.zip", "repro.py"),
+    *("replay.yaml", "layers.json", "layers.svg", "curve.svg"),
     *("layerwise.csv", "layerwise.json"),
     *("audit.jsonl", "placed.json", ".hydra", "winnow.log", "steps", "kept", "bugs.md"),
 )
@@ -35,6 +36,7 @@ OF_A_SWEEP = (
     "multirun.yaml",
     "sweep.json",
     "sweep.md",
+    "report.html",
     "jobs.jsonl",
     "journal",
     ".submitit",

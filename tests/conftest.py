@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -48,6 +49,17 @@ def on_disk() -> Iterator[Path]:
     """A folder for what has to be a file on a disk: one that lies in memory and is mapped is memory of the process."""
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """A Chromium to look at pages with: $WINNOW_CHROMIUM, or the one on PATH."""
+    names = ("chromium", "chromium-browser", "google-chrome", "chrome")
+    program = os.environ.get("WINNOW_CHROMIUM") or next(filter(None, map(shutil.which, names)), None)
+    if program is None:
+        missing = "no Chromium is installed: install the package chromium, or set WINNOW_CHROMIUM"
+        (pytest.fail if os.environ.get(CI) else pytest.skip)(missing)
+    return program
 
 
 @pytest.fixture(scope="session")

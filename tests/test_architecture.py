@@ -23,7 +23,7 @@ FLOORS = (
         *("runner.jobs.passes", "runner.jobs.versions", "runner.jobs.extract", "runner.jobs.inspect"),
         *("runner.jobs.triage", "runner.jobs.layerwise", "runner.jobs.workaround"),
     ),
-    ("runner.cli", "runner.sweeps", "runner.__main__"),
+    ("runner.cli", "runner.sweeps", "runner.api", "runner.pytest_plugin", "runner.__main__"),
 )
 SEES_HYDRA = ("runner.__main__", "runner.cli", "runner.sweeps", "runner.schema")
 MOST_LOOSE, MOST_MODULES, MOST_LINES = 10, 14, 300

@@ -1,0 +1,178 @@
+"""What a page shows, as plain JSON values: made by whoever knows the run, drawn by whoever knows browsers.
+
+All text is as the model, the check or the user wrote it, not escaped. A number that is not finite is a string: "nan",
+"inf" or "-inf". Nodes and tensors are numbered within their graph.
+"""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+Number = float | int | str
+Row = list[str]
+
+
+class Graph(TypedDict):
+    """A graph's structure in columns, small enough for 25,000 nodes. Weights have no values here.
+
+    ``names``: of nodes in the model's order (a nameless one by its first output). ``operators``: each type once, with
+    its domain unless that is ONNX's own; ``operator``: of each node, its place there. ``blocks``: paths from names'
+    scopes ("bert/encoder/layer.0"), or stretches of the model where names have none ("nodes 0 to 499"); ``block``: of
+    each node. ``tensors``: names; ``types``: of each tensor "float16[1, 128, 768]", "" where it is not known.
+    ``inputs``, ``outputs``: of each node, tensors (-1: omitted). ``constants``: tensors that are weights. ``feeds``,
+    ``results``: tensors that are the graph's inputs and outputs. ``attributes``: name and text, of nodes that have
+    any, by the node's number as text (JSON has no other keys). ``culprits``: nodes of the answer, in this graph.
+    """
+
+    names: list[str]
+    operators: list[str]
+    operator: list[int]
+    blocks: list[str]
+    block: list[int]
+    tensors: list[str]
+    types: list[str]
+    inputs: list[list[int]]
+    outputs: list[list[int]]
+    constants: list[int]
+    feeds: list[int]
+    results: list[int]
+    attributes: dict[str, list[Row]]
+    culprits: list[int]
+
+
+class Values(TypedDict):
+    """A sample of one tensor. ``edges``: one more than ``counts``, over what is finite; ``first``: in C order."""
+
+    dtype: str
+    shape: list[int]
+    low: Number
+    high: Number
+    mean: Number
+    nan: int
+    inf: int
+    edges: list[float]
+    counts: list[int]
+    first: list[Number]
+
+
+class Difference(TypedDict):
+    """An element in which good and wrong values differ."""
+
+    index: list[int]
+    good: Number
+    wrong: Number
+
+
+class Tensor(TypedDict):
+    """Values of a tensor, by its name: the reference's, and what the target gives in the reduced model if it is known.
+
+    ``where``: of which model ("the reduced model", "the whole model").
+    """
+
+    name: str
+    where: str
+    good: Values | None
+    wrong: Values | None
+    differences: list[Difference]
+    differing: int | None
+
+
+class LayerError(TypedDict):
+    """``error``: relative to the good values; ``own``: of the node alone, on good inputs (None: not measured)."""
+
+    tensor: str
+    node: str
+    error: Number
+    own: Number | None
+    nan: int
+    inf: int
+
+
+class Trial(TypedDict):
+    """A check that was asked. ``kept``: stretches [first, last] of element numbers, of ``elements`` in the page.
+
+    ``number``: its iteration, 0: a verdict that was known. ``log``: what it printed, cut short.
+    """
+
+    number: int
+    phase: str
+    label: str
+    size: int
+    kept: list[list[int]]
+    outcome: str
+    seconds: float
+    reason: str
+    log: str
+
+
+class Point(TypedDict):
+    """A point of the curve of a precision search. ``raised``: how many nodes; ``error``: of the whole model then."""
+
+    raised: int
+    error: Number
+    outcome: str
+    chosen: bool
+
+
+class Job(TypedDict):
+    """A job of a sweep. ``page``: relative link to its own page, "" without one."""
+
+    number: str
+    overrides: Row
+    status: str
+    exit_code: int
+    answer: str
+    trust: str
+    asked: int
+    run: int
+    reused: int
+    seconds: float
+    page: str
+
+
+class Section(TypedDict):
+    """A table that the page shows as it is: what heals it, releases, versions, files. ``head`` may be empty."""
+
+    title: str
+    text: str
+    head: Row
+    rows: list[Row]
+
+
+class Command(TypedDict):
+    """A command to copy. ``what``: what it does, one line."""
+
+    what: str
+    command: str
+
+
+class Page(TypedDict):
+    """One page. Whatever does not apply is None or empty, and is not shown.
+
+    ``kind``: "run" or "sweep". ``verdict``: one sentence; ``cause``: another, "" where it was not asked. ``labels``:
+    short words beside the title that limit what is claimed ("simulated builder", "interrupted"). ``facts``: name and
+    value. ``elements``: what trials are made of ("nodes", "raised nodes", "tactics", ...); of "nodes" number i is node
+    i of ``whole``. ``reduced``, ``whole``: the answer's graph, and the original.
+    """
+
+    kind: str
+    title: str
+    verdict: str
+    cause: str
+    status: str
+    strategy: str
+    labels: list[str]
+    facts: list[Row]
+    warnings: list[str]
+    reduced: Graph | None
+    whole: Graph | None
+    tensors: list[Tensor]
+    layers: list[LayerError]
+    elements: str
+    trials: list[Trial]
+    curve: list[Point]
+    sections: list[Section]
+    commands: list[Command]
+    jobs: list[Job]
+    made: str
+    version: str
