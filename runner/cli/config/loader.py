@@ -35,9 +35,8 @@ from runner.cli.config.bounded_yaml import fast_yaml, invalid, read_yaml
 from runner.cli.config.user_file import NAME
 from runner.errors import UsageError
 from runner.schema.checker import FiniteChecker, NonFiniteOutput
-from runner.schema.installed_choices import added
+from runner.schema.installed_choices import CONF, added
 
-CONF = Path(__file__).resolve().parents[3] / "conf"
 #: what a file of a user's may set of Hydra's own; a launcher's keys are those that begin with no underscore
 ALLOWED = (
     "hydra.mode",
