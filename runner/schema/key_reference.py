@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from enum import Enum
+from functools import cache
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import yaml
@@ -72,6 +73,7 @@ class Option:
     example: str
 
 
+@cache
 def keys() -> tuple[Key, ...]:
     """Return all keys, in the order of the configuration; one for each meaning that a name has."""
     root = read_commented(CONF / "config.yaml")
@@ -90,6 +92,7 @@ def keys() -> tuple[Key, ...]:
     return (*found, *_of_hydra(root))
 
 
+@cache
 def options() -> tuple[Option, ...]:
     """Return all options that can be chosen, with those that installed packages add."""
     found: list[Option] = []
@@ -101,7 +104,8 @@ def options() -> tuple[Option, ...]:
     return tuple(found)
 
 
-def sections() -> dict[str, str]:
+@cache
+def sections() -> Mapping[str, str]:
     """Return what each group of keys is about, by what its keys begin with."""
     comments = read_commented(CONF / "config.yaml").comments
     held = {item.name: comments.get(item.name, "") for item in fields(Settings) if is_dataclass(item.default_factory)}

@@ -94,8 +94,8 @@ def test_options_of_packages_are_told_too_whatever_their_files_are_like(
     (tmp_path / "ours/conf/checker/broken.yaml").write_text("defaults: [\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(installed_choices, "added", lambda: Added(conf=["ours.conf"]))
-    rtol = next(key for key in keys() if key.name == "checker.rtol" and "strict" in key.options)
+    rtol = next(key for key in keys.__wrapped__() if key.name == "checker.rtol" and "strict" in key.options)
     assert (rtol.text, rtol.defaults["strict"], rtol.type) == ("no difference at all", "0.0", "anything")
-    named = {one.name: one for one in options() if one.group == "checker"}
+    named = {one.name: one for one in options.__wrapped__() if one.group == "checker"}
     assert named["strict"].text == "Compares to the last bit." and "broken" in named
     assert {*GROUPS} == {*SCHEMAS, "experiment"}
