@@ -15,8 +15,10 @@ def program_words(program: str | None = None) -> tuple[str, ...]:
     Whatever else runs Winnow (a notebook, a test) is not typed again: there it is the script.
     """
     path = Path(sys.argv[0] if program is None and sys.argv else program or "")
-    if path.name == "__main__.py" and path.parent.name == Path(__file__).parent.name:
+    if path.parts[-2:] == (Path(__file__).parent.name, "__main__.py"):
         return ("python", "-m", "runner")
+    if path.name == "winnow_onnx.py":
+        return ("python", "-m", "winnow_onnx")
     return (path.name if path.name in SCRIPTS else SCRIPTS[0],)
 
 
