@@ -110,8 +110,8 @@ def sections() -> Mapping[str, str]:
     comments = read_commented(CONF / "config.yaml").comments
     held = {item.name: comments.get(item.name, "") for item in fields(Settings) if is_dataclass(item.default_factory)}
     return {
-        **held,
         **GROUPS,
+        **{name: text for name, text in held.items() if text},
         "cut": joined(read_commented(CONF / "shared" / "cut.yaml").head[1:]),
         "hydra": comments["hydra"],
     }

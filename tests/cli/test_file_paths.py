@@ -49,8 +49,9 @@ def test_what_is_looked_up_by_its_name_and_what_is_no_path(repository: Path) -> 
     file = repository / "my.yaml"
     assert from_file({"python": "python3.10"}, "target", file) == {"python": "python3.10"}
     assert from_file({"python": "env/bin/python"}, "target", file) == {"python": str(repository / "env/bin/python")}
-    libraries = {"provider_libraries": {"Ours": "ours_package", "Other": "lib/other.so"}}
+    libraries = {"provider_libraries": {"Ours": "ours_package", "Other": "lib/other.so", "Mac": "other.dylib"}}
     rooted = {"Ours": "ours_package", "Other": str(repository / "lib/other.so")}
+    rooted["Mac"] = str(repository / "other.dylib")
     assert from_file(libraries, "target", file) == {"provider_libraries": rooted}
     for plain in ({"command": "python check.py {model}"}, {"outputs": ["a/b"]}, {"timeout": 3}):
         assert from_file(plain, "checker", file) == plain

@@ -65,7 +65,7 @@ def is_by_name(use: PathUse, path: str, folder: Path) -> bool:
         return False
     if PathUse.PROGRAM in use:
         return not (folder / path).is_dir()
-    return PathUse.LIBRARY in use and not path.endswith(".so") and not (folder / path).is_file()
+    return PathUse.LIBRARY in use and not path.endswith((".so", ".dylib")) and not (folder / path).is_file()
 
 
 def exists(text: str) -> bool:
