@@ -11,6 +11,7 @@ import yaml
 
 from runner.cli.config.file_paths import from_file, parameters_from_file
 from runner.cli.config.paths import PATH_KEYS
+from runner.cli.config.user_file import read_user_file
 from runner.schema.settings import PathUse
 from tests.fork_server import run_forked
 from tests.harness import by_command, check_script, winnow
@@ -70,6 +71,20 @@ def test_what_is_only_where_the_user_stands_is_taken_with_a_word(
     (repository / "net.onnx").touch()
     assert from_file("net.onnx", "model", file) == str(repository / "net.onnx")
     assert capsys.readouterr().err == ""
+
+
+def test_a_script_beside_the_file_of_a_command_that_runs_elsewhere(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (repository / "check.py").touch()
+    file = repository / "my.yaml"
+    for command in ("'python check.py {model}'", "[python, check.py]"):
+        file.write_text(f"checker: {{name: command, command: {command}}}\n")
+        read_user_file(file)
+        assert "checker.command: check.py lies beside the file" in capsys.readouterr().err
+        file.write_text(f"cwd: .\n{file.read_text()}")
+        read_user_file(file)
+        assert capsys.readouterr().err == ""
 
 
 def test_odd_names(repository: Path) -> None:

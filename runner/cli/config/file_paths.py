@@ -83,3 +83,19 @@ def _folder_for(use: PathUse, key: str, text: str, file: Path, told: set[str] | 
             (told if told is not None else set()).add(line)
         return None
     return folder
+
+
+def tell_of_commands(content: Mapping[str, Any], file: Path) -> None:
+    """Say of a command in ``file`` whose script lies beside the file, and not where commands run, how it is found."""
+    checker, folder = content.get("checker"), file.parent.resolve()
+    command = checker.get("command") if isinstance(checker, Mapping) else None
+    if not command or content.get("cwd") or folder == Path.cwd():
+        return
+    words = command if isinstance(command, list) else str(command).split()
+    beside = [word for word in map(str, words) if "{" not in word and not exists(word) and (folder / word).is_file()]
+    if beside:
+        say(
+            f"winnow: {file}: checker.command: {beside[0]} lies beside the file, and commands run where you stand. "
+            "cwd: . in the file has them run in its folder",
+            error=True,
+        )

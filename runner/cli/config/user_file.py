@@ -17,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from runner.cli.config import renamed
 from runner.cli.config.bounded_yaml import BoundedLoader, read_yaml
-from runner.cli.config.file_paths import from_file
+from runner.cli.config.file_paths import from_file, tell_of_commands
 from runner.errors import UsageError
 from runner.schema.installed_choices import SCHEMAS
 
@@ -71,6 +71,7 @@ def read_user_file(path: Path) -> dict[str, Any]:
         content = {}
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise UsageError(f"{path}: this is no mapping of keys to values. A line of it looks like  model: net.onnx")
+    tell_of_commands(content, path)
     return {key: from_file(value, key, path) for key, value in renamed.content(content, str(path)).items()}
 
 
