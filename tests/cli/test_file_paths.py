@@ -10,8 +10,10 @@ import pytest
 import yaml
 
 from runner.cli.config.file_paths import from_file, parameters_from_file
-from runner.cli.config.paths import PATH_KEYS
+from runner.cli.config.paths import PATH_KEYS, rooted
 from runner.cli.config.user_file import read_user_file
+from runner.schema.checker import CommandChecker
+from runner.schema.root import Settings
 from runner.schema.settings import PathUse
 from tests.fork_server import run_forked
 from tests.harness import by_command, check_script, winnow
@@ -85,6 +87,15 @@ def test_a_script_beside_the_file_of_a_command_that_runs_elsewhere(
         file.write_text(f"cwd: .\n{file.read_text()}")
         read_user_file(file)
         assert capsys.readouterr().err == ""
+
+
+def test_what_a_check_gets_is_written_where_it_runs(tmp_path: Path) -> None:
+    settings = Settings(cwd="work", checker=CommandChecker(place="cut.onnx"), model="net.onnx")
+    made = rooted(settings, tmp_path)
+    assert isinstance(made.checker, CommandChecker) and made.checker.place == str(tmp_path / "work" / "cut.onnx")
+    assert (made.model, made.cwd) == (str(tmp_path / "net.onnx"), str(tmp_path / "work"))
+    made = rooted(Settings(checker=CommandChecker(iteration_info="now.json")), tmp_path)
+    assert isinstance(made.checker, CommandChecker) and made.checker.iteration_info == str(tmp_path / "now.json")
 
 
 def test_odd_names(repository: Path) -> None:

@@ -14,11 +14,16 @@ from runner.schema.key_reference import GROUPS, keys, options
 WIDTH = 80
 _COMMANDS = (
     ("net.onnx", "triage: whose bug it is, where it lies, since when, and what helps"),
-    ("reduce net.onnx", "the smallest part that still fails; the same as strategy=reduce model=net.onnx"),
+    ("reduce net.onnx", "the smallest part that still fails (strategy=reduce model=net.onnx)"),
     ("reduce net.onnx checker=python checker.file=check.py", "by a check of yours (a command: checker=command)"),
     ("mybug.yaml checker.timeout=60", "a file of yours, and what to change in it"),
     ("-m reduce 'model=glob(failures/*.onnx)'", "a sweep: a run for each, and one table"),
 )
+#: words that are no strategy's name, with what they do
+WORDS = {
+    "resume RUN": "goes on with a run or a sweep that was interrupted",
+    "ls": "lists the runs so far",
+}
 #: the keys that people need
 _KEYS = (
     *("model", "checker.command", "checker.timeout", "reference.model", "target.optimization", "inputs.path"),
@@ -41,7 +46,7 @@ def overview() -> str:
     """Return the page."""
     program = program_name()
     lines = ["Winnow finds the smallest part of a model that still fails, and why it does.", ""]
-    for typed, meaning in _COMMANDS:
+    for typed, meaning in (*_COMMANDS, *WORDS.items()):
         lines += [f"  {program} {typed}", *wrap(meaning, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)]
     lines += ["", "Groups, of which an option is chosen (GROUP=OPTION; in brackets: if none is)"]
     lines += _table(_options_of_groups())

@@ -9,7 +9,7 @@ from textwrap import wrap
 
 from runner.cli.config.paths import exists
 from runner.cli.explain_errors import close
-from runner.cli.help.overview_page import overview
+from runner.cli.help.overview_page import WORDS, overview
 from runner.errors import UsageError
 from runner.program_name import program_name
 from runner.schema.key_reference import GROUPS, Key, Option, keys, options, sections
@@ -30,7 +30,8 @@ def help_text(typed: Sequence[str]) -> str:
 def topics() -> list[str]:
     """Return all that can be asked about."""
     choices = [name for one in options() for name in (f"{one.group}={one.name}", *_verb(one))]
-    return [*sections(), *choices, *dict.fromkeys(key.name for key in keys())]
+    words = [typed.split()[0] for typed in WORDS]
+    return list(dict.fromkeys([*sections(), *choices, *words, *(key.name for key in keys())]))
 
 
 def _about(word: str) -> str:
@@ -50,8 +51,9 @@ def _about(word: str) -> str:
     meant = [key for key in known if key.name == name] or [
         key for key in known if key.name.startswith(f"{name}.") or key.name.rpartition(".")[2] == name
     ]
-    if meant:
-        return "\n".join(map(_key, meant))
+    said = [f"{program_name()} {typed}: {text}" for typed, text in WORDS.items() if typed.split()[0] == word]
+    if said or meant:
+        return "\n".join([*said, *map(_key, meant)])
     raise UsageError(
         f"--help {word}: there is no group, option or key of this name{close(name, topics())}. "
         f"Groups: {', '.join(sections())}. To see what there is: {program_name()} --help"

@@ -42,6 +42,8 @@ def test_the_page_fits_on_a_screen_and_names_all_options(program: str, monkeypat
         (["+experiment=quantized"], ["experiment=quantized", "reference.model=original.onnx"]),
         (["model=net"], ["model=null\n", "(a path or null (model, read))"]),
         (["budget", "model"], ["budget.seconds", "the ONNX model under study"]),
+        (["ls"], ["ls: lists the runs so far"]),
+        (["resume"], ["resume RUN: goes on", "resume=null\n"]),
         (["hydra"], ["hydra.run.dir=", "one folder a run"]),
     ],
 )
