@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.program_name import program_words
+from runner.program_name import SCRIPTS, program_words
 from tests.harness import ROOT
 
 NAMES = ("runner", "strategies", "conf")
@@ -75,6 +75,16 @@ runpy.run_module(sys.argv[1], run_name="__main__", alter_sys=True)
         done = start("-c", script, module, cwd=tmp_path, PYTHONPATH=str(ROOT))
         assert (done.returncode, done.stdout) == (6, "") and len(done.stderr.splitlines()) == 1, done.stderr
         assert all(word in done.stderr for word in ("Linux", "macOS", "WSL"))
+
+
+def test_the_scripts_and_what_is_installed() -> None:
+    """`uvx NAME` and `pipx run NAME` start the script that is called as the distribution is."""
+    tomllib = pytest.importorskip("tomllib")
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    scripts, wheel = declared["project"]["scripts"], declared["tool"]["hatch"]["build"]["targets"]["wheel"]
+    assert {*scripts} == {*SCRIPTS} and declared["project"]["name"] in scripts
+    assert {*scripts.values()} == {"winnow_onnx:main"}
+    assert {*wheel["packages"]} == {*NAMES, "winnow_onnx.py"}, "no tests and no benchmarks in site-packages"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from hydra.core.override_parser.types import ChoiceSweep, QuotedString
 
 from runner.cli.config import file_choices
 from runner.cli.config.paths import exists, is_by_name, use_of
-from runner.cli.config.quoting import escape_interpolation, parse, quote
+from runner.cli.config.quoting import escape_interpolation, means_itself, parse, quote
 from runner.cli.terminal import say
 from runner.schema.settings import PathUse
 
@@ -62,7 +62,7 @@ def _choices(key: str, text: Any, file: Path, told: set[str]) -> Any:
     paths = [from_file(name, key, file, told) for name in names]
     if paths == names or not all(isinstance(path, str) for path in paths):
         return text
-    return ",".join(map(quote, paths))
+    return ",".join(path if means_itself(key, path) else quote(path) for path in paths)
 
 
 def _folder_for(use: PathUse, key: str, text: str, file: Path, told: set[str] | None) -> Path | None:

@@ -23,7 +23,10 @@ def help_text(typed: Sequence[str]) -> str:
 
     Raises UsageError for a word that nothing is called by.
     """
-    words = [word for word in typed if not word.startswith("-") and not (word.endswith(_FILES) or exists(word))]
+    known = topics()
+    words = [
+        word for word in typed if word in known or not (word.startswith("-") or word.endswith(_FILES) or exists(word))
+    ]
     return "\n\n".join(map(_about, dict.fromkeys(words))) if words else overview()
 
 

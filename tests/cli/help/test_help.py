@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -64,6 +65,19 @@ def test_a_word_that_nothing_is_called_by(word: str, parts: list[str]) -> None:
     with pytest.raises(UsageError) as error:
         help_text(["--help", word])
     assert all(part in str(error.value) for part in parts), str(error.value)
+
+
+def test_a_file_is_no_topic_and_a_topic_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("inputs", "engine.plan"):
+        Path(name).touch()
+    assert help_text(["inputs"]).startswith("inputs: ") and help_text(["engine.plan"]) == overview()
+
+
+@pytest.mark.parametrize("word", ["", "=", "checker=", "+", "a b", "\x1b[31m", "checker.", "x" * 5000])
+def test_odd_words_are_one_error(word: str) -> None:
+    with pytest.raises(UsageError):
+        help_text([word])
 
 
 def test_everything_that_can_be_asked_about_has_an_answer() -> None:
