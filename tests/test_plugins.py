@@ -111,6 +111,11 @@ def test_a_broken_package_is_one_line_for_whoever_asks_for_it(winnow, tmp_path: 
     shown = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False).stdout
     assert re.search(r"(?s)checker +\[auto\], .*\bhas_operator\b.*target", shown), shown
     assert re.search(r"target, reference +digits, onnx_reference", shown), shown
+    shown = subprocess.run(
+        [*argv, "checker=has_operator"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    ).stdout
+    told = ("Fails if the candidate holds an operator.", "checker.operator=MatMul", "seconds one check may take")
+    assert all(part in shown for part in told), shown
     unknown = winnow("checker=has_operater")
     assert unknown.code == 2 and "did you mean has_operator?" in unknown.output
 

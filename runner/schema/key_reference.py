@@ -118,13 +118,17 @@ def sections() -> Mapping[str, str]:
 
 
 def _of_group(group: str) -> list[Key]:
+    files = sorted(option_files(group).items())
+    found = [(option, key) for option, path in files for key in _of_class(group, option, _with_defaults(group, path))]
+    texts = {key.name: key.text for _, key in reversed(found) if key.text}
     same: dict[Any, Key] = {}
-    for option, path in sorted(option_files(group).items()):
-        for key in _of_class(group, option, _with_defaults(group, path)):
-            meaning = key.name, key.type, key.least, key.most, key.text
-            before = same.get(meaning, replace(key, options=(), defaults={}))
-            named = (*before.options, option)
-            same[meaning] = replace(before, options=named, defaults={**before.defaults, **key.defaults})
+    for option, bare in found:
+        # a package's file need not say again what its key means in all options
+        key = bare if bare.text else replace(bare, text=texts.get(bare.name, ""))
+        meaning = key.name, key.type, key.least, key.most, key.text
+        before = same.get(meaning, replace(key, options=(), defaults={}))
+        named = (*before.options, option)
+        same[meaning] = replace(before, options=named, defaults={**before.defaults, **key.defaults})
     return list(same.values())
 
 

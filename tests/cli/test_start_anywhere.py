@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.program_name import SCRIPTS, program_words
+from runner.cli.launcher_memory import LauncherMemory
+from runner.program_name import SCRIPTS, program_name, program_words
 from tests.harness import ROOT
 
 NAMES = ("runner", "strategies", "conf")
@@ -100,3 +101,10 @@ def test_the_scripts_and_what_is_installed() -> None:
 )
 def test_the_program_as_it_is_typed_again(program: str, words: tuple[str, ...]) -> None:
     assert program_words(program) == words
+
+
+def test_a_sweeps_job_names_the_program_as_the_sweep_was_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    for typed, told in ((("winnow", "-m"), "winnow"), (("python", "-m", "runner", "-m"), "python -m runner")):
+        monkeypatch.setattr(sys, "argv", [str(ROOT / "runner" / "__main__.py")])
+        LauncherMemory(0, typed, "", {}, {}).restore_program()
+        assert program_name() == told
