@@ -57,7 +57,7 @@ def test_so_do_a_sweep_and_a_mistake(tmp_path: Path, arguments: str, ends: str, 
     ],
 )
 def test_what_is_only_printed(tmp_path: Path, ends: str, code: int, said: str) -> None:
-    for asked in ("--cfg job", "--info", "--help"):
+    for asked in ("--cfg job", *(["--info"] if "|" in ends else [])):
         assert shell(tmp_path, asked, ends) == (code, said)
 
 
