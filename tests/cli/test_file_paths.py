@@ -12,6 +12,7 @@ import yaml
 from runner.cli.config.file_paths import from_file, parameters_from_file
 from runner.cli.config.paths import PATH_KEYS, rooted
 from runner.cli.config.user_file import read_user_file
+from runner.errors import UsageError
 from runner.schema.checker import CommandChecker
 from runner.schema.root import Settings
 from runner.schema.settings import PathUse
@@ -107,7 +108,7 @@ def test_odd_names(repository: Path) -> None:
     assert from_file("${seed}/a", "model", odd / "my.yaml") == "${seed}/a", "where that starts is not known yet"
 
 
-def test_choices_of_a_sweep(repository: Path) -> None:
+def test_choices_of_a_sweep(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("a.onnx", "b, c.onnx"):
         (repository / name).touch()
     file = repository / "my.yaml"
@@ -122,6 +123,11 @@ def test_choices_of_a_sweep(repository: Path) -> None:
     expected = {**given, "model": found.replace("'", "", 2), "target.model": found}
     expected["inputs.path"] = str(repository / "gone.npz")
     assert made == expected
+    Path("old.onnx").touch()
+    old = parameters_from_file({"model": "glob(ol*.onnx)"}, file, set())
+    assert old == {"model": "'old.onnx'"} and "is taken from where you stand" in capsys.readouterr().err
+    with pytest.raises(UsageError, match=f"looked from {repository}"):
+        parameters_from_file({"model": "glob(gone*.onnx)"}, file, set())
     del given["target.model"]
     assert parameters_from_file(given, Path("my.yaml"), set()) == given
 

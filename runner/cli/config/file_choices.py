@@ -45,10 +45,10 @@ def refuse_in_file(key: str, text: str) -> None:
         )
 
 
-def choices(key: str, text: str, folders: Sequence[Path] = ()) -> str:
+def choices(key: str, text: str, folder: Path | None = None) -> str:
     """Return what is there as choices in Hydra's grammar, in order. Raises UsageError where nothing is.
 
-    ``folders``: where the pattern starts, the first in which something matches; none: where the user stands.
+    ``folder``: where the pattern starts; None: where the user stands.
     """
     override = parse(f"{key}={text}")
     asked = override.value() if override else None
@@ -56,27 +56,23 @@ def choices(key: str, text: str, folders: Sequence[Path] = ()) -> str:
         refuse_among_others(key, text)
     # brackets that are part of a pattern are none that Hydra reads
     pattern = asked if isinstance(asked, Glob) else Glob(include=[text[len(_FUNCTION) : -1]])
-    starts = [*map(str, folders)] or [""]
-    found = next(filter(None, (_found(key, pattern, start) for start in starts)), None)
+    found = _found(key, pattern, folder)
     if not found:
-        looked = " and ".join(map(str, folders or [Path.cwd()]))
         raise UsageError(
-            f"{key}={text}: nothing is there that matches (looked from {looked}). A pattern is as in a shell: "
-            f"-m '{key}=glob(failures/*.onnx)'"
+            f"{key}={text}: nothing is there that matches (looked from {folder or Path.cwd()}). A pattern is as in a "
+            f"shell: -m '{key}=glob(failures/*.onnx)'"
         )
     return ",".join(map(quote, sorted(found)))
 
 
-def _found(key: str, pattern: Glob, start: str) -> set[str]:
-    """Return what matches from the folder ``start``, as it is seen from there where that is where the user stands."""
-    lead = "" if start in ("", str(Path.cwd())) else start
+def _found(key: str, pattern: Glob, folder: Path | None) -> set[str]:
     names = {
         name
         for one in pattern.include
-        for name in glob(str(Path(one).expanduser()), root_dir=lead or None, recursive=True)  # noqa: PTH207 - also /..
+        for name in glob(str(Path(one).expanduser()), root_dir=folder, recursive=True)  # noqa: PTH207 - also /..
         if not _any(name, pattern.exclude)
     }
-    paths = {str(Path(lead) / name) if lead else name for name in names}
+    paths = {str(folder / name) if folder else name for name in names}
     return {path for path in paths if Path(path).is_file()} if PathUse.MODEL in use_of(key) else paths
 
 

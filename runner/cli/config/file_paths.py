@@ -17,6 +17,7 @@ from runner.cli.config import file_choices
 from runner.cli.config.paths import exists, is_by_name, use_of
 from runner.cli.config.quoting import escape_interpolation, means_itself, parse, quote
 from runner.cli.terminal import say
+from runner.errors import UsageError
 from runner.schema.settings import PathUse
 
 #: these start where commands run
@@ -51,8 +52,7 @@ def parameters_from_file(params: Mapping[Any, Any], file: Path, told: set[str]) 
 
 def _choices(key: str, text: Any, file: Path, told: set[str]) -> Any:
     if file_choices.is_glob(key, text):
-        folder = file.parent.resolve()
-        return file_choices.choices(key, text, () if folder == Path.cwd() else (folder, Path.cwd()))
+        return _matching(key, text, file, told)
     override = parse(f"{key}={text}") if isinstance(text, str) and use_of(key) else None
     if override is None:
         return text
@@ -65,6 +65,21 @@ def _choices(key: str, text: Any, file: Path, told: set[str]) -> Any:
     return ",".join(path if means_itself(key, path) else quote(path) for path in paths)
 
 
+def _matching(key: str, pattern: str, file: Path, told: set[str]) -> str:
+    folder = file.parent.resolve()
+    if folder == Path.cwd():
+        return file_choices.choices(key, pattern)
+    try:
+        return file_choices.choices(key, pattern, folder)
+    except UsageError as error:
+        try:
+            found = file_choices.choices(key, pattern)
+        except UsageError:
+            raise error from None
+        _tell(key, pattern, file, told)
+        return found
+
+
 def _folder_for(use: PathUse, key: str, text: str, file: Path, told: set[str] | None) -> Path | None:
     """Return the folder that a path in a file starts at; None: it stays as it is."""
     folder = file.parent.resolve()
@@ -74,15 +89,19 @@ def _folder_for(use: PathUse, key: str, text: str, file: Path, told: set[str] | 
     if text.startswith("${") and not there:  # what that is, and where it starts, is not known yet
         return None
     if PathUse.WRITE not in use and not there and exists(text):
-        line = (
-            f"winnow: {file}: {key}={text} is taken from where you stand. Paths in a file start at its folder now, "
-            f"where there is no such thing: write it as it is seen from {folder}"
-        )
-        if told is None or line not in told:
-            say(line, error=True)
-            (told if told is not None else set()).add(line)
+        _tell(key, text, file, told)
         return None
     return folder
+
+
+def _tell(key: str, text: str, file: Path, told: set[str] | None) -> None:
+    line = (
+        f"winnow: {file}: {key}={text} is taken from where you stand. Paths in a file start at its folder now, where "
+        f"there is no such thing: write it as it is seen from {file.parent.resolve()}"
+    )
+    if told is None or line not in told:
+        say(line, error=True)
+        (told if told is not None else set()).add(line)
 
 
 def tell_of_commands(content: Mapping[str, Any], file: Path) -> None:
