@@ -36,7 +36,7 @@ def from_file(value: Any, key: str, file: Path, told: set[str] | None = None) ->
     if isinstance(value, list):
         return [from_file(part, key, file, told) for part in value]
     use = use_of(key)
-    if not isinstance(value, str) or not use or not value:
+    if not isinstance(value, str) or not use or not value or file_choices.is_glob(key, value):  # that is refused
         return value
     folder = _folder_for(use, key, value, file, told)
     if folder is None:
