@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import signal
 import sys
+
+_PACKAGES = ("runner", "strategies", "conf")
 
 
 def main() -> None:
     """Run the command line and exit with its code."""
     gc.set_threshold(300_000, 20, 20)  # what a run loads and indexes stays: it need not be looked through so often
+    _confirm_platform()
     _mend_path()
+    _load_packages()
     # in this order, and only now that names are safe from the user's folder: signals may come while the rest is loaded
     try:
         from runner.cli.signals import ENDING, ignore, leave, listen  # noqa: PLC0415
@@ -29,6 +34,36 @@ def main() -> None:
     code = run(sys.argv[0], sys.argv[1:], Sweep())
     ignore()
     gc.freeze()  # all that is left ends with the process: nothing in it need be looked for
+    sys.exit(code)
+
+
+def _confirm_platform() -> None:
+    """Leave where the system has no locks on files, processes groups and the like: what Winnow stands on."""
+    try:
+        importlib.import_module("fcntl")
+    except ImportError:
+        _leave(
+            "Winnow runs on Linux and macOS. On Windows it runs in WSL: `wsl --install`, then install it in there", 6
+        )
+
+
+def _load_packages() -> None:
+    """Import our packages from where this file lies, whatever is first on the path: so they are found from then on."""
+    ours = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))  # noqa: PTH120 - nothing is loaded yet
+    sys.path.insert(0, ours)
+    packages = [importlib.import_module(name) for name in _PACKAGES]
+    del sys.path[0]
+    for package in packages:
+        if getattr(package, "DISTRIBUTION", None) != "winnow-onnx":
+            _leave(
+                f"{package.__name__} in {ours} is not Winnow's: another installed package has one of this name, "
+                "which was written over it. Install Winnow into an environment of its own: pipx install winnow-onnx",
+                2,
+            )
+
+
+def _leave(message: str, code: int) -> None:
+    sys.stderr.write(f"winnow: {message}\n")
     sys.exit(code)
 
 

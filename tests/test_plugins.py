@@ -109,8 +109,13 @@ def test_a_broken_package_is_one_line_for_whoever_asks_for_it(winnow, tmp_path: 
     assert run.code == 0 and "broken-example" not in run.output and run.result["checker"] == "auto"
     argv = [sys.executable, "-m", "runner", "--help"]
     shown = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False).stdout
-    assert re.search(r"checker: auto, .*\bhas_operator\b", shown), shown
-    assert re.search(r"target, reference: digits, onnx_reference", shown), shown
+    assert re.search(r"(?s)checker +\[auto\], .*\bhas_operator\b.*target", shown), shown
+    assert re.search(r"target, reference +digits, onnx_reference", shown), shown
+    shown = subprocess.run(
+        [*argv, "checker=has_operator"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    ).stdout
+    told = ("Fails if the candidate holds an operator.", "checker.operator=MatMul", "seconds one check may take")
+    assert all(part in shown for part in told), shown
     unknown = winnow("checker=has_operater")
     assert unknown.code == 2 and "did you mean has_operator?" in unknown.output
 

@@ -9,7 +9,6 @@ import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hydra
@@ -18,7 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from runner.cli.config import argv as arguments
 from runner.cli.config import verbs
-from runner.cli.config.loader import CONF, loading
+from runner.cli.config.loader import loading
 from runner.cli.config.user_file import NAME, store_user_file
 from runner.cli.explain_errors import exit_code_of, explain
 from runner.cli.launcher_memory import LauncherMemory
@@ -27,12 +26,16 @@ from runner.cli.streams import failure
 from runner.cli.task import HydraTask
 from runner.cli.terminal import say
 from runner.errors import WinnowError
+from runner.program_name import program_words
 from runner.report.summary import Summary
+from runner.schema.installed_choices import CONF
 from runner.schema.register import register
 from runner.status import FAILED_JOBS, Status
 
 if TYPE_CHECKING:
     from runner.sweeps.sweep import Sweep
+
+_HELP = frozenset({"--help", "-h"})
 
 
 def run(program: str, typed: Sequence[str], sweep: Sweep) -> int:
@@ -61,19 +64,20 @@ def run(program: str, typed: Sequence[str], sweep: Sweep) -> int:
 
 def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary], arrived: Arrived) -> int:
     register()
-    if list(typed) == ["--version"]:
-        return _version()
     full_error = os.environ.get("HYDRA_FULL_ERROR") == "1"
     memory, file = LauncherMemory.received(), ""
     mark = f"#{memory.number} " if memory else ""
     try:
+        if said := _asked(typed):
+            say(said)
+            return 0
         if memory:  # what a launcher writes is Hydra's own grammar
             memory.restore_file()
+            memory.restore_program()
             argv, file, command = list(typed), memory.file, memory.command
         else:
             argv, file = _for_hydra(typed)
-            name = Path(program).name
-            command = (*(("python", "-m", "runner") if name == "__main__.py" else (name,)), *typed)
+            command = (*program_words(program), *typed)
         sweep.prepare(memory)
         hydra_main = hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
         with _hydra_argv([program, *argv]), loading(sweep.begins):
@@ -114,13 +118,19 @@ def _for_hydra(typed: Sequence[str]) -> tuple[list[str], str]:
     return ["--config-name", store_user_file(given.file), *beside, *given.argv], str(given.file)
 
 
-def _version() -> int:
+def _asked(typed: Sequence[str]) -> str:
+    """Return what answers a command line that only asks; nothing: it asks for a run, or Hydra."""
+    if _HELP & {*typed}:
+        from runner.cli.help.topic_help import help_text  # noqa: PLC0415 - a run needs none
+
+        return help_text(typed)
+    if list(typed) != ["--version"]:
+        return ""
     try:
         own = version("winnow-onnx")
     except PackageNotFoundError:
         own = "(not installed)"
-    say(f"winnow {own}, Hydra {hydra.__version__}")
-    return 0
+    return f"winnow {own}, Hydra {hydra.__version__}"
 
 
 @contextmanager

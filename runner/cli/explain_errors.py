@@ -6,10 +6,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from difflib import get_close_matches
-from enum import Enum
 from pathlib import PurePosixPath
 from traceback import walk_tb
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, get_type_hints
 
 from hydra.errors import MissingConfigException, OverrideParseException
 from omegaconf.errors import OmegaConfBaseException
@@ -17,7 +16,10 @@ from omegaconf.errors import OmegaConfBaseException
 from runner.artifacts.disk_space import FULL
 from runner.cli.config.renamed import KEYS
 from runner.errors import WinnowError
+from runner.program_name import program_name
 from runner.schema.installed_choices import SCHEMAS, added
+from runner.schema.root import Settings
+from runner.schema.type_words import type_words
 from runner.status import Status
 from runner.text import one_line
 
@@ -26,13 +28,12 @@ _SHOWN = 200
 #: the same of what Hydra says, which repeats all choices of a sweep
 _LONGEST = 1000
 _OUR_MODULES = ("runner", "strategies")
-_NEXT = "To see what there is: python -m runner --cfg job"
 
 
 def explain(error: BaseException, *, sweep: bool = False) -> str:
     """Return the message for ``error``, without a traceback. ``sweep``: the folder that may be meant is a sweep's."""
     if isinstance(error, RecursionError):
-        return f"the configuration is nested too deeply to be read. {_NEXT}"
+        return f"the configuration is nested too deeply to be read. {_next()}"
     if isinstance(error, MissingConfigException):
         return _missing_option(error)
     if isinstance(error, OverrideParseException):
@@ -64,13 +65,20 @@ def explain(error: BaseException, *, sweep: bool = False) -> str:
         return known
     text = " ".join(line.strip() for line in str(error).splitlines() if line.strip())
     renamed = [f" {before} is {now} now." for before, now in KEYS.items() if f"'{before}'" in text]
-    return f"{one_line(text.rstrip('.'), _LONGEST)}.{''.join(renamed)} {_NEXT}"
+    return f"{one_line(text.rstrip('.'), _LONGEST)}.{''.join(renamed)} {_next()}"
+
+
+def _next(key: str = "") -> str:
+    """Return the command that shows what can be set; of the section that ``key`` lies in where there is one."""
+    section = key.partition(".")[0]
+    known = section in {item.name for item in fields(Settings)}
+    return f"To see what there is: {program_name()} --help{f' {section}' if known else ''}"
 
 
 def _mistaken_override(text: str) -> str:
     """Return what is said of an override that Hydra reads, and then takes for what is not meant; else nothing."""
     if re.match(r"Could not override 'experiment'", text):
-        return "experiments are appended: +experiment=NAME. To see them: python -m runner --help"
+        return f"experiments are appended: +experiment=NAME. To see them: {program_name()} --help experiment"
     if several := re.match(r"Ambiguous value for argument '([\w.+]+)=", text):
         key = several[1]
         return f"{key}: several choices. Give one, or -m for a run of each; a comma in a name: \"{key}='a,b'\""
@@ -181,9 +189,9 @@ def _wrong_value(error: BaseException, cause: OmegaConfBaseException) -> str:
         given = f"{key} (in {source.group(1)})"
     first = str(cause).strip().partition("\n")[0]
     if "not in" in first or "Could not override" in str(error):
-        return f"{unknown_key(key, where, given)} {_NEXT}"
+        return f"{unknown_key(key, where, given)} {_next(key)}"
     hint = get_type_hints(where).get(key.rpartition(".")[2]) if is_dataclass(where) else None
-    expected = _describe(hint) if hint is not None else ""
+    expected = type_words(hint) if hint is not None else ""
     text = f"{given or key}: {first.rstrip('.')}."
     if expected:
         text += f" {key} takes {expected}."
@@ -196,22 +204,7 @@ def _wrong_value(error: BaseException, cause: OmegaConfBaseException) -> str:
         )
     if "False" in first and expected and "off" in expected:
         text += ' In YAML, off means false: write "off" in quotes.'
-    return f"{text} {_NEXT}"
-
-
-def _describe(hint: Any) -> str:
-    if isinstance(hint, type) and issubclass(hint, Enum):
-        return " | ".join(str(item.name) for item in hint)
-    if get_origin(hint) is list:
-        return f"a list of {_describe(get_args(hint)[0])}"
-    if get_origin(hint) is dict:
-        return f"a mapping of {_describe(get_args(hint)[1])}"
-    if get_args(hint):
-        return " or ".join(_describe(part) for part in get_args(hint))
-    if isinstance(hint, type) and is_dataclass(hint):
-        return "an option of the group"
-    names = {int: "an integer", float: "a number", str: "text", bool: "true or false", type(None): "null"}
-    return names.get(hint, "anything")
+    return f"{text} {_next(key)}"
 
 
 def _override_in(text: str, key: str) -> str:
@@ -227,7 +220,7 @@ def _missing_option(error: MissingConfigException) -> str:
     options = list(error.options or ())
     if group == ".":
         found = re.search(r"Primary config (?:module|directory) '(.*)' not found", str(error))
-        return f"no configuration called {found.group(1) if found else missing!r}. {_NEXT}"
+        return f"no configuration called {found.group(1) if found else missing!r}. {_next()}"
     what = f"+{group}={name}" if group == "experiment" else f"{group}={name}"
     listed = f" Options: {', '.join(options)}." if options else ""
     source = re.match(r"In '([^']*)'", str(error))
@@ -239,4 +232,4 @@ def _missing_option(error: MissingConfigException) -> str:
     if name in added().schemas.get(group, {}) or (group == "strategy" and name in added().searches):
         return f"{what}{where}: an installed package adds it, but its conf/{group}/{name}.yaml is missing"
     said = f"{what}{where}: no such option{close(name, options)}.{extra}{listed}"
-    return f"{said} To see all groups: python -m runner --help"
+    return f"{said} To see all groups: {program_name()} --help"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -71,6 +72,11 @@ class LauncherMemory:
         for group, text in self.sections.items():
             node = OmegaConf.create(text)
             ConfigStore.instance().store(name=NAME, node=node, group=group or None, provider=self.file)
+
+    def restore_program(self) -> None:
+        """Let messages name the program as it was typed for the sweep; a job is started by the path of a file."""
+        if self.command[:1] != ("python",):
+            sys.argv[0] = self.command[0]
 
     def restore_values(self, config: DictConfig) -> None:
         """Let ``config`` resolve to what the sweep has resolved to so far."""

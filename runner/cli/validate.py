@@ -14,6 +14,7 @@ from runner.cli.explain_errors import close
 from runner.cli.overwrite_guard import check_paths, check_weights_name, spare_inputs
 from runner.errors import UsageError
 from runner.loading.recording_limits import bytes_of
+from runner.program_name import program_name
 from runner.schema.installed_choices import SCHEMAS, SEARCHES, added
 from runner.schema.root import Settings
 from runner.schema.settings import beyond_limits
@@ -24,7 +25,7 @@ from strategies.repeat import repeat
 
 def _with_model(settings: Settings) -> str:
     if settings.resume is None:
-        return f"python -m runner strategy={settings.strategy.name} model=net.onnx"
+        return f"{program_name()} strategy={settings.strategy.name} model=net.onnx"
     return f"the command that the run was started with, and resume={settings.resume} behind it"
 
 

@@ -24,6 +24,7 @@ from runner.model.files.candidate_store import Store
 from runner.model.graph.graph_index import Graph
 from runner.model.passes.infer_shapes import read_types
 from runner.model.values.recorded import TensorFile
+from runner.program_name import program_name
 from runner.reference.body_values import Level
 from runner.reference.loop_types import loop_types
 from runner.reference.recording import Recorded, Recorder
@@ -68,7 +69,7 @@ def load(settings: Settings, pool: Pool, folder: Path, *, record: bool = True) -
     Raises UsageError for files that are wrong.
     """
     if settings.model is None:
-        raise UsageError("model=null: which model? Give its path: python -m runner model=path/to/model.onnx")
+        raise UsageError(f"model=null: which model? Give its path: {program_name()} model=path/to/model.onnx")
     path = Path(settings.model).expanduser().absolute()
     for stale in ("values", "inputs"):  # what an interrupted run left half-made
         shutil.rmtree(folder / stale, ignore_errors=True)

@@ -6,6 +6,7 @@ from enum import Enum
 from typing import Any, ClassVar
 
 from runner.errors import UsageError
+from runner.program_name import program_name
 from runner.schema.settings import PathUse, setting, settings
 
 _RUNTIME = "runner.checkers.runtime:RuntimeCheck"
@@ -59,7 +60,9 @@ class NonFiniteOutput(str, Enum):
         if word in ("ignore", "false", "no", "n", "off", "0"):
             return cls.ignore
         said = "null" if value is None else value
-        raise UsageError(f"{key}={said}: {key} takes fail | ignore. To see what there is: python -m runner --cfg job")
+        raise UsageError(
+            f"{key}={said}: {key} takes fail | ignore. To see what there is: {program_name()} --help {key}"
+        )
 
 
 class Golden(str, Enum):

@@ -13,9 +13,11 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
+from importlib.resources import files
 from importlib.util import find_spec
+from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 from omegaconf import OmegaConf
 
@@ -25,12 +27,16 @@ from runner.schema.run import ArtifactSettings, WorkerSettings
 from strategies import registry
 from strategies.procedure import Procedure
 
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
 
 def _of(module: ModuleType) -> dict[str, Any]:
     """Return the choices that ``module`` declares: its settings classes that name an implementation."""
     return {kind.name: kind for kind in vars(module).values() if getattr(kind, "implementation", None)}
 
 
+CONF = Path(__file__).resolve().parents[2] / "conf"
 #: our own choices by group
 _OURS: Mapping[str, Mapping[str, type]] = MappingProxyType(
     {
@@ -132,6 +138,13 @@ def _loaded(entry: EntryPoint, group: str, base: type) -> Any:
     get_type_hints(made)
     OmegaConf.structured(made)
     return made
+
+
+def option_files(group: str) -> dict[str, Traversable]:
+    """Return the YAML of each option of a group that a user may choose: Winnow's own, and what packages add."""
+    folders = [CONF / group, *(files(package) / group for package in added().conf)]
+    found = [one for folder in folders if folder.is_dir() for one in folder.iterdir() if one.name.endswith(".yaml")]
+    return {one.name.removesuffix(".yaml"): one for one in found}
 
 
 def implementation(group: str, settings: Any) -> Any:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, get_origin, get_type_hints
 
 from hydra.core.config_store import ConfigNode, ConfigStore
-from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig, OmegaConf
 
 from runner import machine
@@ -28,7 +27,6 @@ def register() -> None:
     """Store the schema and the resolvers that ``conf/`` uses, unless that was done: it takes a while."""
     OmegaConf.register_new_resolver("run_folder", run_folder, replace=True)
     OmegaConf.register_new_resolver("cpus", machine.cpus, replace=True)
-    OmegaConf.register_new_resolver("options", options, replace=True)
     if "schema" in ConfigStore.instance().repo:
         return
     schemas: dict[tuple[str, str], type] = {("schema", "settings"): Settings}
@@ -40,11 +38,6 @@ def register() -> None:
         for part in group.split("/"):
             folder = folder.setdefault(part, {})
         folder[f"{name}.yaml"] = _Schema(group, name, schema)
-
-
-def options(group: str) -> str:
-    """Return the options of a group for ``--help``, with those that installed packages and the user's folder add."""
-    return ", ".join(GlobalHydra.instance().config_loader().get_group_options(group))
 
 
 def run_folder(resume: str | None, fresh: str) -> str:

@@ -9,7 +9,7 @@ from hydra._internal.utils import create_automatic_config_search_path
 from hydra.types import RunMode
 
 from runner.cli.config.argv import rewrite
-from runner.cli.config.file_choices import in_parameters
+from runner.cli.config.file_paths import parameters_from_file
 from runner.cli.config.loader import CONF, Loader
 from runner.errors import UsageError
 from runner.schema.register import register
@@ -40,12 +40,15 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_files_are_the_choices(pattern: str, names: list[str]) -> None:
     wanted = [f"failures/{name}.onnx" for name in names]
     assert seen(rewrite(["-m", f"model=glob({pattern})"]).argv[1]) == wanted
-    assert seen(f"model={in_parameters({'model': f'glob({pattern})'})['model']}") == wanted
+    assert (
+        seen(f"model={parameters_from_file({'model': f'glob({pattern})'}, Path('my.yaml'), set())['model']}") == wanted
+    )
 
 
 def test_only_of_keys_that_hold_paths() -> None:
     assert rewrite(["-m", "strategy=glob(reduce*)"]).argv[1] == "strategy=glob(reduce*)"
-    assert in_parameters({"strategy": "glob(*)", "model": "a.onnx"}) == {"strategy": "glob(*)", "model": "a.onnx"}
+    given = {"strategy": "glob(*)", "model": "a.onnx"}
+    assert parameters_from_file(given, Path("my.yaml"), set()) == given
 
 
 def test_no_match_is_one_error() -> None:

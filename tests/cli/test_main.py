@@ -108,7 +108,7 @@ def test_a_usage_error_is_one_clear_message_and_exit_2(tmp_path: Path, arguments
 
 def test_hydras_own_commands_work(tmp_path: Path) -> None:
     help_text = winnow(tmp_path, "--help")
-    assert help_text.returncode == 0 and "winnow model=net.onnx" in help_text.stdout
+    assert help_text.returncode == 0 and " reduce net.onnx\n" in help_text.stdout
     shown = winnow(tmp_path, "checker=finite", "--cfg", "job", "-p", "checker")
     assert shown.returncode == 0 and "name: finite" in shown.stdout
     assert winnow(tmp_path, "--cfg", "job", "-p", "nothing").returncode == 2

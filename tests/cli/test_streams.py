@@ -57,7 +57,8 @@ def test_so_do_a_sweep_and_a_mistake(tmp_path: Path, arguments: str, ends: str, 
     ],
 )
 def test_what_is_only_printed(tmp_path: Path, ends: str, code: int, said: str) -> None:
-    assert shell(tmp_path, "--cfg job", ends) == (code, said)
+    for asked in ("--cfg job", *(["--info"] if "|" in ends else [])):
+        assert shell(tmp_path, asked, ends) == (code, said)
 
 
 def test_too_few_files_is_no_bug(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def devices(libraries: Mapping[str, str]) -> Dict[str, List[Any]]:
 
 
 def _path(provider: str, library: str) -> str:
-    if "/" in library or library.endswith(".so"):
+    if "/" in library or library.endswith((".so", ".dylib")):
         path = os.path.abspath(os.path.expanduser(library))
     else:
         try:

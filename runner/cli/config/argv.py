@@ -18,6 +18,7 @@ from runner.cli.config import file_choices, renamed, verbs
 from runner.cli.config.paths import exists, use_of
 from runner.cli.config.quoting import means_itself, parse, quote
 from runner.errors import UsageError
+from runner.program_name import program_name
 from runner.schema.installed_choices import SCHEMAS
 from runner.schema.root import Settings
 from runner.schema.settings import PathUse
@@ -58,7 +59,7 @@ def rewrite(typed: Sequence[str]) -> Arguments:
         match = _OVERRIDE.fullmatch(argument)
         if argument.partition("=")[0] == "--experimental-rerun":
             raise UsageError(
-                f"{argument}: Winnow loads no pickles. To run a run again: python -m runner RUN/replay.yaml"
+                f"{argument}: Winnow loads no pickles. To run a run again: {program_name()} RUN/replay.yaml"
             )
         option = argument.startswith(("-", "~")) and not argument.startswith("~/")  # a key to delete, or a file
         if not option and not _takes_value(previous, argument) and _is_word(argument):

@@ -6,11 +6,10 @@ Hydra's own glob is about the options of a group; of a key that holds a path it 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from glob import glob
 from pathlib import Path
-from typing import Any
 
 from hydra.core.override_parser.types import Glob
 
@@ -46,32 +45,35 @@ def refuse_in_file(key: str, text: str) -> None:
         )
 
 
-def choices(key: str, text: str) -> str:
-    """Return what is there as choices in Hydra's grammar, in order. Raises UsageError where nothing is."""
+def choices(key: str, text: str, folder: Path | None = None) -> str:
+    """Return what is there as choices in Hydra's grammar, in order. Raises UsageError where nothing is.
+
+    ``folder``: where the pattern starts; None: where the user stands.
+    """
     override = parse(f"{key}={text}")
     asked = override.value() if override else None
     if override and not isinstance(asked, Glob):
         refuse_among_others(key, text)
     # brackets that are part of a pattern are none that Hydra reads
     pattern = asked if isinstance(asked, Glob) else Glob(include=[text[len(_FUNCTION) : -1]])
-    found = {path for one in pattern.include for path in _matches(one) if not _any(path, pattern.exclude)}
-    if PathUse.MODEL in use_of(key):
-        found = {path for path in found if Path(path).is_file()}
+    found = _found(key, pattern, folder)
     if not found:
         raise UsageError(
-            f"{key}={text}: nothing is there that matches (looked from {Path.cwd()}). A pattern is as in a shell: "
-            f"-m '{key}=glob(failures/*.onnx)'"
+            f"{key}={text}: nothing is there that matches (looked from {folder or Path.cwd()}). A pattern is as in a "
+            f"shell: -m '{key}=glob(failures/*.onnx)'"
         )
     return ",".join(map(quote, sorted(found)))
 
 
-def in_parameters(params: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return the parameters of a sweep that a file holds, with the files that are there for each pattern."""
-    return {key: choices(key, text) if is_glob(key, text) else text for key, text in params.items()}
-
-
-def _matches(pattern: str) -> list[str]:
-    return glob(str(Path(pattern).expanduser()), recursive=True)  # noqa: PTH207 - also what begins with /
+def _found(key: str, pattern: Glob, folder: Path | None) -> set[str]:
+    names = {
+        name
+        for one in pattern.include
+        for name in glob(str(Path(one).expanduser()), root_dir=folder, recursive=True)  # noqa: PTH207 - also /..
+        if not _any(name, pattern.exclude)
+    }
+    paths = {str(folder / name) if folder else name for name in names}
+    return {path for path in paths if Path(path).is_file()} if PathUse.MODEL in use_of(key) else paths
 
 
 def _any(path: str, patterns: Sequence[str]) -> bool:

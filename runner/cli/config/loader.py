@@ -30,14 +30,14 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from runner.cli.config import file_choices, renamed
+from runner.cli.config import renamed
 from runner.cli.config.bounded_yaml import fast_yaml, invalid, read_yaml
+from runner.cli.config.file_paths import from_file, parameters_from_file
 from runner.cli.config.user_file import NAME
 from runner.errors import UsageError
 from runner.schema.checker import FiniteChecker, NonFiniteOutput
-from runner.schema.installed_choices import added
+from runner.schema.installed_choices import CONF, added
 
-CONF = Path(__file__).resolve().parents[3] / "conf"
 #: what a file of a user's may set of Hydra's own; a launcher's keys are those that begin with no underscore
 ALLOWED = (
     "hydra.mode",
@@ -133,9 +133,11 @@ class Loader(ConfigLoaderImpl):
             if isinstance(plain, dict):
                 named = {str(key): plain[key] for key in plain}
                 held = renamed.content(named, file, self._told)
+                if not (result.path or "").startswith("structured"):  # else it was read by `user_file`
+                    held = from_file(held, "", Path(file), self._told)
                 sweeper = renamed.at(held, "hydra.sweeper")
                 if isinstance(params := sweeper.get("params"), dict):
-                    sweeper["params"] = file_choices.in_parameters(params)
+                    sweeper["params"] = parameters_from_file(params, Path(file), self._told)
                 result.config = OmegaConf.create(held)
         return result
 

@@ -50,11 +50,16 @@ def expand_home(section: _Section) -> _Section:
 
 
 def rooted(section: _Section, folder: Path) -> _Section:
-    """Return ``section`` with its path values absolute: below the entry it does not matter where the user stands."""
+    """Return ``section`` with its path values absolute: below the entry it does not matter where the user stands.
+
+    They start at ``folder``; what is written for a check starts where that runs.
+    """
+    at_work = folder / (getattr(section, "cwd", None) or "")
 
     def root(use: PathUse, path: str) -> str:
         by_name = PathUse.PATTERN in use or is_by_name(use, path, folder)
-        return path if by_name or not path else str(folder / path)
+        start = at_work if PathUse.FOR_CHECK in use else folder
+        return path if by_name or not path else str(start / path)
 
     return map_paths(section, root)
 
@@ -65,7 +70,7 @@ def is_by_name(use: PathUse, path: str, folder: Path) -> bool:
         return False
     if PathUse.PROGRAM in use:
         return not (folder / path).is_dir()
-    return PathUse.LIBRARY in use and not path.endswith(".so") and not (folder / path).is_file()
+    return PathUse.LIBRARY in use and not path.endswith((".so", ".dylib")) and not (folder / path).is_file()
 
 
 def exists(text: str) -> bool:

@@ -17,8 +17,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from runner.cli.config import renamed
 from runner.cli.config.bounded_yaml import BoundedLoader, read_yaml
-from runner.cli.config.paths import exists, use_of
-from runner.cli.config.quoting import escape_interpolation
+from runner.cli.config.file_paths import from_file, tell_of_commands
 from runner.errors import UsageError
 from runner.schema.installed_choices import SCHEMAS
 
@@ -72,7 +71,8 @@ def read_user_file(path: Path) -> dict[str, Any]:
         content = {}
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise UsageError(f"{path}: this is no mapping of keys to values. A line of it looks like  model: net.onnx")
-    return {key: _to_the_letter(value, key) for key, value in renamed.content(content, str(path)).items()}
+    tell_of_commands(content, path)
+    return {key: from_file(value, key, path) for key, value in renamed.content(content, str(path)).items()}
 
 
 def with_defaults(content: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -100,14 +100,3 @@ def with_defaults(content: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str,
             defaults.append({f"override hydra/{group}": hydra.pop(group)})
             body["hydra"] = hydra
     return {"defaults": [*defaults, "_self_"], **body}, options
-
-
-def _to_the_letter(value: Any, key: str) -> Any:
-    """Protect ``${`` in the path of something that exists: there it is no interpolation."""
-    if isinstance(value, Mapping):
-        return {name: _to_the_letter(part, f"{key}.{name}") for name, part in value.items()}
-    if isinstance(value, list):
-        return [_to_the_letter(part, key) for part in value]
-    if isinstance(value, str) and use_of(key) and exists(value):
-        return escape_interpolation(value)
-    return value

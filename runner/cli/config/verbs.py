@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
-from importlib.resources import files
 from pathlib import Path
 
 from runner.cli.config.file_choices import is_glob
-from runner.cli.config.loader import CONF
 from runner.cli.config.paths import exists
 from runner.cli.config.quoting import quote
 from runner.cli.explain_errors import close
 from runner.errors import UsageError
-from runner.schema.installed_choices import SCHEMAS, added
+from runner.program_name import program_name
+from runner.schema.installed_choices import SCHEMAS, option_files
 from runner.schema.strategy import StrategySettings
 
 #: what runs a model that is given with nothing else
@@ -41,10 +40,7 @@ class Meant:
 
 def strategies() -> Mapping[str, type]:
     """Return the strategies that can be chosen, Winnow's and those of installed packages, with their settings."""
-    folders = [CONF / "strategy", *(files(package) / "strategy" for package in added().conf)]
-    names = [one.name for folder in folders if folder.is_dir() for one in folder.iterdir()]
-    choices = sorted(name.removesuffix(".yaml") for name in names if name.endswith(".yaml"))
-    return {name: SCHEMAS["strategy"].get(name, StrategySettings) for name in choices}
+    return {name: SCHEMAS["strategy"].get(name, StrategySettings) for name in sorted(option_files("strategy"))}
 
 
 def is_yaml_file(word: str) -> bool:
@@ -112,7 +108,7 @@ def _explained(word: str, known: Mapping[str, type], verb: str) -> str:
         return (
             f"{verb} and {word}: two strategies. Give one; a sweep over both is -m strategy={verb},{word}"
             if verb
-            else f"{word}: a strategy's name comes first: winnow {word} net.onnx"
+            else f"{word}: a strategy's name comes first: {program_name()} {word} net.onnx"
         )
     if {*word.split(",")} <= {*known}:
         return f"{word}: a sweep over strategies is -m strategy={word}"
@@ -124,5 +120,5 @@ def _explained(word: str, known: Mapping[str, type], verb: str) -> str:
         return f"{word} is neither a strategy, a YAML file nor key=value. A model is given as model={word}"
     return (
         f"{word} is neither a strategy{close(word, known)}, a model (.onnx), a YAML file nor key=value. "
-        "See python -m runner --help."
+        f"See {program_name()} --help."
     )

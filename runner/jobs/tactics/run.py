@@ -20,6 +20,7 @@ from runner.jobs.tactics.repeat_and_isolate import Bench, pair_of
 from runner.jobs.tactics.suspects import comparable
 from runner.loading.load import Loaded, load
 from runner.loading.sanitize import own_file_only
+from runner.program_name import program_name
 from runner.report.summary import Summary
 from runner.schema.backend import TensorRtBackend
 from runner.schema.installed_choices import SCHEMAS
@@ -67,7 +68,7 @@ def _library(job: Job) -> str:
     if reply.value["why_not"]:
         python = f" target.python={shlex.quote(target.python)}" if target.python else ""
         raise NotApplicable(
-            f"target=tensorrt: {reply.value['why_not']}. To only build again and again: python -m runner "
+            f"target=tensorrt: {reply.value['why_not']}. To only build again and again: {program_name()} "
             f"strategy=repeat checker=builds target=tensorrt{python} model={settings.model} strategy.until=20"
         )
     return f"{reply.value['flavor']} {reply.value['version']}"

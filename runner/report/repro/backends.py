@@ -63,7 +63,7 @@ def session_options(settings: OnnxRuntimeBackend, cwd: Path) -> list[str]:
         lines.append(call("options.add_session_config_entry", name, str(text)))
     lines += [call("register", _library(library, cwd), on="options") for library in settings.custom_ops]
     for name, path in settings.provider_libraries.items():
-        library = _library(path, cwd) if "/" in path or path.endswith(".so") else path
+        library = _library(path, cwd) if "/" in path or path.endswith((".so", ".dylib")) else path
         lines.append(call("plug_in", name, library, told.get(name, {}), on="options"))
     return lines
 

@@ -13,6 +13,7 @@ from typing import Any
 from runner.cli.config.quoting import quote
 from runner.errors import WinnowError
 from runner.files import write_text
+from runner.program_name import program_words
 from runner.report.result import read_result
 from runner.report.sections.bugs_section import BUGS_NAME, bugs_page
 from runner.status import Status
@@ -50,7 +51,7 @@ def write_bugs(sweep: Path, jobs: Sequence[Path], *, silent: bool) -> Path | Non
 
 
 def _not_written(sweep: Path, why: str) -> NotGroupedError:
-    again = shlex.join(["winnow", "bugs", str(sweep)])
+    again = shlex.join([*program_words(), "bugs", str(sweep)])
     return NotGroupedError(f"{BUGS_NAME} was not written, because {why}; to try again: {again}")
 
 

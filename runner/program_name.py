@@ -1,0 +1,27 @@
+"""How the user started Winnow, for the commands that messages tell: one that is copied from a message has to work."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+#: what the console scripts are called
+SCRIPTS = ("winnow", "winnow-onnx")
+
+
+def program_words(program: str | None = None) -> tuple[str, ...]:
+    """Return the words by which ``program``, sys.argv[0] unless it is given, was started.
+
+    Whatever else runs Winnow (a notebook, a test) is not typed again: there it is the script.
+    """
+    path = Path(sys.argv[0] if program is None and sys.argv else program or "")
+    if path.parts[-2:] == (Path(__file__).parent.name, "__main__.py"):
+        return ("python", "-m", "runner")
+    if path.name == "winnow_onnx.py":
+        return ("python", "-m", "winnow_onnx")
+    return (path.name if path.name in SCRIPTS else SCRIPTS[0],)
+
+
+def program_name() -> str:
+    """Return what a command begins with: ``winnow`` or ``python -m runner``."""
+    return " ".join(program_words())

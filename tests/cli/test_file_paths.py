@@ -1,0 +1,163 @@
+"""Paths in a file start at the file's folder; typed ones where the user stands."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from runner.cli.config.file_paths import from_file, parameters_from_file
+from runner.cli.config.paths import PATH_KEYS, rooted
+from runner.cli.config.user_file import read_user_file
+from runner.errors import UsageError
+from runner.schema.checker import CommandChecker
+from runner.schema.root import Settings
+from runner.schema.settings import PathUse
+from tests.fork_server import run_forked
+from tests.harness import by_command, check_script, winnow
+
+OF_COMMANDS = {"checker.place", "checker.iteration_info", "artifacts.paths"}
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a configuration in it, seen from another one."""
+    (tmp_path / "desk").mkdir()
+    (tmp_path / "repository").mkdir()
+    monkeypatch.chdir(tmp_path / "desk")
+    return tmp_path / "repository"
+
+
+def composed(*typed: str, cwd: Path) -> tuple[dict[str, Any], str]:
+    done = run_forked([sys.executable, "-m", "runner", *typed, "--cfg", "job"], cwd=cwd, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return yaml.safe_load(done.stdout), done.stderr
+
+
+@pytest.mark.parametrize("key", PATH_KEYS)
+def test_each_key_that_holds_a_path(key: str, repository: Path) -> None:
+    text = "part/name.so"
+    expected = text if key in OF_COMMANDS else str(repository / text)
+    assert from_file(text, key, repository / "my.yaml") == expected
+    assert from_file([text], key, repository / "my.yaml") == [expected]
+    assert from_file(text, key, Path("my.yaml")) == text, "nothing changes where the user stands beside it"
+    for fixed in ("/a/b", "~/a", "${model}/a", "", *(["glob(*.onnx)"] if key not in OF_COMMANDS else [])):
+        assert from_file(fixed, key, repository / "my.yaml") == fixed
+    assert (key in OF_COMMANDS) == bool(PATH_KEYS[key] & (PathUse.PATTERN | PathUse.FOR_CHECK))
+
+
+def test_what_is_looked_up_by_its_name_and_what_is_no_path(repository: Path) -> None:
+    file = repository / "my.yaml"
+    assert from_file({"python": "python3.10"}, "target", file) == {"python": "python3.10"}
+    assert from_file({"python": "env/bin/python"}, "target", file) == {"python": str(repository / "env/bin/python")}
+    libraries = {"provider_libraries": {"Ours": "ours_package", "Other": "lib/other.so", "Mac": "other.dylib"}}
+    rooted = {"Ours": "ours_package", "Other": str(repository / "lib/other.so")}
+    rooted["Mac"] = str(repository / "other.dylib")
+    assert from_file(libraries, "target", file) == {"provider_libraries": rooted}
+    for plain in ({"command": "python check.py {model}"}, {"outputs": ["a/b"]}, {"timeout": 3}):
+        assert from_file(plain, "checker", file) == plain
+
+
+def test_what_is_only_where_the_user_stands_is_taken_with_a_word(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, told = repository / "my.yaml", set[str]()
+    Path("net.onnx").touch()
+    assert from_file("net.onnx", "model", file, told) == "net.onnx"
+    assert from_file("net.onnx", "model", file, told) == "net.onnx"
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1 and "model=net.onnx is taken from where you stand" in said[0] and str(repository) in said[0]
+    assert from_file("net.onnx", "result.path", file) == str(repository / "net.onnx"), "nothing is lost by it"
+    (repository / "net.onnx").touch()
+    assert from_file("net.onnx", "model", file) == str(repository / "net.onnx")
+    assert capsys.readouterr().err == ""
+
+
+def test_a_script_beside_the_file_of_a_command_that_runs_elsewhere(
+    repository: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (repository / "check.py").touch()
+    file = repository / "my.yaml"
+    for command in ("'python check.py {model}'", "[python, check.py]"):
+        file.write_text(f"checker: {{name: command, command: {command}}}\n")
+        read_user_file(file)
+        assert "checker.command: check.py lies beside the file" in capsys.readouterr().err
+        file.write_text(f"cwd: .\n{file.read_text()}")
+        read_user_file(file)
+        assert capsys.readouterr().err == ""
+
+
+def test_what_a_check_gets_is_written_where_it_runs(tmp_path: Path) -> None:
+    settings = Settings(cwd="work", checker=CommandChecker(place="cut.onnx"), model="net.onnx")
+    made = rooted(settings, tmp_path)
+    assert isinstance(made.checker, CommandChecker) and made.checker.place == str(tmp_path / "work" / "cut.onnx")
+    assert (made.model, made.cwd) == (str(tmp_path / "net.onnx"), str(tmp_path / "work"))
+    made = rooted(Settings(checker=CommandChecker(iteration_info="now.json")), tmp_path)
+    assert isinstance(made.checker, CommandChecker) and made.checker.iteration_info == str(tmp_path / "now.json")
+
+
+def test_odd_names(repository: Path) -> None:
+    odd = repository.with_name("${x} [a], 'b'")
+    odd.mkdir()
+    (odd / "${y}.onnx").touch()
+    held = yaml.safe_load(yaml.safe_dump(from_file("${y}.onnx", "model", odd / "my.yaml")))
+    assert held == str(odd / "${y}.onnx").replace("${", "\\${")
+    assert from_file("${seed}/a", "model", odd / "my.yaml") == "${seed}/a", "where that starts is not known yet"
+
+
+def test_choices_of_a_sweep(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a.onnx", "b, c.onnx"):
+        (repository / name).touch()
+    file = repository / "my.yaml"
+    given = {
+        "model": "a.onnx,'b, c.onnx'",
+        "checker.rtol": "1,2",
+        "inputs.path": "gone.npz",
+        "target.model": "glob(*.onnx)",
+    }
+    made = parameters_from_file(given, file, set())
+    found = f"'{repository / 'a.onnx'}','{repository / 'b, c.onnx'}'"
+    expected = {**given, "model": found.replace("'", "", 2), "target.model": found}
+    expected["inputs.path"] = str(repository / "gone.npz")
+    assert made == expected
+    Path("old.onnx").touch()
+    old = parameters_from_file({"model": "glob(ol*.onnx)"}, file, set())
+    assert old == {"model": "'old.onnx'"} and "is taken from where you stand" in capsys.readouterr().err
+    with pytest.raises(UsageError, match=f"looked from {repository}"):
+        parameters_from_file({"model": "glob(gone*.onnx)"}, file, set())
+    del given["target.model"]
+    assert parameters_from_file(given, Path("my.yaml"), set()) == given
+
+
+def test_a_file_its_groups_and_what_is_typed(repository: Path) -> None:
+    (repository / "checker").mkdir()
+    (repository / "checker" / "ours.yaml").write_text("defaults: [python, _self_]\nfile: judge.py\n")
+    (repository / "my.yaml").write_text(
+        "model: net.onnx\nchecker: ours\ninputs: {name: files, path: [a.npz]}\ncwd: .\n"
+    )
+    config, said = composed("../repository/my.yaml", "result.path=out.onnx", cwd=repository.with_name("desk"))
+    assert (config["model"], config["result"]["path"], said) == (str(repository / "net.onnx"), "out.onnx", "")
+    assert config["checker"]["file"] == str(repository / "checker" / "judge.py")
+    assert config["inputs"]["path"] == [str(repository / "a.npz")] and config["cwd"] == str(repository)
+    config, _ = composed("../repository/my.yaml", "model=other.onnx", "checker=auto", cwd=repository.with_name("desk"))
+    assert config["model"] == "other.onnx", "what is typed starts where the user stands"
+
+
+def test_a_repository_of_its_own_runs_from_anywhere(repository: Path) -> None:
+    from benchmarks.chain_models import chain  # noqa: PLC0415 - onnx, for this test only
+
+    chain(repository / "net.onnx", 3)
+    check = check_script(repository, "sys.exit(0)")
+    command = [
+        word if word != str(check) else "check.py" for word in yaml.safe_load(by_command(check)[1].partition("=")[2])
+    ]
+    content = {"model": "net.onnx", "cwd": ".", "checker": {"name": "command", "flaky": "never", "command": command}}
+    (repository / "my.yaml").write_text(yaml.safe_dump(content))
+    desk = repository.with_name("desk")
+    run = winnow("../repository/my.yaml", folder=desk / "run", cwd=desk)
+    assert run.code == 4, run.output
+    again = winnow(str(run.folder / "replay.yaml"), folder=desk / "again", cwd=repository.parent)
+    assert again.code == 4 and again.result["checks"]["search"] == run.result["checks"]["search"], again.output
