@@ -7,17 +7,17 @@ user chooses from; the option's YAML names it in its defaults. A user's own opti
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any, get_origin, get_type_hints
+from typing import Any
 
 from hydra.core.config_store import ConfigNode, ConfigStore
 from hydra.core.global_hydra import GlobalHydra
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from runner import machine
 from runner.errors import UsageError
 from runner.schema.installed_choices import SCHEMAS
+from runner.schema.option_files import config_of
 from runner.schema.root import Settings
 
 #: how much of a path a message shows
@@ -72,26 +72,11 @@ class _Schema(ConfigNode):
     def __getattr__(self, name: str) -> Any:
         if name != "node":
             raise AttributeError(name)
-        return _config_of(self._schema)
+        return config_of(self._schema)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return a plain entry: another process, to which joblib sends the store, has not made these schemas."""
         return ConfigNode, (self.name, self.node, self.group, self.package, self.provider)
-
-
-@cache
-def _config_of(schema: type) -> DictConfig:
-    """Return the config of a schema; mappings in it take any key (``inputs.shapes={x: [1, 3]}``).
-
-    Hydra locks the whole configuration against unknown keys; what is a mapping in the schema has none that are known.
-    """
-    node: DictConfig = OmegaConf.structured(schema)
-    hints = get_type_hints(schema)
-    for key in map(str, node):
-        held = node._get_node(key)
-        if get_origin(hints[key]) is dict and isinstance(held, DictConfig):  # not a group, whose keys are known
-            OmegaConf.set_struct(held, False)
-    return node
 
 
 def _thaw(schema: type) -> None:
