@@ -2,9 +2,9 @@
 
 import logging
 
+from runner.api.options import Options
 from runner.api.result import NoAnswerError, Result
 from runner.api.verbs import (
-    Options,
     extract,
     inspect,
     layerwise,

@@ -13,6 +13,7 @@ from typing import Any
 
 from runner.api.given import Check, Given, Model
 from runner.api.in_process import giving, without_worker
+from runner.api.options import Options
 from runner.api.result import Result
 from runner.cli.claim_folder import KEYS, FolderTakenError, holding
 from runner.cli.config.paths import expand_home, rooted
@@ -28,9 +29,7 @@ from runner.status import Status
 from runner.text import close
 
 #: what is no key of the configuration
-OWN_KEYS = ("folder", "progress", "in_process")
-#: keys of the configuration that are about a command line and its terminal
-_OF_A_TERMINAL = ("log", "verbosity", "recorded", "cwd")
+_OWN_KEYS = ("folder", "progress", "in_process")
 
 
 def run(strategy: str, model: Model, check: Check, options: Mapping[str, Any]) -> Result:
@@ -39,27 +38,24 @@ def run(strategy: str, model: Model, check: Check, options: Mapping[str, Any]) -
     Raises UsageError for what cannot be asked, KeyboardInterrupt after Ctrl-C (what was found is in the folder), and
     what ``progress`` raises.
     """
-    own = {key: options[key] for key in OWN_KEYS if key in options}
-    asked = {key: value for key, value in options.items() if key not in OWN_KEYS}
-    if wrong := [key for key in asked if key in _OF_A_TERMINAL]:
-        raise UsageError(f"{wrong[0]}: this key is for the command line. A program has logging, and os.chdir")
-    here, resume = bool(own.get("in_process")), asked.get("resume")
-    folder = _folder(own.get("folder"), resume)
+    for key in options:
+        if key not in (known := Options.__annotations__):
+            raise UsageError(
+                f"{key}: winnow.{strategy} takes no such argument{close(key, known)}. Others: {', '.join(known)}"
+            )
+    asked = {key: value for key, value in options.items() if key not in _OWN_KEYS}
+    here = bool(options.get("in_process"))
+    folder = _folder(options.get("folder"), asked.get("resume"))
     given = Given()
     given.add_model(model, folder)
     given.add_check(check, asked.pop("checker", None), folder, in_process=here)
     given.add_inputs(asked.pop("inputs", None), folder, in_process=here)
-    chosen = _strategy(strategy, asked.pop("strategy", None))
-    try:
-        settings = compose({**asked, **given.keys, "strategy": chosen})
-    except UsageError as error:
-        near = close(next(iter(asked.keys() - given.keys), ""), OWN_KEYS)
-        raise UsageError(f"{error}{near}") if near else error from None
+    settings = compose({**asked, **given.keys, "strategy": _strategy(strategy, asked.pop("strategy", None))})
     if not isinstance(settings.strategy, SCHEMAS["strategy"][strategy]):
         raise UsageError(f"strategy={settings.strategy.name}: this is no choice of winnow.{strategy}")
     if here:
         settings = without_worker(settings, given.keys["checker"])
-    told = _Told(own.get("progress"))
+    told = _Told(options.get("progress"))
     with _claimed(folder) as foreign:
         given.write()
         check_given(settings, foreign)
