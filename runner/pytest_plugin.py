@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -61,11 +62,11 @@ def onnx_model_check(request: pytest.FixtureRequest) -> Callable[..., None]:
 
 
 def _folder(request: pytest.FixtureRequest) -> Path:
-    """Return a folder of its own for what the test has reduced, whichever process runs it."""
+    """Return a folder that is not there yet for what the test has reduced, whichever process runs it."""
     name = re.sub(r"\W+", "-", request.node.nodeid)[-_LONGEST:].strip("-")
-    place: Path = request.config.rootpath / request.config.getoption("--winnow-dir") / name
-    number = sum(1 for key, _ in request.node.user_properties if key == _PROPERTY)
-    return place.with_name(f"{name}-{number + 1}") if number else place
+    place: Path = request.config.rootpath / request.config.getoption("--winnow-dir")
+    names = (f"{name}-{number}" if number > 1 else name for number in count(1))
+    return next(place / one for one in names if not (place / one).exists())
 
 
 def _attach(item: pytest.Item, result: Result) -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike, fspath
 from pathlib import Path
@@ -11,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 import numpy as np
 
-from runner.api import in_process as here
 from runner.api.functions import source_of
+from runner.api.in_process import FILE
 from runner.errors import UsageError
 from runner.model.values.write_npz_and_data_sets import fits_npz
 from runner.schema.inputs import InputsSettings
@@ -40,19 +42,24 @@ Inputs: TypeAlias = (
 
 @dataclass(frozen=True)
 class Given:
-    """``keys``: the settings that it makes. ``writes``: what makes each file, once the run has its folder."""
+    """What was given for a run in ``folder``.
 
+    ``keys``: the settings that it makes. ``contents``: of its files. They have names of their content, so that nothing
+    takes the place of what an earlier run in the folder was given.
+    """
+
+    folder: Path
     keys: dict[str, Any] = field(default_factory=dict)
-    writes: dict[Path, Callable[[Path], Any]] = field(default_factory=dict)
+    contents: dict[Path, bytes] = field(default_factory=dict)
 
     def write(self) -> None:
-        """Write the files."""
-        for path, write in self.writes.items():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            write(path)
+        """Write the files, once the run has its folder."""
+        for path, content in self.contents.items():
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(content)
 
-    def add_model(self, model: Model, folder: Path) -> None:
-        """Take ``model``, for a run in ``folder``. Raises UsageError for a value that is none, or too large."""
+    def add_model(self, model: Model) -> None:
+        """Take ``model``. Raises UsageError for a value that is none, or too large."""
         if model is None or isinstance(model, (str, PathLike)):
             self.keys["model"] = None if model is None else fspath(model)
             return
@@ -60,11 +67,9 @@ class Given:
             raise UsageError(f"model: {type(model).__name__} is neither a path nor an onnx.ModelProto")
         if model.ByteSize() > _MOST:
             raise UsageError("model: it has 2 GiB or more. Save it with external data, and give the path of the file")
-        content = model.SerializeToString()
-        self.writes[folder / FOLDER / "model.onnx"] = lambda path: path.write_bytes(content)
-        self.keys["model"] = str(folder / FOLDER / "model.onnx")
+        self.keys["model"] = self._file("model", ".onnx", model.SerializeToString())
 
-    def add_check(self, check: Check, checker: Any, folder: Path, *, in_process: bool) -> None:
+    def add_check(self, check: Check, checker: Any, *, in_process: bool) -> None:
         """Take ``check`` and what was given of the ``checker`` besides. Raises UsageError where they do not fit."""
         if in_process and not callable(check):
             raise UsageError("in_process=True: only a function can be called in this process. Give check=FUNCTION")
@@ -73,55 +78,55 @@ class Given:
             return
         if checker is not None and (not isinstance(checker, Mapping) or "name" in checker):
             raise UsageError("check and checker: both say what judges. Give one, or keys only: checker={'timeout': 60}")
-        rest = dict(checker or {})
         if callable(check):
-            path = folder / FOLDER / "check.py"
-            text = here.FILE.format(number=secrets.token_hex(8)) if in_process else source_of(check, "check", "check")
-            self.writes[path] = lambda path: path.write_text(text, encoding="utf-8")
-            self.keys["checker"] = {"name": "python", "file": str(path), **rest}
+            text = FILE.format(number=secrets.token_hex(8)) if in_process else source_of(check, "check", "check")
+            own: dict[str, Any] = {"name": "python", "file": self._file("check", ".py", text.encode()), "function": "check"}
         elif isinstance(check, str) or (isinstance(check, Sequence) and all(isinstance(word, str) for word in check)):
-            self.keys["checker"] = {"name": "command", "command": check, **rest}
+            own = {"name": "command", "command": check}
         else:
             raise UsageError(f"check: {type(check).__name__} is neither a function nor a command")
+        self.keys["checker"] = {**(checker or {}), **own}
 
-    def add_inputs(self, inputs: Inputs, folder: Path, *, in_process: bool) -> None:
+    def add_inputs(self, inputs: Inputs, *, in_process: bool) -> None:
         """Take ``inputs``. Raises UsageError for what is none."""
-        if inputs is None or isinstance(inputs, InputsSettings):
-            self.keys["inputs"] = inputs
-            return
         if callable(inputs) and in_process:
             inputs = inputs()
-        if callable(inputs):
-            self._add_function(inputs, folder)
-            return
-        if isinstance(inputs, (str, PathLike)):
+        if inputs is None or isinstance(inputs, InputsSettings):
+            self.keys["inputs"] = inputs
+        elif callable(inputs):
+            self._add_function(inputs)
+        elif isinstance(inputs, (str, PathLike)):
             self.keys["inputs"] = {"name": "files", "path": fspath(inputs)}
-            return
-        every = [inputs] if isinstance(inputs, Mapping) else list(inputs) if isinstance(inputs, Iterable) else []
-        if every and all(isinstance(one, (str, PathLike)) for one in every):
-            self.keys["inputs"] = {"name": "files", "path": [str(one) for one in every]}
-        elif every and all(isinstance(one, Mapping) for one in every):
-            self._add_values(every, folder)
         else:
-            raise UsageError(
-                f"inputs: {type(inputs).__name__} is none of: a path, a dict of arrays by name, a list of such dicts, "
-                "a function that returns them, settings (RandomInputs(samples=4))"
-            )
+            every = [inputs] if isinstance(inputs, Mapping) else list(inputs)
+            if every and all(isinstance(one, (str, PathLike)) for one in every):
+                self.keys["inputs"] = {"name": "files", "path": every}
+            elif every and all(isinstance(one, Mapping) for one in every):
+                self._add_values(every)
+            else:
+                raise UsageError(
+                    "inputs: give a path, a dict of arrays by name, a list of such dicts, a function that returns "
+                    "them, or settings: RandomInputs(samples=4)"
+                )
 
-    def _add_values(self, given: list[Any], folder: Path) -> None:
+    def _add_values(self, given: list[Any]) -> None:
         """Take values as npz files, or what an npz cannot hold (sequences, bfloat16) as a function that returns it."""
         samples = [{str(name): _unwrapped(value) for name, value in one.items()} for one in given]
-        if not all(map(_fits, samples)):
-            self._add_function(lambda: samples, folder)
-            return
-        paths = [folder / FOLDER / f"inputs_{number}.npz" for number in range(len(samples))]
-        self.writes.update({path: _saving(sample) for path, sample in zip(paths, samples, strict=True)})
-        self.keys["inputs"] = {"name": "files", "path": [str(path) for path in paths]}
+        if all(map(_fits, samples)):
+            paths = [self._file(f"inputs_{number}", ".npz", _npz(sample)) for number, sample in enumerate(samples)]
+            self.keys["inputs"] = {"name": "files", "path": paths}
+        else:
+            self._add_function(lambda: samples)
 
-    def _add_function(self, function: Callable[[], Any], folder: Path) -> None:
-        path, text = folder / FOLDER / "inputs.py", source_of(function, "inputs", "samples")
-        self.writes[path] = lambda path: path.write_text(text, encoding="utf-8")
-        self.keys["inputs"] = {"name": "python", "file": str(path), "function": "samples"}
+    def _add_function(self, function: Callable[[], Any]) -> None:
+        file = self._file("inputs", ".py", source_of(function, "inputs", "samples").encode())
+        self.keys["inputs"] = {"name": "python", "file": file, "function": "samples"}
+
+    def _file(self, name: str, kind: str, content: bytes) -> str:
+        """Have ``content`` written; return the path of its file."""
+        path = self.folder / FOLDER / f"{name}-{hashlib.sha256(content).hexdigest()[:16]}{kind}"
+        self.contents[path] = content
+        return str(path)
 
 
 def _unwrapped(value: Any) -> Any:
@@ -137,5 +142,7 @@ def _fits(sample: Sample) -> bool:
     )
 
 
-def _saving(held: Sample) -> Callable[[Path], None]:
-    return lambda path: np.savez(path, **held)
+def _npz(sample: Sample) -> bytes:
+    made = io.BytesIO()
+    np.savez(made, **sample)
+    return made.getvalue()

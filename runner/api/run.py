@@ -46,10 +46,10 @@ def run(strategy: str, model: Model, check: Check, options: Mapping[str, Any]) -
     asked = {key: value for key, value in options.items() if key not in _OWN_KEYS}
     here = bool(options.get("in_process"))
     folder = _folder(options.get("folder"), asked.get("resume"))
-    given = Given()
-    given.add_model(model, folder)
-    given.add_check(check, asked.pop("checker", None), folder, in_process=here)
-    given.add_inputs(asked.pop("inputs", None), folder, in_process=here)
+    given = Given(folder)
+    given.add_model(model)
+    given.add_check(check, asked.pop("checker", None), in_process=here)
+    given.add_inputs(asked.pop("inputs", None), in_process=here)
     settings = compose({**asked, **given.keys, "strategy": _strategy(strategy, asked.pop("strategy", None))})
     if not isinstance(settings.strategy, SCHEMAS["strategy"][strategy]):
         raise UsageError(f"strategy={settings.strategy.name}: this is no choice of winnow.{strategy}")
