@@ -54,7 +54,7 @@ def source_of(function: Callable[..., Any], key: str, name: str) -> str:
     over and what it uses of its own module are in it. Raises UsageError for one that cannot be sent to another process.
     """
     try:
-        with _by_value(sys.modules.get(_plain(function).__module__ or "")):
+        with _by_value(sys.modules.get(getattr(_plain(function), "__module__", None) or "")):
             written = cloudpickle.dumps(function)
     except Exception as error:
         raise UsageError(
@@ -80,6 +80,8 @@ def returns_nothing(function: Callable[..., Any]) -> bool:
         return False
     steps = [*dis.get_instructions(code)]
     returns = [number for number, step in enumerate(steps) if step.opname in ("RETURN_VALUE", "RETURN_CONST")]
+    if any(steps[number].opname == "RETURN_VALUE" and steps[number].is_jump_target for number in returns):
+        return False  # what it returns was loaded elsewhere
     # some versions of Python have an instruction that returns a constant, all others load it first
     what = [steps[number - (steps[number].opname == "RETURN_VALUE")] for number in returns]
     return all(step.opname in ("LOAD_CONST", "RETURN_CONST") and step.argval is None for step in what)

@@ -80,7 +80,11 @@ class Given:
             raise UsageError("check and checker: both say what judges. Give one, or keys only: checker={'timeout': 60}")
         if callable(check):
             text = FILE.format(number=secrets.token_hex(8)) if in_process else source_of(check, "check", "check")
-            own: dict[str, Any] = {"name": "python", "file": self._file("check", ".py", text.encode()), "function": "check"}
+            own: dict[str, Any] = {
+                "name": "python",
+                "file": self._file("check", ".py", text.encode()),
+                "function": "check",
+            }
         elif isinstance(check, str) or (isinstance(check, Sequence) and all(isinstance(word, str) for word in check)):
             own = {"name": "command", "command": check}
         else:

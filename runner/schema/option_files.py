@@ -6,6 +6,7 @@ much of Hydra's grammar is read here, so that a program and a command line have 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import is_dataclass
 from functools import cache
@@ -125,7 +126,18 @@ def _plain(value: Any) -> Any:
         return [_plain(item) for item in value]
     if isinstance(value, PathLike):
         value = fspath(value)
-    return value.replace("${", "\\${") if isinstance(value, str) else value
+    return escape_interpolation(value) if isinstance(value, str) else value
+
+
+def escape_interpolation(text: str) -> str:
+    r"""Return ``text`` so that OmegaConf resolves it to ``text``.
+
+    Text without ``${`` stays as it is. In other text ``${`` becomes ``\${``, and backslashes before it are doubled
+    (OmegaConf 2.3, "escaped interpolations").
+    """
+    if "${" not in text:
+        return text
+    return re.sub(r"(\\*)\$\{", lambda match: match.group(1) * 2 + r"\${", text)
 
 
 def _yaml(path: Path) -> DictConfig:

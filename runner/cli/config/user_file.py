@@ -18,9 +18,9 @@ from omegaconf.errors import OmegaConfBaseException
 from runner.cli.config import renamed
 from runner.cli.config.bounded_yaml import BoundedLoader, read_yaml
 from runner.cli.config.paths import exists, use_of
-from runner.cli.config.quoting import escape_interpolation
 from runner.errors import UsageError
 from runner.schema.installed_choices import SCHEMAS
+from runner.schema.option_files import escape_interpolation
 
 #: under this name Hydra finds the file; no file of a user's is likely to be called so
 NAME = "winnow-user-file"
