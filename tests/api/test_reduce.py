@@ -15,7 +15,6 @@ import pytest
 
 from runner import api as winnow
 from tests.api.programs import BAD, QUICK, chain, lacks, script
-from tests.harness import ROOT
 
 
 def test_a_reduction_is_a_value_and_goes_on_with_what_is_known(tmp_path: Path) -> None:
@@ -179,13 +178,3 @@ def test_ctrl_c_is_a_keyboard_interrupt_after_all_is_written_down(tmp_path: Path
     assert process.returncode == 0
     assert "resume=" in said
     assert said.endswith("[] True\n")
-
-
-@pytest.mark.slow
-def test_the_example_reduced_and_raised_and_triaged(tmp_path: Path) -> None:
-    model = ROOT / "examples" / "overflow.onnx"
-    reduced = winnow.reduce(model, target="onnx_reference", strategy="reduce_bisect", folder=tmp_path / "reduce")
-    assert reduced.culprits == ("/bert/encoder/layer.5/output/dense/MatMul",)
-    triaged = winnow.triage(model, target="onnx_reference", folder=tmp_path / "triage")
-    assert triaged.summary.triage is not None
-    assert len({one.strategy for one in triaged.verdicts}) > 1
