@@ -24,13 +24,15 @@ import cloudpickle
 from runner.errors import UsageError
 
 _FILE = '''\
-"""The {key} that a program gave to winnow; it wrote this file, which needs Python {version} and cloudpickle."""
+"""The {key} that a program gave to winnow, which wrote this file; to read it takes the package cloudpickle."""
 
 import base64
 import pickle
 import sys
 import zlib
 
+if sys.version_info[:2] != {version}:
+    raise ImportError("it was written by Python %d.%d, and other versions cannot read it" % {version})
 # what the function imports lies where the program found it
 sys.path.extend(path for path in {folders!r} if path not in sys.path)
 _GIVEN = pickle.loads(zlib.decompress(base64.b85decode("""
@@ -65,7 +67,7 @@ def source_of(function: Callable[..., Any], key: str, name: str) -> str:
     return _FILE.format(
         key=key,
         name=name,
-        version=".".join(map(str, sys.version_info[:2])),
+        version=tuple(sys.version_info[:2]),
         folders=[*_folders()],
         content="\n".join(textwrap.wrap(content, _WIDTH, break_on_hyphens=False)),
         parameters=_SIGNATURES[name],

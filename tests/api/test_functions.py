@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -96,3 +97,10 @@ def test_what_cannot_be_sent_is_one_clear_error() -> None:
     lock = threading.Lock()
     with pytest.raises(UsageError, match=r"^check: the function cannot be sent to a worker .*in_process=True$"):
         source_of(lambda *_: lock.locked(), "check", "check")
+
+
+def test_another_version_of_python_says_that_it_cannot_read_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = source_of(asserts, "check", "check")
+    monkeypatch.setattr(sys, "version_info", (3, 8, 1))
+    with pytest.raises(ImportError, match=r"written by Python 3\.\d+, and other versions cannot read it"):
+        exec(text, {})
