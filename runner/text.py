@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from difflib import get_close_matches
 from itertools import islice
 
 MOST = 3
@@ -25,6 +24,8 @@ def counted(number: int, noun: str) -> str:
 
 def close(word: str, options: Iterable[str]) -> str:
     """Return `` (did you mean x?)`` where an option is close to ``word``, else nothing."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only a mistake needs it
+
     matches = get_close_matches(word, list(options), n=2, cutoff=0.6)
     return f" (did you mean {' or '.join(matches)}?)" if matches else ""
 
