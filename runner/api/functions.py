@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import dis
 import functools
+import inspect
 import os
 import sys
 import textwrap
@@ -45,6 +46,8 @@ def {name}({parameters}):
 '''
 _SIGNATURES = {"check": "model, inputs, expected", "samples": ""}
 _WIDTH = 120
+# a call of these only makes a generator or a coroutine
+_BEGUN = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 # cloudpickle keeps one list, for all threads, of modules whose functions it writes by value
 _BY_VALUE = threading.Lock()
 
@@ -78,7 +81,7 @@ def source_of(function: Callable[..., Any], key: str, name: str) -> str:
 def returns_nothing(function: Callable[..., Any]) -> bool:
     """Whether a function has no statement that returns a value; where it cannot be told, it has."""
     code = getattr(_plain(function), "__code__", None)
-    if code is None or code.co_flags & 0x20:  # CO_GENERATOR
+    if code is None or code.co_flags & _BEGUN:
         return False
     steps = [*dis.get_instructions(code)]
     returns = [number for number, step in enumerate(steps) if step.opname in ("RETURN_VALUE", "RETURN_CONST")]

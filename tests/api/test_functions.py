@@ -28,6 +28,10 @@ def judges(model: str, inputs: Any, expected: Any) -> bool | None:
     return True if inputs else None
 
 
+async def later(model: str, inputs: Any, expected: Any) -> None:
+    asserts(model, inputs, expected)
+
+
 class Judge:
     def __init__(self, most: int) -> None:
         self.most = most
@@ -86,6 +90,7 @@ def test_functions_methods_partials_and_objects_do_there_what_they_do_here() -> 
         (functools.partial(asserts, "model"), True),
         (lambda *_: True, False),
         (print, False),
+        (later, False),
     ],
 )
 def test_a_function_that_returns_nothing_is_known(function: Callable[..., Any], silent: bool) -> None:
