@@ -147,14 +147,15 @@ class Job:
         journals = Journals(settings, self.folder, self.tools.at)
         journal = journals.main(context)
         artifacts = Artifacts(settings.artifacts, self.folder, self.tools.cwd)
-        # a live view would swallow the question that is put to a person
-        watcher = (LogObserver if settings.checker.asks_a_person else observer)(settings.strategy.name, noun)
 
         tell, strategy = listener(), settings.strategy.name
+        # a live view would swallow the question that is put to a person, and the terminal of a program is its own
+        watcher = (LogObserver if settings.checker.asks_a_person or tell else observer)(strategy, noun)
 
         def report(iteration: int, phase: str, label: str, trial: Trial, verdict: Verdict, left: int | None) -> None:
             watcher.checked(iteration, label, verdict, size(trial), left)
-            tell(Checked.of(strategy, iteration, phase, label, size(trial), verdict, left))
+            if tell:
+                tell(Checked.of(strategy, iteration, phase, label, size(trial), verdict, left))
 
         studied = Studied(settings.checker.same_failure)
         place = self.folder / "checks"

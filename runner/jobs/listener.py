@@ -43,16 +43,12 @@ Listener = Callable[[Checked], None]
 """Is told of each check, in the thread that made it, one at a time."""
 
 
-def _nobody(_: Checked) -> None:
-    return
-
-
 # a strategy is called with its settings and its folder alone
-_LISTENER: ContextVar[Listener] = ContextVar("listener", default=_nobody)
+_LISTENER: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 
-def listener() -> Listener:
-    """Return who is told of the checks of the run that goes on."""
+def listener() -> Listener | None:
+    """Return the program that is told of the checks of the run that goes on; None: a command line started it."""
     return _LISTENER.get()
 
 

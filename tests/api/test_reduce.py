@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pty
 import signal
 import subprocess
 import threading
@@ -178,3 +180,29 @@ def test_ctrl_c_is_a_keyboard_interrupt_after_all_is_written_down(tmp_path: Path
     assert process.returncode == 0
     assert "resume=" in said
     assert said.endswith("[] True\n")
+
+
+@pytest.mark.slow
+def test_the_terminal_of_a_program_is_its_own(tmp_path: Path) -> None:
+    body = (
+        "import logging, threading\n"
+        "from runner import api as winnow\n"
+        "from tests.api.programs import chain, lacks, QUICK\n"
+        "logging.basicConfig(level=logging.INFO)\n"
+        "call = lambda: print(winnow.reduce(chain(), lacks('Neg'), **QUICK).status)\n"
+        "threads = [threading.Thread(target=call) for _ in range(2)]\n"
+        "[thread.start() for thread in threads]\n"
+        "[thread.join() for thread in threads]\n"
+    )
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        script(body), cwd=tmp_path, stdout=theirs, stderr=subprocess.DEVNULL, env={**os.environ, "TERM": "xterm"}
+    )
+    os.close(theirs)
+    said = b""
+    with contextlib.suppress(OSError):  # the terminal is gone with the process
+        while part := os.read(ours, 4096):
+            said += part
+    os.close(ours)
+    assert process.wait(timeout=60) == 0
+    assert said.split() == [b"found", b"found"]
