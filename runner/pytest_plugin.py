@@ -74,7 +74,8 @@ def _attach(item: pytest.Item, result: Result) -> str:
     attached = result.bundle or result.folder
     item.user_properties.append((_PROPERTY, str(attached)))
     item.add_report_section("call", "winnow", str(result))
-    return f"{str(result).partition(chr(10))[0]}\nto attach to an issue: {attached}"
+    use = "to attach to an issue" if result.found else "what was tried"
+    return f"{str(result).partition(chr(10))[0]}\n{use}: {attached}"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -84,5 +85,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         f"{report.nodeid}: {place}" for report in failed for key, place in report.user_properties if key == _PROPERTY
     ]
     if lines:
-        terminalreporter.section("winnow: models that fail, reduced")
+        terminalreporter.section("winnow: models that fail")
         terminalreporter.write_line("\n".join(lines))

@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
 from runner import api as winnow
 from tests.api.programs import BAD, QUICK, chain, lacks, script
+from tests.harness import winnow as command_line
 
 
 def test_a_reduction_is_a_value_and_goes_on_with_what_is_known(tmp_path: Path) -> None:
@@ -206,3 +208,17 @@ def test_the_terminal_of_a_program_is_its_own(tmp_path: Path) -> None:
     os.close(ours)
     assert process.wait(timeout=60) == 0
     assert said.split() == [b"found", b"found"]
+
+
+@pytest.mark.slow
+def test_a_program_gets_what_the_command_line_writes(tmp_path: Path) -> None:
+    check = tmp_path / "check.py"
+    check.write_text("import onnx\n\ndef check(model, *_):\n    return 'Neg' not in str(onnx.load(model))\n")
+    onnx.save(chain(), tmp_path / "net.onnx")
+    typed = command_line(
+        *(f"model={tmp_path / 'net.onnx'}", "checker=python", f"checker.file={check}", "budget.checks=30"),
+        folder=tmp_path / "typed",
+    ).result
+    options: Any = {"checker": {"name": "python", "file": check}, "budget": {"checks": 30}}
+    called = winnow.reduce(tmp_path / "net.onnx", folder=tmp_path / "called", **options).to_dict()
+    assert {key for key in typed if typed[key] != called[key]} <= {"seconds", "peak_rss_mb"}
