@@ -10,6 +10,7 @@ import base64
 import dis
 import functools
 import inspect
+import keyword
 import os
 import sys
 import textwrap
@@ -44,7 +45,8 @@ _GIVEN = pickle.loads(zlib.decompress(base64.b85decode("""
 def {name}({parameters}):
     {returns}_GIVEN({parameters})
 '''
-_SIGNATURES = {"check": "model, inputs, expected", "samples": ""}
+_PARAMETERS = {"check": "model, inputs, expected", "inputs": ""}
+_TAKEN = frozenset({"base64", "pickle", "sys", "zlib"})
 _WIDTH = 120
 # a call of these only makes a generator or a coroutine
 _BEGUN = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
@@ -52,11 +54,20 @@ _BEGUN = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATO
 _BY_VALUE = threading.Lock()
 
 
-def source_of(function: Callable[..., Any], key: str, name: str) -> str:
-    """Return a Python file in which the function ``name`` (check, samples) does what ``function`` does.
+def name_of(function: Callable[..., Any], key: str) -> str:
+    """Return what ``function`` is called in its file: as in the program, or ``key`` where that has no name for it."""
+    plain = function if inspect.isbuiltin(function) else _plain(function)
+    name = str(getattr(plain, "__name__", ""))
+    fits = name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("_") and name not in _TAKEN
+    return name if fits else key
 
-    ``key``: what the function was given as. The file is another one for another function: its code, what it closes
-    over and what it uses of its own module are in it. Raises UsageError for one that cannot be sent to another process.
+
+def source_of(function: Callable[..., Any], key: str) -> str:
+    """Return a Python file in which a function of the same name (`name_of`) does what ``function`` does.
+
+    ``key``: what the function was given as, check or inputs. The file is another one for another function: its code,
+    what it closes over and what it uses of its own module are in it. Raises UsageError for one that cannot be sent to
+    another process.
     """
     try:
         with _by_value(sys.modules.get(getattr(_plain(function), "__module__", None) or "")):
@@ -69,12 +80,12 @@ def source_of(function: Callable[..., Any], key: str, name: str) -> str:
     content = base64.b85encode(zlib.compress(written, 1)).decode()
     return _FILE.format(
         key=key,
-        name=name,
+        name=name_of(function, key),
         version=tuple(sys.version_info[:2]),
         folders=[*_folders()],
         content="\n".join(textwrap.wrap(content, _WIDTH, break_on_hyphens=False)),
-        parameters=_SIGNATURES[name],
-        returns="" if name == "check" and returns_nothing(function) else "return ",
+        parameters=_PARAMETERS[key],
+        returns="" if key == "check" and returns_nothing(function) else "return ",
     )
 
 

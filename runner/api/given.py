@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 import numpy as np
 
-from runner.api.functions import source_of
+from runner.api.functions import name_of, source_of
 from runner.api.in_process import FILE
 from runner.errors import UsageError
 from runner.model.values.write_npz_and_data_sets import fits_npz
@@ -79,12 +79,9 @@ class Given:
         if checker is not None and (not isinstance(checker, Mapping) or "name" in checker):
             raise UsageError("check and checker: both say what judges. Give one, or keys only: checker={'timeout': 60}")
         if callable(check):
-            text = FILE.format(number=secrets.token_hex(8)) if in_process else source_of(check, "check", "check")
-            own: dict[str, Any] = {
-                "name": "python",
-                "file": self._file("check", ".py", text.encode()),
-                "function": "check",
-            }
+            name = "check" if in_process else name_of(check, "check")
+            text = FILE.format(number=secrets.token_hex(8)) if in_process else source_of(check, "check")
+            own: dict[str, Any] = {"name": "python", "file": self._file("check", ".py", text), "function": name}
         elif isinstance(check, str) or (isinstance(check, Sequence) and all(isinstance(word, str) for word in check)):
             own = {"name": "command", "command": check}
         else:
@@ -123,11 +120,12 @@ class Given:
             self._add_function(lambda: samples)
 
     def _add_function(self, function: Callable[[], Any]) -> None:
-        file = self._file("inputs", ".py", source_of(function, "inputs", "samples").encode())
-        self.keys["inputs"] = {"name": "python", "file": file, "function": "samples"}
+        file = self._file("inputs", ".py", source_of(function, "inputs"))
+        self.keys["inputs"] = {"name": "python", "file": file, "function": name_of(function, "inputs")}
 
-    def _file(self, name: str, kind: str, content: bytes) -> str:
-        """Have ``content`` written; return the path of its file."""
+    def _file(self, name: str, kind: str, given: bytes | str) -> str:
+        """Have a file written; return its path."""
+        content = given.encode() if isinstance(given, str) else given
         path = self.folder / FOLDER / f"{name}-{hashlib.sha256(content).hexdigest()[:16]}{kind}"
         self.contents[path] = content
         return str(path)
