@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 import numpy as np
 
-from runner.api.functions import name_of, source_of
-from runner.api.in_process import FILE
+from runner.api.in_process_check import FILE
+from runner.api.pickled_functions import name_of, source_of
 from runner.errors import UsageError
 from runner.model.values.write_npz_and_data_sets import fits_npz
 from runner.schema.inputs import InputsSettings

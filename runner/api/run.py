@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.api.given import Check, Given, Model
-from runner.api.in_process import giving, without_worker
+from runner.api.in_process_check import giving, without_worker
 from runner.api.options import Options
 from runner.api.result import Result
 from runner.cli.claim_folder import KEYS, FolderTakenError, holding

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from runner.api.functions import name_of, returns_nothing, source_of
+from runner.api.pickled_functions import name_of, returns_nothing, source_of
 from runner.errors import UsageError
 from tests.api.programs import lacks, script
 
@@ -63,7 +63,7 @@ def test_what_a_function_uses_of_its_module_is_part_of_it(monkeypatch: pytest.Mo
 
 def test_every_process_writes_the_same_file() -> None:
     body = (
-        "from runner.api.functions import source_of\n"
+        "from runner.api.pickled_functions import source_of\n"
         "from tests.api.programs import lacks\n"
         "sys.stdout.write(source_of(lacks('Neg'), 'check').partition('_GIVEN = ')[2])"
     )

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any
 
-from runner.api.functions import returns_nothing
+from runner.api.pickled_functions import returns_nothing
 from runner.backends.user_functions import judged
 from runner.checkers.checker import Tools
 from runner.checkers.python import PythonCheck
@@ -41,7 +41,7 @@ _FUNCTION: ContextVar[Callable[..., Any]] = ContextVar("function")
 class InProcessChecker(PythonChecker):
     """A function of the program that asked, called by that program's own process."""
 
-    implementation = "runner.api.in_process:InProcessCheck"
+    implementation = "runner.api.in_process_check:InProcessCheck"
 
 
 @contextlib.contextmanager
