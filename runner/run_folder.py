@@ -23,7 +23,19 @@ REDUCED, MIN_GOOD, MIXED, WORKAROUND = "reduced", "min_good", "mixed", "workarou
 _MODELS = (REDUCED, "rounded", MIN_GOOD, MIXED, f"{WORKAROUND}*")
 #: the names that a run gives at the top of its folder, as patterns
 OF_A_RUN = (
-    *("inputs", "values", "target", "workers", "store", "sanitized", "checks", "artifacts", "answers", "caches"),
+    *(
+        "given",
+        "inputs",
+        "values",
+        "target",
+        "workers",
+        "store",
+        "sanitized",
+        "checks",
+        "artifacts",
+        "answers",
+        "caches",
+    ),
     *(f"{name}.{kind}" for name in _MODELS for kind in ("onnx", "onnx.data*", "tactics.json")),
     *("test_data_set_[0-9]*", "journal.jsonl", "journal.claims", "journal-*.jsonl", "*.timing_cache"),
     *("result.json", "ended.json", "REPORT.md", "report.html", "bundle.zip", "repro.py"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from itertools import islice
 
 MOST = 3
@@ -20,6 +20,14 @@ def counted(number: int, noun: str) -> str:
     """Return a number of things in words: ``1 node``, ``3 nodes``."""
     plural = "" if number == 1 else "es" if noun.endswith(("s", "x", "ch", "sh")) else "s"
     return f"{number} {noun}{plural}"
+
+
+def close(word: str, options: Iterable[str]) -> str:
+    """Return `` (did you mean x?)`` where an option is close to ``word``, else nothing."""
+    from difflib import get_close_matches  # noqa: PLC0415 - only a mistake needs it
+
+    matches = get_close_matches(word, list(options), n=2, cutoff=0.6)
+    return f" (did you mean {' or '.join(matches)}?)" if matches else ""
 
 
 def one_line(text: object, longest: int = LONGEST) -> str:

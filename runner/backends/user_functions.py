@@ -71,6 +71,11 @@ def user_check(args: Dict[str, Any]) -> Dict[str, Any]:
     Raises TypeError if it returns anything else.
     """
     function = _function(args["file"], args["function"])
+    return judged(function, args, silent=not _returns(args["file"], args["function"]))
+
+
+def judged(function: Callable[..., Any], args: Dict[str, Any], silent: bool) -> Dict[str, Any]:
+    """Call ``function`` as in `user_check`; ``silent``: it has no statement that returns anything."""
     structures = args.get("structures") or {}
     inputs = [_arrays(sample, structures) for sample in args["samples"]]
     expected = [_arrays(sample, structures) for sample in args.get("expected") or []]
@@ -81,7 +86,7 @@ def user_check(args: Dict[str, Any]) -> Dict[str, Any]:
         raised = "".join(traceback.format_exception(type(error), error.with_traceback(trace), trace))
         sys.stderr.write(raised)
         return {"raised": raised}
-    if result is None and not _returns(args["file"], args["function"]):
+    if result is None and silent:
         return {"result": None}
     return {"result": _result(result, args["function"])}
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass
-from difflib import get_close_matches
 from pathlib import PurePosixPath
 from traceback import walk_tb
 from typing import Any, get_type_hints
@@ -17,11 +16,11 @@ from runner.artifacts.disk_space import FULL
 from runner.cli.config.renamed import KEYS
 from runner.errors import WinnowError
 from runner.program_name import program_name
+from runner.schema.documentation.type_words import type_words
 from runner.schema.installed_choices import SCHEMAS, added
 from runner.schema.root import Settings
-from runner.schema.type_words import type_words
 from runner.status import Status
-from runner.text import one_line
+from runner.text import close, one_line
 
 #: how much of a path a message shows
 _SHOWN = 200
@@ -133,12 +132,6 @@ def whose_bug(error: BaseException, config: Mapping[str, Any]) -> str:
             [text for text, other in used.items() if other == package] or [f"the installed package {package}"]
         )
     return " or ".join(["Winnow", *used])
-
-
-def close(word: str, options: Iterable[str]) -> str:
-    """Return `` (did you mean x?)`` where an option is close to ``word``, else nothing."""
-    matches = get_close_matches(word, list(options), n=2, cutoff=0.6)
-    return f" (did you mean {' or '.join(matches)}?)" if matches else ""
 
 
 def unknown_key(key: str, where: type | None, given: str = "") -> str:

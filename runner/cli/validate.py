@@ -9,8 +9,6 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from runner.checkers.compare.tolerances import rules_of
-from runner.cli.config.file_choices import refuse_in_file
-from runner.cli.explain_errors import close
 from runner.cli.overwrite_guard import check_paths, check_weights_name, spare_inputs
 from runner.errors import UsageError
 from runner.loading.recording_limits import bytes_of
@@ -19,6 +17,7 @@ from runner.schema.installed_choices import SCHEMAS, SEARCHES, added
 from runner.schema.root import Settings
 from runner.schema.settings import beyond_limits
 from runner.schema.strategy import RepeatSettings, StrategySettings, TacticRepeatSettings
+from runner.text import close
 from strategies.registry import for_tasks
 from strategies.repeat import repeat
 
@@ -136,6 +135,8 @@ def _file(key: str, name: str, pattern: str) -> None:
         raise UsageError(f"{key}={name}: this is a folder. Give a file.{_beside(path, '', pattern)}")
     if path.exists():
         raise UsageError(f"{key}={name}: this is a device or a pipe. Give a file.")
+    from runner.cli.config.file_choices import refuse_in_file  # noqa: PLC0415 - this loads Hydra
+
     refuse_in_file(key, name)
     parted = next((one for one in sorted(path.parent.glob(pattern)) if one.name.startswith(f"{path.name},")), None)
     if parted:

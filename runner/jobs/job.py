@@ -17,6 +17,7 @@ from runner.checkers.checker import Checker, Tools
 from runner.checkers.registry import build as build_checker
 from runner.errors import UsageError, WinnowError
 from runner.jobs import context as contexts
+from runner.jobs.listener import Checked, listener
 from runner.jobs.processes import processes
 from runner.jobs.registry import implementation
 from runner.jobs.summary import checks_of, summary_of
@@ -146,11 +147,15 @@ class Job:
         journals = Journals(settings, self.folder, self.tools.at)
         journal = journals.main(context)
         artifacts = Artifacts(settings.artifacts, self.folder, self.tools.cwd)
-        # a live view would swallow the question that is put to a person
-        watcher = (LogObserver if settings.checker.asks_a_person else observer)(settings.strategy.name, noun)
 
-        def report(iteration: int, _: str, label: str, trial: Trial, verdict: Verdict, left: int | None) -> None:
+        tell, strategy = listener(), settings.strategy.name
+        # a live view would swallow the question that is put to a person, and the terminal of a program is its own
+        watcher = (LogObserver if settings.checker.asks_a_person or tell else observer)(strategy, noun)
+
+        def report(iteration: int, phase: str, label: str, trial: Trial, verdict: Verdict, left: int | None) -> None:
             watcher.checked(iteration, label, verdict, size(trial), left)
+            if tell:
+                tell(Checked.of(strategy, iteration, phase, label, size(trial), verdict, left))
 
         studied = Studied(settings.checker.same_failure)
         place = self.folder / "checks"

@@ -6,17 +6,16 @@ user chooses from; the option's YAML names it in its defaults. A user's own opti
 
 from __future__ import annotations
 
-from dataclasses import fields, is_dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any, get_origin, get_type_hints
+from typing import Any
 
 from hydra.core.config_store import ConfigNode, ConfigStore
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from runner import machine
 from runner.errors import UsageError
 from runner.schema.installed_choices import SCHEMAS
+from runner.schema.option_files import config_of
 from runner.schema.root import Settings
 
 #: how much of a path a message shows
@@ -33,7 +32,6 @@ def register() -> None:
     schemas |= {(f"schema/{group}", name): schema for group, named in SCHEMAS.items() for name, schema in named.items()}
     repository = ConfigStore.instance().repo
     for (group, name), schema in schemas.items():
-        _thaw(schema)
         folder = repository
         for part in group.split("/"):
             folder = folder.setdefault(part, {})
@@ -65,39 +63,8 @@ class _Schema(ConfigNode):
     def __getattr__(self, name: str) -> Any:
         if name != "node":
             raise AttributeError(name)
-        return _config_of(self._schema)
+        return config_of(self._schema)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return a plain entry: another process, to which joblib sends the store, has not made these schemas."""
         return ConfigNode, (self.name, self.node, self.group, self.package, self.provider)
-
-
-@cache
-def _config_of(schema: type) -> DictConfig:
-    """Return the config of a schema; mappings in it take any key (``inputs.shapes={x: [1, 3]}``).
-
-    Hydra locks the whole configuration against unknown keys; what is a mapping in the schema has none that are known.
-    """
-    node: DictConfig = OmegaConf.structured(schema)
-    hints = get_type_hints(schema)
-    for key in map(str, node):
-        held = node._get_node(key)
-        if get_origin(hints[key]) is dict and isinstance(held, DictConfig):  # not a group, whose keys are known
-            OmegaConf.set_struct(held, False)
-    return node
-
-
-def _thaw(schema: type) -> None:
-    """Let OmegaConf merge into ``schema`` and into what it holds.
-
-    OmegaConf makes the config of a frozen dataclass read-only, so that no YAML could be merged into it. It looks at a
-    flag that nothing else reads once the class exists: instances stay immutable.
-    """
-    for kind in schema.__mro__:
-        if is_dataclass(kind):
-            parameters: Any = kind.__dataclass_params__  # type: ignore[attr-defined]
-            parameters.frozen = False
-    for section in fields(schema):
-        factory: Any = section.default_factory
-        if isinstance(factory, type) and is_dataclass(factory):
-            _thaw(factory)

@@ -17,7 +17,7 @@ HEAVY = {"onnx.reference", "onnx.hub", "onnx.backend", "rich.progress", "rich.lo
 LATER = {
     *("runner.report.plot", "runner.report.bundle", "runner.sweeps.table", "runner.reference.lineage.lineage"),
     *("runner.jobs.reduce.cause.prove_cause", "runner.jobs.reduce.shrink.passes"),
-    *("runner.schema.key_reference", "runner.cli.help.topic_help"),
+    *("runner.schema.documentation.key_reference", "runner.cli.help.topic_help"),
 }
 """What few runs need, and what comes after the search."""
 

@@ -10,11 +10,11 @@ import pytest
 import yaml
 
 from runner.schema import installed_choices
+from runner.schema.documentation.key_reference import GROUPS, keys, options, sections
+from runner.schema.documentation.type_words import type_words
 from runner.schema.installed_choices import SCHEMAS, Added, option_files
-from runner.schema.key_reference import GROUPS, keys, options, sections
 from runner.schema.root import Settings
 from runner.schema.settings import PathUse
-from runner.schema.type_words import type_words
 
 KEYS = keys()
 IDENTITY = {"name", "subject"}

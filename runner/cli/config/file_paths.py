@@ -15,9 +15,10 @@ from hydra.core.override_parser.types import ChoiceSweep, QuotedString
 
 from runner.cli.config import file_choices
 from runner.cli.config.paths import exists, is_by_name, use_of
-from runner.cli.config.quoting import escape_interpolation, means_itself, parse, quote
+from runner.cli.config.quoting import means_itself, parse, quote
 from runner.cli.terminal import say
 from runner.errors import UsageError
+from runner.schema.option_files import escape_interpolation
 from runner.schema.settings import PathUse
 
 #: these start where commands run

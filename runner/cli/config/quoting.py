@@ -6,11 +6,11 @@ Two grammars read a value: Hydra's overrides (quotes, commas, brackets, function
 
 from __future__ import annotations
 
-import re
-
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, Quote, QuotedString
 from hydra.errors import HydraException
+
+from runner.schema.option_files import escape_interpolation
 
 
 def parse(override: str) -> Override | None:
@@ -32,14 +32,3 @@ def means_itself(key: str, text: str) -> bool:
 def quote(text: str) -> str:
     """Return ``text`` as a quoted value that Hydra and OmegaConf read back as ``text``."""
     return QuotedString(text=escape_interpolation(text), quote=Quote.single).with_quotes()
-
-
-def escape_interpolation(text: str) -> str:
-    r"""Return ``text`` so that OmegaConf resolves it to ``text``.
-
-    Text without ``${`` stays as it is. In other text ``${`` becomes ``\${``, and backslashes before it are doubled
-    (OmegaConf 2.3, "escaped interpolations").
-    """
-    if "${" not in text:
-        return text
-    return re.sub(r"(\\*)\$\{", lambda match: match.group(1) * 2 + r"\${", text)

@@ -12,11 +12,11 @@ from pathlib import Path
 from runner.cli.config.file_choices import is_glob
 from runner.cli.config.paths import exists
 from runner.cli.config.quoting import quote
-from runner.cli.explain_errors import close
 from runner.errors import UsageError
 from runner.program_name import program_name
 from runner.schema.installed_choices import SCHEMAS, option_files
 from runner.schema.strategy import StrategySettings
+from runner.text import close
 
 #: what runs a model that is given with nothing else
 ALONE = "triage"

@@ -7,9 +7,9 @@ from collections import defaultdict
 from textwrap import wrap
 
 from runner.program_name import program_name
-from runner.schema.commented_yaml import read_commented
+from runner.schema.documentation.commented_yaml import read_commented
+from runner.schema.documentation.key_reference import GROUPS, keys, options
 from runner.schema.installed_choices import CONF
-from runner.schema.key_reference import GROUPS, keys, options
 
 WIDTH = 80
 _COMMANDS = (

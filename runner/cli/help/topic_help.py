@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from textwrap import wrap
 
 from runner.cli.config.paths import exists
-from runner.cli.explain_errors import close
 from runner.cli.help.overview_page import WORDS, overview
 from runner.errors import UsageError
 from runner.program_name import program_name
-from runner.schema.key_reference import GROUPS, Key, Option, keys, options, sections
+from runner.schema.documentation.key_reference import GROUPS, Key, Option, keys, options, sections
+from runner.text import close
 
 _FILES = (".onnx", ".yaml", ".yml")
 _NARROWEST, _WIDEST = 60, 110

@@ -65,10 +65,13 @@ class Reproduced:
         return step.message if plain else f"{step.status}: {step.message}"
 
     def judgements(self, name: str) -> tuple[int, int]:
-        """Return how many checks of a step failed, and of how many that could be judged."""
-        outcomes = section(self.result(name), "outcomes")
-        failed = int(number(outcomes, "fail"))
-        return failed, failed + int(number(outcomes, "pass"))
+        """Return how many checks of a step failed, and of how many of the model that could be judged.
+
+        A control is a check of an Identity alone, which passes.
+        """
+        outcomes, checks = section(self.result(name), "outcomes"), section(self.result(name), "checks")
+        failed, controls = int(number(outcomes, "fail")), int(number(checks, "control"))
+        return failed, failed + max(int(number(outcomes, "pass")) - controls, 0)
 
     def count(self, name: str) -> str:
         """Return that in words."""

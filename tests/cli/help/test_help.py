@@ -11,7 +11,7 @@ import pytest
 from runner.cli.help.overview_page import WIDTH, overview
 from runner.cli.help.topic_help import help_text, topics
 from runner.errors import UsageError
-from runner.schema.key_reference import keys, options
+from runner.schema.documentation.key_reference import keys, options
 from tests.harness import ROOT
 
 

@@ -290,3 +290,10 @@ def test_a_result_may_hold_anything(value: Any) -> None:
         known = known.after(Ended(name, "s", "f", "w", FAILS["stands"] if name == "stands" else nonsense))
     assert next_step(known) is None and branch(known) and verdict(known) and decisions(known)
     assert known.heals is not None and known.remedies is not None and known.first_bad is not None
+
+
+def test_a_control_that_passes_does_not_make_a_failure_flaky() -> None:
+    stands = {**judged(2, 3), "checks": {"control": 1}}  # the file, the whole model, and an Identity alone
+    known = Known(COMMAND, NAMES).after(Ended("stands", "reduce", "s", "w", stands))
+    assert not known.flaky
+    assert known.how_often == "in each of 2 checks"

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import yaml
 
-from runner.schema.commented_yaml import CommentedFile, joined, read_commented
 from runner.schema.cut import CutSettings
+from runner.schema.documentation.commented_yaml import CommentedFile, joined, read_commented
+from runner.schema.documentation.type_words import type_words
 from runner.schema.installed_choices import CONF, SCHEMAS, option_files
 from runner.schema.root import Settings
 from runner.schema.settings import PathUse
-from runner.schema.type_words import type_words
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable

@@ -1,0 +1,44 @@
+"""Winnow for programs, notebooks and tests: ``from runner import api as winnow`` (docs/python.md)."""
+
+import logging
+
+from runner.api.options import Options
+from runner.api.result import NoAnswerError, Result
+from runner.api.verbs import (
+    extract,
+    inspect,
+    layerwise,
+    passes,
+    precision,
+    reduce,
+    repeat,
+    triage,
+    versions,
+    workaround,
+)
+from runner.errors import UsageError, WinnowError
+from runner.jobs.listener import Checked
+from runner.schema.inputs import RandomInputs
+
+__all__ = [
+    "Checked",
+    "NoAnswerError",
+    "Options",
+    "RandomInputs",
+    "Result",
+    "UsageError",
+    "WinnowError",
+    "extract",
+    "inspect",
+    "layerwise",
+    "passes",
+    "precision",
+    "reduce",
+    "repeat",
+    "triage",
+    "versions",
+    "workaround",
+]
+
+# what a run logs is for the program's own handlers; what matters of it is in `Result.warnings`
+logging.getLogger("runner").addHandler(logging.NullHandler())

@@ -1,0 +1,145 @@
+"""One run for a program: its folder, its settings, the job, and the answer as a value."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Any
+
+from runner.api.given import Check, Given, Model
+from runner.api.in_process_check import giving, without_worker
+from runner.api.options import Options
+from runner.api.result import Result
+from runner.cli.claim_folder import KEYS, FolderTakenError, holding
+from runner.cli.config.paths import expand_home, rooted
+from runner.cli.validate import check_given
+from runner.errors import UsageError, WinnowError
+from runner.jobs.listener import Checked, Listener, listening
+from runner.report.result import RESULT_NAME, write_result
+from runner.report.summary import MistakeError, Summary
+from runner.schema.installed_choices import SCHEMAS
+from runner.schema.option_files import compose
+from runner.schema.root import Settings
+from runner.status import Status
+from runner.text import close
+
+#: what is no key of the configuration
+_OWN_KEYS = ("folder", "progress", "in_process")
+
+
+def run(strategy: str, model: Model, check: Check, options: Mapping[str, Any]) -> Result:
+    """Run ``strategy`` and return how it ended.
+
+    Raises UsageError for what cannot be asked, KeyboardInterrupt after Ctrl-C (what was found is in the folder), and
+    what ``progress`` raises.
+    """
+    for key in options:
+        if key not in (known := Options.__annotations__):
+            raise UsageError(
+                f"{key}: winnow.{strategy} takes no such argument{close(key, known)}. Others: {', '.join(known)}"
+            )
+    asked = {key: value for key, value in options.items() if key not in _OWN_KEYS}
+    here = bool(options.get("in_process"))
+    folder = _folder(options.get("folder"), asked.get("resume"))
+    given = Given(folder)
+    given.add_model(model)
+    given.add_check(check, asked.pop("checker", None), in_process=here)
+    given.add_inputs(asked.pop("inputs", None), in_process=here)
+    settings = compose({**asked, **given.keys, "strategy": _strategy(strategy, asked.pop("strategy", None))})
+    if not isinstance(settings.strategy, SCHEMAS["strategy"][strategy]):
+        raise UsageError(f"strategy={settings.strategy.name}: this is no choice of winnow.{strategy}")
+    if here:
+        settings = without_worker(settings, given.keys["checker"])
+    told = _Told(options.get("progress"))
+    with _claimed(folder) as foreign:
+        given.write()
+        check_given(settings, foreign)
+        settings = rooted(expand_home(settings), Path.cwd())
+        with listening(told), giving(check if here and callable(check) else None):
+            summary = _ended(settings, folder)
+    if told.error is not None:
+        raise told.error
+    if summary.status == Status.interrupted:
+        raise KeyboardInterrupt(f"{summary.message or 'interrupted'} [{folder}]")
+    if summary.status == Status.usage:
+        raise UsageError(summary.message)
+    return Result(summary, folder, tuple(told.checks))
+
+
+def _folder(folder: str | PathLike[str] | None, resume: str | PathLike[str] | None) -> Path:
+    """Return where the run writes: as it was given, where it goes on, or a folder of its own like a command's."""
+    if folder is not None and resume is not None:
+        raise UsageError("folder and resume: a run goes on in the folder that it has. Leave out folder")
+    place = resume if folder is None else folder
+    if place is not None:
+        return Path(fspath(place)).expanduser().absolute()
+    return Path.cwd() / "outputs" / f"{datetime.now():%Y-%m-%d/%H-%M-%S-%f}"
+
+
+def _strategy(name: str, given: Any) -> Any:
+    """Return the option of the strategy with its keys, as `compose` takes it."""
+    return {"name": name, **given} if isinstance(given, Mapping) else name if given is None else given
+
+
+@contextmanager
+def _claimed(folder: Path) -> Iterator[frozenset[str]]:
+    """Have ``folder`` for this run; one that was made for a run that could not even begin is removed again."""
+    new = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with holding(folder) as foreign:
+            yield foreign
+    except FolderTakenError as error:
+        raise UsageError(str(error).replace(f"{KEYS[False]}=", "folder=")) from None
+    except OSError as error:
+        if error.filename != str(folder):
+            raise
+        raise UsageError(f"folder={folder}: {error.strerror}. Give another") from error
+    finally:
+        if new and not any((folder / name).exists() for name in (RESULT_NAME, "journal.jsonl", "steps")):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _ended(settings: Settings, folder: Path) -> Summary:
+    """Run the job; what cannot be judged is an answer too. Raises UsageError, and any mistake of Winnow's own."""
+    from runner.jobs.job import run as run_job  # noqa: PLC0415 - the first worker starts meanwhile
+    from runner.jobs.processes import started  # noqa: PLC0415 - as above
+
+    command = ("winnow", str(folder / "replay.yaml"))  # that asks the same of a command line
+    try:
+        with started(settings, folder):
+            return run_job(settings, folder, command)
+    except UsageError:
+        raise
+    except WinnowError as error:
+        summary = Summary(error.status, error.exit_code, settings.strategy.name, str(error))
+        write_result(summary, folder)
+        return summary
+    except MistakeError as error:
+        raise (error.__cause__ or error) from None
+
+
+class _Told:
+    """Remembers the checks, and tells the program of them; where that raises, the run ends as by Ctrl-C."""
+
+    def __init__(self, progress: Callable[[Checked], Any] | None) -> None:
+        self.checks: list[Checked] = []
+        self.error: BaseException | None = None
+        self._progress: Listener | None = progress
+        self._lock = threading.Lock()
+
+    def __call__(self, checked: Checked) -> None:
+        with self._lock:
+            self.checks.append(checked)
+            if self._progress is None or self.error is not None:
+                return
+            try:
+                self._progress(checked)
+            except BaseException as error:
+                self.error = error
+                raise KeyboardInterrupt from error

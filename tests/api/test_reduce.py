@@ -1,0 +1,224 @@
+"""Runs of a program: answers as values, errors before any work, nothing left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from runner import api as winnow
+from tests.api.programs import BAD, QUICK, chain, lacks, script
+from tests.harness import winnow as command_line
+
+
+def test_a_reduction_is_a_value_and_goes_on_with_what_is_known(tmp_path: Path) -> None:
+    seen: list[winnow.Checked] = []
+    options: Any = {"inputs": {"t0": np.ones((2, 3), np.float32)}, "progress": seen.append, **QUICK}
+    found = winnow.reduce(chain(), lacks("Neg"), folder=tmp_path / "run", **options)
+    assert found.raise_for_status().found
+    assert (found.culprits, found.minimality, found.status, found.exit_code) == ((BAD,), "1-minimal", "found", 0)
+    assert found.model is not None
+    assert [node.op_type for node in found.model.graph.node] == ["Neg"]
+    assert (found.report, found.repro, found.folder) == (
+        tmp_path / "run" / "REPORT.md",
+        tmp_path / "run" / "repro.py",
+        tmp_path / "run",
+    )
+    (fed,), (wanted,) = found.inputs, found.expected
+    np.testing.assert_array_equal(-next(iter(fed.values())), next(iter(wanted.values())))
+    assert found.verdicts == tuple(seen)
+    assert len(seen) == found.checks.search + found.checks.trust
+    assert (seen[0].phase, seen[0].size, seen[0].outcome) == ("pre-flight", 7, "fail")
+    assert str(found).startswith(f"reduce: found: {BAD} (1 of 7 nodes)\n1-minimal\n")
+    assert found.to_dict()["culprits"] == [BAD]
+    again = winnow.reduce(chain(), lacks("Neg"), resume=tmp_path / "run", **options)
+    assert again.checks.reused > 0
+    assert again.checks.search == 0
+    with pytest.raises(winnow.UsageError, match="found under other conditions"):
+        winnow.reduce(chain(), lacks("Abs"), resume=tmp_path / "run", **options)
+    html = winnow.Result(found.summary.__class__("found", 0, "reduce", "<b>&"), tmp_path)._repr_html_()
+    assert "&lt;b&gt;&amp;" in html
+    assert "<script" not in html
+
+
+def test_a_program_needs_no_hydra_and_no_guard_and_leaves_no_process(tmp_path: Path) -> None:
+    body = (
+        "import psutil\n"
+        "from runner import api as winnow\n"
+        "from tests.api.programs import chain, QUICK\n"
+        "import onnx\n"
+        "found = winnow.reduce(chain(), lambda model, *_: 'Neg' not in str(onnx.load(model)), **QUICK)\n"
+        "loaded = {'hydra', 'onnxruntime', 'tensorrt'} & sys.modules.keys()\n"
+        "print(found.culprits, loaded, psutil.Process().children(recursive=True), found.folder)\n"
+    )
+    done = subprocess.run(script(body), cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"('{BAD}',) set() [] {tmp_path / 'outputs'}")
+
+
+def test_a_crash_of_the_check_is_a_verdict(tmp_path: Path) -> None:
+    found = winnow.repeat(None, lambda *_: os.abort(), strategy={"until": 1}, folder=tmp_path / "run")
+    assert [one.outcome for one in found.verdicts] == ["fail"]
+    assert found.summary.signature == {"stage": "check", "kind": "death MEMORY", "detail": ""}
+
+
+def test_in_process_nothing_is_sent_anywhere(tmp_path: Path) -> None:
+    lock, seen = threading.Lock(), []
+
+    def check(model: str, inputs: list[Any], expected: list[Any]) -> None:
+        with lock:
+            seen.append((os.getpid(), [*inputs[0]]))
+
+    found = winnow.repeat(chain(), check, in_process=True, strategy={"until": 2}, folder=tmp_path / "run")
+    assert seen == [(os.getpid(), ["t0"])] * 2
+    assert [one.outcome for one in found.verdicts] == ["pass", "pass"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"checker": {"timeout": 5}},
+        {"checker": {"memory_mb": 5}},
+        {"checker": {"python": "python3"}},
+        {"workers": {"count": 2}},
+        {"workers": {"lease": "gpu"}},
+        {"resume": "run"},
+    ],
+)
+def test_in_process_refuses_what_needs_a_process_of_its_own(options: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(winnow.UsageError, match=r"^in_process=True: .*Leave out one of the two"):
+        winnow.reduce(chain(), lacks("Neg"), in_process=True, **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"progres": print}, r"^progres: winnow.reduce takes no such argument \(did you mean progress\?\)"),
+        ({"verbosity": "debug"}, r"^verbosity: winnow.reduce takes no such argument"),
+        ({"checker": {"timout": 1}}, r"^checker.timout: there is no such key \(did you mean timeout\?\)"),
+        ({"checker": {"timeout": "soon"}}, r"^checker.timeout: .*could not be converted to Float"),
+        ({"checker": {"timeout": -1}}, r"^checker.timeout=-1: it must be at least"),
+        ({"strategy": "reduce_minimum"}, r"^strategy=reduce_minimum: .*did you mean reduce_minimal"),
+        ({"strategy": "precision"}, r"^strategy=precision: this is no choice of winnow.reduce"),
+        ({"budget": 5}, r"^budget: int is no mapping"),
+        ({"target": winnow.RandomInputs()}, r"^target: these are RandomInputs; it takes BackendSettings"),
+        ({"plan": "yes"}, r"^plan='yes': it takes True or False"),
+        ({"resume": "nowhere", "folder": "here"}, r"^folder and resume"),
+        ({"in_process": True, "check": "python check.py"}, r"^in_process=True: only a function"),
+    ],
+)
+def test_what_cannot_be_is_one_clear_error_and_leaves_no_folder(
+    options: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(winnow.UsageError, match=message):
+        winnow.reduce(**{"model": chain(), "check": lacks("Neg"), **options})
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_what_the_program_raises_when_it_is_told_ends_the_run_and_comes_back(tmp_path: Path) -> None:
+    def stop(checked: winnow.Checked) -> None:
+        if checked.iteration == 2:
+            raise LookupError("enough")
+
+    with pytest.raises(LookupError, match="enough"):
+        winnow.reduce(chain(), lacks("Neg"), progress=stop, folder=tmp_path / "run", workers={"count": 2}, **QUICK)
+    assert '"interrupted"' in (tmp_path / "run" / "result.json").read_text()
+
+
+def test_no_answer_is_no_exception_until_it_is_asked_for(tmp_path: Path) -> None:
+    found = winnow.reduce(chain(), lambda *_: False, folder=tmp_path / "run", **QUICK)
+    assert (found.status, found.model, found.cause) == ("could_not_judge", None, None)
+    with pytest.raises(winnow.NoAnswerError) as raised:
+        found.raise_for_status()
+    assert raised.value.result is found
+
+
+@pytest.mark.slow
+def test_threads_have_runs_of_their_own(tmp_path: Path) -> None:
+    found: dict[str, winnow.Result] = {}
+
+    def run(operator: str) -> None:
+        found[operator] = winnow.reduce(chain(operator), lacks(operator), folder=tmp_path / operator, **QUICK)
+
+    threads = [threading.Thread(target=run, args=(operator,)) for operator in ("Neg", "Abs", "Relu")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert {operator: one.culprits for operator, one in found.items()} == dict.fromkeys(("Neg", "Abs", "Relu"), (BAD,))
+
+
+@pytest.mark.slow
+def test_ctrl_c_is_a_keyboard_interrupt_after_all_is_written_down(tmp_path: Path) -> None:
+    body = (
+        "import time, psutil\n"
+        "from pathlib import Path\n"
+        "from runner import api as winnow\n"
+        "from tests.api.programs import chain\n"
+        "def check(*_):\n"
+        "    Path('begun').touch()\n"
+        "    time.sleep(30)\n"
+        "try:\n"
+        "    winnow.reduce(chain(), check, folder='run')\n"
+        "except KeyboardInterrupt as error:\n"
+        "    print(error, psutil.Process().children(recursive=True), Path('run/result.json').exists())\n"
+    )
+    process = subprocess.Popen(script(body), cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    while not (tmp_path / "begun").exists() and process.poll() is None:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    said, _ = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert "resume=" in said
+    assert said.endswith("[] True\n")
+
+
+@pytest.mark.slow
+def test_the_terminal_of_a_program_is_its_own(tmp_path: Path) -> None:
+    body = (
+        "import logging, threading\n"
+        "from runner import api as winnow\n"
+        "from tests.api.programs import chain, lacks, QUICK\n"
+        "logging.basicConfig(level=logging.INFO)\n"
+        "call = lambda: print(winnow.reduce(chain(), lacks('Neg'), **QUICK).status)\n"
+        "threads = [threading.Thread(target=call) for _ in range(2)]\n"
+        "[thread.start() for thread in threads]\n"
+        "[thread.join() for thread in threads]\n"
+    )
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        script(body), cwd=tmp_path, stdout=theirs, stderr=subprocess.DEVNULL, env={**os.environ, "TERM": "xterm"}
+    )
+    os.close(theirs)
+    said = b""
+    with contextlib.suppress(OSError):  # the terminal is gone with the process
+        while part := os.read(ours, 4096):
+            said += part
+    os.close(ours)
+    assert process.wait(timeout=60) == 0
+    assert said.split() == [b"found", b"found"]
+
+
+@pytest.mark.slow
+def test_a_program_gets_what_the_command_line_writes(tmp_path: Path) -> None:
+    check = tmp_path / "check.py"
+    check.write_text("import onnx\n\ndef check(model, *_):\n    return 'Neg' not in str(onnx.load(model))\n")
+    onnx.save(chain(), tmp_path / "net.onnx")
+    typed = command_line(
+        *(f"model={tmp_path / 'net.onnx'}", "checker=python", f"checker.file={check}", "budget.checks=30"),
+        folder=tmp_path / "typed",
+    ).result
+    options: Any = {"checker": {"name": "python", "file": check}, "budget": {"checks": 30}}
+    called = winnow.reduce(tmp_path / "net.onnx", folder=tmp_path / "called", **options).to_dict()
+    assert {key for key in typed if typed[key] != called[key]} <= {"seconds", "peak_rss_mb"}
