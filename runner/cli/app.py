@@ -65,6 +65,8 @@ def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary],
         return _version()
     full_error = os.environ.get("HYDRA_FULL_ERROR") == "1"
     memory, file = LauncherMemory.received(), ""
+    name = Path(program).name
+    words = ("python", "-m", "runner") if name == "__main__.py" else (name,)
     mark = f"#{memory.number} " if memory else ""
     try:
         if memory:  # what a launcher writes is Hydra's own grammar
@@ -72,12 +74,11 @@ def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary],
             argv, file, command = list(typed), memory.file, memory.command
         else:
             argv, file = _for_hydra(typed)
-            name = Path(program).name
-            command = (*(("python", "-m", "runner") if name == "__main__.py" else (name,)), *typed)
+            command = (*words, *typed)
         sweep.prepare(memory)
         hydra_main = hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
         with _hydra_argv([program, *argv]), loading(sweep.begins):
-            hydra_main(HydraTask(command, ended, arrived))()
+            hydra_main(HydraTask(command, words, ended, arrived))()
     except WinnowError as error:
         return _complain(str(error), error.exit_code, mark)
     except KeyboardInterrupt as error:
