@@ -49,7 +49,11 @@ _Loader.yaml_implicit_resolvers = {
 
 def store_user_file(path: Path) -> str:
     """Register the file as a primary config and return its name. Raises UsageError for a file that is no such thing."""
-    content = read_user_file(path)
+    return store_content(read_user_file(path), path)
+
+
+def store_content(content: dict[str, Any], path: Path) -> str:
+    """Register what was read of the file at ``path``: see `store_user_file`."""
     store = ConfigStore.instance()
     options: dict[str, Any] = {}
     if "defaults" not in content:

@@ -86,13 +86,11 @@ def test_96_culprits_with_long_names_give_a_short_screen(tmp_path: Path, capsys:
     told = result(
         Status.found,
         "96 nodes still fail the same way; cause: proven",
-        **{
-            "culprits": names,
-            "nodes_after": 96,
-            "nodes_before": 550,
-            "minimality": "1-minimal",
-            "model": "reduced.onnx",
-        },
+        culprits=names,
+        nodes_after=96,
+        nodes_before=550,
+        minimality="1-minimal",
+        model="reduced.onnx",
         cause={"status": "proven", "reason": "", "whole": None, "answers": []},
         reliability={"agreed": 6, "wrong": 0.3, "noticed_with": 0.88},
         checks=Checks(search=120, trust=9),
