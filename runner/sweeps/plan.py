@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -109,8 +110,8 @@ def check_run_folder(config: DictConfig) -> Path:
         return folder
     if resume:
         raise UsageError(
-            f"resume={resume}: this is the folder of a sweep. To go on with it: the sweep's command, with --multirun "
-            f"(-m); with one of its jobs: resume={folder / 'N'}"
+            f"resume={resume}: this is the folder of a sweep. To go on with it: winnow resume "
+            f"{shlex.quote(str(folder))}; with one of its jobs: resume={folder / 'N'}"
         )
     raise UsageError(f"hydra.run.dir={folder}: this is the folder of a sweep. Give the run one of its own")
 
