@@ -28,7 +28,7 @@ from runner.errors import UsageError, WinnowError
 from runner.report.summary import MistakeError, Summary
 from runner.schema.register import register
 from runner.schema.root import Settings
-from runner.status import TERMINATED, Status
+from runner.status import ENDED_WELL, TERMINATED, Status
 
 _log = logging.getLogger("winnow")
 # limits of a process or a machine that are reached: files, processes, memory
@@ -96,10 +96,7 @@ class HydraTask:
         if job is not None and not taken:
             finished_jobs.note(folder, config, summary.exit_code, overrides, inputs)
         if not silent:
-            from runner.cli.screen.last_screen import say_ended  # noqa: PLC0415 - the first check need not wait for it
-            from runner.report.result import result_json  # noqa: PLC0415 - as above
-
-            say_ended(result_json(summary), folder, self.program, number=job, refused=refused)
+            _say(summary, folder, self.program, job, refused=refused)
         if job is not None and summary.status == Status.interrupted:  # the rest of the sweep must not run
             raise Terminated if summary.exit_code == Terminated.exit_code else KeyboardInterrupt
 
@@ -186,3 +183,15 @@ def ensure_result(summary: Summary, folder: Path) -> None:
         write_result(summary, folder)
     except Exception as error:  # noqa: BLE001 - Hydra must not see it
         _log.error("result.json could not be written: %s", error)
+
+
+def _say(summary: Summary, folder: Path, program: Sequence[str], job: int | None, *, refused: bool) -> None:
+    """Show the last screen; a mistake in it must not change how the run ends."""
+    try:
+        from runner.cli.screen.last_screen import say_ended  # noqa: PLC0415 - the first check need not wait for it
+        from runner.report.result import result_json  # noqa: PLC0415 - as above
+
+        say_ended(result_json(summary), folder, program, number=job, refused=refused)
+    except Exception as error:  # noqa: BLE001 - as above
+        _log.error("the last screen could not be made: %s: %s", type(error).__name__, error, exc_info=True)
+        say(f"{summary.status}: {summary.message} [{folder}]", error=summary.exit_code not in ENDED_WELL)

@@ -125,10 +125,9 @@ def _row(at: int, job: Path | None, overrides: tuple[str, ...], folder: Path, fr
         seconds=number(section(data, "seconds"), "total"),
         message=text(data, "message"),
         folder=where,
-        asked=run + count(checks, "reused"),
-        run=run,
-        reused=count(checks, "reused"),
-        trust=count(checks, "trust"),
+        **({"asked": run + count(checks, "reused"), "run": run} if checks else {}),
+        reused=_whole(checks, "reused"),
+        trust=_whole(checks, "trust"),
     )
 
 

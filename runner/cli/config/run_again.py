@@ -99,20 +99,28 @@ def meant(typed: Sequence[str]) -> RunAgain | None:
 
     Raises UsageError where one is asked for that is none, and for words behind it that are no changes of settings.
     """
-    first, *rest = typed or ("",)
+    words = [at for at, word in enumerate(typed) if _is_word(typed[at - 1] if at else "", word)]
+    first, *more = [typed[at] for at in words] or [""]
     asked = first == VERB
-    if asked and not rest:
+    if asked and not more:
         raise UsageError(f"{VERB}: which run? Give its folder: winnow {VERB} outputs/latest. winnow ls lists them")
-    folder = Path(rest.pop(0) if asked else first)
-    if not asked and (not first or first.startswith("-") or first in verbs.strategies() or not _is_run(folder)):
+    folder = Path(more.pop(0) if asked else first)
+    if not asked and (not first or first in verbs.strategies() or not _is_run(folder)):
         return None
     if not _is_run(folder):
         there = "this is no folder of a run or a sweep" if folder.is_dir() else "no such folder"
         raise UsageError(f"{VERB} {folder}: {there}. winnow ls lists those under outputs/")
-    for before, word in zip(("", *rest), rest, strict=False):
-        if "=" not in word and not word.startswith(("-", "~")) and not before.startswith("-"):
-            raise UsageError(f"{word}: behind the folder of a run come changes of its settings only, as key=value")
-    return RunAgain(folder.resolve(), tuple(rest))
+    for word in more:
+        raise UsageError(f"{word}: beside the folder of a run come changes of its settings only, as key=value")
+    changes = tuple(word for at, word in enumerate(typed) if at not in words)
+    return RunAgain(folder.resolve(), changes)
+
+
+def _is_word(before: str, word: str) -> bool:
+    """Whether an argument is neither key=value (or a run's folder of such a name), an option, nor the value of one."""
+    if word.startswith(("-", "~")) or before.startswith("--config"):
+        return False
+    return "=" not in word or _is_run(Path(word))
 
 
 def _is_run(folder: Path) -> bool:

@@ -49,6 +49,8 @@ def _look(node: NodeProto, known: dict[str, tuple[str, str]]) -> str:
         inputs = [known[name] for name in node.output if name in known]
     shown = inputs[:_MOST_INPUTS]
     dtypes = list(dict.fromkeys(dtype for dtype, _ in shown if dtype))
+    if any(shape == "?" for _, shape in shown):
+        return " ".join([operator, " x ".join(dtypes)]).strip()
     more = " x ..." if len(inputs) > len(shown) else ""
     if len(dtypes) > 1:
         return f"{operator} {' x '.join(f'{dtype} {shape}'.strip() for dtype, shape in shown)}{more}"

@@ -18,14 +18,18 @@ from runner.files import inside
 from runner.report.sections.cause_section import SENTENCES
 from runner.status import ENDED_WELL, Status
 from runner.text import counted, listed
+from strategies.search import Claim
 
 #: names on the first line, names in all, characters of those on the first line
 _FIRST_NAMES, _MOST_NAMES, _LONGEST_NAMES = 3, 10, 96
 _MOST_WARNINGS = 3
 _LONGEST_REASON = 200
+#: what a user has changed in a replay stands behind the other warnings
+_OF_LITTLE_NEWS = "not as recorded: "
 _MOST_FILES = 3
 #: where there is an answer, verdicts that are not known are told of from this share of all on
 _MANY = 0.2
+_NEARLY = 0.99
 #: what is opened first, the best first
 _FILES = ("report.html", "REPORT.md", "bundle.zip", "repro.py")
 #: what a message says of going on, which a screen has as a command
@@ -78,10 +82,11 @@ def rows(result: Mapping[str, Any], folder: Path, program: Sequence[str]) -> Ite
     yield from _rows_of("sure", "; ".join(_sure(result)))
     yield from _rows_of("looks", _looks(result, folder), most=4)
     yield from _rows_of("helps", _helps(result))
-    yield from _rows_of("plan", _plan(section(result, "plan")))
+    yield from _rows_of("plan", _plan(section(result, "plan")), most=6)
+    yield from _rows_of("rate", _rate(section(result, "statistics")))
     yield from _rows_of("unknown", _unknown(result))
     yield from _rows_of("checks", _checks(result))
-    warnings = texts(result, "warnings")
+    warnings = sorted(texts(result, "warnings"), key=lambda one: one.startswith(_OF_LITTLE_NEWS))
     shown = warnings if len(warnings) <= _MOST_WARNINGS else warnings[: _MOST_WARNINGS - 1]
     for one in shown:
         yield Row("warning", one, "warning", most=2)
@@ -116,15 +121,16 @@ def _cause(result: Mapping[str, Any]) -> str:
 
 def _sure(result: Mapping[str, Any]) -> Iterator[str]:
     """Yield how minimal the answer is, and what repeats have shown of the check."""
-    if text(result, "minimality"):
+    if text(result, "minimality") not in ("", Claim.COUNTED.value):
         yield text(result, "minimality")
     reliability = section(result, "reliability")
     agreed, power = number(reliability, "agreed"), number(reliability, "noticed_with")
     if agreed and power is not None:
         wrong = (number(reliability, "wrong") or 0) * 10
+        noticed = f"{power:.0%}" if power <= _NEARLY else f"more than {_NEARLY:.0%}"
         yield (
             f"{counted(int(agreed), 'repeat')} of checks agreed (a check that is wrong {wrong:g} times in 10 would "
-            f"have been noticed with {power:.0%})"
+            f"have been noticed with {noticed})"
         )
     whole, control = section(reliability, "whole_model"), section(reliability, "control")
     if count(whole, "of"):
@@ -169,6 +175,16 @@ def duration(seconds: float) -> str:
         return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
     minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _rate(statistics: Mapping[str, Any]) -> str:
+    rate, ends = number(statistics, "pass_rate"), statistics.get("pass_rate_95")
+    if rate is None or not isinstance(ends, list | tuple) or not all(isinstance(one, float | int) for one in ends):
+        return ""
+    between = " to ".join(f"{one:.0%}" for one in ends)
+    return (
+        f"{count(statistics, 'passed')} of {count(statistics, 'judged')} passed: {rate:.0%} (95 % interval: {between})"
+    )
 
 
 def _unknown(result: Mapping[str, Any]) -> str:

@@ -54,7 +54,7 @@ def next_command(result: Mapping[str, Any], folder: Path, program: Sequence[str]
     """
     status, strategy = text(result, "status"), text(result, "strategy")
     if status in _RESUMABLE:
-        return resume_command(program, folder), "goes on"
+        return resume_command(program, folder), "goes on; what is known is not asked again"
     if status == Status.planned:
         return resume_command(program, folder, "plan=false"), "does it; what the plan has checked is reused"
     known = _AGAIN.get(strategy if status == Status.found else status)
