@@ -66,8 +66,8 @@ class RunAgain:
         if content.get("cwd") is None and stood.is_dir():
             content["cwd"] = str(stood)
         name = store_content(content, file)
-        given = arguments.rewrite(self.changes)
-        return ["--config-name", name, *given.argv, f"resume={quote(str(self.folder))}"], str(file), None
+        options, given = _typed(self.changes)
+        return ["--config-name", name, *options, *given, f"resume={quote(str(self.folder))}"], str(file), None
 
     def _sweep(self) -> tuple[list[str], str, Path | None]:
         file = self.folder / _SWEEP
@@ -79,9 +79,8 @@ class RunAgain:
         content = _rooted(whole, stood)
         launcher = {key: one for key, one in sections["launcher"].items() if not str(key).startswith("_")}
         content["hydra"] = {"launcher": launcher, "sweep": {"subdir": sections["sweep"].get("subdir", "0")}}
-        given = arguments.rewrite(["--multirun", *self.changes]).argv
-        options = [word for word in given if "=" not in word or word.startswith("-")]
-        given = tuple(_from_here(word) if here else word for word in given if word not in options)
+        options, given = _typed(["--multirun", *self.changes])
+        given = [_from_here(word) if here else word for word in given]
         changed = {_key(word) for word in given}
         typed = sections["overrides"].get("task")
         words = [f"{key}={value}" for key, value in _mapping(sections["sweeper"], "params").items()]
@@ -118,7 +117,7 @@ def meant(typed: Sequence[str]) -> RunAgain | None:
 
 def _is_word(before: str, word: str) -> bool:
     """Whether an argument is neither key=value (or a run's folder of such a name), an option, nor the value of one."""
-    if word.startswith(("-", "~")) or before.startswith("--config"):
+    if word.startswith(("-", "~")) or arguments.takes_value(before, word):
         return False
     return "=" not in word or _is_run(Path(word))
 
@@ -128,6 +127,13 @@ def _is_run(folder: Path) -> bool:
         known = run_folder.read(folder) is not None or (folder / "journal.jsonl").exists()
         return known and ((folder / _RUN).is_file() or (folder / _SWEEP).is_file())
     return False
+
+
+def _typed(changes: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return what was typed as Hydra reads it: options with their values, and overrides."""
+    argv = arguments.rewrite(changes).argv
+    options = [word for word in argv if "=" not in word or word.startswith("-")]
+    return options, [word for word in argv if word not in options]
 
 
 def _mapping(of: Any, name: str) -> Mapping[str, Any]:
