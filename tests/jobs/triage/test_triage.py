@@ -76,6 +76,9 @@ def test_a_check_of_ones_own_and_that_a_triage_that_goes_on_asks_nothing_twice(t
     before = len(calls(tmp_path))
     resumed = triaged(tmp_path, model, f"resume={run.folder}")
     assert resumed.result["culprits"] == ["mul"] and len(calls(tmp_path)) == before
+    (tmp_path / "elsewhere").mkdir()
+    resumed = winnow("resume", str(run.folder), "verbosity=warning", folder=run.folder, cwd=tmp_path / "elsewhere")
+    assert resumed.result["culprits"] == ["mul"] and len(calls(tmp_path)) == before, resumed.output
     (run.folder / "steps" / "03-reduce" / "result.json").unlink()  # as if it had been killed there
     triaged(tmp_path, model, f"resume={run.folder}")
     again = {Path(name).name for name in calls(tmp_path)[before:]}
