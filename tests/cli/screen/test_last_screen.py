@@ -17,6 +17,7 @@ import pytest
 from onnx import TensorProto, helper, save
 
 from runner.cli.screen.last_screen import say_ended
+from runner.cli.task import _say
 from runner.report.result import result_json
 from runner.report.summary import Checks, Summary
 from runner.status import Status
@@ -148,3 +149,11 @@ def test_every_status_has_a_screen(tmp_path: Path, capsys: pytest.CaptureFixture
         assert "  unknown  3 verdicts; most often:" in rest and any("strategy=repeat" in line for line in rest)
     if status is Status.usage:
         assert not rest and str(tmp_path) in first
+
+
+def test_what_nobody_foresaw_in_a_result_costs_the_screen_and_not_the_ending(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = Summary("found", 0, "reduce", "so", checks=None)  # type: ignore[arg-type]
+    _say(told, tmp_path, PROGRAM, None, refused=False)
+    assert capsys.readouterr().out == f"found: so [{tmp_path}]\n"
