@@ -28,6 +28,7 @@ _SHOWN = 20
 _DEEPEST = 4
 _HEAD = ("when", "strategy", "model", "status", "answer", "checks", "time", "folder")
 _OF_A_SWEEP = ("multirun.yaml", "sweep.json", "jobs.jsonl")
+_FLEXIBLE = ("model", "answer")
 _LONGEST_MESSAGE = 80
 
 
@@ -55,10 +56,19 @@ def list_runs(words: Sequence[str]) -> int:
         put(f"no runs in {shown_path(top.absolute())}")
         return 0
     cells = [_sweep(one) if one.sweep else _run(one) for one in shown]
-    put("\n".join(table(_HEAD, cells, width(), flexible=("model", "answer"))))
+    put("\n".join(lines_of(cells, width())))
     if len(found) > len(shown):
         put(f"{len(found) - len(shown)} more: winnow ls {'' if top == Path(WHERE) else f'{top} '}{_ALL}")
     return 0
+
+
+def lines_of(cells: Sequence[Sequence[str]], columns: int | None) -> list[str]:
+    """Return the table; where it is wider than the terminal each folder stands below its row, to be copied whole."""
+    lines = table(_HEAD, cells, columns, flexible=_FLEXIBLE)
+    if columns is None or max(map(len, lines)) <= columns:
+        return lines
+    first, *others = table(_HEAD[:-1], [row[:-1] for row in cells], columns, flexible=_FLEXIBLE)
+    return [first, *(part for line, row in zip(others, cells, strict=True) for part in (line, f"    {row[-1]}"))]
 
 
 def runs_in(folder: Path, deep: int = 0) -> Iterator[Found]:

@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import pty
+import re
 import struct
 import sys
 import termios
@@ -109,12 +110,13 @@ def test_96_culprits_with_long_names_give_a_short_screen(tmp_path: Path, capsys:
     opened = next(at for at, line in enumerate(lines) if line.startswith("  open "))
     assert [line.rpartition("/")[2] for line in lines[opened : opened + 3]] == ["report.html", "REPORT.md", "repro.py"]
     assert f"next     winnow recheck {tmp_path}" in text
-    for columns in (80, 120, 200):
-        shown = on_a_terminal(told, tmp_path, columns, NO_COLOR="1")
-        assert "\x1b" not in shown and len(shown.splitlines()) <= 25, shown
-        wide = [line for line in shown.splitlines() if len(line) > columns]
+    for columns, environment in ((80, {"NO_COLOR": "1"}), (200, {})):
+        shown = on_a_terminal(told, tmp_path, columns, **environment)
+        assert len(shown.splitlines()) <= 25 and ("\x1b[1;32mfound:\x1b[0m" in shown) == (not environment), shown
+        plain = re.sub(r"\x1b\[[\d;]*m", "", shown)
+        assert "\x1b" not in plain and ("\x1b" in shown) == (not environment)
+        wide = [line for line in plain.splitlines() if len(line) > columns]
         assert all(str(tmp_path) in line for line in wide), "only what is to be copied is not wrapped"
-    assert "\x1b[1;32mfound:\x1b[0m" in on_a_terminal(told, tmp_path, 80)
 
 
 def test_what_a_terminal_would_obey_is_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

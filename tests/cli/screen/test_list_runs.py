@@ -10,7 +10,7 @@ import pytest
 
 from runner import run_folder
 from runner.cli.claim_folder import lock
-from runner.cli.screen.list_runs import list_runs
+from runner.cli.screen.list_runs import lines_of, list_runs
 from runner.errors import UsageError
 from runner.report.result import write_result
 from runner.report.summary import Checks, Seconds, Summary
@@ -88,6 +88,24 @@ def test_twenty_are_shown_unless_all_are_asked_for(tmp_path: Path, capsys: pytes
     assert len(lines) == 22 and lines[-1] == f"2 more: winnow ls {tmp_path} --all"
     list_runs([str(tmp_path), "--all"])
     assert len(capsys.readouterr().out.splitlines()) == 23
+
+
+@pytest.mark.parametrize("columns", [80, 100, 200])
+def test_on_a_terminal_no_row_is_wrapped_and_each_folder_is_whole(columns: int) -> None:
+    folder = "outputs/2026-11-23/00-51-02-494725"
+    row = (
+        "11-23 00:51",
+        "reduce_bisect",
+        "a_long_name_of_a_model.onnx",
+        "could_not_judge",
+        "why " * 30,
+        "21",
+        "2 min",
+        folder,
+    )
+    lines = lines_of([row, row], columns)
+    assert max(map(len, lines)) <= columns and sum(folder in line for line in lines) == 2
+    assert len(lines) == (3 if columns == 200 else 5)
 
 
 @pytest.mark.parametrize("words", [["gone"], ["a", "b"], ["--most"]])
