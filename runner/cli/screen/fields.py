@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+_MOST = 1e15
+
 
 def section(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     """Return a section; an empty one where there is none."""
@@ -19,9 +21,9 @@ def sections(data: Mapping[str, Any], name: str) -> tuple[Mapping[str, Any], ...
 
 
 def number(data: Mapping[str, Any], name: str) -> int | float | None:
-    """Return a number; None where there is none."""
+    """Return a number; None where there is none, or none that a run could have."""
     found = data.get(name)
-    return found if isinstance(found, int | float) and not isinstance(found, bool) else None
+    return found if isinstance(found, int | float) and not isinstance(found, bool) and abs(found) < _MOST else None
 
 
 def count(data: Mapping[str, Any], name: str) -> int:

@@ -34,6 +34,16 @@ _NEARLY = 0.99
 _FILES = ("report.html", "REPORT.md", "bundle.zip", "repro.py")
 #: what a message says of going on, which a screen has as a command
 _ONWARD = re.compile(r"(interrupted; )|(; )?go on with:? (.* )?'?resume=\S*", re.DOTALL)
+#: what a claim means
+_CLAIMS: Mapping[str, str] = {
+    Claim.ONE_MINIMAL.value: "1-minimal: none of it can be left out",
+    Claim.WINDOW.value: "a window: of what lies between its ends some may not be needed",
+    Claim.RANKED.value: "the shortest prefix of a ranking: some of it may not be needed",
+    Claim.SMALLEST_SEEN.value: "the smallest seen: nothing is proven of its elements",
+    Claim.GROWN.value: "grown until it sufficed: some of it may not be needed",
+    Claim.BUDGET.value: "the best so far: the search was stopped",
+    Claim.COUNTED.value: "",
+}
 _TONES: Mapping[str, str] = {Status.found: "good", Status.planned: "strong", Status.nothing_to_find: "strong"}
 _FAILED_TO_RUN = frozenset({Status.usage, Status.internal_error, Status.no_room})
 
@@ -121,8 +131,8 @@ def _cause(result: Mapping[str, Any]) -> str:
 
 def _sure(result: Mapping[str, Any]) -> Iterator[str]:
     """Yield how minimal the answer is, and what repeats have shown of the check."""
-    if text(result, "minimality") not in ("", Claim.COUNTED.value):
-        yield text(result, "minimality")
+    if claim := _CLAIMS.get(text(result, "minimality"), text(result, "minimality")):
+        yield claim
     reliability = section(result, "reliability")
     agreed, power = number(reliability, "agreed"), number(reliability, "noticed_with")
     if agreed and power is not None:

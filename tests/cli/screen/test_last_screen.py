@@ -122,6 +122,7 @@ def test_96_culprits_with_long_names_give_a_short_screen(tmp_path: Path, capsys:
 def test_what_a_terminal_would_obey_is_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     told = result(Status.found, "a\n[1] forged", culprits=("\x1b[2J", "b\nfound: x"), nodes_after=2, nodes_before=3)
     told |= {"warnings": ["\x1b]0;title\x07"], "cause": ["?"], "checks": 3, "plan": "soon", "model": "../../etc/passwd"}
+    told |= {"seconds": {"total": float("inf")}, "reliability": {"agreed": 10**400, "noticed_with": float("nan")}}
     say_ended(told, tmp_path, PROGRAM)
     said = capsys.readouterr().out
     assert "\x1b" not in said and "\\x1b[2J" in said
