@@ -172,8 +172,9 @@ def _show_again(answer: Mapping[str, Any], folder: Path, words: Sequence[str]) -
     from runner.cli.screen.last_screen import say_ended  # noqa: PLC0415 - no other command needs it here
 
     say_ended(answer, folder, words)
-    again = shlex.join([*words, f"{shown_path(folder)}/replay.yaml"])
-    say(f"This run has ended. To run it again: {again}; to go on with other settings: add key=value")
+    replay = folder / "replay.yaml"
+    again = f"To run it again: {shlex.join([*words, shown_path(replay)])}; to" if replay.is_file() else "To"
+    say(f"This run has ended. {again} go on with other settings: {resume_command(words, folder)} KEY=VALUE")
     return 0
 
 

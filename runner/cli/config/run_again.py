@@ -22,6 +22,7 @@ from runner.cli.config.loader import refuse_parameters
 from runner.cli.config.paths import is_by_name, use_of
 from runner.cli.config.quoting import quote
 from runner.cli.config.user_file import read_user_file, store_content
+from runner.cli.screen.fields import number
 from runner.errors import UsageError
 from runner.report.result import read_result
 from runner.schema.settings import PathUse
@@ -49,8 +50,7 @@ class RunAgain:
     def answer(self) -> Mapping[str, Any] | None:
         """Return the result of a run that has ended with an answer; None where there is something to go on with."""
         result = None if self.sweep or self.changes else read_result(self.folder)
-        planned = result is not None and result.get("status") == Status.planned
-        return result if result is not None and (planned or result.get("exit_code") in _ANSWERS) else None
+        return result if result is not None and number(result, "exit_code") in _ANSWERS else None
 
     def for_hydra(self) -> tuple[list[str], str, Path | None]:
         """Return arguments for Hydra, which finds the configuration from now on, its file, and where to stand.

@@ -98,7 +98,7 @@ def _began(folder: Path) -> float:
 
 def _run(one: Found) -> tuple[str, ...]:
     result = read_result(one.folder)
-    if result is None:
+    if result is None or not text(result, "status"):
         status = "at work" if _at_work(one.folder) else "cut off" if _began_work(one.folder) else "broken"
         return (_when(one), "", "", status, "", "", "", shown_path(one.folder))
     return (
@@ -131,7 +131,7 @@ def _sweep(one: Found) -> tuple[str, ...]:
     if not jobs:
         status = "at work" if _at_work(one.folder) else "cut off"
         return (_when(one), "sweep", "", status, "", "", "", shown_path(one.folder))
-    ended = sum(row.get("exit_code") in ENDED_WELL for row in jobs)
+    ended = sum(number(row, "exit_code") in ENDED_WELL for row in jobs)
     interrupted = any(row.get("status") in (Status.interrupted, "not run") for row in jobs)
     status = "ended" if ended == len(jobs) else "interrupted" if interrupted else "failed jobs"
     checks = sum(count(row, "run") or count(row, "checks") for row in jobs)

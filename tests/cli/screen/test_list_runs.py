@@ -51,7 +51,7 @@ def test_the_newest_stand_first_and_sweeps_are_one_row(
     run(tmp_path / "outputs" / "day" / "first", 30, FOUND)
     run(tmp_path / "outputs" / "day" / "second", 20, Summary("usage", 2, "passes", "\x1b[2J wrong\nthere"))
     broken = run(tmp_path / "outputs" / "day" / "third", 10, None)
-    (broken / "result.json").write_text("{")
+    (broken / "result.json").write_text('{"exit_code": [1], "seconds": {"total": 1e999}}')
     run(tmp_path / "outputs" / "day" / "killed", 9, None, running=True)
     busy = run(tmp_path / "outputs" / "day" / "busy", 8, None, running=True)
     rows = [{"exit_code": 0, "run": 9, "seconds": 1.5}, {"exit_code": 1, "run": 1, "status": "died"}]
