@@ -34,6 +34,13 @@ class Run:
     def result(self) -> dict[str, Any]:
         return json.loads((self.folder / "result.json").read_text())
 
+    @property
+    def screen(self) -> list[str]:
+        """The lines of the last screen, of which the first says how the run ended."""
+        lines = self.output.rstrip().splitlines()
+        status = self.result["status"]
+        return lines[max(at for at, line in enumerate(lines) if line == status or line.startswith(f"{status}: ")) :]
+
     def model(self, name: str = "reduced.onnx") -> onnx.ModelProto:
         return onnx.load(str(self.folder / name))
 

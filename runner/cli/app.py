@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import hydra
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 
+from runner.cli.claim_folder import standing_in
 from runner.cli.config import argv as arguments
-from runner.cli.config import verbs
+from runner.cli.config import run_again, verbs
 from runner.cli.config.loader import loading
 from runner.cli.config.user_file import NAME, store_user_file
 from runner.cli.explain_errors import exit_code_of, explain
 from runner.cli.launcher_memory import LauncherMemory
+from runner.cli.screen.next_command import resume_command, shown_path
 from runner.cli.signals import Arrived, Phase, terminable
 from runner.cli.streams import failure
 from runner.cli.task import HydraTask
@@ -65,27 +69,28 @@ def run(program: str, typed: Sequence[str], sweep: Sweep) -> int:
 def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary], arrived: Arrived) -> int:
     register()
     full_error = os.environ.get("HYDRA_FULL_ERROR") == "1"
-    memory, file = LauncherMemory.received(), ""
+    memory, file, stand = LauncherMemory.received(), "", None
+    words = program_words(program)
     mark = f"#{memory.number} " if memory else ""
     try:
-        if said := _asked(typed):
-            say(said)
-            return 0
         if memory:  # what a launcher writes is Hydra's own grammar
             memory.restore_file()
             memory.restore_program()
+            words = program_words()
             argv, file, command = list(typed), memory.file, memory.command
         else:
-            argv, file = _for_hydra(typed)
-            command = (*program_words(program), *typed)
+            if (code := _answered(typed)) is not None:
+                return code
+            argv, file, stand = _for_hydra(typed)
+            command = (*words, *typed)
         sweep.prepare(memory)
         hydra_main = hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
-        with _hydra_argv([program, *argv]), loading(sweep.begins):
-            hydra_main(HydraTask(command, ended, arrived))()
+        with _hydra_argv([program, *argv]), standing_in(stand), loading(sweep.begins):
+            hydra_main(HydraTask(command, words, ended, arrived))()
     except WinnowError as error:
         return _complain(str(error), error.exit_code, mark)
     except KeyboardInterrupt as error:
-        return _interrupted(error, sweep, ended)
+        return _interrupted(error, sweep, ended, words)
     except SystemExit as error:
         return 0 if error.code in (None, 0) else 2  # Hydra's own exits are about how it was called
     except (HydraException, OmegaConfBaseException, OSError, ValueError, RecursionError) as error:
@@ -98,24 +103,40 @@ def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary],
             traceback.print_exc()
         if sweep.folder is None:
             return _complain(f"internal error: {type(error).__name__}: {error}", 1, mark)
-        told = f"the sweep broke off ({type(error).__name__}). To go on: the same command with resume={sweep.folder}"
-        _complain(told, FAILED_JOBS)
+        onward = resume_command(words, sweep.folder)
+        _complain(f"the sweep broke off ({type(error).__name__}). To go on: {onward}", FAILED_JOBS)
     if sweep.folder is not None:
         return sweep.finish()
     return ended[-1].exit_code if ended else 0
 
 
-def _for_hydra(typed: Sequence[str]) -> tuple[list[str], str]:
-    """Return what was typed as Hydra reads it, and the user's own file, which it finds from now on."""
+def _answered(typed: Sequence[str]) -> int | None:
+    """Answer what is asked of Winnow, or of runs that have ended; None: it is about a run that is to begin."""
+    if said := _asked(typed):
+        say(said)
+        return 0
+    if typed and typed[0] == "ls":
+        from runner.cli.screen.list_runs import list_runs  # noqa: PLC0415 - no other command needs it
+
+        return list_runs(typed[1:])
+    again = run_again.meant(typed)
+    answer = again.answer() if again else None
+    return _show_again(answer, again.folder) if again and answer else None
+
+
+def _for_hydra(typed: Sequence[str]) -> tuple[list[str], str, Path | None]:
+    """Return what was typed as Hydra reads it, the user's own file, which it finds from now on, and where to stand."""
+    if again := run_again.meant(typed):
+        return again.for_hydra()
     if (line := os.environ.get("COMP_LINE")) and {"-sc", "--shell-completion"} & {*typed}:
         os.environ["COMP_LINE"], names = verbs.completed(line, verbs.strategies())
         say(" ".join(names))
     given = arguments.rewrite(typed)
     if given.file is None:
-        return list(given.argv), ""
+        return list(given.argv), "", None
     named = any(argument.split("=")[0] in {"--config-dir", "-cd"} for argument in given.argv)
     beside = [] if named else ["--config-dir", str(given.file.absolute().parent)]  # groups there are found as well
-    return ["--config-name", store_user_file(given.file), *beside, *given.argv], str(given.file)
+    return ["--config-name", store_user_file(given.file), *beside, *given.argv], str(given.file), None
 
 
 def _asked(typed: Sequence[str]) -> str:
@@ -149,12 +170,24 @@ def _hydra_argv(argv: list[str]) -> Iterator[None]:
             os.environ["HYDRA_FULL_ERROR"] = full_error
 
 
-def _interrupted(error: KeyboardInterrupt, sweep: Sweep, ended: list[Summary]) -> int:
+def _interrupted(error: KeyboardInterrupt, sweep: Sweep, ended: list[Summary], words: Sequence[str]) -> int:
     code = getattr(error, "exit_code", Status.interrupted.exit_code)
     if sweep.folder is None:
         return code if ended else _complain("interrupted", code)  # a job has said it
     sweep.finish()
-    return _complain(f"interrupted. To go on: the same command with resume={sweep.folder}", code)
+    return _complain(f"interrupted. To go on: {resume_command(words, sweep.folder)}", code)
+
+
+def _show_again(answer: Mapping[str, Any], folder: Path) -> int:
+    """Show the last screen of a run that has ended, and how it is run again."""
+    words = program_words()
+    from runner.cli.screen.last_screen import say_ended  # noqa: PLC0415 - no other command needs it here
+
+    say_ended(answer, folder, words)
+    replay = folder / "replay.yaml"
+    again = f"To run it again: {shlex.join([*words, shown_path(replay)])}; to" if replay.is_file() else "To"
+    say(f"This run has ended. {again} go on with other settings: {resume_command(words, folder)} KEY=VALUE")
+    return 0
 
 
 def _complain(message: str, code: int, mark: str = "") -> int:

@@ -141,7 +141,7 @@ def check_resumed(resume: str) -> None:
 
 
 @contextmanager
-def standing_in(folder: str | None) -> Iterator[None]:
+def standing_in(folder: str | Path | None) -> Iterator[None]:
     """Run the block with ``folder`` as the current one; None: where the user stands."""
     before = Path.cwd()
     try:

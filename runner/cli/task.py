@@ -29,10 +29,8 @@ from runner.report.summary import MistakeError, Summary
 from runner.schema.register import register
 from runner.schema.root import Settings
 from runner.status import ENDED_WELL, TERMINATED, Status
-from runner.text import listed
 
 _log = logging.getLogger("winnow")
-_MOST_NAMES = 20
 # limits of a process or a machine that are reached: files, processes, memory
 _SPENT = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
 
@@ -41,10 +39,12 @@ _SPENT = frozenset({errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM})
 class HydraTask:
     """The task of one `hydra.main`.
 
-    ``command``: what the user typed; ``ended``: summaries of this process's jobs; ``arrived``: signals so far.
+    ``command``: what the user typed, of which ``program`` are the words before all arguments; ``ended``: summaries of
+    this process's jobs; ``arrived``: signals so far.
     """
 
     command: tuple[str, ...]
+    program: tuple[str, ...] = ("winnow",)
     ended: list[Summary] = field(default_factory=list)
     arrived: Arrived = field(default_factory=Arrived)
 
@@ -96,7 +96,7 @@ class HydraTask:
         if job is not None and not taken:
             finished_jobs.note(folder, config, summary.exit_code, overrides, inputs)
         if not silent:
-            _say(summary, folder, job, refused=refused)
+            _say(summary, folder, self.program, job, refused=refused)
         if job is not None and summary.status == Status.interrupted:  # the rest of the sweep must not run
             raise Terminated if summary.exit_code == Terminated.exit_code else KeyboardInterrupt
 
@@ -185,26 +185,13 @@ def ensure_result(summary: Summary, folder: Path) -> None:
         _log.error("result.json could not be written: %s", error)
 
 
-def _say(summary: Summary, folder: Path, job: int | None, *, refused: bool = False) -> None:
-    """Say in one last line how it ended; what went wrong goes to stderr.
+def _say(summary: Summary, folder: Path, program: Sequence[str], job: int | None, *, refused: bool) -> None:
+    """Show the last screen; a mistake in it must not change how the run ends."""
+    try:
+        from runner.cli.screen.last_screen import say_ended  # noqa: PLC0415 - the first check need not wait for it
+        from runner.report.result import result_json  # noqa: PLC0415 - as above
 
-    ``refused``: the result in the folder is an earlier run's.
-    """
-    number = f"#{job} " if job is not None else ""
-    answer = listed([name.replace("\n", "\\n") for name in summary.culprits], _MOST_NAMES)
-    answer = answer if summary.status == Status.found else ""
-    nodes = f"{summary.nodes_after} of {summary.nodes_before} nodes" if summary.nodes_after is not None else ""
-    nodes = f"{answer} ({nodes})" if answer and nodes else answer or nodes
-    resumable = summary.status == Status.interrupted and "resume=" not in summary.message
-    onward = f"to go on: the same command with resume={folder}" if resumable else ""
-    message = summary.message.removeprefix("interrupted; ")
-    what = "; ".join(part for part in (nodes, message, onward if job is None else "") if part)
-    names = ("REPORT.md", "result.json") if summary.exit_code != Status.usage.exit_code else ("result.json",)
-    report = next((path for name in names if (path := folder / name).exists()), folder)
-    line = f"{number}{summary.status}: {what}" if what else f"{number}{summary.status}"
-    line = line.replace("\n", "\n  ")  # no line of a message passes for the last word
-    if refused:
-        say(line, error=True)
-        return
-    text = f"{line}\n{number}{report}" if "\n" in line else f"{line} [{report}]"
-    say(text, error=summary.exit_code not in ENDED_WELL)
+        say_ended(result_json(summary), folder, program, number=job, refused=refused)
+    except Exception as error:  # noqa: BLE001 - as above
+        _log.error("the last screen could not be made: %s: %s", type(error).__name__, error, exc_info=True)
+        say(f"{summary.status}: {summary.message} [{folder}]", error=summary.exit_code not in ENDED_WELL)

@@ -25,8 +25,13 @@ def _line(line: str) -> str:
 
 def say(text: str, *, error: bool = False) -> None:
     """Write a line (or some) to stdout, or to stderr. Characters that the terminal cannot show are escaped."""
+    put(printable(text), error=error)
+
+
+def put(text: str, *, error: bool = False) -> None:
+    """Write what is printable already, and may have colors."""
     stream = sys.stderr if error else sys.stdout
     encoding = stream.encoding or "utf-8"
     with suppress(OSError):  # a closed pipe must not change how a run ends
-        stream.write(printable(text).encode(encoding, "backslashreplace").decode(encoding) + "\n")
+        stream.write(text.encode(encoding, "backslashreplace").decode(encoding) + "\n")
         stream.flush()

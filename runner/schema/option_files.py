@@ -144,7 +144,7 @@ def config_of(schema: type) -> DictConfig:
 
     Hydra locks the whole configuration against unknown keys; what is a mapping in the schema has none that are known.
     """
-    _thaw(schema)
+    thaw(schema)
     node: DictConfig = OmegaConf.structured(schema)
     hints = get_type_hints(schema)
     for key in map(str, node):
@@ -154,7 +154,7 @@ def config_of(schema: type) -> DictConfig:
     return node
 
 
-def _thaw(schema: type) -> None:
+def thaw(schema: type) -> None:
     """Let OmegaConf merge into ``schema`` and into what it holds.
 
     OmegaConf makes the config of a frozen dataclass read-only, so that no YAML could be merged into it. It looks at a
@@ -167,4 +167,4 @@ def _thaw(schema: type) -> None:
     for section in fields(schema):
         factory: Any = section.default_factory
         if isinstance(factory, type) and is_dataclass(factory):
-            _thaw(factory)
+            thaw(factory)

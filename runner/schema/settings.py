@@ -28,7 +28,7 @@ _PARAMETERS = "__dataclass_params__"
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def settings(cls: type[_T]) -> type[_T]:
     """Make ``cls`` a frozen, keyword-only dataclass."""
-    # a base whose config was made says that it is not frozen (`option_files`); only of a frozen one a frozen one is made
+    # a base whose config was made says that it is not frozen (`option_files`), but only of a frozen one one is made
     bases: list[Any] = [vars(one)[_PARAMETERS] for one in cls.__mro__[1:] if _PARAMETERS in vars(one)]
     registered = [base for base in bases if not base.frozen]
     for base in registered:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -95,22 +96,22 @@ def sweep_folder(config: DictConfig) -> Path:
     return folder
 
 
-def check_run_folder(config: DictConfig) -> None:
-    """Make the folder of a run its own. Raises UsageError where it is a sweep's, or a user's."""
+def check_run_folder(config: DictConfig) -> Path:
+    """Make the folder of a run its own and return it. Raises UsageError where it is a sweep's, or a user's."""
     folder = Path(str(config.hydra.run.dir)).absolute()
     if not OmegaConf.is_missing(config.hydra.job, "num"):  # a job of a sweep, which has looked after the rest
         claim(folder, key=KEYS[True])
-        return
+        return folder
     resume = OmegaConf.select(config, "resume")
     if not _holds(folder, _OF_A_SWEEP):
         if resume:
             check_resumed(str(resume))
         claim(folder, key=KEYS[False])
-        return
+        return folder
     if resume:
         raise UsageError(
-            f"resume={resume}: this is the folder of a sweep. To go on with it: the sweep's command, with --multirun "
-            f"(-m); with one of its jobs: resume={folder / 'N'}"
+            f"resume={resume}: this is the folder of a sweep. To go on with it: winnow resume "
+            f"{shlex.quote(str(folder))}; with one of its jobs: resume={folder / 'N'}"
         )
     raise UsageError(f"hydra.run.dir={folder}: this is the folder of a sweep. Give the run one of its own")
 

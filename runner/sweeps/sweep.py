@@ -17,6 +17,7 @@ from omegaconf import DictConfig
 from runner.cli import logs
 from runner.cli.claim_folder import KEYS, claim_sweep, lock
 from runner.cli.launcher_memory import LauncherMemory
+from runner.cli.screen import latest_link
 from runner.cli.signals import Phase
 from runner.cli.terminal import say
 from runner.errors import UsageError
@@ -68,6 +69,7 @@ class Sweep:
         ours = str(config.hydra.launcher.get("_target_")).startswith(f"{PACKAGE}.")
         self.phase = Phase.waiting if ours else Phase.working
         self.folder = folder
+        latest_link.point_to(folder)
 
     def finish(self) -> int:
         """Print the table, write sweep.md and sweep.json; return the exit code.
@@ -125,7 +127,8 @@ class Sweep:
             return
         if self.memory is not None:
             self.memory.restore_values(config)
-        plan.check_run_folder(config)
+        folder = plan.check_run_folder(config)
+        latest_link.point_to(folder)
 
     def release(self) -> None:
         """Let another sweep have the folder."""

@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import rich
 from hydra.core.utils import filter_overrides
-from rich.table import Column, Table
-from rich.text import Text
 
 from runner.cli import finished_jobs
 from runner.cli.config.bounded_yaml import read_yaml
+from runner.cli.screen import layout
+from runner.cli.screen.fields import count, number, section, text, texts
 from runner.cli.terminal import say
 from runner.errors import UsageError
-from runner.report.markup import code, cut, text
+from runner.report.markup import code, cut
+from runner.report.markup import text as escaped
 from runner.report.result import RESULT_NAME, read_result
 from runner.status import ENDED_WELL
 from runner.sweeps.log import NAME as LEDGER
@@ -30,13 +30,18 @@ from runner.sweeps.log import read_ledger, words
 from runner.text import listed
 
 _MOST_NAMES = 20
+_MOST_SHOWN, _LONGEST_SHOWN = 3, 60
 _LONGEST_CELL = 1000
 _LONGEST_MESSAGE = 4000
 
 
 @dataclass(frozen=True)
 class Row:
-    """One job of a sweep. ``exit_code`` is None where the job left no result.json."""
+    """One job of a sweep. ``exit_code`` is None where the job left no result.json.
+
+    ``asked``: verdicts that its run asked for, of which it has ``run`` checks for (``trust`` of them to trust the
+    answer) and ``reused`` the others.
+    """
 
     job: str
     overrides: tuple[str, ...]
@@ -49,6 +54,10 @@ class Row:
     seconds: float | None = None
     message: str = ""
     folder: str = ""
+    asked: int | None = None
+    run: int | None = None
+    reused: int | None = None
+    trust: int | None = None
 
     @property
     def ended_well(self) -> bool:
@@ -93,80 +102,90 @@ def _folders(fresh: AbstractSet[Path]) -> dict[int, Path]:
 _WITHOUT_RESULT = ("died", "not run")
 
 
-def _row(number: int, job: Path | None, overrides: tuple[str, ...], folder: Path, fresh: AbstractSet[Path]) -> Row:
+def _row(at: int, job: Path | None, overrides: tuple[str, ...], folder: Path, fresh: AbstractSet[Path]) -> Row:
     if job is None:
-        return Row(str(number), overrides, "not run", message="this job was never started")
+        return Row(str(at), overrides, "not run", message="this job was never started")
     where = os.path.relpath(job, folder)
     own = not overrides or tuple(filter_overrides(finished_jobs.overrides_of(job) or ())) == overrides
     overrides = overrides or _overrides(job)
     data = read_result(job) if own and {job / RESULT_NAME, job / finished_jobs.NAME} <= fresh else None
     if data is None:
-        return Row(str(number), overrides, "died", message="this job's process ended without a result", folder=where)
-    nodes, checks, seconds = (_section(data, name) for name in ("nodes", "checks", "seconds"))
+        return Row(str(at), overrides, "died", message="this job's process ended without a result", folder=where)
+    nodes, checks = section(data, "nodes"), section(data, "checks")
+    run = sum(count(checks, name) for name in ("search", "refine", "cause", "trust"))
     return Row(
-        job=str(number),
+        job=str(at),
         overrides=overrides,
-        status=str(data.get("status", "?")),
-        exit_code=_number(data, "exit_code"),
-        before=_number(nodes, "before"),
-        after=_number(nodes, "after"),
-        culprits=_texts(data.get("culprits")),
-        checks=_number(checks, "search"),
-        seconds=_number(seconds, "total"),
-        message=str(data.get("message", "")),
+        status=text(data, "status") or "?",
+        exit_code=_whole(data, "exit_code"),
+        before=_whole(nodes, "before"),
+        after=_whole(nodes, "after"),
+        culprits=texts(data, "culprits"),
+        checks=_whole(checks, "search"),
+        seconds=number(section(data, "seconds"), "total"),
+        message=text(data, "message"),
         folder=where,
+        **({"asked": run + count(checks, "reused"), "run": run} if checks else {}),
+        reused=_whole(checks, "reused"),
+        trust=_whole(checks, "trust"),
     )
-
-
-def _section(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    section = data.get(name)
-    return section if isinstance(section, Mapping) else {}
 
 
 def _overrides(job: Path) -> tuple[str, ...]:
     try:
-        return _texts(read_yaml(job / ".hydra" / "overrides.yaml"))
+        words = read_yaml(job / ".hydra" / "overrides.yaml")
+        return tuple(map(str, words)) if isinstance(words, list) else ()
     except UsageError:
         return ()
 
 
-def _number(section: Mapping[str, Any], name: str) -> Any:
-    value = section.get(name)
-    return value if isinstance(value, int | float) else None
+def _whole(data: Mapping[str, Any], name: str) -> int | None:
+    value = data.get(name)
+    return value if isinstance(value, int) else None
 
 
-def _texts(value: Any) -> tuple[str, ...]:
-    return tuple(map(str, value)) if isinstance(value, list) else ()
-
-
-_HEAD = ("job", "overrides", "status", "exit", "nodes before", "after", "culprits", "checks", "seconds")
+_HEAD = (
+    *("job", "overrides", "status", "exit", "nodes before", "after", "culprits"),
+    *("asked", "run", "reused", "trust", "seconds"),
+)
 
 
 def _shared(table: Sequence[Row]) -> tuple[str, ...]:
     """Return the overrides that every one of several jobs has: they tell nothing apart."""
     if len(table) < 2:
         return ()
-    return tuple(override for override in table[0].overrides if all(override in row.overrides for row in table))
+    others = (override for override in table[0].overrides if not override.startswith("resume="))
+    return tuple(override for override in others if all(override in row.overrides for row in table))
+
+
+def _own(row: Row, shared: tuple[str, ...]) -> str:
+    return " ".join(one for one in row.overrides if one not in shared and not one.startswith("resume="))
 
 
 def _cells(row: Row, shared: tuple[str, ...]) -> tuple[str, ...]:
-    own = " ".join(override for override in row.overrides if override not in shared)
     culprits = listed([name.replace("\n", "\\n") for name in row.culprits], _MOST_NAMES)
-    values = (row.exit_code, row.before, row.after, culprits, row.checks)
-    seconds = "" if row.seconds is None else f"{row.seconds:.1f}"
-    return (row.job, own, row.status, *("" if value is None else str(value) for value in values), seconds)
+    values = (row.exit_code, row.before, row.after, culprits, row.asked, row.run, row.reused, row.trust)
+    return (row.job, _own(row, shared), row.status, *map(_shown, values), _seconds(row))
+
+
+def _shown(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+def _seconds(row: Row) -> str:
+    return "" if row.seconds is None else f"{row.seconds:.1f}"
 
 
 def markdown(table: Sequence[Row]) -> str:
     """Return the table in Markdown; below it what all jobs share, and the messages of those that have no answer."""
     shared = _shared(table)
-    return "\n".join([*_lines(table, _escape), *_below(table, shared, code, text)]) + "\n"
+    return "\n".join([*_lines(table), *_below(table, shared, code, escaped)]) + "\n"
 
 
-def _lines(table: Sequence[Row], cell: Callable[[str], str]) -> list[str]:
+def _lines(table: Sequence[Row]) -> list[str]:
     shared = _shared(table)
     lines = ["| " + " | ".join(_HEAD) + " |", "|" + "---|" * len(_HEAD)]
-    return [*lines, *("| " + " | ".join(map(cell, _cells(row, shared))) + " |" for row in table)]
+    return [*lines, *("| " + " | ".join(map(_escape, _cells(row, shared))) + " |" for row in table)]
 
 
 def _below(
@@ -184,7 +203,7 @@ def _below(
 def _escape(cell: str) -> str:
     """Return a cell as it is, or else as a span or as text in which nothing is markup."""
     cell = cut(cell, _LONGEST_CELL)
-    return cell if text(cell) == cell else code(cell)
+    return cell if escaped(cell) == cell else code(cell)
 
 
 def _plain(value: str) -> str:
@@ -193,15 +212,35 @@ def _plain(value: str) -> str:
 
 
 def show(table: Sequence[Row]) -> None:
-    """Print the table, in color on a terminal. All words are as a person types them; sweep.md has them escaped."""
-    console = rich.get_console()
+    """Print the table. All words are as a person types them; sweep.md has them escaped."""
+    say("\n".join(screen(table, layout.width())))
+
+
+def screen(table: Sequence[Row], columns: int | None) -> list[str]:
+    """Return the lines that are shown: on a terminal of so many columns a job's overrides stand below its row."""
     shared = _shared(table)
-    below = "\n".join(_below(table, shared, _plain, _plain))
-    if not console.is_terminal:
-        say("\n".join(_lines(table, lambda cell: _plain(cut(cell, _LONGEST_CELL)))) + f"\n{below}\n")
-        return
-    shown = Table(*(Column(name, overflow="fold") for name in _HEAD))
-    for row in table:
-        shown.add_row(*(Text(cell) for cell in _cells(row, shared)))
-    console.print(shown)
-    say(below)
+    own = [_plain(_own(row, shared)) for row in table]
+    head = ("job", "status", "nodes", "asked", "run", "reused", "trust", "seconds", "culprits", "overrides")
+    cells = [(*_brief(row), "" if columns else typed) for row, typed in zip(table, own, strict=True)]
+    first, *lines = layout.table(head, cells, columns, flexible=("culprits",))
+    for at, typed in enumerate(own):
+        lines[at] += f"\n     {layout.short(typed, columns - 5)}" if columns and typed else ""
+
+    def words(value: str) -> str:
+        return layout.short(_plain(value), 3 * columns) if columns else _plain(value)
+
+    return [first, *lines, *_below(table, shared, words, words), ""]
+
+
+def _brief(row: Row) -> tuple[str, ...]:
+    """Return what a screen shows of a job."""
+    nodes = _shown(row.before) if row.after is None else f"{row.after} of {row.before}"
+    culprits = listed([layout.short(name, _LONGEST_SHOWN) for name in row.culprits], _MOST_SHOWN)
+    return (
+        row.job,
+        row.status,
+        nodes,
+        *map(_shown, (row.asked, row.run, row.reused, row.trust)),
+        _seconds(row),
+        culprits,
+    )

@@ -12,7 +12,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import OmegaConf
 
 from runner.cli.app import CONF
-from runner.cli.config.replayed import _from_here, replayed
+from runner.cli.config.replayed import from_here, replayed
 from runner.cli.config.user_file import NAME, store_user_file
 from runner.cli.signals import held
 from runner.errors import UsageError
@@ -46,7 +46,7 @@ def test_a_replay_with_what_is_changed_in_it_leaves_the_run_s_own_file_alone(tmp
 def test_paths_that_are_typed_start_where_the_user_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     words = ["target.python=new/bin/python", "target.python=python3", "target.python=~/python", "target.threads=2"]
-    assert [_from_here(word) for word in words] == [f"target.python='{tmp_path}/new/bin/python'", *words[1:]]
+    assert [from_here(word) for word in words] == [f"target.python='{tmp_path}/new/bin/python'", *words[1:]]
 
 
 def test_an_interruption_comes_when_all_is_composed(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_an_interrupted_sweep_cancels_its_jobs(cluster: OneNode, tmp_path: Path)
         output, _ = process.communicate(timeout=120)
     assert process.returncode == 143, output
     assert [row["status"] for row in table(tmp_path / "out")] == ["interrupted", "found"]
-    assert "resume=" in output
+    assert "To go on: " in output and " resume " in output
     until(lambda: not cluster.squeue().strip())
     chain(tmp_path / "waits.onnx", "patient")
     time.sleep(1)

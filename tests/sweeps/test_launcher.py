@@ -234,7 +234,7 @@ def test_an_interrupted_sweep_says_how_to_go_on(tmp_path: Path, number: int, cod
         output, _ = process.communicate(timeout=60)
     assert process.returncode == code, output
     assert [row["status"] for row in table(tmp_path / "out")] == ["found", "interrupted", "not run"]
-    assert f"resume={tmp_path / 'out'}" in output and "Traceback" not in output
+    assert "To go on: python -m runner resume out\n" in output and "Traceback" not in output
     chain(tmp_path / "waits.onnx", "patient")
     again = sweep(tmp_path, *arguments, "resume=out")
     assert states(tmp_path / "out")[0][-1] == "kept", again.stdout

@@ -115,7 +115,8 @@ def test_a_folder_that_cannot_be_written_costs_its_job_only_and_a_table_is_shown
     assert done.returncode == 7 and "Traceback" not in done.stderr, done.stderr
     said = next(line for line in done.stderr.splitlines() if line.startswith("#0 winnow: "))
     assert "winnow.log: Is a directory" in said and said.endswith("hydra.sweep.dir=FOLDER")
-    assert "| 1 | model=b.onnx | found | 0 |" in done.stdout and "Is a directory" in done.stdout
+    row = next(line for line in done.stdout.splitlines() if line.endswith("model=b.onnx") and "found" in line)
+    assert row.split()[:2] == ["1", "found"] and "Is a directory" in done.stdout
     assert "winnow: sweep.json and sweep.md: Is a directory" in done.stderr.splitlines()[-1]
 
 

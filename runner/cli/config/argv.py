@@ -62,7 +62,7 @@ def rewrite(typed: Sequence[str]) -> Arguments:
                 f"{argument}: Winnow loads no pickles. To run a run again: {program_name()} RUN/replay.yaml"
             )
         option = argument.startswith(("-", "~")) and not argument.startswith("~/")  # a key to delete, or a file
-        if not option and not _takes_value(previous, argument) and _is_word(argument):
+        if not option and not takes_value(previous, argument) and _is_word(argument):
             words.append(argument)
         elif match:
             if match["key"].lstrip("+").startswith(_SWEEPER_PARAMS):
@@ -170,7 +170,8 @@ def _is_quoted(key: str, text: str) -> bool:
     return text[0] == text[-1] and text[0] in "'\"" and not exists(text) and parse(f"{key}={text}") is not None
 
 
-def _takes_value(option: str, argument: str) -> bool:
+def takes_value(option: str, argument: str) -> bool:
+    """Whether ``argument`` is the value of the option before it."""
     if option in {"--info", "-i"}:
         return argument in _INFO
     return option in _OPTIONS_WITH_VALUE or (option in {"--cfg", "-c"} and argument in {"job", "hydra", "all"})

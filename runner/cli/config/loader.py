@@ -226,7 +226,7 @@ def _refused(value: Any, key: str, file: str) -> Iterator[str]:
     if key == "hydra.launcher":
         yield from [f"{key}.{inner}" for inner in _special(value)] if isinstance(value, dict) else [key]
     elif key == "hydra.sweeper.params":
-        _check_parameters(value, file)
+        refuse_parameters(value, file)
     elif key in ALLOWED:
         texts = key in _LISTS and isinstance(value, list) and all(isinstance(one, str) for one in value)
         if isinstance(value, (dict, list)) and not texts:
@@ -239,7 +239,8 @@ def _refused(value: Any, key: str, file: str) -> Iterator[str]:
         yield key
 
 
-def _check_parameters(params: Any, file: str) -> None:
+def refuse_parameters(params: Any, file: str) -> None:
+    """Raise UsageError for parameters of a sweep that a file may not set."""
     names = [str(name) for name in params] if isinstance(params, dict) else []
     wrong = next((name for name in names if _OF_HYDRA.match(name)), None)
     if wrong is not None or not isinstance(params, (dict, type(None))) or any(_special(params)):

@@ -53,7 +53,7 @@ def typed_changes(recorded: Mapping[str, Any]) -> tuple[str, ...]:
         )
     before = recorded.get("changes")
     kept = [str(one) for one in before if _group(str(one)) in _CHANGES] if isinstance(before, list) else []
-    return (*kept, *(_from_here(word) for word in words if _group(word) in _CHANGES))
+    return (*kept, *(from_here(word) for word in words if _group(word) in _CHANGES))
 
 
 def _sections(name: str) -> list[str]:
@@ -96,7 +96,7 @@ def _own_file_kept() -> Iterator[None]:
                 place[name] = entry
 
 
-def _from_here(override: str) -> str:
+def from_here(override: str) -> str:
     """Return an override whose path, if it has one, starts where the user stands and not at a replay's folder."""
     key, made, here = override.partition("=")[0], parse(override), Path.cwd()
     use, value = use_of(key.lstrip("+")), None if made is None or made.is_sweep_override() else made.value()

@@ -48,7 +48,11 @@ _Loader.yaml_implicit_resolvers = {
 
 def store_user_file(path: Path) -> str:
     """Register the file as a primary config and return its name. Raises UsageError for a file that is no such thing."""
-    content = read_user_file(path)
+    return store_content(read_user_file(path), path)
+
+
+def store_content(content: dict[str, Any], path: Path) -> str:
+    """Register what was read of the file at ``path``: see `store_user_file`."""
     store = ConfigStore.instance()
     options: dict[str, Any] = {}
     if "defaults" not in content:
@@ -65,14 +69,20 @@ def store_user_file(path: Path) -> str:
 
 
 def read_user_file(path: Path) -> dict[str, Any]:
+    """Return the mapping that the YAML file holds, its paths from the file's folder on: see `read_settings`."""
+    content = read_settings(path)
+    tell_of_commands(content, path)
+    return {key: from_file(value, key, path) for key, value in content.items()}
+
+
+def read_settings(path: Path) -> dict[str, Any]:
     """Return the mapping that the YAML file holds. Raises UsageError naming file and line otherwise."""
     content = read_yaml(path, _Loader)
     if content is None:
         content = {}
     if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
         raise UsageError(f"{path}: this is no mapping of keys to values. A line of it looks like  model: net.onnx")
-    tell_of_commands(content, path)
-    return {key: from_file(value, key, path) for key, value in renamed.content(content, str(path)).items()}
+    return renamed.content(content, str(path))
 
 
 def with_defaults(content: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

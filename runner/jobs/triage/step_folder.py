@@ -115,6 +115,7 @@ class StepFolder:
         plain = dataclasses.asdict(settings)
         for name in ("budget", "log", "verbosity", "workers", "journal"):
             plain.pop(name)
+        plain["cwd"] = str(Path.cwd())  # whether it was said or not
         paths = [(Path(path).expanduser(), use) for _, use, path in path_values(settings) if PathUse.READ in use]
         files = [one for path, use in paths for one in (path, *(weights_beside(path) if PathUse.MODEL in use else ()))]
         inner = [one for path in files if path.is_dir() for one in sorted(path.glob("*")) if one.is_file()]

@@ -106,7 +106,7 @@ def test_what_fails_at_the_models_own_outputs_is_found_first_and_proven(tmp_path
     assert held["good_outputs"]["measure"] < 0.5
     assert held["good_inputs"]["measure"] == pytest.approx(16.7, abs=0.5)
     assert run.result["checks"]["cause"] == 2
-    assert "cause: proven" in run.output.splitlines()[-1]
+    assert "cause: proven" in run.screen[0]
 
 
 @pytest.mark.parametrize("measured", sample([True, False], 2))

@@ -117,7 +117,7 @@ def test_a_message_that_changes_on_the_way(tmp_path: Path) -> None:
     assert run.result["culprits"] == ["Cos_4"], run.output
     said = "another message than the original: error: cannot build Atan_9, now error: cannot build Cos_4"
     assert any(said in warning for warning in run.result["warnings"])
-    last = run.output.rstrip().splitlines()[-1]
+    last = run.screen[0]
     assert said in last and "the same way" not in last
     assert said.replace("_", "") in (run.folder / "REPORT.md").read_text().replace("_", "").replace("&#95;", "")
 

@@ -51,7 +51,7 @@ def test_the_example_names_the_culprit(demo) -> None:
     assert demo.result["nodes"] == {"before": 550, "after": 1}
     assert demo.result["checks"]["search"] <= 12
     assert demo.result.keys() >= KEYS
-    assert CULPRIT in demo.output.splitlines()[-1]
+    assert CULPRIT in demo.screen[0]
 
 
 def test_the_result_folder_stands_alone(demo) -> None:

@@ -27,7 +27,7 @@ def test_why_verdicts_are_not_known_is_said_everywhere(tmp_path: Path) -> None:
     report = (run.folder / "REPORT.md").read_text()
     assert "## What is not known" in report and "no such output" in report
     assert "no such output" in (run.folder / "journal.jsonl").read_text()
-    last = run.output.rstrip().splitlines()[-1]
+    last = run.screen[0]
     assert "verdicts are not known" in last and "checker.invalid_codes" in last
 
 

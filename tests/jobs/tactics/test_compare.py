@@ -280,7 +280,7 @@ def test_logs_are_compared_without_tensorrt(tmp_path: Path) -> None:
     report = (run.folder / "REPORT.md").read_text()
     assert "Suspect tactics" in report and "`matMul1`" in report
     assert f"`{SLOW} (0x393e4ef8ad243)`" in report
-    assert "1 tactic of 1 layer seen in bad builds only" in run.output.splitlines()[-1]
+    assert "1 tactic of 1 layer seen in bad builds only" in run.screen[0]
 
 
 def test_builds_that_chose_alike_end_in_4(tmp_path: Path) -> None:

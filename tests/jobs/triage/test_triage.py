@@ -76,6 +76,9 @@ def test_a_check_of_ones_own_and_that_a_triage_that_goes_on_asks_nothing_twice(t
     before = len(calls(tmp_path))
     resumed = triaged(tmp_path, model, f"resume={run.folder}")
     assert resumed.result["culprits"] == ["mul"] and len(calls(tmp_path)) == before
+    (tmp_path / "elsewhere").mkdir()
+    resumed = winnow("resume", str(run.folder), "verbosity=warning", folder=run.folder, cwd=tmp_path / "elsewhere")
+    assert resumed.result["culprits"] == ["mul"] and len(calls(tmp_path)) == before, resumed.output
     (run.folder / "steps" / "03-reduce" / "result.json").unlink()  # as if it had been killed there
     triaged(tmp_path, model, f"resume={run.folder}")
     again = {Path(name).name for name in calls(tmp_path)[before:]}
@@ -224,7 +227,7 @@ def test_a_model_alone_from_an_overflow_that_the_cpu_hides_to_a_workaround(tmp_p
     )
     assert run.model(first["files"][0]).graph.node
     assert run.output.count("WARNING the inputs are random") == 1, "and not once for each step"
-    last = run.output.strip().splitlines()[-1]
+    last = run.screen[0]
     assert last.startswith("found: mul (1 of 5 nodes); infer: nan, only where it is rounded") and last.count("mul") == 2
     assert "(20 of 20 fresh inputs pass" in (run.folder / "REPORT.md").read_text()
 

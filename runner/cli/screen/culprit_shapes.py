@@ -1,0 +1,85 @@
+"""What the nodes of an answer look like: operator, dtypes and shapes, from the model that was handed over."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable
+from pathlib import Path
+
+from onnx import GraphProto, NodeProto, TensorProto, ValueInfoProto
+
+from runner.cli.screen.layout import short
+from runner.files import is_plain
+from runner.model.files.parse_without_weights import parse_without_weights
+
+_MOST = 3
+_MOST_INPUTS = 4
+_LONGEST = 120
+_LARGEST = 256 << 20
+_NAMES = {"FLOAT": "float32", "DOUBLE": "float64"}
+
+
+def looks(path: Path, names: Collection[str]) -> list[str]:
+    """Return what nodes look like, as ``MatMul float16 [8, 1024] x [1024, 1024]``: the most frequent first.
+
+    They are those with the ``names``, or all where the file knows none of these (a reduced model may have others).
+    Nothing where no model can be read there.
+    """
+    try:
+        if not is_plain(path) or path.stat().st_size > _LARGEST:
+            return []
+        model = parse_without_weights(path)
+    except (OSError, ValueError, RecursionError):
+        return []
+    if model is None:
+        return []
+    known = _types(model.graph)
+    nodes = [node for node in model.graph.node if {node.name or "", *node.output[:1]} & {*names}] or [*model.graph.node]
+    if len(nodes) > 2 * len(names) + _MOST_INPUTS:  # not the answer's alone
+        return []
+    found = Counter(_look(node, known) for node in nodes if node.op_type != "Constant").most_common()
+    shown = [short(look, _LONGEST) + (f" ({times} times)" if times > 1 else "") for look, times in found[:_MOST]]
+    return [*shown, f"and {len(found) - _MOST} other kinds"] if len(found) > _MOST else shown
+
+
+def _look(node: NodeProto, known: dict[str, tuple[str, str]]) -> str:
+    operator = f"{node.domain}.{node.op_type}" if node.domain else node.op_type
+    inputs = [known.get(name, ("", "?")) for name in node.input if name]
+    if not any(dtype for dtype, _ in inputs):
+        inputs = [known[name] for name in node.output if name in known]
+    shown = inputs[:_MOST_INPUTS]
+    dtypes = list(dict.fromkeys(dtype for dtype, _ in shown if dtype))
+    if any(shape == "?" for _, shape in shown):
+        return " ".join([operator, " x ".join(dtypes)]).strip()
+    more = " x ..." if len(inputs) > len(shown) else ""
+    if len(dtypes) > 1:
+        return f"{operator} {' x '.join(f'{dtype} {shape}'.strip() for dtype, shape in shown)}{more}"
+    return " ".join([operator, *dtypes, " x ".join(shape for _, shape in shown)]).strip() + more
+
+
+def _types(graph: GraphProto) -> dict[str, tuple[str, str]]:
+    declared: Iterable[ValueInfoProto] = (*graph.value_info, *graph.input, *graph.output)
+    known = {one.name: _declared(one) for one in declared if one.type.HasField("tensor_type")}
+    made = {
+        node.output[0]: _of(attribute.t)
+        for node in graph.node
+        for attribute in node.attribute
+        if node.op_type == "Constant" and attribute.name == "value" and node.output
+    }
+    return known | made | {one.name: _of(one) for one in graph.initializer}
+
+
+def _declared(value: ValueInfoProto) -> tuple[str, str]:
+    kind = value.type.tensor_type
+    dims = [str(one.dim_value) if one.HasField("dim_value") else one.dim_param or "?" for one in kind.shape.dim]
+    return _dtype(kind.elem_type), f"[{', '.join(dims)}]" if kind.HasField("shape") else "?"
+
+
+def _of(tensor: TensorProto) -> tuple[str, str]:
+    return _dtype(tensor.data_type), str(list(tensor.dims))
+
+
+def _dtype(number: int) -> str:
+    names = {value: name for name, value in TensorProto.DataType.items()}
+    name = names.get(number, "") if number else ""
+    return _NAMES.get(name, name.lower())

@@ -1,0 +1,230 @@
+"""The last screen of a run: what was found, how sure that is, what it looks like, what to open, what to type next.
+
+It is made from result.json's content alone, so that a run that ended long ago shows the same again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from runner.cli.screen.culprit_shapes import looks
+from runner.cli.screen.fields import count, number, section, sections, text, texts
+from runner.cli.screen.layout import Row, short, write
+from runner.cli.screen.next_command import next_command, shown_path
+from runner.files import inside
+from runner.report.sections.cause_section import SENTENCES
+from runner.status import ENDED_WELL, Status
+from runner.text import counted, listed
+from strategies.search import Claim
+
+#: names on the first line, names in all, characters of those on the first line
+_FIRST_NAMES, _MOST_NAMES, _LONGEST_NAMES = 3, 10, 96
+_MOST_WARNINGS = 3
+_LONGEST_REASON = 200
+#: what a user has changed in a replay stands behind the other warnings
+_OF_LITTLE_NEWS = "not as recorded: "
+_MOST_FILES = 3
+#: where there is an answer, verdicts that are not known are told of from this share of all on
+_MANY = 0.2
+_NEARLY = 0.99
+#: what is opened first, the best first
+_FILES = ("report.html", "REPORT.md", "bundle.zip", "repro.py")
+#: what a message says of going on, which a screen has as a command
+_ONWARD = re.compile(r"(interrupted; )|(; )?go on with:? (.* )?'?resume=\S*", re.DOTALL)
+#: what a claim means
+_CLAIMS: Mapping[str, str] = {
+    Claim.ONE_MINIMAL.value: "1-minimal: none of it can be left out",
+    Claim.WINDOW.value: "a window: of what lies between its ends some may not be needed",
+    Claim.RANKED.value: "the shortest prefix of a ranking: some of it may not be needed",
+    Claim.SMALLEST_SEEN.value: "the smallest seen: nothing is proven of its elements",
+    Claim.GROWN.value: "grown until it sufficed: some of it may not be needed",
+    Claim.BUDGET.value: "the best so far: the search was stopped",
+    Claim.COUNTED.value: "",
+}
+_TONES: Mapping[str, str] = {Status.found: "good", Status.planned: "strong", Status.nothing_to_find: "strong"}
+_FAILED_TO_RUN = frozenset({Status.usage, Status.internal_error, Status.no_room})
+
+
+def headline(result: Mapping[str, Any], *, most: int = _FIRST_NAMES) -> str:
+    """Return the status, the first names of the answer with their number, and the message: one line, or a few."""
+    status, message = text(result, "status"), text(result, "message")
+    after, before = number(section(result, "nodes"), "after"), number(section(result, "nodes"), "before")
+    nodes = f"{after} of {before} nodes" if after is not None else ""
+    answer = listed(_names(result), most) if status == Status.found else ""
+    nodes = f"{answer} ({nodes})" if answer and nodes else answer or nodes
+    message = _ONWARD.sub("", message).strip("; ") if status == Status.interrupted else message
+    what = "; ".join(part for part in (nodes, message) if part)
+    return (f"{status}: {what}" if what else status).replace("\n", "\n  ")  # no line of it passes for the last word
+
+
+def say_ended(
+    result: Mapping[str, Any], folder: Path, program: Sequence[str], *, number: int | None = None, refused: bool = False
+) -> None:
+    """Say how a run ended; what went wrong goes to stderr.
+
+    ``number``: of a sweep's job, which says it in one line. ``refused``: the result in the folder is an earlier run's.
+    """
+    code = count(result, "exit_code")
+    error = code not in ENDED_WELL
+    first = headline(result)
+    mark = f"#{number} " if number is not None else ""
+    status = text(result, "status")
+    if refused:
+        write(first, (), "bad", error=True)
+    elif number is not None or status in _FAILED_TO_RUN:
+        report = _report(result, folder)
+        line = f"{first}\n{report}" if "\n" in first else f"{first} [{report}]"
+        onward = [] if number is not None else [*_next(result, folder, program)]
+        write("\n".join(f"{mark}{part}" for part in line.split("\n")), onward, "bad" if error else "", error=error)
+    else:
+        write(first, [*rows(result, folder, program)], _TONES.get(status, "bad"), error=error)
+
+
+def rows(result: Mapping[str, Any], folder: Path, program: Sequence[str]) -> Iterator[Row]:
+    """Yield the rows of a screen below its first line."""
+    names = _names(result)
+    if text(result, "status") == Status.found and len(names) > _FIRST_NAMES:
+        yield Row("also", listed(names[_FIRST_NAMES:], _MOST_NAMES - _FIRST_NAMES), most=6)
+    yield from _rows_of("cause", _cause(result))
+    yield from _rows_of("sure", "; ".join(_sure(result)))
+    yield from _rows_of("looks", _looks(result, folder), most=4)
+    yield from _rows_of("helps", _helps(result))
+    yield from _rows_of("plan", _plan(section(result, "plan")), most=6)
+    yield from _rows_of("rate", _rate(section(result, "statistics")))
+    yield from _rows_of("unknown", _unknown(result))
+    yield from _rows_of("checks", _checks(result))
+    warnings = sorted(texts(result, "warnings"), key=lambda one: one.startswith(_OF_LITTLE_NEWS))
+    shown = warnings if len(warnings) <= _MOST_WARNINGS else warnings[: _MOST_WARNINGS - 1]
+    for one in shown:
+        yield Row("warning", one, "warning", most=2)
+    if len(warnings) > len(shown):
+        more = counted(len(warnings) - len(shown), "more warning")
+        yield Row("", f"{more} in REPORT.md", "warning")
+    for at, path in enumerate(_files(result, folder)):
+        yield Row("" if at else "open", shown_path(path), whole=True)
+    yield from _next(result, folder, program)
+
+
+def _rows_of(name: str, text: str, most: int = 3) -> list[Row]:
+    return [Row(name, text, most=most)] if text else []
+
+
+def _next(result: Mapping[str, Any], folder: Path, program: Sequence[str]) -> Iterator[Row]:
+    command, what = next_command(result, folder, program)
+    if command:
+        yield Row("next", command, "strong", whole=True)
+        yield Row("", f"({what})")
+
+
+def _names(result: Mapping[str, Any]) -> list[str]:
+    names = texts(result, "culprits")
+    return [short(name, _LONGEST_NAMES // min(len(names), _FIRST_NAMES)) for name in names]
+
+
+def _cause(result: Mapping[str, Any]) -> str:
+    said = SENTENCES.get(text(section(result, "cause"), "status"), "").removeprefix("Cause: ")
+    return said if not said or said.endswith(".") else f"{said}."
+
+
+def _sure(result: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how minimal the answer is, and what repeats have shown of the check."""
+    if claim := _CLAIMS.get(text(result, "minimality"), text(result, "minimality")):
+        yield claim
+    reliability = section(result, "reliability")
+    agreed, power = number(reliability, "agreed"), number(reliability, "noticed_with")
+    if agreed and power is not None:
+        wrong = (number(reliability, "wrong") or 0) * 10
+        noticed = f"{power:.0%}" if power <= _NEARLY else f"more than {_NEARLY:.0%}"
+        yield (
+            f"{counted(int(agreed), 'repeat')} of checks agreed (a check that is wrong {wrong:g} times in 10 would "
+            f"have been noticed with {noticed})"
+        )
+    whole, control = section(reliability, "whole_model"), section(reliability, "control")
+    if count(whole, "of"):
+        yield (
+            f"the check is flaky: the whole model failed {count(whole, 'failed')} of {count(whole, 'of')} times, what "
+            f"must pass {count(control, 'failed')} of {count(control, 'of')}; answers are wrong with at most "
+            f"{number(reliability, 'max_wrong') or 0:.0%}"
+        )
+
+
+def _looks(result: Mapping[str, Any], folder: Path) -> str:
+    model = text(result, "model")
+    names = texts(result, "culprits")
+    if text(result, "status") != Status.found or not model or not names or not inside(folder / model, folder):
+        return ""
+    return "\n".join(looks(folder / model, names))
+
+
+def _helps(result: Mapping[str, Any]) -> str:
+    tried = sections(result, "workarounds")
+    passing = [text(one, "what") for one in tried if one.get("passes")]
+    if not tried:
+        return ""
+    return listed(passing) if passing else f"none of {counted(len(tried), 'workaround')} that were tried"
+
+
+def _plan(plan: Mapping[str, Any]) -> str:
+    if not plan:
+        return ""
+    each, seconds = number(plan, "seconds_each") or 0, number(plan, "seconds") or 0
+    return (
+        f"search: up to {counted(count(plan, 'search_checks'), 'check')}\n"
+        f"trust: {counted(count(plan, 'trust_checks'), 'check')} (what is handed over, and repeats)\n"
+        f"time: {duration(seconds)} ({each:.3g} s a check)\n"
+        f"disk: {number(plan, 'disk_mb') or 0:.1f} MB at most, {number(plan, 'disk_left_mb') or 0:.1f} MB are left"
+    )
+
+
+def duration(seconds: float) -> str:
+    """Return a time as a person says it: ``42 s``, ``12 min``, ``3 h 20 min``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
+
+
+def _rate(statistics: Mapping[str, Any]) -> str:
+    rate, ends = number(statistics, "pass_rate"), statistics.get("pass_rate_95")
+    if rate is None or not isinstance(ends, list | tuple) or not all(isinstance(one, float | int) for one in ends):
+        return ""
+    between = " to ".join(f"{one:.0%}" for one in ends)
+    return (
+        f"{count(statistics, 'passed')} of {count(statistics, 'judged')} passed: {rate:.0%} (95 % interval: {between})"
+    )
+
+
+def _unknown(result: Mapping[str, Any]) -> str:
+    """Return why verdicts are not known: the most frequent reasons, more of them where that was the end."""
+    reasons = section(result, "unresolved")
+    total = sum(times for times in reasons.values() if isinstance(times, int))
+    judged = sum(times for times in section(result, "outcomes").values() if isinstance(times, int))
+    if not total or (text(result, "status") == Status.found and total < _MANY * judged):
+        return ""
+    most = 3 if text(result, "status") == Status.could_not_judge else 1
+    shown = [f"{times} x {short(str(reason), _LONGEST_REASON)}" for reason, times in list(reasons.items())[:most]]
+    return f"{counted(total, 'verdict')}; most often:\n" + "\n".join(shown)
+
+
+def _checks(result: Mapping[str, Any]) -> str:
+    checks = section(result, "checks")
+    kinds = {name: count(checks, name) for name in ("search", "refine", "cause", "trust", "reused")}
+    if not any(kinds.values()):
+        return ""
+    spent = duration(number(section(result, "seconds"), "total") or 0)
+    return f"{', '.join(f'{times} {name}' for name, times in kinds.items() if times)}; {spent} in all"
+
+
+def _files(result: Mapping[str, Any], folder: Path) -> list[Path]:
+    there = [folder / name for name in _FILES if (folder / name).is_file()]
+    model = text(result, "model")
+    more = [folder / model] if model and inside(folder / model, folder) and (folder / model).is_file() else []
+    return [*there, *more][:_MOST_FILES] or [_report(result, folder)]
+
+
+def _report(result: Mapping[str, Any], folder: Path) -> Path:
+    names = ("result.json",) if count(result, "exit_code") == Status.usage.exit_code else ("REPORT.md", "result.json")
+    return next((path for name in names if (path := folder / name).exists()), folder)

@@ -1,0 +1,100 @@
+"""What to type next, by how a run of which strategy ended: commands that can be copied as they are."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from runner.cli.screen.fields import section, sections, text, texts
+from runner.files import inside
+from runner.report.replay import REPLAY_NAME
+from runner.run_folder import REDUCED
+from runner.status import Status
+
+_RESUMABLE = frozenset({Status.interrupted, Status.no_room, Status.internal_error})
+_HAS_OPTIMIZATIONS = ("onnxruntime", "tensorrt")
+_DATA = "test_data_set_0"
+_OWN_CODE = ("command", "python")
+_HELP = (("strategy=workaround", "strategy.results=[{run}]"), "tries what keeps the failure away")
+#: by how a run ended, or by the strategy of one that found something: what is changed in its replay, and what for
+_AGAIN: Mapping[str, tuple[tuple[str, ...], str]] = {
+    Status.could_not_judge: (
+        ("strategy=repeat", "strategy.until=5"),
+        "shows what the check alone says of the whole model",
+    ),
+    Status.no_set_suffices: (("strategy=layerwise",), "shows which tensor is wrong first"),
+    Status.nothing_to_find: (
+        ("inputs=files", "inputs.path=SAMPLES"),
+        "looks again, with inputs that it is known to fail with",
+    ),
+    "layerwise": (("strategy=reduce",), "finds the smallest part that fails"),
+    "passes": _HELP,
+    "versions": _HELP,
+}
+
+
+def shown_path(path: Path) -> str:
+    """Return a path as it is shortest to type where the user stands."""
+    here = Path.cwd()
+    return str(path.relative_to(here)) if path.is_relative_to(here) and path != here else str(path)
+
+
+def resume_command(program: Sequence[str], folder: Path, *changes: str) -> str:
+    """Return the command that goes on with what lies in ``folder``."""
+    return shlex.join([*program, "resume", shown_path(folder), *changes])
+
+
+def next_command(result: Mapping[str, Any], folder: Path, program: Sequence[str]) -> tuple[str, str]:
+    """Return a command and what it is for; two empty texts where there is nothing to be said.
+
+    ``result``: as in result.json. ``program``: the words that start Winnow here.
+    """
+    status, strategy = text(result, "status"), text(result, "strategy")
+    if status in _RESUMABLE:
+        return resume_command(program, folder), "goes on; what is known is not asked again"
+    if status == Status.planned:
+        return resume_command(program, folder, "plan=false"), "does it; what the plan has checked is reused"
+    known = _AGAIN.get(strategy if status == Status.found else status)
+    if status == Status.nothing_to_find and section(result, "signature"):  # it fails, and what was asked has no answer
+        known = None
+    if not (folder / REPLAY_NAME).is_file():
+        return "", ""
+    if known is not None:
+        run = shown_path(folder)
+        return _again(program, folder, *(word.format(run=run) for word in known[0])), known[1]
+    return _after_an_answer(result, folder, program) if status == Status.found else ("", "")
+
+
+def _again(program: Sequence[str], folder: Path, *changes: str) -> str:
+    return shlex.join([*program, f"{shown_path(folder)}/{REPLAY_NAME}", *changes])
+
+
+def _after_an_answer(result: Mapping[str, Any], folder: Path, program: Sequence[str]) -> tuple[str, str]:
+    """Return what is asked of a model that was handed over, or of one that was looked at."""
+    studied = text(result, "input_model")
+    if text(result, "strategy") == "inspect" and studied:
+        return shlex.join([*program, shown_path(Path(studied))]), "finds out whose bug it is"
+    for one in sections(result, "workarounds"):
+        if one.get("passes") and texts(one, "overrides"):
+            changes = (*texts(one, "overrides"), "strategy=repeat", "strategy.until=1")
+            return _again(program, folder, *changes), "runs the model with what helps"
+    model = folder / text(result, "model")
+    if model.name != f"{REDUCED}.onnx" or not inside(model, folder):
+        return "", ""
+    if text(result, "checker") not in _OWN_CODE and _target(result) in _HAS_OPTIMIZATIONS and model.parent == folder:
+        run = shown_path(folder)
+        data = ["inputs=files", f"inputs.path={run}/{_DATA}"] if (folder / _DATA).is_dir() else []
+        changes = ("strategy=passes", f"model={run}/{model.name}", *data)
+        return _again(program, folder, *changes), "names the optimizations that it needs"
+    again = shlex.join([*program, "recheck", shown_path(model.parent)])
+    return again, "checks it again, with another release by target.python=PYTHON"
+
+
+def _target(result: Mapping[str, Any]) -> str:
+    try:
+        return str(json.loads(text(section(result, "context"), "check.target"))["name"])
+    except (ValueError, TypeError, KeyError):
+        return ""

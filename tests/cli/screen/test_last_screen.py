@@ -1,0 +1,162 @@
+"""The last screen of a run: what was found, how sure, what to open and what to type next, in a pipe and a terminal."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import struct
+import sys
+import termios
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from onnx import TensorProto, helper, save
+
+from runner.cli.screen.last_screen import say_ended
+from runner.cli.task import _say
+from runner.report.result import result_json
+from runner.report.summary import Checks, Summary
+from runner.status import Status
+from tests.harness import ROOT
+
+PROGRAM = ("winnow",)
+SHOW = (
+    "import json, sys\nfrom pathlib import Path\nfrom runner.cli.screen.last_screen import say_ended\n"
+    "say_ended(json.loads(sys.argv[1]), Path(sys.argv[2]), ('winnow',))\n"
+)
+
+
+def result(status: Status, message: str = "", **given: Any) -> dict[str, Any]:
+    summary = Summary(status, status.exit_code, "reduce", message, **given)
+    made: dict[str, Any] = json.loads(json.dumps(result_json(summary)))
+    return made
+
+
+def on_a_terminal(told: Mapping[str, Any], folder: Path, columns: int, **environment: str) -> str:
+    """Return what is shown on a terminal of so many columns."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 50, columns, 0, 0))
+        clean = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "COLUMNS")}
+        argv = [sys.executable, "-c", SHOW, json.dumps(told), str(folder)]
+        os.execve(sys.executable, argv, {**clean, "PYTHONPATH": str(ROOT), "TERM": "xterm", **environment})
+    shown = b""
+    while True:
+        try:
+            part = os.read(terminal, 65536)
+        except OSError:  # the other side is closed
+            break
+        shown += part
+        if not part:
+            break
+    os.waitpid(pid, 0)
+    return shown.decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize(
+    ("status", "line"),
+    [(Status.found, "found: a, b (2 of 98 nodes); so"), (Status.interrupted, "interrupted: 2 of 98 nodes; so")],
+)
+def test_nodes_that_are_counted_stand_behind_those_that_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], status: Status, line: str
+) -> None:
+    told = result(status, "so", culprits=("a", "b"), nodes_after=2, nodes_before=98)
+    say_ended(told, tmp_path, PROGRAM, number=0)
+    said = capsys.readouterr()
+    assert f"#0 {line} [" in said.out + said.err
+    say_ended(told, tmp_path, PROGRAM)
+    said = capsys.readouterr()
+    assert (said.out + said.err).startswith(f"{line}\n") and bool(said.out) == (status is Status.found)
+
+
+def test_96_culprits_with_long_names_give_a_short_screen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = tuple(f"/bert/encoder/layer.{at}/attention/self/a_long_name_of_a_proj/MatMul_{at}" for at in range(96))
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"], name=names[0])],
+        *("g", [helper.make_tensor_value_info("x", TensorProto.FLOAT16, [8, 1024])]),
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT16, [8, 1024])],
+        [helper.make_tensor("w", TensorProto.FLOAT16, [1024, 4], b"\0" * 8192, raw=True)],
+    )
+    save(helper.make_model(graph), tmp_path / "reduced.onnx")
+    for name in ("report.html", "REPORT.md", "repro.py", "result.json", "replay.yaml"):
+        (tmp_path / name).touch()
+    told = result(
+        Status.found,
+        "96 nodes still fail the same way; cause: proven",
+        culprits=names,
+        nodes_after=96,
+        nodes_before=550,
+        minimality="1-minimal",
+        model="reduced.onnx",
+        cause={"status": "proven", "reason": "", "whole": None, "answers": []},
+        reliability={"agreed": 6, "wrong": 0.3, "noticed_with": 0.88},
+        checks=Checks(search=120, trust=9),
+        warnings=tuple(f"warning {at}: " + "word " * 60 for at in range(7)),
+    )
+    say_ended(told, tmp_path, PROGRAM)
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 25 and max(map(len, lines)) <= 500
+    assert lines[0].startswith("found: /bert/enc") and " and 93 more (96 of 550 nodes)" in lines[0]
+    text = "\n".join(lines)
+    assert "and 86 more" in lines[1] and "MatMul_9" in lines[1] and "MatMul_10" not in text
+    assert lines[1].count(", ") == 6
+    assert "looks    MatMul float16 [8, 1024] x [1024, 4]" in text and "proven. With good values" in text
+    assert "5 more warnings in" in text and "warning 1:" in text and "warning 2:" not in text
+    opened = next(at for at, line in enumerate(lines) if line.startswith("  open "))
+    assert [line.rpartition("/")[2] for line in lines[opened : opened + 3]] == ["report.html", "REPORT.md", "repro.py"]
+    assert f"next     winnow recheck {tmp_path}" in text
+    for columns, environment in ((80, {"NO_COLOR": "1"}), (200, {})):
+        shown = on_a_terminal(told, tmp_path, columns, **environment)
+        assert len(shown.splitlines()) <= 25 and ("\x1b[1;32mfound:\x1b[0m" in shown) == (not environment), shown
+        plain = re.sub(r"\x1b\[[\d;]*m", "", shown)
+        assert "\x1b" not in plain and ("\x1b" in shown) == (not environment)
+        wide = [line for line in plain.splitlines() if len(line) > columns]
+        assert all(str(tmp_path) in line for line in wide), "only what is to be copied is not wrapped"
+
+
+def test_what_a_terminal_would_obey_is_escaped(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = result(Status.found, "a\n[1] forged", culprits=("\x1b[2J", "b\nfound: x"), nodes_after=2, nodes_before=3)
+    told |= {"warnings": ["\x1b]0;title\x07"], "cause": ["?"], "checks": 3, "plan": "soon", "model": "../../etc/passwd"}
+    told |= {"seconds": {"total": float("inf")}, "reliability": {"agreed": 10**400, "noticed_with": float("nan")}}
+    say_ended(told, tmp_path, PROGRAM)
+    said = capsys.readouterr().out
+    assert "\x1b" not in said and "\\x1b[2J" in said
+    assert sum(line.startswith("found:") for line in said.splitlines()) == 1
+
+
+def test_what_a_plan_predicts_is_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = {"search_checks": 40, "trust_checks": 5, "seconds_each": 2.5, "seconds": 112.5, "disk_mb": 12.0}
+    say_ended(result(Status.planned, "as asked", plan=plan), tmp_path, PROGRAM)
+    said = capsys.readouterr().out
+    assert "search: up to 40 checks" in said and "trust: 5 checks" in said and "time: 2 min (2.5 s a check)" in said
+    assert "disk: 12.0 MB at most" in said and f"next     winnow resume {tmp_path} plan=false" in said
+
+
+@pytest.mark.parametrize("status", list(Status))
+def test_every_status_has_a_screen(tmp_path: Path, capsys: pytest.CaptureFixture[str], status: Status) -> None:
+    (tmp_path / "replay.yaml").touch()
+    say_ended(result(status, "so", unresolved={"no such output": 3}), tmp_path, ("python", "-m", "runner"))
+    said = capsys.readouterr()
+    ended_well = status.exit_code in (0, 4, 5, 6)
+    assert bool(said.out) == ended_well and bool(said.err) != ended_well
+    first, *rest = (said.out or said.err).splitlines()
+    assert first.startswith(f"{status}: so")
+    if status in (Status.interrupted, Status.no_room, Status.internal_error):
+        assert f"  next     python -m runner resume {tmp_path}" in rest
+    if status is Status.could_not_judge:
+        assert "  unknown  3 verdicts; most often:" in rest and any("strategy=repeat" in line for line in rest)
+    if status is Status.usage:
+        assert not rest and str(tmp_path) in first
+
+
+def test_what_nobody_foresaw_in_a_result_costs_the_screen_and_not_the_ending(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = Summary("found", 0, "reduce", "so", checks=None)  # type: ignore[arg-type]
+    _say(told, tmp_path, PROGRAM, None, refused=False)
+    assert capsys.readouterr().out == f"found: so [{tmp_path}]\n"

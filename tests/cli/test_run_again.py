@@ -1,0 +1,199 @@
+"""`winnow RUN` and `winnow resume RUN`: a run or a sweep goes on as it was started, wherever the user stands."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from benchmarks.chain_models import chain
+from runner import run_folder
+from runner.cli.config.run_again import meant
+from runner.errors import UsageError
+from runner.run_folder import Marker
+from tests.fork_server import run_forked
+from tests.harness import by_command, check_script
+
+WINNOW = [sys.executable, "-m", "runner"]
+SLOW = "import time\ntime.sleep(0.06)\nsys.exit(1 if 'n7' in nodes else 0)"
+
+
+def winnow(cwd: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return run_forked([*WINNOW, *words], cwd=cwd, timeout=120)
+
+
+def result(folder: Path) -> Any:
+    return json.loads((folder / "result.json").read_text())
+
+
+def killed(cwd: Path, *words: str, ready: Path, number: signal.Signals) -> str:
+    """Start a run, send it a signal once a check has left something there, and return what it said."""
+    process = subprocess.Popen(
+        [*WINNOW, *words],
+        cwd=cwd,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no threads here
+    )
+    while process.poll() is None and not ready.exists():
+        time.sleep(0.02)
+    process.send_signal(number)
+    return process.communicate(timeout=60)[0]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """A folder with a model and a check, and a YAML file that names them as they are seen from there."""
+    home = tmp_path / "home"
+    (tmp_path / "other").mkdir()
+    home.mkdir()
+    chain(home / "net.onnx", 16)
+    command = yaml.safe_load(by_command(check_script(home, SLOW))[1].partition("=")[2])
+    command = [Path(word).name if word.endswith(".py") else word for word in command]
+    checker = {"name": "command", "command": command, "flaky": "never"}
+    (home / "bug.yaml").write_text(yaml.safe_dump({"model": "net.onnx", "strategy": "reduce", "checker": checker}))
+    return home
+
+
+def paid(told: Any) -> int:
+    return sum(told["checks"][kind] for kind in ("search", "refine", "cause", "trust"))
+
+
+def test_a_run_that_was_killed_goes_on_from_anywhere(home: Path, tmp_path: Path) -> None:
+    run = home / "runs" / "a run, [1]"
+    killed(home, "bug.yaml", f"hydra.run.dir='{run}'", ready=run / "checks" / "00005", number=signal.SIGKILL)
+    assert not (run / "result.json").exists() and run_folder.read(run) == Marker(
+        True, frozenset({".hydra", "winnow.log"})
+    )
+    done = winnow(tmp_path / "other", os.path.relpath(run, tmp_path / "other"), "result.find_min_good=false")
+    told = result(run)
+    assert done.returncode == 0 and told["culprits"] == ["n7"], done.stdout + done.stderr
+    assert told["checks"]["reused"] >= 3 and told["min_good"] is None
+    assert told["input_model"] == str(home / "net.onnx") and not (tmp_path / "other" / "outputs").exists()
+    again = winnow(tmp_path / "other", str(run))
+    assert (
+        again.returncode == 0
+        and again.stdout.splitlines()[0] == done.stdout[done.stdout.index("found: n7") :].split("\n")[0]
+    )
+    assert "This run has ended. To run it again: " in again.stdout and paid(result(run)) == paid(told)
+
+
+def test_ctrl_c_on_a_terminal_prints_the_command_that_goes_on(home: Path) -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(home)
+        os.execve(sys.executable, [*WINNOW, "bug.yaml"], {**os.environ, "COLUMNS": "80", "TERM": "xterm"})
+    shown, sent = b"", False
+    while True:
+        try:
+            part = os.read(terminal, 65536)
+        except OSError:
+            break
+        shown += part
+        if not sent and shown.count(b"PASS") + shown.count(b"FAIL") > 3:
+            os.write(terminal, b"\x03")
+            sent = True
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 130
+    line = next(line for line in shown.decode().splitlines() if "next" in line)
+    words = shlex.split(line.partition("next")[2].replace("\x1b[0m", ""))
+    assert words[:4] == ["python", "-m", "runner", "resume"] and (home / words[4]).is_dir()
+    assert (home / "outputs" / "latest").resolve() == home / words[4]
+    assert result(home / words[4])["status"] == "interrupted"
+    done = winnow(home, "resume", "outputs/latest")
+    told = result(home / words[4])
+    assert done.returncode == 0 and told["culprits"] == ["n7"] and told["checks"]["reused"], done.stdout
+    runs = [path for path in (home / "outputs").glob("*/*") if path.is_dir()]
+    assert len({path.resolve() for path in runs if run_folder.read(path)}) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_sweep_goes_on_from_anywhere(home: Path, tmp_path: Path, number: signal.Signals) -> None:
+    chain(home / "small.onnx", 9)
+    with (home / "bug.yaml").open("a") as file:
+        file.write("hydra: {sweeper: {params: {model: 'small.onnx,net.onnx'}}, launcher: {n_jobs: 1}}\n")
+    sweep = home / "swept"
+    words = ("-m", "bug.yaml", "strategy.search=bisect,minimal", "hydra.sweep.dir=swept")
+    said = killed(home, *words, ready=sweep / "2" / "checks" / "00005", number=number)
+    if number is signal.SIGINT:
+        assert f"To go on: python -m runner resume {shlex.quote('swept')}" in said, said
+    first = result(sweep / "0")
+    done = winnow(tmp_path / "other", "resume", str(sweep))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "#0 had ended before" in done.stdout and result(sweep / "0") == first
+    table = json.loads((sweep / "sweep.json").read_text())
+    assert [row["culprits"] for row in table] == [["n7"]] * 4 and all(row["status"] == "found" for row in table)
+    assert [tuple(row["overrides"])[:2] for row in table][2] == ("model=net.onnx", "strategy.search=bisect")
+    assert not (tmp_path / "other" / "outputs").exists()
+
+
+def folder_of(place: Path, config: Any = None, hydra: Any = None, sweep: Any = None) -> Path:
+    (place / ".hydra").mkdir(parents=True)
+    run_folder.write(place, Marker(running=True))
+    for name, content in ((".hydra/config.yaml", config), (".hydra/hydra.yaml", hydra), ("multirun.yaml", sweep)):
+        if content is not None:
+            (place / name).write_text(yaml.safe_dump(content))
+    return place
+
+
+EVIL = {"_target_": "subprocess.Popen", "args": ["touch", "done"]}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"config": {"hydra": {"callbacks": {"x": EVIL}}}}, "a file may not set this"),
+        ({"config": {"hydra": {"launcher": EVIL}}}, "a file may not set this"),
+        ({"config": {"modle": "net.onnx"}}, "modle"),
+        ({"config": ["model"]}, "no mapping"),
+        (
+            {"sweep": {"hydra": {"overrides": {"task": ["model=a,b", "hydra.launcher._target_=os.abort"]}}}},
+            "sweeps over",
+        ),
+        ({"sweep": {"hydra": {"overrides": {"task": ["+hydra/job_logging=evil", "model=a,b"]}}}}, "sweeps over"),
+        ({"sweep": {"hydra": {"overrides": {"task": ["--config-dir=evil", "model=a,b"]}}}}, "no key=value"),
+        ({"sweep": {"hydra": {"overrides": {"task": ["-cn=evil", "model=a,b"]}}}}, "no key=value"),
+        ({"sweep": {"hydra": {"sweeper": {"params": {"hydra.callbacks.x._target_": "os.abort"}}}}}, "sweeps over"),
+        ({"sweep": {"hydra": {"launcher": {"x": EVIL}}}}, "a file may not set this"),
+    ],
+)
+def test_a_folder_from_elsewhere_brings_no_code(tmp_path: Path, given: dict[str, Any], said: str) -> None:
+    folder = folder_of(tmp_path / "run", **given)
+    done = winnow(tmp_path, "resume", "run")
+    assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr, done.stdout + done.stderr
+    assert not (folder / "done").exists() and not (tmp_path / "done").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_which_words_mean_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("run", "reduce"):
+        folder_of(tmp_path / name, config={})
+    (tmp_path / "empty").mkdir()
+    found = meant(["run", "checker.timeout=3"])
+    assert found and (found.folder, found.changes, found.sweep) == (tmp_path / "run", ("checker.timeout=3",), False)
+    assert meant(["./reduce"]) and meant(["resume", "reduce"]), (
+        "a strategy's name is none with a slash, or behind resume"
+    )
+    for words in (["reduce", "net.onnx"], ["empty"], ["net.onnx"], ["model=run"], ["--help"], []):
+        assert meant(words) is None
+    for words, said in (
+        (["resume"], "which run"),
+        (["resume", "empty"], "no folder of a run"),
+        (["resume", "gone"], "no such folder"),
+        (["run", "net.onnx"], "changes of its settings"),
+    ):
+        with pytest.raises(UsageError, match=said):
+            meant(words)
