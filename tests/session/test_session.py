@@ -107,7 +107,7 @@ def session(
         Journal(folder / "journal.jsonl", {}),
         Artifacts(ArtifactSettings(keep=Keep.none), folder, folder),
         folder / "checks",
-        lambda *told: None,
+        lambda told: None,
     )
 
     return Session(

@@ -1,0 +1,259 @@
+"""What is still to come of a run: its checks, search and trust together, and the time that they take, as ranges.
+
+How many: the search says what it has left itself, and so do repeats once they have begun; what follows an answer goes
+by rules that are known, see `Course`. How long: a check to come costs what those of candidates of about its size did,
+from one verdict to the next, so that what happens between checks, and several at once, is in it.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, insort
+from collections import Counter
+from dataclasses import dataclass, field
+from statistics import fmean
+
+from runner.report.live.phases import (
+    CAUSE,
+    ENDS,
+    RE_CHECK,
+    REMOVING,
+    REPEATS,
+    SEVERAL,
+    SHRINK,
+    TESTING,
+    TESTS,
+    is_search,
+    is_start,
+)
+
+NEAREST = 9
+"""Checks of about the same size that tell what one costs."""
+WIDTH = 2.0
+"""The larger end of a range by the smaller one."""
+REMOVALS, REFUSED = 2.4, 12
+"""Repeats of one removal that proves an answer, on average, and how many removals are repeated at most."""
+AROUND = 3
+"""Repeats around a window."""
+FEW, FEW_CHECKS = 3, 8
+"""From so many elements on a search tries to remove several at once, and in so many checks if all goes well."""
+WEAK = 5
+"""Repeats of an answer of several elements."""
+MEASURED, FLAKY_PACE = 20, 3.0
+"""Checks of the whole by which rates of a flaky check are measured, and checks of one question to begin with."""
+ANOTHER = 0.25
+"""How likely there is another culprit, where there are several."""
+
+
+@dataclass(frozen=True)
+class Course:
+    """What a run does besides its search.
+
+    ``elements``: how many are searched. ``workers``: checks at once. ``wanted``: the outcome that an answer has.
+    ``minimal``: of a window is found out what of it is needed. ``second``: an answer, and what proves it, is checked
+    again; as it is handed over ``least`` to ``most`` times more, or a ``share`` of the search. ``tested``: checks of
+    what a search has left out or not seen, ``simpler``: to make an answer simpler, ``cause``: to show it to be the
+    cause, ``good``: of what passes and is handed over as well, ``handed``: 0 where nothing is. ``step``: it is a step
+    of a run, and nothing is known of those that follow it.
+    """
+
+    elements: int = 0
+    workers: int = 1
+    wanted: str = "fail"
+    minimal: bool = False
+    second: bool = True
+    least: int = 2
+    most: int = 7
+    share: float = 0.25
+    tested: float = 0
+    simpler: float = 0
+    cause: float = 0
+    good: float = 0
+    handed: float = 1
+    step: bool = False
+
+
+@dataclass(frozen=True)
+class Done:
+    """A check that has ended. ``at``: when, in seconds; ``kept``: elements; ``left``, ``following``: see `Checked`."""
+
+    phase: str
+    kept: int
+    at: float
+    outcome: str = ""
+    left: int | None = None
+    following: str = ""
+    known: bool = False
+
+
+@dataclass(frozen=True)
+class Range:
+    """From ``least`` to ``most``."""
+
+    least: float
+    most: float
+
+    @staticmethod
+    def around(value: float) -> Range:
+        """Return a range of the usual width."""
+        return Range(value / math.sqrt(WIDTH), value * math.sqrt(WIDTH))
+
+
+@dataclass(eq=False)
+class Estimate:
+    """Follows the checks of a run, and says what is to come. ``began``: when, in seconds.
+
+    ``best``: the size of the smallest set so far that has the wanted outcome. ``_fresh``: nothing
+    has shown yet that the part of the search that goes on now finds anything.
+    """
+
+    course: Course
+    began: float
+    made: Counter[str] = field(default_factory=Counter)
+    best: int | None = None
+    _last: Done | None = None
+    _searching: Done | None = None
+    _costs: list[tuple[int, float]] = field(default_factory=list)
+    _culprits: int = 1
+    _fresh: bool = True
+    _asked: float = FLAKY_PACE
+    _answered: float = 1.0
+    _in_phase: int = 0
+
+    def add(self, check: Done) -> None:
+        """Take in a check that has ended."""
+        before, self._last = self._last, check
+        self.made[check.phase] += 1
+        self._in_phase = self._in_phase + 1 if before and before.phase == check.phase else 1
+        if check.phase == "pre-flight" and self.made[check.phase] == MEASURED:
+            self._begin_again()
+        if not check.known:
+            insort(self._costs, (check.kept, check.at - (before.at if before else self.began)))
+            if len(self._costs) == 2 and before:  # the first one waited for the start of what runs it
+                self._costs.pop(next(at for at, one in enumerate(self._costs) if one[0] == before.kept))
+        if not is_search(check.phase) or check.left is None:
+            return
+        if check.outcome == self.course.wanted:
+            self.best = min(self.best or check.kept, check.kept)
+        last, self._searching = self._searching, check
+        new = last is None or last.following != check.following or check.left > (last.left or 0) + 1
+        still = check.outcome == self.course.wanted or (self.flaky and last is not None and last.left == check.left)
+        self._fresh = new or (self._fresh and still)
+        if last and last.left is not None and not new:
+            fewer = max(last.left - check.left, 0)
+            self._asked, self._answered = self._asked + 1, self._answered + min(fewer, 1 if check.phase in TESTS else 3)
+        elif last and check.following in TESTS and last.following in TESTS:
+            self._culprits += 1
+
+    def _begin_again(self) -> None:
+        """Forget the search of a check that has proved to be flaky."""
+        self.made = Counter({phase: count for phase, count in self.made.items() if is_start(phase)})
+        self.best, self._searching, self._culprits = None, None, 1
+        self._asked, self._answered = FLAKY_PACE, 1.0
+
+    @property
+    def flaky(self) -> bool:
+        """Whether the check has proved to be: its rates were measured."""
+        return self.made["pre-flight"] >= MEASURED
+
+    @property
+    def checks(self) -> Range | None:
+        """How many checks are to come, of all phases; None: nobody knows yet."""
+        parts = self._parts()
+        return Range.around(sum(count for count, _ in parts)) if parts else None
+
+    @property
+    def seconds(self) -> Range | None:
+        """How long they take; None: nobody knows yet."""
+        parts = self._parts()
+        return Range.around(sum(count * self._cost(kept) for count, kept in parts)) if parts else None
+
+    def _cost(self, kept: int) -> float:
+        """Return what a check of a candidate of this size costs."""
+        at = bisect_left(self._costs, (kept, 0.0))
+        near = self._costs[max(at - NEAREST, 0) : at + NEAREST]
+        near.sort(key=lambda one: abs(math.log((one[0] + 1) / (kept + 1))))
+        return fmean(took for _, took in near[:NEAREST]) if near else 0.0
+
+    # ---- how many
+
+    @property
+    def searched(self) -> int:
+        """How many checks looked for an answer."""
+        return sum(count for phase, count in self.made.items() if is_search(phase))
+
+    def _parts(self) -> list[tuple[float, int]]:
+        """Return how many checks are to come of candidates of which size; []: nobody knows yet."""
+        last, course, made = self._last, self.course, self.made
+        if last is None:
+            return []
+        left, passes = last.left or 0, last.outcome not in (course.wanted, "unresolved")
+        if not self.searched:  # what has not the wanted outcome as a whole is checked again, and nothing is searched
+            return [(left, course.elements)] if left and passes and not self.flaky else []
+        search, size = self._search(last) if is_search(last.phase) else 0.0, self._size(last)
+        pace = self._pace if self.flaky else 1.0
+        again, good, caused = self._again(last, search, size), course.good * pace, made[CAUSE] > 0
+        if last.phase == RE_CHECK:
+            due = max(left, pace - self._in_phase) if self.flaky else left
+            again, handed, good = (0.0, 0.0, due) if caused or not (course.cause or due) else (0.0, due, good)
+        else:
+            handed = self._handed(search, made[REPEATS] + again, size) * (pace + 1) / 2 * (not made[RE_CHECK])
+        others = max(course.tested - made["stability"] - made["held out"], 0.0) * (not made[RE_CHECK])
+        others += max(course.simpler - made[SHRINK], 0.0) * (not made[RE_CHECK])
+        cause = max(course.cause * max(0.75 * pace, 1) - made[CAUSE], 0.0)
+        return [
+            (search, last.kept),
+            (again + handed + others, size),
+            (cause, course.elements),
+            (good, course.elements // 2),
+        ]
+
+    def _again(self, last: Done, search: float, size: int) -> float:
+        """Return how many repeats of removals, and of sets around the answer, are to come."""
+        if last.phase == REPEATS:
+            return last.left or 0
+        if not self.course.second or size == 1 or (self.made[REPEATS] and not search):
+            return 0.0
+        return REMOVALS * min(size, REFUSED) if self.course.minimal else AROUND
+
+    def _handed(self, search: float, repeats: float, size: int) -> float:
+        """Return how often the answer is checked as it is handed over."""
+        course = self.course
+        if not course.handed or not course.second or self.flaky:
+            return course.handed
+        least = WEAK if repeats > 2 * min(size, REFUSED) else course.least
+        share = course.share * (self.searched + search) - repeats
+        return 1 + min(course.most, max(least, int(share)))
+
+    def _size(self, last: Done) -> int:
+        """Return how large the answer will be: most are of one place."""
+        if last.left and last.following in ENDS:
+            return 1
+        if last.left and last.following in TESTS:
+            return self._culprits + (not self._fresh)
+        if last.left and last.following == REMOVING and not self.made[TESTING]:
+            return 1
+        return self.best or 1
+
+    def _search(self, last: Done) -> float:
+        """Return how many checks the search has left."""
+        left, following, more = last.left or 0, last.following, 0.0
+        if not left:
+            return 0.0
+        size = self._size(last)
+        if following in ENDS:
+            second = len([end for end in ENDS if self.made[end] or end == following]) > 1
+            # most failures are local: the first look around the end that was found shows it
+            left, more = (1, 0) if second and self._fresh else (left, 0 if second else 1)
+        elif following in TESTS and self._fresh:  # are those enough that are known?
+            left, more = 1, (size + ANOTHER * left) * (size > 1)
+        if size >= FEW and self.course.minimal and following != SEVERAL and not self.made[SEVERAL]:
+            more += FEW_CHECKS
+        return (left + more) * self._pace
+
+    @property
+    def _pace(self) -> float:
+        """How many checks a question took so far: of a flaky check several, and what others at once were for."""
+        if self.flaky:
+            return self._asked / max(self._answered, 1.0)
+        return self.course.workers / math.log2(self.course.workers + 1)  # some are for answers that never come
