@@ -24,6 +24,7 @@ def course(settings: Settings, elements: int, workers: int, *, step: bool) -> Co
     if isinstance(strategy, ReduceSettings):
         return replace(
             every,
+            first=elements if strategy.search == "linear" else elements.bit_length(),
             minimal=strategy.search != "bisect",
             simpler=(OWN_SIMPLER if checker.runs_own_code else OTHER_SIMPLER) if strategy.shrink else 0,
             cause=EXPERIMENTS if strategy.find is Find.cause else 0,

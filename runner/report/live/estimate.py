@@ -8,10 +8,11 @@ from one verdict to the next, so that what happens between checks, and several a
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, insort
 from collections import Counter
 from dataclasses import dataclass, field
+from heapq import nsmallest
 from statistics import fmean
+from typing import NamedTuple
 
 from runner.report.live.phases import (
     CAUSE,
@@ -29,6 +30,8 @@ from runner.report.live.phases import (
 
 NEAREST = 9
 """Checks of about the same size that tell what one costs."""
+WRITING = 0.5
+"""Seconds at the end of a run."""
 WIDTH = 2.0
 """The larger end of a range by the smaller one."""
 REMOVALS, REFUSED = 2.4, 12
@@ -50,16 +53,18 @@ class Course:
     """What a run does besides its search.
 
     ``elements``: how many are searched. ``workers``: checks at once. ``wanted``: the outcome that an answer has.
-    ``minimal``: of a window is found out what of it is needed. ``second``: an answer, and what proves it, is checked
-    again; as it is handed over ``least`` to ``most`` times more, or a ``share`` of the search. ``tested``: checks of
-    what a search has left out or not seen, ``simpler``: to make an answer simpler, ``cause``: to show it to be the
-    cause, ``good``: of what passes and is handed over as well, ``handed``: 0 where nothing is. ``step``: it is a step
-    of a run, and nothing is known of those that follow it.
+    ``first``: questions of the first part of the search, 0: nobody knows before it begins. ``minimal``: of a window is
+    found out what of it is needed. ``second``: an answer, and what proves it, is checked again; as it is handed over
+    ``least`` to ``most`` times more, or a ``share`` of the search. ``tested``: checks of what a search has left out or
+    not seen, ``simpler``: to make an answer simpler, ``cause``: to show it to be the cause, ``good``: of what passes
+    and is handed over as well, ``handed``: 0 where nothing is. ``step``: it is a step of a run, and nothing is known of
+    those that follow it.
     """
 
     elements: int = 0
     workers: int = 1
     wanted: str = "fail"
+    first: int = 0
     minimal: bool = False
     second: bool = True
     least: int = 2
@@ -75,15 +80,35 @@ class Course:
 
 @dataclass(frozen=True)
 class Done:
-    """A check that has ended. ``at``: when, in seconds; ``kept``: elements; ``left``, ``following``: see `Checked`."""
+    """A check that has ended.
+
+    ``at``: when, in seconds, ``seconds``: how long it took; ``kept``: elements; ``left``, ``following``: see `Checked`.
+    """
 
     phase: str
     kept: int
     at: float
+    seconds: float = 0.0
     outcome: str = ""
     left: int | None = None
     following: str = ""
     known: bool = False
+
+
+class _Cost(NamedTuple):
+    """What a check cost. ``wanted``: it had the wanted outcome."""
+
+    kept: int
+    wanted: bool
+    took: float
+
+
+class _Part(NamedTuple):
+    """So many checks to come, of candidates of this size. ``wanted``: with which outcome, None: with either."""
+
+    checks: float
+    kept: int
+    wanted: bool | None
 
 
 @dataclass(frozen=True)
@@ -113,12 +138,13 @@ class Estimate:
     best: int | None = None
     _last: Done | None = None
     _searching: Done | None = None
-    _costs: list[tuple[int, float]] = field(default_factory=list)
+    _costs: list[_Cost] = field(default_factory=list)
     _culprits: int = 1
     _fresh: bool = True
     _asked: float = FLAKY_PACE
     _answered: float = 1.0
     _in_phase: int = 0
+    _warm: bool = False
 
     def add(self, check: Done) -> None:
         """Take in a check that has ended."""
@@ -128,9 +154,11 @@ class Estimate:
         if check.phase == "pre-flight" and self.made[check.phase] == MEASURED:
             self._begin_again()
         if not check.known:
-            insort(self._costs, (check.kept, check.at - (before.at if before else self.began)))
-            if len(self._costs) == 2 and before:  # the first one waited for the start of what runs it
-                self._costs.pop(next(at for at, one in enumerate(self._costs) if one[0] == before.kept))
+            between = check.at - (before.at if before else self.began)
+            took = between if self.course.workers == 1 else check.seconds / self.course.workers
+            self._costs.append(_Cost(check.kept, check.outcome == self.course.wanted, took))
+            if len(self._costs) == 2 and not self._warm:  # the first one waited for the start of what runs it
+                self._warm = bool(self._costs.pop(0))
         if not is_search(check.phase) or check.left is None:
             return
         if check.outcome == self.course.wanted:
@@ -160,20 +188,23 @@ class Estimate:
     def checks(self) -> Range | None:
         """How many checks are to come, of all phases; None: nobody knows yet."""
         parts = self._parts()
-        return Range.around(sum(count for count, _ in parts)) if parts else None
+        return Range.around(sum(one.checks for one in parts)) if parts else None
 
     @property
     def seconds(self) -> Range | None:
         """How long they take; None: nobody knows yet."""
         parts = self._parts()
-        return Range.around(sum(count * self._cost(kept) for count, kept in parts)) if parts else None
+        if not parts:
+            return None
+        return Range.around(WRITING + sum(one.checks * self._cost(one.kept, one.wanted) for one in parts))
 
-    def _cost(self, kept: int) -> float:
-        """Return what a check of a candidate of this size costs."""
-        at = bisect_left(self._costs, (kept, 0.0))
-        near = self._costs[max(at - NEAREST, 0) : at + NEAREST]
-        near.sort(key=lambda one: abs(math.log((one[0] + 1) / (kept + 1))))
-        return fmean(took for _, took in near[:NEAREST]) if near else 0.0
+    def _cost(self, kept: int, wanted: bool | None) -> float:
+        """Return what a check of a candidate of this size, and with that outcome, costs."""
+        alike = [one for one in self._costs if wanted in (None, one.wanted)]
+        alike = alike if len(alike) > 1 else self._costs
+        # the later one of two that are as near
+        near = nsmallest(NEAREST, reversed(alike), key=lambda one: abs(math.log((one.kept + 1) / (kept + 1))))
+        return fmean(one.took for one in near) if near else 0.0
 
     # ---- how many
 
@@ -182,15 +213,20 @@ class Estimate:
         """How many checks looked for an answer."""
         return sum(count for phase, count in self.made.items() if is_search(phase))
 
-    def _parts(self) -> list[tuple[float, int]]:
+    def _parts(self) -> list[_Part]:
         """Return how many checks are to come of candidates of which size; []: nobody knows yet."""
         last, course, made = self._last, self.course, self.made
         if last is None:
             return []
         left, passes = last.left or 0, last.outcome not in (course.wanted, "unresolved")
-        if not self.searched:  # what has not the wanted outcome as a whole is checked again, and nothing is searched
-            return [(left, course.elements)] if left and passes and not self.flaky else []
-        search, size = self._search(last) if is_search(last.phase) else 0.0, self._size(last)
+        search = self._search(last) if is_search(last.phase) else 0.0
+        if not self.searched:
+            if last.phase != "control" and passes:  # it is checked again, and nothing is searched
+                return [_Part(left, course.elements, wanted=False)] if left and not self.flaky else []
+            if self.flaky or not course.first:
+                return []
+            search = course.first + 1
+        size = self._size(last)
         pace = self._pace if self.flaky else 1.0
         again, good, caused = self._again(last, search, size), course.good * pace, made[CAUSE] > 0
         if last.phase == RE_CHECK:
@@ -202,10 +238,11 @@ class Estimate:
         others += max(course.simpler - made[SHRINK], 0.0) * (not made[RE_CHECK])
         cause = max(course.cause * max(0.75 * pace, 1) - made[CAUSE], 0.0)
         return [
-            (search, last.kept),
-            (again + handed + others, size),
-            (cause, course.elements),
-            (good, course.elements // 2),
+            _Part(search, last.kept, None),
+            _Part(again, size, wanted=False),
+            _Part(handed + others, size, wanted=True),
+            _Part(cause, course.elements, None),
+            _Part(good, course.elements // 2, wanted=False),
         ]
 
     def _again(self, last: Done, search: float, size: int) -> float:

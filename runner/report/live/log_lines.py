@@ -36,7 +36,9 @@ class LogObserver:
         """
         verdict, known = told.verdict, not told.iteration
         outcome = verdict.outcome
-        self.estimate.add(Done(told.phase, kept, self.clock(), outcome.value, told.left, told.following, known))
+        self.estimate.add(
+            Done(told.phase, kept, self.clock(), verdict.seconds, outcome.value, told.left, told.following, known)
+        )
         checks, seconds = checks_left(self.estimate.checks), time_left(self.estimate.seconds)
         left = f", {checks} left" + (f" ({seconds})" if seconds else "") if checks else ""
         why = one_line(verdict.reason)[:LONGEST_REASON] if outcome is Outcome.UNRESOLVED else ""

@@ -21,7 +21,7 @@ from runner.report.live.checked import Checked
 from runner.report.live.estimate import Course, Range
 from runner.report.live.log_lines import LogObserver
 from runner.report.live.marks import legend, mark, marks
-from runner.report.live.phases import in_words, is_search
+from runner.report.live.phases import in_words, is_search, is_start
 from runner.report.live.ranges import checks_left, clock_time, time_left
 from runner.text import counted, listed, one_line
 from strategies.outcome import Outcome
@@ -112,6 +112,8 @@ class Panel(LogObserver):
         """Show what a check said the first time that this line comes up; numbers in it do not count."""
         said = one_line(told.verdict.reason)[:LONGEST_SAID]
         key = f"{told.verdict.outcome.value} {_NUMBERS.sub('N', said)}"
+        if is_start(told.phase) and told.verdict.outcome is Outcome.FAIL:  # the log says so
+            self._said.add(key)
         if not said or key in self._said or len(self._said) >= MOST_SAID:
             return
         self._said.add(key)

@@ -9,7 +9,7 @@ from runner.report.live.estimate import Range
 from runner.text import counted
 
 _UNITS = ((5400.0, 3600.0, "h"), (90.0, 60.0, "min"), (0.0, 1.0, "s"))
-NO_TIME = 1.0
+NO_TIME = 2.0
 """Seconds of which nobody needs a range."""
 
 
