@@ -71,22 +71,27 @@ class Row:
 
     @property
     def late(self) -> list[Shown]:
+        """The lines from half-time on."""
         return [one for one in self.shown if one.at >= self.seconds / 2]
 
     @property
     def held(self) -> int:
+        """How many of these hold the truth."""
         return sum(one.most is not None and one.least <= one.end - one.at <= one.most for one in self.late)  # type: ignore[operator]
 
     @property
     def short(self) -> int:
+        """How many of these give no range."""
         return sum(one.least == 0 for one in self.late)
 
     @property
     def width(self) -> float:
+        """The widest of these ranges."""
         return max((one.most / one.least for one in self.late if one.least and one.most), default=0.0)
 
     @property
     def good(self) -> bool:
+        """Whether it counts as held."""
         return bool(self.late) and self.held >= HELD * len(self.late) and self.width <= WIDTH + 0.01
 
 
@@ -97,7 +102,7 @@ def planted(
     place: Path, rng: random.Random, culprits: Sequence[int], nodes: int, *more: str, rate: float = 1.0
 ) -> list[str]:
     """Return the settings of a reduction whose check sleeps; it fails so often where the culprits are there."""
-    seconds, fails = rng.uniform(0.5, 1.2), {f"t{at + 1}" for at in culprits}
+    seconds, fails = rng.uniform(1.0, 2.0), {f"t{at + 1}" for at in culprits}
     slower = rng.choice([1.0, 1.0, 2.0])
     body = (
         f"import random, time\nhit = made.issuperset({fails})\n"
@@ -120,40 +125,48 @@ def checked(place: Path, text: str, *flags: str) -> list[str]:
 
 
 def single(place: Path, rng: random.Random) -> list[str]:
+    """One culprit."""
     nodes = rng.randrange(100, 1500)
     return planted(place, rng, [rng.randrange(nodes)], nodes)
 
 
 def bisected(place: Path, rng: random.Random) -> list[str]:
+    """One culprit, bisected."""
     return [*single(place, rng), "strategy=reduce_bisect"]
 
 
 def few(place: Path, rng: random.Random) -> list[str]:
+    """Two culprits anywhere."""
     nodes = rng.randrange(100, 1500)
     return planted(place, rng, rng.sample(range(nodes), 2), nodes)
 
 
 def scattered(place: Path, rng: random.Random) -> list[str]:
+    """Three to six culprits anywhere."""
     nodes = rng.randrange(100, 1500)
     return planted(place, rng, rng.sample(range(nodes), rng.randrange(3, 7)), nodes)
 
 
 def cluster(place: Path, rng: random.Random) -> list[str]:
+    """Three culprits within eight nodes."""
     nodes = rng.randrange(100, 1500)
     first = rng.randrange(nodes - 8)
     return planted(place, rng, rng.sample(range(first, first + 8), 3), nodes)
 
 
 def linear(place: Path, rng: random.Random) -> list[str]:
+    """Two culprits, one element removed at a time."""
     nodes = rng.randrange(30, 60)
     return [*planted(place, rng, rng.sample(range(nodes), 2), nodes), "strategy=reduce_linear"]
 
 
 def workers(place: Path, rng: random.Random) -> list[str]:
+    """Two culprits, two checks at once."""
     return [*few(place, rng), "workers.count=2"]
 
 
 def flaky(place: Path, rng: random.Random) -> list[str]:
+    """One culprit, and a check that fails most times only."""
     nodes = rng.randrange(60, 200)
     return planted(place, rng, [rng.randrange(nodes)], nodes, rate=rng.uniform(0.7, 0.95))
 
@@ -172,12 +185,13 @@ def precision(place: Path, rng: random.Random) -> list[str]:
     graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], weights)
     model = place / "net.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), model)
-    slow = f"import random, time\ntime.sleep(random.lognormvariate(0, 0.25) * {rng.uniform(0.5, 1.2)})\nsys.exit(fails)"
+    slow = f"import random, time\ntime.sleep(random.lognormvariate(0, 0.25) * {rng.uniform(1.0, 2.0)})\nsys.exit(fails)"
     return ["strategy=precision", f"model={model}", *checked(place, RUN + slow)]
 
 
 def triage(place: Path, rng: random.Random) -> list[str]:
-    slow = f"import random, time\ntime.sleep(random.lognormvariate(0, 0.25) * {rng.uniform(0.5, 1.2)})\n"
+    """A defect of an optimizer, triaged with a check of the user's own."""
+    slow = f"import random, time\ntime.sleep(random.lognormvariate(0, 0.25) * {rng.uniform(1.0, 2.0)})\n"
     model = defective(place / "net.onnx", behind="Exp")
     return ["strategy=triage", f"model={model}", *checked(place, LIGHT + slow + "sys.exit('mul' in nodes)", "-I", "-S")]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from runner.report.live.estimate import Course
+from runner.report.live.course import Course
 from runner.schema.checker import Flaky
 from runner.schema.root import Settings
 from runner.schema.strategy import Find, PrecisionSettings, ReduceSettings, RepeatSettings

@@ -10,10 +10,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass, field
-from heapq import nsmallest
-from statistics import fmean
 from typing import NamedTuple
 
+from runner.report.live.costs import Costs
+from runner.report.live.course import REFUSED, REMOVALS, Course
 from runner.report.live.phases import (
     CAUSE,
     ENDS,
@@ -28,54 +28,18 @@ from runner.report.live.phases import (
     is_start,
 )
 
-NEAREST = 9
-"""Checks of about the same size that tell what one costs."""
 WRITING = 0.5
 """Seconds at the end of a run."""
 WIDTH = 2.0
 """The larger end of a range by the smaller one."""
-REMOVALS, REFUSED = 2.4, 12
-"""Repeats of one removal that proves an answer, on average, and how many removals are repeated at most."""
 AROUND = 3
 """Repeats around a window."""
 FEW, FEW_CHECKS = 3, 8
 """From so many elements on a search tries to remove several at once, and in so many checks if all goes well."""
-WEAK = 5
-"""Repeats of an answer of several elements."""
 MEASURED, FLAKY_PACE = 20, 3.0
 """Checks of the whole by which rates of a flaky check are measured, and checks of one question to begin with."""
 ANOTHER = 0.25
 """How likely there is another culprit, where there are several."""
-
-
-@dataclass(frozen=True)
-class Course:
-    """What a run does besides its search.
-
-    ``elements``: how many are searched. ``workers``: checks at once. ``wanted``: the outcome that an answer has.
-    ``first``: questions of the first part of the search, 0: nobody knows before it begins. ``minimal``: of a window is
-    found out what of it is needed. ``second``: an answer, and what proves it, is checked again; as it is handed over
-    ``least`` to ``most`` times more, or a ``share`` of the search. ``tested``: checks of what a search has left out or
-    not seen, ``simpler``: to make an answer simpler, ``cause``: to show it to be the cause, ``good``: of what passes
-    and is handed over as well, ``handed``: 0 where nothing is. ``step``: it is a step of a run, and nothing is known of
-    those that follow it.
-    """
-
-    elements: int = 0
-    workers: int = 1
-    wanted: str = "fail"
-    first: int = 0
-    minimal: bool = False
-    second: bool = True
-    least: int = 2
-    most: int = 7
-    share: float = 0.25
-    tested: float = 0
-    simpler: float = 0
-    cause: float = 0
-    good: float = 0
-    handed: float = 1
-    step: bool = False
 
 
 @dataclass(frozen=True)
@@ -95,20 +59,17 @@ class Done:
     known: bool = False
 
 
-class _Cost(NamedTuple):
-    """What a check cost. ``wanted``: it had the wanted outcome."""
-
-    kept: int
-    wanted: bool
-    took: float
-
-
 class _Part(NamedTuple):
-    """So many checks to come, of candidates of this size. ``wanted``: with which outcome, None: with either."""
+    """So many checks to come, of candidates of this size.
+
+    ``wanted``: with the wanted outcome or another one, None: either. ``in_turn``: how many could be made
+    at once and are not.
+    """
 
     checks: float
     kept: int
     wanted: bool | None
+    in_turn: int = 1
 
 
 @dataclass(frozen=True)
@@ -138,13 +99,12 @@ class Estimate:
     best: int | None = None
     _last: Done | None = None
     _searching: Done | None = None
-    _costs: list[_Cost] = field(default_factory=list)
+    _costs: Costs = field(default_factory=Costs)
     _culprits: int = 1
     _fresh: bool = True
     _asked: float = FLAKY_PACE
     _answered: float = 1.0
     _in_phase: int = 0
-    _warm: bool = False
 
     def add(self, check: Done) -> None:
         """Take in a check that has ended."""
@@ -156,9 +116,7 @@ class Estimate:
         if not check.known:
             between = check.at - (before.at if before else self.began)
             took = between if self.course.workers == 1 else check.seconds / self.course.workers
-            self._costs.append(_Cost(check.kept, check.outcome == self.course.wanted, took))
-            if len(self._costs) == 2 and not self._warm:  # the first one waited for the start of what runs it
-                self._warm = bool(self._costs.pop(0))
+            self._costs.add(check.kept, took, wanted=check.outcome == self.course.wanted)
         if not is_search(check.phase) or check.left is None:
             return
         if check.outcome == self.course.wanted:
@@ -196,15 +154,8 @@ class Estimate:
         parts = self._parts()
         if not parts:
             return None
-        return Range.around(WRITING + sum(one.checks * self._cost(one.kept, one.wanted) for one in parts))
-
-    def _cost(self, kept: int, wanted: bool | None) -> float:
-        """Return what a check of a candidate of this size, and with that outcome, costs."""
-        alike = [one for one in self._costs if wanted in (None, one.wanted)]
-        alike = alike if len(alike) > 1 else self._costs
-        # the later one of two that are as near
-        near = nsmallest(NEAREST, reversed(alike), key=lambda one: abs(math.log((one.kept + 1) / (kept + 1))))
-        return fmean(one.took for one in near) if near else 0.0
+        costs = (one.checks * self._costs.of(one.kept, wanted=one.wanted) * one.in_turn for one in parts)
+        return Range.around(WRITING + sum(costs))
 
     # ---- how many
 
@@ -233,7 +184,12 @@ class Estimate:
             due = max(left, pace - self._in_phase) if self.flaky else left
             again, handed, good = (0.0, 0.0, due) if caused or not (course.cause or due) else (0.0, due, good)
         else:
-            handed = self._handed(search, made[REPEATS] + again, size) * (pace + 1) / 2 * (not made[RE_CHECK])
+            handed = (
+                (1 if self.flaky else course.handing_over(self.searched + search, made[REPEATS] + again, size))
+                * (pace + 1)
+                / 2
+                * (not made[RE_CHECK])
+            )
         others = max(course.tested - made["stability"] - made["held out"], 0.0) * (not made[RE_CHECK])
         others += max(course.simpler - made[SHRINK], 0.0) * (not made[RE_CHECK])
         cause = max(course.cause * max(0.75 * pace, 1) - made[CAUSE], 0.0)
@@ -241,8 +197,8 @@ class Estimate:
             _Part(search, last.kept, None),
             _Part(again, size, wanted=False),
             _Part(handed + others, size, wanted=True),
-            _Part(cause, course.elements, None),
-            _Part(good, course.elements // 2, wanted=False),
+            _Part(cause, course.elements, None, course.workers),
+            _Part(good, course.elements // 2, False, course.workers),
         ]
 
     def _again(self, last: Done, search: float, size: int) -> float:
@@ -252,15 +208,6 @@ class Estimate:
         if not self.course.second or size == 1 or (self.made[REPEATS] and not search):
             return 0.0
         return REMOVALS * min(size, REFUSED) if self.course.minimal else AROUND
-
-    def _handed(self, search: float, repeats: float, size: int) -> float:
-        """Return how often the answer is checked as it is handed over."""
-        course = self.course
-        if not course.handed or not course.second or self.flaky:
-            return course.handed
-        least = WEAK if repeats > 2 * min(size, REFUSED) else course.least
-        share = course.share * (self.searched + search) - repeats
-        return 1 + min(course.most, max(least, int(share)))
 
     def _size(self, last: Done) -> int:
         """Return how large the answer will be: most are of one place."""

@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable
 
 from runner.report.live.checked import Checked
-from runner.report.live.estimate import Course, Done, Estimate
+from runner.report.live.course import Course
+from runner.report.live.estimate import Done, Estimate
 from runner.report.live.ranges import checks_left, time_left
 from runner.text import counted, one_line
 from strategies.outcome import Outcome

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import rich
 
-from runner.report.live.estimate import Course
+from runner.report.live.course import Course
 from runner.report.live.log_lines import LogObserver
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from rich.text import Text
 
 from runner.report.live import log_lines
 from runner.report.live.checked import Checked
-from runner.report.live.estimate import Course, Range
+from runner.report.live.course import Course
+from runner.report.live.estimate import Range
 from runner.report.live.log_lines import LogObserver
 from runner.report.live.marks import legend, mark, marks
 from runner.report.live.phases import in_words, is_search, is_start
@@ -106,7 +107,7 @@ class Panel(LogObserver):
         """Say how long a phase took; of the pre-flight the log has said what it found."""
         if self._in_phase > 1:
             took = clock_time(self._last - self._phase_began)
-            self._live.console.print(Text(f"{self._phase}: {counted(self._in_phase, 'check')}, {took}", "dim"))
+            self._live.console.print(Text(f"{self._phase}, {counted(self._in_phase, 'check')} in {took}", "dim"))
 
     def _say_new(self, told: Checked) -> None:
         """Show what a check said the first time that this line comes up; numbers in it do not count."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runner.report.live.estimate import Course, Done, Estimate, Range
+from runner.report.live.course import Course
+from runner.report.live.estimate import Done, Estimate, Range
 from runner.report.live.ranges import checks_left, clock_time, time_left
 
 REDUCE = Course(1000, minimal=True, simpler=1, cause=2, good=1)

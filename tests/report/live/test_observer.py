@@ -10,7 +10,7 @@ from rich.console import Console
 
 from runner.cli import logs
 from runner.report.live.checked import Checked
-from runner.report.live.estimate import Course
+from runner.report.live.course import Course
 from runner.report.live.log_lines import LogObserver
 from runner.report.live.observer import observer
 from runner.report.live.panel import Panel

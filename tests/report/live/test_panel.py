@@ -10,7 +10,7 @@ import pytest
 from rich.logging import RichHandler
 
 from benchmarks.terminal_captures import Tmux, run_line, settled
-from runner.report.live.estimate import Course
+from runner.report.live.course import Course
 from runner.report.live.panel import MOST_SAID, Panel
 from strategies.outcome import Outcome
 from tests.report.live.test_observer import COURSE, checked, terminal
