@@ -12,8 +12,9 @@ from strategies.outcome import Outcome
 
 OWN_SIMPLER, OTHER_SIMPLER = 1, 2
 """Checks that make an answer simpler: of a check of the user's own, which may know what it is given, and of others."""
-EXPERIMENTS, STABILITY = 2, 5
-"""Checks that show an answer to be the cause; of what a precision search has left out, and on other samples."""
+EXPERIMENTS, STABILITY, SEVERAL = 2, 4, 8
+"""Checks that show an answer to be the cause; of what a precision search has left out, and on other samples; by which
+a search tries to remove several elements at once."""
 
 
 def course(settings: Settings, elements: int, workers: int, *, step: bool) -> Course:
@@ -25,10 +26,13 @@ def course(settings: Settings, elements: int, workers: int, *, step: bool) -> Co
         return replace(
             every,
             first=elements if strategy.search == "linear" else elements.bit_length(),
-            minimal=strategy.search != "bisect",
+            proves=strategy.search != "bisect",
+            several=SEVERAL if strategy.search != "bisect" else 0,
             simpler=(OWN_SIMPLER if checker.runs_own_code else OTHER_SIMPLER) if strategy.shrink else 0,
             cause=EXPERIMENTS if strategy.find is Find.cause else 0,
         )
     if isinstance(strategy, PrecisionSettings):
-        return replace(every, wanted=Outcome.PASS.value, good=0, tested=STABILITY, second=False)
+        # a check of ours is steady, and is not doubted
+        second = second and checker.runs_own_code
+        return replace(every, wanted=Outcome.PASS.value, proves=True, good=0, tested=STABILITY, second=second)
     return replace(every, second=False, good=0, handed=not isinstance(strategy, RepeatSettings))

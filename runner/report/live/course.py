@@ -15,19 +15,20 @@ class Course:
     """What a run does besides its search.
 
     ``elements``: how many are searched. ``workers``: checks at once. ``wanted``: the outcome that an answer has.
-    ``first``: questions of the first part of the search, 0: nobody knows before it begins. ``minimal``: of a window is
-    found out what of it is needed. ``second``: an answer, and what proves it, is checked again; as it is handed over
-    ``least`` to ``most`` times more, or a ``share`` of the search. ``tested``: checks of what a search has left out or
-    not seen, ``simpler``: to make an answer simpler, ``cause``: to show it to be the cause, ``good``: of what passes
-    and is handed over as well, ``handed``: 0 where nothing is. ``step``: it is a step of a run, and nothing is known of
-    those that follow it.
+    ``first``: questions of the first part of the search, 0: nobody knows before it begins. ``proves``: each removal is
+    tried on the answer, ``several``: and so many of several at once. ``second``: an answer, and what proves it, is
+    checked again; as it is handed over ``least`` to ``most`` times more, or a ``share`` of the search. ``tested``:
+    checks of what a search has left out or not seen, ``simpler``: to make an answer simpler, ``cause``: to show it to
+    be the cause, ``good``: of what passes and is handed over as well, ``handed``: 0 where nothing is. ``step``: it is a
+    step of a run, and nothing is known of those that follow it.
     """
 
     elements: int = 0
     workers: int = 1
     wanted: str = "fail"
     first: int = 0
-    minimal: bool = False
+    proves: bool = False
+    several: int = 0
     second: bool = True
     least: int = 2
     most: int = 7

@@ -34,8 +34,8 @@ WIDTH = 2.0
 """The larger end of a range by the smaller one."""
 AROUND = 3
 """Repeats around a window."""
-FEW, FEW_CHECKS = 3, 8
-"""From so many elements on a search tries to remove several at once, and in so many checks if all goes well."""
+FEW = 3
+"""From so many elements on several can be removed at once."""
 MEASURED, FLAKY_PACE = 20, 3.0
 """Checks of the whole by which rates of a flaky check are measured, and checks of one question to begin with."""
 ANOTHER = 0.25
@@ -171,6 +171,8 @@ class Estimate:
             return []
         left, passes = last.left or 0, last.outcome not in (course.wanted, "unresolved")
         search = self._search(last) if is_search(last.phase) else 0.0
+        if is_search(last.phase) and last.left is None:
+            return []
         if not self.searched:
             if last.phase != "control" and passes:  # it is checked again, and nothing is searched
                 return [_Part(left, course.elements, wanted=False)] if left and not self.flaky else []
@@ -180,6 +182,8 @@ class Estimate:
         size = self._size(last)
         pace = self._pace if self.flaky else 1.0
         again, good, caused = self._again(last, search, size), course.good * pace, made[CAUSE] > 0
+        if course.workers > 1 and made[RE_CHECK]:  # it was checked beside the answer
+            good = 0.0
         if last.phase == RE_CHECK:
             due = max(left, pace - self._in_phase) if self.flaky else left
             again, handed, good = (0.0, 0.0, due) if caused or not (course.cause or due) else (0.0, due, good)
@@ -207,7 +211,7 @@ class Estimate:
             return last.left or 0
         if not self.course.second or size == 1 or (self.made[REPEATS] and not search):
             return 0.0
-        return REMOVALS * min(size, REFUSED) if self.course.minimal else AROUND
+        return REMOVALS * min(size, REFUSED) if self.course.proves else AROUND
 
     def _size(self, last: Done) -> int:
         """Return how large the answer will be: most are of one place."""
@@ -231,8 +235,8 @@ class Estimate:
             left, more = (1, 0) if second and self._fresh else (left, 0 if second else 1)
         elif following in TESTS and self._fresh:  # are those enough that are known?
             left, more = 1, (size + ANOTHER * left) * (size > 1)
-        if size >= FEW and self.course.minimal and following != SEVERAL and not self.made[SEVERAL]:
-            more += FEW_CHECKS
+        if size >= FEW and following != SEVERAL and not self.made[SEVERAL]:
+            more += self.course.several
         return (left + more) * self._pace
 
     @property
