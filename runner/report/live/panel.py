@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 REFRESHES = 3
 """How often a second the panel is drawn."""
 FEW_NAMES = 3
+SHORT = 1.0
+"""Seconds of a phase of which nobody needs a line."""
 MOST_MARKS = 24
 MOST_REASONS = 3
 MOST_SAID = 12
@@ -105,9 +107,10 @@ class Panel(LogObserver):
 
     def _end_phase(self) -> None:
         """Say how long a phase took; of the pre-flight the log has said what it found."""
-        if self._in_phase > 1:
-            took = clock_time(self._last - self._phase_began)
-            self._live.console.print(Text(f"{self._phase}, {counted(self._in_phase, 'check')} in {took}", "dim"))
+        seconds = self._last - self._phase_began
+        if self._in_phase > 1 and seconds >= SHORT:
+            checks = counted(self._in_phase, "check")
+            self._live.console.print(Text(f"{self._phase}, {checks} in {clock_time(seconds)}", "dim"))
 
     def _say_new(self, told: Checked) -> None:
         """Show what a check said the first time that this line comes up; numbers in it do not count."""

@@ -19,6 +19,8 @@ WORDS = {
     "held out": "checking on inputs that the search has not seen",
     SHRINK: "making the answer simpler",
     RE_CHECK: "re-check of what is handed over",
+    "search": "trying one after the other",
+    "repeat": "repeating",
     CAUSE: "cause: does the failure arise inside the answer",
 }
 
