@@ -36,8 +36,8 @@ AROUND = 3
 """Repeats around a window."""
 FEW = 3
 """From so many elements on several can be removed at once."""
-MEASURED, FLAKY_PACE = 20, 3.0
-"""Checks of the whole by which rates of a flaky check are measured, and checks of one question to begin with."""
+STARTED, MEASURED, FLAKY_PACE = 3, 20, 3.0
+"""Checks of the whole that begin a run at most, by which rates of a flaky check are measured, and of one question."""
 ANOTHER = 0.25
 """How likely there is another culprit, where there are several."""
 
@@ -171,6 +171,12 @@ class Estimate:
             return []
         left, passes = last.left or 0, last.outcome not in (course.wanted, "unresolved")
         search = self._search(last) if is_search(last.phase) else 0.0
+        if (
+            is_start(last.phase) and made["pre-flight"] > STARTED and course.first
+        ):  # its rates are measured, of both ends
+            search = (course.first + 1) * FLAKY_PACE + course.follows(0) * FLAKY_PACE / 2
+            other = MEASURED if last.phase == "pre-flight" else 0
+            return [_Part(left + other + search, course.elements, None)]
         if is_search(last.phase) and last.left is None:
             return []
         if not self.searched:
@@ -243,5 +249,5 @@ class Estimate:
     def _pace(self) -> float:
         """How many checks a question took so far: of a flaky check several, and what others at once were for."""
         if self.flaky:
-            return self._asked / max(self._answered, 1.0)
+            return max(self._asked / max(self._answered, 1.0), FLAKY_PACE)
         return self.course.workers / math.log2(self.course.workers + 1)  # some are for answers that never come

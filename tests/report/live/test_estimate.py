@@ -74,7 +74,9 @@ def test_verdicts_that_were_known_cost_nothing_and_say_nothing_of_the_cost() -> 
 def test_of_a_flaky_check_a_question_takes_several_and_its_search_begins_anew() -> None:
     measured = [Done("pre-flight", 1000, at, 1.0, "fail", 20 - at) for at in range(20)]
     begun = after(*START, Done("group testing", 1, 4, 1.0, "fail", 0), *measured)
-    assert begun.checks is None and begun.best is None
+    assert begun.best is None and begun.checks is None  # how many questions it has
+    known = after(*START, *measured[:10], course=Course(1000, first=10))
+    assert middle(known.checks) > 10 + 20 + 11 * 3
     asked = [Done("latest start", 500, 30 + at, 1.0, "fail", 9 - at // 4, "latest start") for at in range(12)]
     for one in asked:
         begun.add(one)
