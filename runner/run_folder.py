@@ -18,6 +18,8 @@ from runner.files import json_of, write_text
 
 NAME = ".winnow.json"
 FORMAT = 1
+STEPS = "steps"
+"""The folder with the steps of a triage, each a run's."""
 #: the models that are handed over, without `.onnx`
 REDUCED, MIN_GOOD, MIXED, WORKAROUND = "reduced", "min_good", "mixed", "workaround"
 _MODELS = (REDUCED, "rounded", MIN_GOOD, MIXED, f"{WORKAROUND}*")
@@ -41,7 +43,7 @@ OF_A_RUN = (
     *("result.json", "ended.json", "REPORT.md", "report.html", "bundle.zip", "repro.py"),
     *("replay.yaml", "layers.json", "layers.svg", "curve.svg"),
     *("layerwise.csv", "layerwise.json"),
-    *("audit.jsonl", "placed.json", ".hydra", "winnow.log", "steps", "kept", "bugs.md"),
+    *("audit.jsonl", "placed.json", ".hydra", "winnow.log", STEPS, "kept", "bugs.md"),
 )
 #: those of a sweep; its jobs are runs in folders of their own
 OF_A_SWEEP = (
@@ -65,8 +67,8 @@ _IN_A_RUN = (
     ".hydra/*.yaml",
     "workers/call-*",
     "caches/*",
-    "steps/*",
-    "steps/*/*",
+    f"{STEPS}/*",
+    f"{STEPS}/*/*",
 )
 _IN_A_SWEEP = ("journal/*",)
 

@@ -8,6 +8,7 @@ of a question: that is all there is to speculation, and it is the reason why par
 from __future__ import annotations
 
 import heapq
+from collections import ChainMap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -119,9 +120,20 @@ class Search:
         return self._step if isinstance(self._step, Done) else None
 
     @property
+    def next(self) -> Ask | Done:
+        """The next question, or the end."""
+        assert not isinstance(self._step, Look)
+        return self._step
+
+    @property
     def remaining(self) -> int:
         """An estimate of the checks still needed on one worker."""
         return self._step.left if isinstance(self._step, Ask) else 0
+
+    def after(self, trial: Trial, answer: Answer) -> Ask | Done:
+        """Return the next question, or the end, once this answer is told."""
+        step, _ = self._resolve(self._step, self._asked, ChainMap({trial: answer}, self._answers))
+        return step
 
     @property
     def best(self) -> Trial | None:
@@ -179,16 +191,19 @@ class Search:
     def _advance(self) -> None:
         self._step, self._asked = self._resolve(self._step, self._asked)
 
-    def _resolve(self, step: Step, asked: Asked) -> tuple[Ask | Done, Asked]:
+    def _resolve(
+        self, step: Step, asked: Asked, answers: Mapping[Trial, Answer] | None = None
+    ) -> tuple[Ask | Done, Asked]:
         """Follow a step over all questions whose answers are known.
 
         Nothing at all never fails: the empty trial is NO.
         """
+        answers = self._answers if answers is None else answers
         while not isinstance(step, Done):
             if isinstance(step, Look):
                 step = step.then(_unrolled(asked))
                 continue
-            answer = self._answers.get(step.trial) if step.trial else Answer.NO
+            answer = answers.get(step.trial) if step.trial else Answer.NO
             if answer is None:
                 return step, asked
             asked = (step.trial, answer, asked)

@@ -17,11 +17,11 @@ from runner.api.verbs import (
     workaround,
 )
 from runner.errors import UsageError, WinnowError
-from runner.jobs.listener import Checked
+from runner.jobs.listener import CheckEvent
 from runner.schema.inputs import RandomInputs
 
 __all__ = [
-    "Checked",
+    "CheckEvent",
     "NoAnswerError",
     "Options",
     "RandomInputs",

@@ -7,7 +7,7 @@ from os import PathLike
 from typing import Any, TypeAlias, TypedDict
 
 from runner.api.given import Inputs
-from runner.jobs.listener import Checked
+from runner.jobs.listener import CheckEvent
 from runner.schema.backend import BackendSettings
 from runner.schema.checker import CheckerSettings
 from runner.schema.cut import CutSettings
@@ -31,7 +31,7 @@ class Options(TypedDict, total=False):
     A group (strategy, checker, target, reference, artifacts, workers) is the name of an option, a dict of its keys
     (``name``: the option) or settings; a section is a dict of its keys or settings. ``inputs``: files, arrays by name,
     a list of such samples, a function, or settings. ``folder``: where the run writes, ``outputs/DATE/TIME`` if not
-    given. ``resume``: the folder of a run to go on with. ``progress``: is called with each `Checked`. ``in_process``:
+    given. ``resume``: the folder of a run to go on with. ``progress``: is called with each `CheckEvent`. ``in_process``:
     the check is called in this process, with all that this costs (docs/python.md).
     """
 
@@ -51,5 +51,5 @@ class Options(TypedDict, total=False):
     plan: bool
     resume: str | PathLike[str]
     folder: str | PathLike[str]
-    progress: Callable[[Checked], Any]
+    progress: Callable[[CheckEvent], Any]
     in_process: bool

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runner.errors import WinnowError
-from runner.jobs.listener import Checked
+from runner.jobs.listener import CheckEvent
 from runner.report.markdown import REPORT_NAME
 from runner.report.replay import REPLAY_NAME
 from runner.report.repro.write import REPRO_NAME
@@ -44,7 +44,7 @@ class Result:
 
     summary: Summary
     folder: Path
-    verdicts: tuple[Checked, ...] = ()
+    verdicts: tuple[CheckEvent, ...] = ()
 
     @property
     def status(self) -> str:

@@ -19,7 +19,7 @@ from runner.cli.claim_folder import KEYS, FolderTakenError, holding
 from runner.cli.config.paths import expand_home, rooted
 from runner.cli.validate import check_given
 from runner.errors import UsageError, WinnowError
-from runner.jobs.listener import Checked, Listener, listening
+from runner.jobs.listener import CheckEvent, Listener, listening
 from runner.report.result import RESULT_NAME, write_result
 from runner.report.summary import MistakeError, Summary
 from runner.schema.installed_choices import SCHEMAS
@@ -127,13 +127,13 @@ def _ended(settings: Settings, folder: Path) -> Summary:
 class _Told:
     """Remembers the checks, and tells the program of them; where that raises, the run ends as by Ctrl-C."""
 
-    def __init__(self, progress: Callable[[Checked], Any] | None) -> None:
-        self.checks: list[Checked] = []
+    def __init__(self, progress: Callable[[CheckEvent], Any] | None) -> None:
+        self.checks: list[CheckEvent] = []
         self.error: BaseException | None = None
         self._progress: Listener | None = progress
         self._lock = threading.Lock()
 
-    def __call__(self, checked: Checked) -> None:
+    def __call__(self, checked: CheckEvent) -> None:
         with self._lock:
             self.checks.append(checked)
             if self._progress is None or self.error is not None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from runner import run_folder
 from runner.artifacts import stale_results
 from runner.artifacts.disk_space import FULL, Room
 from runner.artifacts.sort import Artifacts, place_of
@@ -17,14 +18,17 @@ from runner.checkers.checker import Checker, Tools
 from runner.checkers.registry import build as build_checker
 from runner.errors import UsageError, WinnowError
 from runner.jobs import context as contexts
-from runner.jobs.listener import Checked, listener
+from runner.jobs.course import course
+from runner.jobs.listener import CheckEvent, listener
 from runner.jobs.processes import processes
 from runner.jobs.registry import implementation
 from runner.jobs.summary import checks_of, summary_of
 from runner.journal.open_journals import Journals
 from runner.loading.load import Loaded, clean_up
 from runner.loading.models import check_map
-from runner.report.progress import LogObserver, observer
+from runner.report.live.checked import Checked
+from runner.report.live.log_lines import LogObserver
+from runner.report.live.observer import observer
 from runner.report.summary import MistakeError, Summary
 from runner.schema.checker import BuildsChecker, Flaky
 from runner.schema.root import Settings
@@ -36,7 +40,6 @@ from runner.session.reliability import Reliability
 from runner.session.result import Ending
 from runner.session.subject import Subject
 from runner.status import Status
-from runner.verdict import Verdict
 from runner.workers.leases.required_lease import lease_of
 from runner.workers.pool import Pool
 from strategies.trial import Trial
@@ -147,15 +150,17 @@ class Job:
         journals = Journals(settings, self.folder, self.tools.at)
         journal = journals.main(context)
         artifacts = Artifacts(settings.artifacts, self.folder, self.tools.cwd)
+        strategy, tell = settings.strategy.name, listener()
+        ahead = course(
+            settings, len(subject.space.order), self._at_once, step=self.folder.parent.name == run_folder.STEPS
+        )
+        # a panel would swallow the question that is put to a person, and the terminal of a program is its own
+        watcher = (LogObserver if settings.checker.asks_a_person or tell else observer)(strategy, noun, ahead)
 
-        tell, strategy = listener(), settings.strategy.name
-        # a live view would swallow the question that is put to a person, and the terminal of a program is its own
-        watcher = (LogObserver if settings.checker.asks_a_person or tell else observer)(strategy, noun)
-
-        def report(iteration: int, phase: str, label: str, trial: Trial, verdict: Verdict, left: int | None) -> None:
-            watcher.checked(iteration, label, verdict, size(trial), left)
+        def report(told: Checked) -> None:
+            watcher.checked(told, size(told.nodes))
             if tell:
-                tell(Checked.of(strategy, iteration, phase, label, size(trial), verdict, left))
+                tell(CheckEvent.of(strategy, told, size(told.nodes)))
 
         studied = Studied(settings.checker.same_failure)
         place = self.folder / "checks"

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-from runner.verdict import Verdict
+from runner.report.live.checked import Checked
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckEvent:
     """One check of a run, as it ended.
 
     ``strategy``: of the run, or of the step of a triage. ``iteration``: its number in the journal; 0: it was known from
@@ -31,15 +31,14 @@ class Checked:
     left: int | None
 
     @classmethod
-    def of(
-        cls, strategy: str, iteration: int, phase: str, label: str, size: int, verdict: Verdict, left: int | None
-    ) -> Checked:
-        """Return what ``verdict`` says of a check."""
-        outcome, reason = verdict.outcome.value, verdict.reason
-        return cls(strategy, iteration, phase, label, size, outcome, reason, verdict.seconds, left)
+    def of(cls, strategy: str, told: Checked, size: int) -> CheckEvent:
+        """Return what a program is told of a check."""
+        verdict = told.verdict
+        outcome, seconds = verdict.outcome.value, verdict.seconds
+        return cls(strategy, told.iteration, told.phase, told.label, size, outcome, verdict.reason, seconds, told.left)
 
 
-Listener = Callable[[Checked], None]
+Listener = Callable[[CheckEvent], None]
 """Is told of each check, in the thread that made it, one at a time."""
 
 

@@ -12,6 +12,7 @@ from runner import machine
 from runner.artifacts.most_left import MostLeft
 from runner.checkers.compare.constant_outputs import CONSTANT, said
 from runner.jobs.context import drifted, versions
+from runner.jobs.course import course
 from runner.loading.load import Loaded
 from runner.report.summary import Checks, Seconds, Summary
 from runner.schema.checker import CommandChecker
@@ -21,7 +22,6 @@ from runner.session.judge import Judge
 from runner.session.reliability import REPEATED, Reliability
 from runner.session.result import Ending
 from runner.session.trust.check_counts import HANDED_OVER, REPEATS, Tally
-from runner.session.trust.second_verdicts import LEAST, SHARE
 from runner.session.trust.sequential_test import WRONG, wilson
 from runner.status import Status
 from runner.verdict import Signature, rows_of
@@ -201,8 +201,7 @@ def plan(ending: Ending, judge: Judge, settings: Settings, loaded: Loaded | None
     """
     paid = max(sum(judge.tally.paid.values()), 1)
     each = judge.tally.seconds / paid
-    # what is handed over is checked, and the answer repeated
-    trust = 2 + max(LEAST, int(SHARE * ending.remaining))
+    trust = round(course(settings, ending.remaining, 1, step=False).follows(ending.remaining))
     checks = ending.remaining + trust
     held = sum(path.lstat().st_blocks * 512 for path in judge.folder.parent.rglob("*"))
     left = MostLeft.of(loaded.store, settings.artifacts, checks, _given(settings, loaded)) if loaded else MostLeft(0)

@@ -112,6 +112,7 @@ class Recheck:
             wanted.append((other, first, MIN_GOOD, self._write(other, first, MIN_GOOD), HANDED_OVER))
         wanted = [one for one in wanted if (one[2], one[4]) not in self._ahead]
         if len(wanted) > 1:
+            judge.tally.due = len(wanted)
             made = known.workers.together([partial(self._check_file, *one) for one in wanted])
             self._ahead.update(
                 {(one[2], one[4]): verdict for one, verdict in zip(wanted, made, strict=True) if verdict}
@@ -119,31 +120,35 @@ class Recheck:
 
     def _rule(self, judge: Judge, trial: Trial, name: str, path: Path, times: int) -> Ruling:
         wanted = Answer.NO if name == MIN_GOOD else Answer.YES
-        question, rates, count = self.reliability.question, self.reliability.rates, Count()
+        known, question, count = self.reliability, self.reliability.question, Count()
+        rates = known.rates
         if name == REDUCED:
-            rates = self.reliability.rates_of(judge, trial)
+            rates = known.rates_of(judge, trial)
+        once = known.mode is Flaky.never or times == 1
+        afforded = 0 if once else known.second.afforded(judge, trial, known.workers.count)
+        judge.tally.due = 1 + min(times - 1, afforded)
         for attempt in itertools.count(HANDED_OVER):
             verdict = self._ahead.pop((name, attempt), None) or self._check_file(judge, trial, name, path, attempt)
             assert verdict is not None, "only what is asked for ahead is given up"
             answer = question.answer(verdict)
             count = count.and_(question.fails(verdict))
             if rates:
-                decided = self.reliability.decided(rates, count, min(self.reliability.max_wrong, SEARCH_ERROR))
+                decided = known.decided(rates, count, min(known.max_wrong, SEARCH_ERROR))
                 if decided or verdict.outcome is Outcome.UNRESOLVED:
                     return Ruling(decided or answer, verdict)
-                if self.reliability.out_of_budget():  # what it rather is, by all that is known of it
-                    known = self.reliability.counted(judge.counted(trial))
-                    together = Count(count.failed + known.failed, count.passed + known.passed)
+                if known.out_of_budget():  # what it rather is, by all that is known of it
+                    seen = known.counted(judge.counted(trial))
+                    together = Count(count.failed + seen.failed, count.passed + seen.passed)
                     rather = Answer.YES if rates.odds(together) > 0 else Answer.NO
                     return Ruling(question.of_failing(rather), verdict)
                 continue
-            never = self.reliability.mode is Flaky.never
+            never = known.mode is Flaky.never
             if answer is not wanted and not never and verdict.outcome is not Outcome.UNRESOLVED:
                 raise ContradictionError(f"{self._label(name)}: {verdict.outcome.value}")
             if answer is wanted:
-                self.reliability.second.agree(judge, trial, attempt)
+                known.second.agree(judge, trial, attempt)
             enough = never or count.total >= times or not self._afforded(judge, trial, name, attempt)
-            if answer is not wanted or enough or self.reliability.out_of_budget():
+            if answer is not wanted or enough or known.out_of_budget():
                 return Ruling(answer, verdict)
         raise AssertionError("attempts do not end")
 

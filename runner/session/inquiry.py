@@ -14,6 +14,7 @@ from runner.checkers.interactive import Undo
 from runner.session.judge import Judge
 from runner.session.parallel import ParallelChecks, Workers
 from runner.session.reliability import REPEATED, Reliability, Ruling
+from runner.verdict import Verdict
 from runner.workers.leases.lease import OutOfTime
 from strategies.beyond_minimal import REFINING
 from strategies.outcome import Answer, Outcome
@@ -73,11 +74,11 @@ class Inquiry:
 
     def __post_init__(self) -> None:
         self.search = self.start({})
-        self.judge.estimate = lambda: self.search.remaining
+        self.judge.estimate = self._after
 
     def run(self) -> Done:
         """Return the end of the search; the best so far where a budget ended it (then it is ``stopped``)."""
-        self.judge.estimate = lambda: self.search.remaining
+        self.judge.estimate = self._after
         with ParallelChecks(self.means.workers, self._check, self.means.kill_checks) as checks:
             while not self.search.done:
                 left = self._left()
@@ -112,6 +113,12 @@ class Inquiry:
         self.search = self.start(dict(self._told))
 
     # ---- one question
+
+    def _after(self, trial: Trial, verdict: Verdict) -> Ask | Done:
+        """Return what the search asks after a verdict, or its end; of a flaky check one verdict may be no answer."""
+        if self.reliability.rates is not None:
+            return self.search.next
+        return self.search.after(trial, self.reliability.answer(verdict))
 
     def _check(self, ask: Ask, given_up: threading.Event) -> Ruling | None:
         purpose = "refine" if ask.phase in REFINING and self.purpose == "search" else self.purpose

@@ -23,16 +23,18 @@ from runner.checkers.interactive import insisting
 from runner.errors import NotTried
 from runner.journal.journal import Journal
 from runner.journal.open_journals import Journals
+from runner.report.live.checked import Checked
 from runner.schema.checker import SameFailure
 from runner.session.file_integrity import Seal
 from runner.session.subject import Subject, nodes_of
 from runner.session.trust.check_counts import FIRST_LOOK, NOT_SEARCHING, TRUST_PHASES, Tally
 from runner.verdict import UNFIT, Raised, Signature, Verdict, relative
 from strategies.outcome import Outcome
+from strategies.search import Ask, Done
 from strategies.trial import Trial
 
-Report = Callable[[int, str, str, Trial, Verdict, "int | None"], None]
-"""Told of every check: iteration (0: known already), phase, label, nodes, verdict, an estimate of what is to come."""
+Report = Callable[[Checked], None]
+"""Told of every check."""
 # folders of iterations; a check, or whoever handed the folder over, may have put others beside them
 _NUMBER = re.compile("[0-9]{1,9}")
 
@@ -70,7 +72,7 @@ class Judge:
     report: Report
     studied: Studied = field(default_factory=Studied)
     tally: Tally = field(default_factory=Tally)
-    estimate: Callable[[], int] | None = None
+    estimate: Callable[[Trial, Verdict], Ask | Done] | None = None
     journals: Journals | None = None
 
     def __post_init__(self) -> None:
@@ -248,8 +250,15 @@ class Judge:
         return tuple(reason for reason in unknown if reason.startswith(UNFIT))
 
     def _tell(self, iteration: int, phase: str, label: str, trial: Trial, verdict: Verdict) -> None:
-        left = self.estimate() if self.estimate and phase not in NOT_SEARCHING else None
-        self.report(iteration, phase, label, nodes_of(self.subject, trial), verdict, left)
+        left, following, subject = None, "", self.subject
+        if phase in TRUST_PHASES:
+            left = self.tally.due
+        elif self.estimate and phase not in NOT_SEARCHING:
+            step = self.estimate(trial, verdict)
+            left, following = (step.left, step.phase) if isinstance(step, Ask) else (0, "")
+        nodes = nodes_of(subject, trial)
+        names = partial(subject.names, trial)
+        self.report(Checked(iteration, phase, label, verdict, nodes, left, following, names, subject))
 
     def _relative(self, verdict: Verdict) -> Verdict:
         """A failure with another signature than the one under study is a DIFFERENT one, or the check's own."""

@@ -198,6 +198,8 @@ class Reliability:
             elif judge.tally.spent.get(REPEATS, 0.0) + each > allowance or self.out_of_budget():
                 return
             else:
+                if allowance < math.inf:  # else whoever repeats several has announced them
+                    judge.tally.due = times - attempt
                 verdict = judge.sure(trial, "doubt", label, attempt=attempt)
             if verdict.outcome is not Outcome.UNRESOLVED:
                 if self.question.fails(verdict) is not failing:
@@ -207,6 +209,7 @@ class Reliability:
     def repeat_all(self, judge: Judge, again: Sequence[tuple[Trial, str, int]], *, failing: bool) -> None:
         """Check trials again, each so many times in all, as many at once as there are workers; else as `repeat`."""
         if self.mode is not Flaky.never and self.rates is None and not self.spent():
+            judge.tally.due = sum(times - len(judge.counted(trial)) for trial, _, times in again)
             self.workers.ahead(
                 [
                     Expected(judge, trial, "doubt", label, attempt=attempt)
@@ -249,6 +252,7 @@ class Reliability:
             if self.out_of_budget():
                 break
             phase = "pre-flight" if end else "control"
+            judge.tally.due = repeats - attempt
             judge.sure(end, phase, f"{label}, {attempt + 1} of {repeats}", REPEATED, attempt)
         if end and self.question.wants_failure and not judge.studied.signature:
             failed = (verdict for verdict in judge.counted(end) if verdict.outcome is Outcome.FAIL)

@@ -22,7 +22,7 @@ from tests.harness import winnow as command_line
 
 
 def test_a_reduction_is_a_value_and_goes_on_with_what_is_known(tmp_path: Path) -> None:
-    seen: list[winnow.Checked] = []
+    seen: list[winnow.CheckEvent] = []
     options: Any = {"inputs": {"t0": np.ones((2, 3), np.float32)}, "progress": seen.append, **QUICK}
     found = winnow.reduce(chain(), lacks("Neg"), folder=tmp_path / "run", **options)
     assert found.raise_for_status().found
@@ -127,7 +127,7 @@ def test_what_cannot_be_is_one_clear_error_and_leaves_no_folder(
 
 
 def test_what_the_program_raises_when_it_is_told_ends_the_run_and_comes_back(tmp_path: Path) -> None:
-    def stop(checked: winnow.Checked) -> None:
+    def stop(checked: winnow.CheckEvent) -> None:
         if checked.iteration == 2:
             raise LookupError("enough")
 

@@ -107,7 +107,7 @@ def session(
         Journal(folder / "journal.jsonl", {}),
         Artifacts(ArtifactSettings(keep=Keep.none), folder, folder),
         folder / "checks",
-        lambda *told: None,
+        lambda told: None,
     )
 
     return Session(
@@ -467,3 +467,16 @@ def test_min_good_that_was_checked_too_early_is_taken_back(tmp_path):
     assert one.preflight() is None
     assert one.reduce().exit_code == 3
     assert not (tmp_path / "min_good").exists()
+
+
+def test_what_is_left_is_told_of_the_search_and_of_repeats(tmp_path):
+    one = session(tmp_path, needs(5, 20), reliability=Reliability(Flaky.auto, 0.01))
+    told = []
+    one.judge.report = told.append
+    assert one.preflight() is None
+    assert one.reduce().main == Trial.of([5, 20])
+    left = {phase: [check.left for check in told if check.phase == phase] for phase in ("doubt", "re-check")}
+    assert left["doubt"] == [*reversed(range(len(left["doubt"])))]
+    assert left["re-check"][-1] == 0 and sorted(left["re-check"][:3], reverse=True) == left["re-check"][:3]
+    searched = [check for check in told if check.following]
+    assert searched[0].left >= 4 and not [check for check in searched if check.left < 1]

@@ -21,7 +21,7 @@ from runner.jobs import job
 from runner.model.files.list_weights_files import weights_beside
 from runner.report.result import read_result, result_json, write_result
 from runner.report.summary import Summary
-from runner.run_folder import Marker
+from runner.run_folder import STEPS, Marker
 from runner.schema.diagnosis import VersionsSettings
 from runner.schema.root import Settings
 from runner.schema.run import BudgetSettings
@@ -30,7 +30,6 @@ from runner.status import ENDED_WELL, Status
 
 log = logging.getLogger(__name__)
 
-STEPS = "steps"
 _ASKED = "asked.json"
 
 

@@ -32,7 +32,7 @@ class Tally:
     Checks of each purpose, verdicts reused, outcomes, seconds inside checks, peak memory in MiB. ``seen``: the verdicts
     that are counted, one way or the other: (journal, trial, attempt). ``unknown``: the reasons of those that are not
     known. ``parts``: the checks that are no part of a search, by phase or as `REPEATS`; ``spent``: seconds in checks of
-    each purpose and part.
+    each purpose and part. ``due``: checks of trust that are announced and not made, None: nothing was announced.
     """
 
     paid: Counter[str] = field(default_factory=Counter)
@@ -44,6 +44,7 @@ class Tally:
     seconds: float = 0.0
     peak_rss_mb: float = 0.0
     unknown: Unknown = field(default_factory=Unknown)
+    due: int | None = None
 
     def count(self, verdict: Verdict, phase: str) -> None:
         """Count a verdict by its outcome."""
@@ -58,6 +59,7 @@ class Tally:
         self.peak_rss_mb = max(self.peak_rss_mb, verdict.peak_rss_mb)
         part = purpose
         if phase in TRUST_PHASES:
+            self.due = self.due and self.due - 1
             part = REPEATS if attempt % HANDED_OVER else phase
             self.parts[part] += 1
         self.spent[part] = self.spent.get(part, 0.0) + verdict.seconds

@@ -1,0 +1,45 @@
+"""What a check to come costs: what those of candidates of about its size did, with its outcome where that is known."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass, field
+from heapq import nsmallest
+from statistics import fmean
+from typing import NamedTuple
+
+NEAREST = 9
+"""Checks of about the same size that tell what one costs."""
+REMEMBERED = 100
+"""Checks whose cost is remembered."""
+
+
+class _Cost(NamedTuple):
+    """What a check cost. ``wanted``: it had the wanted outcome."""
+
+    kept: int
+    wanted: bool
+    took: float
+
+
+@dataclass(eq=False)
+class Costs:
+    """The costs of the last checks, in seconds."""
+
+    _known: deque[_Cost] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    _warm: bool = False
+
+    def add(self, kept: int, took: float, *, wanted: bool) -> None:
+        """Note what a check cost."""
+        self._known.append(_Cost(kept, wanted, took))
+        if len(self._known) == 2 and not self._warm:  # the first one waited for the start of what runs it
+            self._warm = bool(self._known.popleft())
+
+    def of(self, kept: int, *, wanted: bool | None) -> float:
+        """Return what a check of a candidate of this size costs; ``wanted``: with which outcome, None: either."""
+        alike = [one for one in self._known if wanted in (None, one.wanted)]
+        alike = alike if len(alike) > 1 else [*self._known]
+        # the later one of two that are as near
+        near = nsmallest(NEAREST, reversed(alike), key=lambda one: abs(math.log((one.kept + 1) / (kept + 1))))
+        return fmean(one.took for one in near) if near else 0.0

@@ -1,0 +1,52 @@
+"""What a run does besides its search, as far as that is known beforehand: by this its checks are predicted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+REMOVALS, REFUSED = 2.4, 12
+"""Repeats of one removal that proves an answer, on average, and how many removals are repeated at most."""
+WEAK = 5
+"""Repeats of an answer of several elements."""
+
+
+@dataclass(frozen=True)
+class Course:
+    """What a run does besides its search.
+
+    ``elements``: how many are searched. ``workers``: checks at once. ``wanted``: the outcome that an answer has.
+    ``first``: questions of the first part of the search, 0: nobody knows before it begins. ``proves``: each removal is
+    tried on the answer, ``several``: and so many of several at once. ``second``: an answer, and what proves it, is
+    checked again; as it is handed over ``least`` to ``most`` times more, or a ``share`` of the search. ``tested``:
+    checks of what a search has left out or not seen, ``simpler``: to make an answer simpler, ``cause``: to show it to
+    be the cause, ``good``: of what passes and is handed over as well, ``handed``: 0 where nothing is. ``step``: it is a
+    step of a run, and nothing is known of those that follow it.
+    """
+
+    elements: int = 0
+    workers: int = 1
+    wanted: str = "fail"
+    first: int = 0
+    proves: bool = False
+    several: int = 0
+    second: bool = True
+    least: int = 2
+    most: int = 7
+    share: float = 0.25
+    tested: float = 0
+    simpler: float = 0
+    cause: float = 0
+    good: float = 0
+    handed: float = 1
+    step: bool = False
+
+    def follows(self, searched: float) -> float:
+        """Return how many checks follow a search of so many that finds one element."""
+        return self.handing_over(searched, 0, 1) + self.tested + self.simpler + self.cause + self.good
+
+    def handing_over(self, searched: float, repeats: float, size: int) -> float:
+        """Return how often an answer of this size is checked as it is handed over, after so many repeats."""
+        if not self.handed or not self.second:
+            return self.handed
+        least = WEAK if repeats > 2 * min(size, REFUSED) else self.least
+        return 1 + min(self.most, max(least, int(self.share * searched - repeats)))

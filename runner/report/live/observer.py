@@ -1,0 +1,37 @@
+"""Who watches a run: a panel where the log goes to a terminal that shows it, else log lines only."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import rich
+
+from runner.report.live.course import Course
+from runner.report.live.log_lines import LogObserver
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_LOG = logging.getLogger(__name__)
+
+
+def observer(title: str, noun: str, course: Course, console: Console | None = None) -> LogObserver:
+    """Return who watches a run. A quiet log (``verbosity=warning``) gets no panel either."""
+    console = console or rich.get_console()
+    if not console.is_terminal or console.is_dumb_terminal or not _shows(logging.INFO):
+        return LogObserver(title, noun, course)
+    from runner.report.live.panel import Panel  # noqa: PLC0415 - only a terminal needs it
+
+    return Panel(title, noun, course, console, () if _shows(logging.DEBUG) else tuple(_handlers()))
+
+
+def _handlers() -> list[logging.Handler]:
+    """Return the handlers whose lines reach the terminal: files get them all."""
+    return [handler for handler in logging.getLogger().handlers if not isinstance(handler, logging.FileHandler)]
+
+
+def _shows(level: int) -> bool:
+    """Whether lines of this level reach the terminal, as ``verbosity`` says."""
+    record = _LOG.makeRecord(_LOG.name, level, __file__, 0, "", (), None)
+    return _LOG.isEnabledFor(level) and all(handler.filter(record) for handler in _handlers())

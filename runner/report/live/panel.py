@@ -1,0 +1,170 @@
+"""The panel that a terminal shows while a run goes: always the same few lines, each cut to the terminal's width.
+
+Above it stand the lines that stay: what the log says besides single checks, a line for each phase that has ended, and
+what a check said where nobody has seen that yet. Single checks are in the run's log file; ``verbosity=debug`` shows
+their lines as well.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter, deque
+from typing import TYPE_CHECKING
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.live import Live
+from rich.text import Text
+
+from runner.report.live import log_lines
+from runner.report.live.checked import Checked
+from runner.report.live.course import Course
+from runner.report.live.estimate import Range
+from runner.report.live.log_lines import LogObserver
+from runner.report.live.marks import legend, mark, marks
+from runner.report.live.phases import in_words, is_search, is_start
+from runner.report.live.ranges import checks_left, clock_time, time_left
+from runner.text import counted, listed, one_line
+from strategies.outcome import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+REFRESHES = 3
+"""How often a second the panel is drawn."""
+FEW_NAMES = 3
+SHORT = 1.0
+"""Seconds of a phase of which nobody needs a line."""
+MOST_MARKS = 24
+MOST_REASONS = 3
+MOST_SAID = 12
+"""So many different things that a check said are shown as they come up; a log has all."""
+LONGEST_SAID = 160
+_NUMBERS = re.compile(r"[0-9]+")
+
+
+class _WithoutChecks(logging.Filter):
+    """Keeps the lines of single checks out of what is shown: the panel has them."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.name != log_lines.__name__
+
+
+class Panel(LogObserver):
+    """Shows a panel on ``console``, which the log's handler prints on as well. ``every``: lines of checks are shown.
+
+    ``shown``: the handlers whose lines the terminal shows.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        noun: str,
+        course: Course,
+        console: Console,
+        shown: tuple[logging.Handler, ...] = (),
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self._hidden, self._shown = _WithoutChecks(), shown
+        for handler in shown:
+            handler.addFilter(self._hidden)
+        super().__init__(title, noun, course, *([clock] if clock else []))
+        self._title, self._began = title, self.clock()
+        self._phase, self._phase_began, self._in_phase = "", self._began, 0
+        self._done, self._last = 0, self._began
+        self._outcomes: deque[Outcome] = deque(maxlen=MOST_MARKS)
+        self._best: tuple[int, tuple[str, ...]] | None = None
+        self._of: object = None
+        self._why, self._said = Counter[str](), set[str]()
+        self._live = Live(self, console=console, transient=True, refresh_per_second=REFRESHES)
+        self._live.start()
+
+    def checked(self, told: Checked, kept: int) -> None:
+        """Take a check in; the next drawing shows it."""
+        super().checked(told, kept)
+        verdict, outcome = told.verdict, told.verdict.outcome
+        if in_words(told.phase) != self._phase:
+            self._end_phase()
+            self._phase, self._phase_began, self._in_phase = in_words(told.phase), self._last, 0
+        self._in_phase += 1
+        self._done += 1
+        self._last = self.clock()
+        self._outcomes.append(outcome)
+        wanted = is_search(told.phase) and outcome.value == self.estimate.course.wanted
+        if wanted and (self._best is None or self._of is not told.of or kept <= self._best[0]):
+            self._best, self._of = (kept, told.names()), told.of
+        if outcome is Outcome.UNRESOLVED:
+            self._why[one_line(verdict.reason)] += 1
+        self._say_new(told)
+
+    def finished(self) -> None:
+        """Take the panel down; the lines above it stay."""
+        self._live.stop()
+        for handler in self._shown:
+            handler.removeFilter(self._hidden)
+
+    # ---- lines that stay
+
+    def _end_phase(self) -> None:
+        """Say how long a phase took; of the pre-flight the log has said what it found."""
+        seconds = self._last - self._phase_began
+        if self._in_phase > 1 and seconds >= SHORT:
+            checks = counted(self._in_phase, "check")
+            self._live.console.print(Text(f"{self._phase}, {checks} in {clock_time(seconds)}", "dim"))
+
+    def _say_new(self, told: Checked) -> None:
+        """Show what a check said the first time that this line comes up; numbers in it do not count."""
+        said = one_line(told.verdict.reason)[:LONGEST_SAID]
+        key = f"{told.verdict.outcome.value} {_NUMBERS.sub('N', said)}"
+        if is_start(told.phase) and told.verdict.outcome is Outcome.FAIL:  # the log says so
+            self._said.add(key)
+        if not said or key in self._said or len(self._said) >= MOST_SAID:
+            return
+        self._said.add(key)
+        number = f"[{told.iteration or '-'}] "
+        self._live.console.print(Text.assemble(number, mark(told.verdict.outcome), f" {said}"), soft_wrap=True)
+
+    # ---- the panel
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw it as it stands now."""
+        for line in self.lines(options.max_width):
+            line.truncate(options.max_width, overflow="ellipsis")
+            line.no_wrap = True
+            yield line
+
+    def lines(self, width: int) -> list[Text]:
+        """Return its lines for a terminal that is so wide."""
+        now = self.clock()
+        head = f"{self._title}  {clock_time(now - self._began)}  {self._phase or 'getting ready'}"
+        found = [Text("─" * min(width, 60), "dim"), Text(head, "bold"), Text(self._found())]
+        found.append(Text(self._to_come(now)))
+        shown = [*self._outcomes][-max((width - 40) // 2, 8) :]
+        found.append(Text.assemble("last: ", marks(shown), "  (", legend(shown), ")") if shown else Text("last: -"))
+        if self._why:
+            told = "; ".join(f"{count} x {reason}" for reason, count in self._why.most_common(MOST_REASONS))
+            found.append(Text(f"unresolved: {told}"))
+        return found
+
+    def _found(self) -> str:
+        if self._best is None:
+            return f"of {self.counted(self.estimate.course.elements)}: nothing smaller yet"
+        size, names = self._best
+        whole = self.estimate.course.elements
+        does = "fails" if self.estimate.course.wanted == Outcome.FAIL.value else "passes"
+        named = f": {one_line(listed(names, FEW_NAMES))}" if names else ""
+        return f"smallest that {does} so far: {size} of {self.counted(whole)}{named}"
+
+    def _to_come(self, now: float) -> str:
+        checks, seconds = self.estimate.checks, self.estimate.seconds
+        done = f"checks: {self._done} done"
+        if checks is None or seconds is None:
+            return f"{done}, how many are left is known after the pre-flight"
+        if not checks.most:
+            return f"{done}, none left: writing the report"
+        # a check that takes longer than those before it does not make the rest shorter
+        since = min(now - self._last, seconds.most / checks.most)
+        left = Range(max(seconds.least - since, 0.0), max(seconds.most - since, 0.0))
+        of = " of this step" if self.estimate.course.step else ""
+        few = checks_left(checks).removesuffix("checks").removesuffix("check").strip()
+        return f"{done}, {few} left    time left{of}: {time_left(left)}"

@@ -1,0 +1,107 @@
+"""What is to come, by the checks so far."""
+
+from __future__ import annotations
+
+import pytest
+
+from runner.report.live.course import Course
+from runner.report.live.estimate import Done, Estimate, Range
+from runner.report.live.ranges import checks_left, clock_time, time_left
+
+REDUCE = Course(1000, proves=True, several=8, simpler=1, cause=2, good=1)
+
+
+def after(*checks: Done, course: Course = REDUCE) -> Estimate:
+    found = Estimate(course, 0.0)
+    for check in checks:
+        found.add(check)
+    return found
+
+
+def middle(given: Range | None) -> float:
+    assert given
+    assert given.most == pytest.approx(2 * given.least)
+    return (given.least * given.most) ** 0.5
+
+
+START = (
+    Done("pre-flight", 1000, 1, 1.0, "fail"),
+    Done("control", 0, 2, 1.0, "pass"),
+    Done("pre-flight", 1000, 3, 1.0, "fail"),
+)
+
+
+def test_nobody_knows_before_the_search() -> None:
+    assert after().checks is None
+    assert after(*START).checks is None and after(*START).seconds is None  # how many questions it has
+
+
+def test_the_search_and_what_follows_it_are_one_number() -> None:
+    ending = Done("latest start", 500, 4, 1.0, "fail", 9, "latest start")
+    assert middle(after(*START, ending).checks) == pytest.approx(9 + 1 + 1 + 3 + 2 + 1)  # and what is tried alone
+    # a bisection proves nothing, and a check that is never doubted is not repeated
+    plain = Course(1000, second=False)
+    assert middle(after(*START, ending, course=plain).checks) == pytest.approx(9 + 1 + 1)
+
+
+def test_what_is_announced_is_believed_and_the_rest_is_counted() -> None:
+    search = (Done("group testing", 1, 4, 1.0, "fail", 0),)
+    handed = after(*START, *search, Done("re-check", 1, 5, 1.0, "fail", 2))
+    assert middle(handed.checks) == pytest.approx(2 + 2 + 1)
+    handed.add(Done("re-check", 1, 6, 1.0, "fail", 1))
+    handed.add(Done("re-check", 1, 7, 1.0, "fail", 0))
+    handed.add(Done("cause", 999, 8, 1.0, "pass"))
+    assert middle(handed.checks) == pytest.approx(2)
+    handed.add(Done("cause", 999, 9, 1.0, "fail"))
+    handed.add(Done("re-check", 400, 10, 1.0, "pass", 0))
+    assert handed.checks == Range(0, 0)
+
+
+def test_a_check_to_come_costs_what_those_of_its_size_did() -> None:
+    """The whole takes 10 s and a small part 1 s: what is left are two experiments on the whole and one small check."""
+    checks = [Done("group testing", 1, at, 1.0, "fail", 0) for at in range(1, 20)]
+    checks += [Done("pre-flight", 1000, 20 + 10 * at, 1.0, "fail") for at in range(1, 19)]
+    checks += [Done("group testing", 1, 201, 1.0, "fail", 0), Done("re-check", 1, 202, 1.0, "fail", 1)]
+    assert middle(after(*checks, course=Course(1000, cause=2)).seconds) == pytest.approx(1 + 20, rel=0.1)
+
+
+def test_verdicts_that_were_known_cost_nothing_and_say_nothing_of_the_cost() -> None:
+    known = [Done("latest start", 500, 0.01 * at, 1.0, "fail", 9, "latest start", known=True) for at in range(1, 9)]
+    paid = Done("latest start", 500, 5.08, 1.0, "fail", 8, "latest start")
+    assert middle(after(*known, paid, course=Course(1000, second=False)).seconds) == pytest.approx(5 * 10, rel=0.1)
+
+
+def test_of_a_flaky_check_a_question_takes_several_and_its_search_begins_anew() -> None:
+    measured = [Done("pre-flight", 1000, at, 1.0, "fail", 20 - at) for at in range(20)]
+    begun = after(*START, Done("group testing", 1, 4, 1.0, "fail", 0), *measured)
+    assert begun.best is None and begun.checks is None  # how many questions it has
+    known = after(*START, *measured[:10], course=Course(1000, first=10))
+    assert middle(known.checks) > 10 + 20 + 11 * 3
+    asked = [Done("latest start", 500, 30 + at, 1.0, "fail", 9 - at // 4, "latest start") for at in range(12)]
+    for one in asked:
+        begun.add(one)
+    assert middle(begun.checks) > 4 * 7
+
+
+def test_a_whole_that_passes_is_checked_again_and_that_is_all() -> None:
+    found = after(Done("pre-flight", 1000, 1, 1.0, "pass"), Done("doubt", 1000, 2, 1.0, "pass", 8))
+    assert middle(found.checks) == pytest.approx(8)
+
+
+@pytest.mark.parametrize(
+    ("given", "checks", "seconds"),
+    [
+        (None, "", ""),
+        (Range(0.7, 1.41), "1 check", "under 2 s"),
+        (Range(0.1, 0.2), "0 checks", "under 2 s"),
+        (Range(9.2, 18.4), "10 to 18 checks", "9.2 to 18 s"),
+        (Range(51.0, 102.0), "51 to 102 checks", "0.85 to 1.7 min"),
+        (Range(3000.0, 6000.0), "3000 to 6000 checks", "0.84 to 1.6 h"),
+    ],
+)
+def test_in_words_a_range_is_no_wider_than_it_is(given: Range | None, checks: str, seconds: str) -> None:
+    assert (checks_left(given), time_left(given)) == (checks, seconds)
+
+
+def test_time_that_has_passed() -> None:
+    assert [clock_time(one) for one in (7.9, 65, 3605)] == ["7 s", "1:05", "1:00:05"]
