@@ -139,9 +139,9 @@ def _drawn(name: str, title: str, data: object) -> str:
     return f'<section id="{name}" aria-labelledby="{name}-title" hidden><h2 id="{name}-title">{title}</h2></section>\n'
 
 
-def _section(name: str, title: str, body: str) -> str:
+def _section(name: str, title: str, body: str, kind: str = "") -> str:
     return (
-        f'<section id="{name}" aria-labelledby="{name}-title"><h2 id="{name}-title">{_text(title)}</h2>\n'
+        f'<section id="{name}" class="{kind}" aria-labelledby="{name}-title"><h2 id="{name}-title">{_text(title)}</h2>\n'
         f"{body}</section>\n"
     )
 
@@ -161,7 +161,8 @@ def _table_section(number: int, section: Section) -> str:
     text = "".join(f"<p>{_text(line)}</p>" for line in section["text"].splitlines() if line.strip())
     rows = [[_text(cell) for cell in row] for row in section["rows"]]
     body = text + (_table(section["title"], section["head"], rows) if rows else "")
-    return _section(f"section-{number}", section["title"], body)
+    narrow = max(map(len, [section["head"], *section["rows"]])) <= 2
+    return _section(f"section-{number}", section["title"], body, "half" if narrow else "")
 
 
 def _commands(commands: Sequence[Command]) -> str:

@@ -29,7 +29,7 @@ class Chart {
   scales() {
     const width = Math.max(240, this.slider.clientWidth || 640);
     const height = 220;
-    const edge = { left: 58, right: 14, top: 16, bottom: 38 };
+    const edge = { left: 62, right: 14, top: 30, bottom: 38 };
     const finite = this.points.map(({ y }) => y).filter((y) => typeof y === "number" && (!this.log || y > 0));
     const [least, most] = finite.reduce(([a, b], y) => [Math.min(a, y), Math.max(b, y)], [Infinity, -Infinity]);
     const into = this.log ? Math.log10 : (value) => value;
@@ -41,7 +41,7 @@ class Chart {
     const upward = (y) => {
       if (typeof y !== "number") return edge.top;
       const share = ((this.log && y <= 0 ? low : Math.max(low, into(y))) - low) / (high - low);
-      return height - edge.bottom - share * (height - edge.top - edge.bottom - 8);
+      return height - edge.bottom - share * (height - edge.top - edge.bottom - 14);
     };
     return { width, height, edge, low, high, first, last, across, upward };
   }
@@ -85,12 +85,12 @@ class Chart {
       yield svg("text", { x: edge.left - 8, y: Number(y) + 4, class: "end" }, this.log ? `1e${value}` : figure(value));
     }
     if (this.points.some(({ y }) => y !== null && typeof y !== "number")) {
-      yield svg("text", { x: edge.left - 8, y: edge.top + 2, class: "end" }, "NaN, Inf");
+      yield svg("text", { x: edge.left - 8, y: edge.top + 4, class: "end" }, "NaN, Inf");
     }
     yield svg("text", { x: across(first), y: floor + 16 }, figure(first));
     yield svg("text", { x: across(last), y: floor + 16, class: "end" }, figure(last));
     yield svg("text", { x: (edge.left + width - edge.right) / 2, y: height - 6, class: "middle" }, this.xLabel);
-    yield svg("text", { x: 4, y: 8, class: "title" }, this.yLabel);
+    yield svg("text", { x: 4, y: 12, class: "title" }, this.yLabel);
   }
 
   pick(event, choose) {

@@ -39,6 +39,11 @@ function tail(text, most) {
   return text.length <= most ? text : `\u2026${text.slice(1 - most)}`;
 }
 
+// Returns the last part of a path, which the block that it lies in does not say.
+function lastPart(name) {
+  return name.split("/").filter(Boolean).pop() ?? name;
+}
+
 // Returns a number with four digits; "nan", "inf" and "-inf" come as text.
 function figure(value) {
   if (typeof value !== "number") return String(value);

@@ -5,7 +5,7 @@ const PORT = 10;
 
 function boxSize(graph, item) {
   const [first, second] = boxText(graph, item);
-  const width = Math.max(first.length * 7.4, second.length * 6.3) + 26;
+  const width = Math.max(first.length * 8, second.length * 6.5) + 22;
   return { width: Math.min(230, Math.max(84, width)), height: 44 };
 }
 
@@ -16,9 +16,9 @@ function boxText(graph, item) {
     return [`\u25b8 ${tail(plain(item.name), 26)}`, `${counted(item.nodes.length, "node")}${more}`];
   }
   const error = graph.errors.get(item.node)?.error;
-  const name = tail(plain(item.name), error === undefined ? 34 : 24);
+  const name = tail(plain(lastPart(item.name)), error === undefined ? 34 : 24);
   const mark = item.culprits ? "\u2605 " : "";
-  return [`${mark}${plain(graph.typeOf(item.node))}`, error === undefined ? name : `${name}  ${figure(error)}`];
+  return [`${mark}${tail(plain(graph.typeOf(item.node)), 26)}`, error === undefined ? name : `${name}  ${figure(error)}`];
 }
 
 // Returns places of a block's children, ports where values come in and leave, and edges, from the block's corner.

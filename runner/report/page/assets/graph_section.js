@@ -28,7 +28,7 @@ class Workbench {
     if (this.drawn) return;
     this.drawn = true;
     this.view.draw();
-    this.view.fit();
+    this.view.start();
     this.list.list.draw(true);
     if (this.graph.culprits.length) this.nextCulprit();
   }

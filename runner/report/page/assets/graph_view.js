@@ -177,6 +177,12 @@ class GraphView {
     this.place();
   }
 
+  // The first view: all of a graph that can be read then, the start of a larger one.
+  start() {
+    this.fit();
+    if (this.view.scale < 0.5 && this.boxes.size) this.bringIn(this.boxes.keys().next().value);
+  }
+
   zoom(factor, x = this.size().width / 2, y = this.size().height / 2) {
     const scale = Math.min(3, Math.max(0.02, this.view.scale * factor));
     const ratio = scale / this.view.scale;
@@ -269,6 +275,6 @@ class GraphView {
 
 function arrowhead(id) {
   const shape = svg("path", { d: "M0 0L8 4L0 8z", class: "arrow" });
-  const size = { viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 6, markerHeight: 6, orient: "auto-start-reverse" };
+  const size = { viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 8, markerHeight: 8, orient: "auto", markerUnits: "userSpaceOnUse" };
   return svg("defs", {}, svg("marker", { id, ...size }, shape));
 }

@@ -1,6 +1,6 @@
 // A model's graph as its blocks: nodes lie in blocks, blocks in blocks, and no block has more than a drawing can show.
 
-const MOST_CHILDREN = 40;
+const MOST_CHILDREN = 30;
 const FEW_NODES = 60;
 
 // A block, or a node (`node` is its number, -1 for a block).

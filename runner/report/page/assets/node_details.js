@@ -96,7 +96,7 @@ class NodeDetails {
 
   links(nodes, toward = "") {
     const shown = nodes.slice(0, MOST_SHOWN).map((node) => {
-      const text = `${this.graph.typeOf(node)} ${tail(plain(this.graph.names[node]), 40)}`;
+      const text = `${this.graph.typeOf(node)} ${tail(plain(lastPart(this.graph.names[node])), 40)}`;
       return html("li", {}, html("button", { type: "button", class: "link", onclick: () => this.onChoose(this.graph.items[node]) }, text));
     });
     const more = nodes.length - shown.length;
@@ -106,7 +106,7 @@ class NodeDetails {
 }
 
 function table(head, rows) {
-  const line = (cell, at) => (at || head.length ? html("td", {}, cell) : html("th", { scope: "row" }, cell));
+  const line = (cell, at) => (at ? html("td", {}, cell) : html("th", { scope: "row" }, cell));
   return html(
     "table",
     {},

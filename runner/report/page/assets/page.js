@@ -123,4 +123,6 @@ async function start() {
   document.documentElement.dataset.ready = "yes";
 }
 
-start();
+start().catch((error) => {
+  section("main").prepend(html("p", { class: "failed", role: "alert" }, `Nothing can be drawn in this browser: ${error.message}`));
+});
