@@ -75,7 +75,7 @@ def transformer(nodes: int, culprits: Sequence[int] = (), names: Mapping[int, st
         types.append("float16[1, 128, 768]")
         before = len(tensors) - 1
         residual = before if kind == "Add" else residual
-    made = [place for place in range(1, len(tensors)) if place not in set(constants)]
+    made = sorted({*range(1, len(tensors))} - {*constants})
     return Graph(
         names=called,
         operators=operators,
@@ -120,17 +120,29 @@ def values(seed: int, spread: float = 1.0, bad: int = 0) -> Values:
 
 def tensor(name: str, where: str = "the reduced model", seed: int = 1) -> Tensor:
     good, wrong = values(seed), values(seed + 1, 1.8, bad=3)
-    differences: Any = [{"index": [0, 3, at], "good": 0.125 * at, "wrong": "inf" if at == 2 else 0.5} for at in range(6)]
+    differences: Any = [
+        {"index": [0, 3, at], "good": 0.125 * at, "wrong": "inf" if at == 2 else 0.5} for at in range(6)
+    ]
     return Tensor(name=name, where=where, good=good, wrong=wrong, differences=differences, differing=1284)
 
 
 def layers(graph: Graph, start: int, worst: int | None = None) -> list[LayerError]:
-    """Errors that grow from a node on."""
+    """Errors that begin at a node."""
+
+    def error(node: int) -> float | str:
+        if node == worst:
+            return "inf"
+        return 1e-6 * (1 + node % 7) if node < start else 0.02 + 0.01 * (node % 40)
+
     return [
         LayerError(
             tensor=graph["tensors"][graph["outputs"][node][0]],
             node=name,
-            error="inf" if node == worst else 1e-6 * (1 + node % 7) if node < start else min(0.9, 0.02 + 0.01 * (node % 40)),
+            error="inf"
+            if node == worst
+            else 1e-6 * (1 + node % 7)
+            if node < start
+            else min(0.9, 0.02 + 0.01 * (node % 40)),
             own=None if node % 3 else 1e-5 if node != start else 0.21,
             nan=0,
             inf=2 if node == worst else 0,
@@ -201,7 +213,7 @@ def reduced(nodes: int = 25_000, names: Mapping[int, str] | None = None, log: st
     part = slice_of(whole, culprits[0], culprits[-1] + 1)
     return page(
         title="reduce_bisect: encoder.onnx",
-        verdict=f"{len(culprits)} of {nodes:,} nodes still fail: MatMul, LayerNormalization and Gelu in layer.{first // 9}.",
+        verdict=f"{len(culprits)} of {nodes:,} nodes still fail: Add, MatMul and Add around layer.{first // 9}.",
         cause="They are the cause: with good values in their place the whole model passes, and with good values before "
         "them it still fails as badly.",
         status="found",
@@ -222,7 +234,12 @@ def reduced(nodes: int = 25_000, names: Mapping[int, str] | None = None, log: st
         elements="nodes",
         trials=bisection(nodes, culprits, log),
         sections=[
-            {"title": "What heals it", "text": "", "head": ["change", "outcome"], "rows": [["float32 for Gelu", "PASS"]]},
+            {
+                "title": "What heals it",
+                "text": "",
+                "head": ["change", "outcome"],
+                "rows": [["float32 for Gelu", "PASS"]],
+            },
             {"title": "Environment", "text": "", "head": [], "rows": [["onnxruntime", "1.22.0"], ["python", "3.11.9"]]},
         ],
         commands=[
@@ -272,9 +289,15 @@ def tactics() -> Page:
 
 
 def triage() -> Page:
-    rows = [["reduce", "found", "3 nodes"], ["precision", "found", "12 nodes"], ["repeat", "not flaky", "20 of 20 fail"]]
+    rows = [
+        ["reduce", "found", "3 nodes"],
+        ["precision", "found", "12 nodes"],
+        ["repeat", "not flaky", "20 of 20 fail"],
+    ]
     made = reduced(90)
-    made["sections"].insert(0, {"title": "Steps", "text": "Each step is a run.", "head": ["step", "status", "answer"], "rows": rows})
+    made["sections"].insert(
+        0, {"title": "Steps", "text": "Each step is a run.", "head": ["step", "status", "answer"], "rows": rows}
+    )
     return Page(**{**made, "title": "triage: encoder.onnx", "strategy": "triage"})  # type: ignore[typeddict-item]
 
 
@@ -320,7 +343,9 @@ def sweep(count: int = 24) -> Page:
         }
         for at in range(count)
     ]
-    return page(kind="sweep", title="Sweep of 24 jobs", verdict="18 of 24 jobs found an answer.", status="done", jobs=jobs)
+    return page(
+        kind="sweep", title="Sweep of 24 jobs", verdict="18 of 24 jobs found an answer.", status="done", jobs=jobs
+    )
 
 
 def hostile() -> Page:
@@ -336,18 +361,30 @@ def hostile() -> Page:
         graph["attributes"] = {str(node): rows for node in range(len(graph["names"]))}
     for trial, text in zip(made["trials"], HOSTILE, strict=False):
         trial.update({"label": text, "phase": text, "reason": text, "outcome": text})
-    jobs: Any = [{**job, **dict.fromkeys(("number", "status", "answer", "trust"), text), "overrides": [text]} for job, text in zip(sweep()["jobs"], HOSTILE, strict=False)]
-    for job, where in zip(jobs, ("javascript:alert(5)", "//elsewhere/x", '"><script>', "a b/report.html"), strict=False):
+    jobs: Any = [
+        {**job, **dict.fromkeys(("number", "status", "answer", "trust"), text), "overrides": [text]}
+        for job, text in zip(sweep()["jobs"], HOSTILE, strict=False)
+    ]
+    for job, where in zip(
+        jobs, ("javascript:alert(5)", "//elsewhere/x", '"><script>', "a b/report.html"), strict=False
+    ):
         job["page"] = where
     fields: dict[str, Any] = {
         **dict.fromkeys(("title", "verdict", "cause", "status", "strategy", "made", "version", "elements"), HOSTILE[1]),
-        **dict.fromkeys(("labels", "warnings"), [*HOSTILE]),
+        "labels": [*HOSTILE],
+        "warnings": [*HOSTILE],
         "facts": rows,
         "sections": [{"title": text, "text": text, "head": [text, text], "rows": rows} for text in HOSTILE],
         "commands": [{"what": text, "command": text} for text in HOSTILE],
         "jobs": jobs,
     }
     return Page(**{**made, **fields})  # type: ignore[typeddict-item]
+
+
+def flat(nodes: int = 9000) -> Page:
+    """A model whose names have no scopes."""
+    whole = transformer(nodes, [nodes - 1])
+    return page(title="without scopes", whole=Graph(**{**whole, "block": [0] * nodes, "blocks": [""]}))  # type: ignore[typeddict-item]
 
 
 def empty_graph() -> Page:
@@ -366,6 +403,8 @@ KINDS: Mapping[str, Callable[[], Page]] = {
     "nothing": page,
     "empty": empty_graph,
     "one": lambda: page(title="one node", reduced=transformer(1, [0]), verdict="One node."),
-    "flat": lambda: page(title="without scopes", whole={**transformer(9000, [8999]), "block": [0] * 9000, "blocks": [""]}),
+    "flat": lambda: page(
+        title="without scopes", whole={**transformer(9000, [8999]), "block": [0] * 9000, "blocks": [""]}
+    ),
 }
 """Pages by what they show."""

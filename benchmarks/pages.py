@@ -34,7 +34,8 @@ ARGUMENTS = (
     *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),
     *("--disable-sync", "--no-first-run"),
 )
-HEAD = f"{'page':22} {'bytes':>10} {'paint':>6} {'drawn':>6} {'click':>6} {'most':>6} {'open':>6} {'most':>6}  axe errors asked"
+HEAD = "page                        bytes  paint  drawn  click   most   open   most  axe errors asked"
+_PAINT = "performance.getEntriesByType('paint').find((entry) => entry.name === 'first-paint')?.startTime ?? 0"
 _CLICKS = """(what) => {
   const taken = [];
   const event = what.opens ? "dblclick" : "click";
@@ -71,16 +72,24 @@ def browser(program: str) -> Iterator[Browser]:
 
 
 @contextmanager
-def loaded(one: Browser, path: Path, width: str = "desktop", scheme: Any = "light", scripts: bool = True) -> Iterator[Loaded]:
+def loaded(
+    one: Browser, path: Path, width: str = "desktop", scheme: Any = "light", scripts: bool = True
+) -> Iterator[Loaded]:
     """A page until it is drawn, in a context of its own."""
     across, down = WIDTHS[width]
     context = one.new_context(
-        viewport={"width": across, "height": down}, color_scheme=scheme, java_script_enabled=scripts, reduced_motion="reduce"
+        viewport={"width": across, "height": down},
+        color_scheme=scheme,
+        java_script_enabled=scripts,
+        reduced_motion="reduce",
     )
     try:
         page = context.new_page()
         seen = Loaded(page)
-        page.on("console", lambda message: seen.errors.append(message.text) if message.type in {"error", "warning"} else None)
+        page.on(
+            "console",
+            lambda message: seen.errors.append(message.text) if message.type in {"error", "warning"} else None,
+        )
         page.on("pageerror", lambda error: seen.errors.append(str(error)))
         page.on("dialog", lambda dialog: (seen.errors.append(f"dialog: {dialog.message}"), dialog.dismiss()))
         page.on("request", lambda request: None if request.url == path.as_uri() else seen.asked.append(request.url))
@@ -96,7 +105,9 @@ def serious(page: Page) -> list[str]:
     """Issues that axe-core calls serious or critical, with the elements."""
     found = Axe().run(page).response["violations"]
     worst = [one for one in found if one["impact"] in {"serious", "critical"}]
-    return [f"{one['id']}: {node['target']} {node.get('failureSummary', '')}" for one in worst for node in one["nodes"][:3]]
+    return [
+        f"{one['id']}: {node['target']} {node.get('failureSummary', '')}" for one in worst for node in one["nodes"][:3]
+    ]
 
 
 def clicks(page: Page, where: str, opens: bool = False, times: int = 20) -> list[float]:
@@ -109,7 +120,9 @@ def measured(one: Browser, name: str, path: Path, times: int, pictures: Path | N
     for _ in range(times):
         with loaded(one, path) as seen:
             page = seen.page
-            paint = "performance.getEntriesByType('paint').find((entry) => entry.name === 'first-paint')?.startTime ?? 0"
+            paint = (
+                "performance.getEntriesByType('paint').find((entry) => entry.name === 'first-paint')?.startTime ?? 0"
+            )
             paints.append(page.evaluate(paint))
             drawn.append(page.evaluate("performance.getEntriesByName('ready')[0].startTime"))
             if page.locator("#tab-whole").count():

@@ -140,10 +140,8 @@ def _drawn(name: str, title: str, data: object) -> str:
 
 
 def _section(name: str, title: str, body: str, kind: str = "") -> str:
-    return (
-        f'<section id="{name}" class="{kind}" aria-labelledby="{name}-title"><h2 id="{name}-title">{_text(title)}</h2>\n'
-        f"{body}</section>\n"
-    )
+    head = f'<h2 id="{name}-title">{_text(title)}</h2>'
+    return f'<section id="{name}" class="{kind}" aria-labelledby="{name}-title">{head}\n{body}</section>\n'
 
 
 def _table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "") -> str:
