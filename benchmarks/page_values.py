@@ -40,7 +40,7 @@ def page(**fields: Any) -> Page:
         "version": "0.1.0",
     }
     lists = ("labels", "facts", "warnings", "tensors", "layers", "trials", "curve", "sections", "commands", "jobs")
-    return Page(**{**empty, **{name: [] for name in lists}, **fields})  # type: ignore[typeddict-item]
+    return Page(**{**empty, **{name: [] for name in lists}, **fields})
 
 
 def transformer(nodes: int, culprits: Sequence[int] = (), names: Mapping[int, str] | None = None) -> Graph:
@@ -253,7 +253,7 @@ def nested() -> Page:
     """Nodes inside a Loop, of which one is the answer."""
     names = {40: "/decoder/Loop.body/step/Exp", 41: "/decoder/Loop.body/step/Sum"}
     made = reduced(80, names)
-    return Page(**{**made, "title": "reduce_minimal: decoder.onnx", "labels": ["nested graphs"]})  # type: ignore[typeddict-item]
+    return Page(**{**made, "title": "reduce_minimal: decoder.onnx", "labels": ["nested graphs"]})
 
 
 def precision() -> Page:
@@ -298,7 +298,7 @@ def triage() -> Page:
     made["sections"].insert(
         0, {"title": "Steps", "text": "Each step is a run.", "head": ["step", "status", "answer"], "rows": rows}
     )
-    return Page(**{**made, "title": "triage: encoder.onnx", "strategy": "triage"})  # type: ignore[typeddict-item]
+    return Page(**{**made, "title": "triage: encoder.onnx", "strategy": "triage"})
 
 
 def repeat(count: int = 200) -> Page:
@@ -378,13 +378,13 @@ def hostile() -> Page:
         "commands": [{"what": text, "command": text} for text in HOSTILE],
         "jobs": jobs,
     }
-    return Page(**{**made, **fields})  # type: ignore[typeddict-item]
+    return Page(**{**made, **fields})
 
 
 def flat(nodes: int = 9000) -> Page:
     """A model whose names have no scopes."""
     whole = transformer(nodes, [nodes - 1])
-    return page(title="without scopes", whole=Graph(**{**whole, "block": [0] * nodes, "blocks": [""]}))  # type: ignore[typeddict-item]
+    return page(title="without scopes", whole=Graph(**{**whole, "block": [0] * nodes, "blocks": [""]}))
 
 
 def empty_graph() -> Page:

@@ -122,7 +122,7 @@ def _verdict(page: Page) -> str:
     facts = "".join(f"<div><dt>{_text(row[0])}</dt><dd>{_text(' '.join(row[1:]))}</dd></div>" for row in page["facts"])
     warnings = "".join(f"<li>{_text(warning)}</li>" for warning in page["warnings"])
     noted = f'<div class="warnings"><h3>Warnings</h3><ul>{warnings}</ul></div>' if warnings else ""
-    drawn = any(page[name] for name in ("reduced", "whole", "layers", "curve", "trials"))  # type: ignore[literal-required]
+    drawn = any(page[name] for name in ("reduced", "whole", "layers", "curve", "trials"))
     without = "<noscript><p>The graphs and the search are drawn by this page's own script.</p></noscript>"
     return f"""<section class="answer" aria-labelledby="answer-title">
 <h2 id="answer-title" class="unseen">Answer</h2>
@@ -179,7 +179,7 @@ def _jobs(jobs: Sequence[Job]) -> str:
         [
             _link(job),
             f'<span class="outcome" data-code="{int(job["exit_code"])}">{_text(job["status"])}</span>',
-            *(_text(job[name]) for name in ("answer", "trust", "asked", "run", "reused")),  # type: ignore[literal-required]
+            *(_text(job[name]) for name in ("answer", "trust", "asked", "run", "reused")),
             f"{float(job['seconds']):.1f}",
             _text(" ".join(job["overrides"])),
         ]

@@ -71,7 +71,7 @@ def test_a_page_allows_its_own_script_and_style_and_nothing_else(kind: str) -> N
 def test_what_is_drawn_travels_whole() -> None:
     made = hostile()
     data = data_of(html.page_text(made))
-    assert data == {name: made[name] for name in data}  # type: ignore[literal-required]
+    assert data == {name: made[name] for name in data}
     assert {"reduced", "whole", "tensors", "layers", "trials", "curve"} <= data.keys()
 
 
