@@ -159,7 +159,7 @@ def bisection(size: int, culprits: Sequence[int], log: str = "") -> list[Trial]:
         middle = (low + high) // 2
         for kept, shrunk in (((low, middle), last <= middle), ((middle, high), first >= middle)):
             number = len(trials) + 1
-            outcome = "FAIL" if shrunk else "UNRESOLVED" if number % 5 == 0 else "PASS"
+            outcome = "fail" if shrunk else "unresolved" if number % 5 == 0 else "pass"
             trials.append(
                 Trial(
                     number=0 if number == 1 else number - 1,
@@ -169,7 +169,7 @@ def bisection(size: int, culprits: Sequence[int], log: str = "") -> list[Trial]:
                     kept=[[kept[0], kept[1] - 1]],
                     outcome=outcome,
                     seconds=0.2 + math.sin(number) ** 2,
-                    reason="max error 0.41 > 0.01" if outcome == "FAIL" else "",
+                    reason="max error 0.41 > 0.01" if outcome == "fail" else "",
                     log=log,
                 )
             )
@@ -238,7 +238,7 @@ def reduced(nodes: int = 25_000, names: Mapping[int, str] | None = None, log: st
                 "title": "What heals it",
                 "text": "",
                 "head": ["change", "outcome"],
-                "rows": [["float32 for Gelu", "PASS"]],
+                "rows": [["float32 for Gelu", "pass"]],
             },
             {"title": "Environment", "text": "", "head": [], "rows": [["onnxruntime", "1.22.0"], ["python", "3.11.9"]]},
         ],
@@ -269,7 +269,7 @@ def precision() -> Page:
         elements="raised nodes",
         trials=bisection(180, [60, 61]),
         curve=[
-            {"raised": at, "error": error, "outcome": "PASS" if at >= 12 else "FAIL", "chosen": at == 12}
+            {"raised": at, "error": error, "outcome": "pass" if at >= 12 else "fail", "chosen": at == 12}
             for at, error in points
         ],
     )
@@ -309,7 +309,7 @@ def repeat(count: int = 200) -> Page:
             label=f"iteration {number}",
             size=1,
             kept=[],
-            outcome="FAIL" if number % 13 == 0 else "DIFFERENT" if number % 57 == 0 else "PASS",
+            outcome="fail" if number % 13 == 0 else "different" if number % 57 == 0 else "pass",
             seconds=0.05 + 0.02 * math.sin(number),
             reason="",
             log="",

@@ -43,12 +43,13 @@ def page_text(page: Page) -> str:
         f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
         "base-uri 'none'; form-action 'none'"
     )
+    path = "Outcomes over iterations" if "repeat" in page["strategy"] else "Path of the search"
     sections = [
-        _jobs(page["jobs"]),
+        _jobs("Jobs" if page["kind"] == "sweep" else "Steps", page["jobs"]),
         _drawn("graph", "Graph", page["reduced"] or page["whole"]),
         _drawn("layers", "Error of each layer", page["layers"]),
         _drawn("curve", "Error left, by nodes raised", page["curve"]),
-        _drawn("trials", "Path of the search", page["trials"]),
+        _drawn("trials", path, page["trials"]),
         *map(_table_section, range(len(page["sections"])), page["sections"]),
         _commands(page["commands"]),
     ]
@@ -140,6 +141,8 @@ def _drawn(name: str, title: str, data: object) -> str:
 
 
 def _section(name: str, title: str, body: str, kind: str = "") -> str:
+    if not title:
+        return f'<section id="{name}" class="{kind}">{body}</section>\n'
     head = f'<h2 id="{name}-title">{_text(title)}</h2>'
     return f'<section id="{name}" class="{kind}" aria-labelledby="{name}-title">{head}\n{body}</section>\n'
 
@@ -172,7 +175,7 @@ def _commands(commands: Sequence[Command]) -> str:
     return _section("commands", "Commands", f'<ul class="commands">{items}</ul>') if commands else ""
 
 
-def _jobs(jobs: Sequence[Job]) -> str:
+def _jobs(title: str, jobs: Sequence[Job]) -> str:
     if not jobs:
         return ""
     rows = [
@@ -185,7 +188,7 @@ def _jobs(jobs: Sequence[Job]) -> str:
         ]
         for job in jobs
     ]
-    return _section("jobs", "Jobs", _table("Jobs", _JOBS, rows, "jobs"))
+    return _section("jobs", title, _table(title, _JOBS, rows, "jobs"))
 
 
 def _link(job: Job) -> str:

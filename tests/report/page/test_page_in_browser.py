@@ -126,7 +126,7 @@ def test_a_trial_marks_what_it_kept(triage: Page) -> None:
     triage.click(".path .line >> nth=1")
     assert "search" in triage.inner_text(".trial") and "max abs error" in triage.inner_text(".trial pre")
     assert triage.locator("#panel-whole .box.out").count() > 0
-    triage.click("text=Show all nodes again")
+    triage.click("text=Show all nodes")
     assert triage.locator("#panel-whole .box.out").count() == 0
 
 

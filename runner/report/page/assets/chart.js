@@ -2,13 +2,19 @@
 
 const MARKS = {
   dot: "M-2.5 0a2.5 2.5 0 1 0 5 0a2.5 2.5 0 1 0 -5 0z",
-  PASS: "M-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0z",
-  FAIL: "M-3.5 -3.5h7v7h-7z",
-  DIFFERENT: "M0 -4.5L4.5 0L0 4.5L-4.5 0z",
-  UNRESOLVED: "M0 -4L4 3.5L-4 3.5z",
+  pass: "M-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0 -7 0z",
+  fail: "M-3.5 -3.5h7v7h-7z",
+  different: "M0 -4.5L4.5 0L0 4.5L-4.5 0z",
+  unresolved: "M0 -4L4 3.5L-4 3.5z",
   chosen: "M0 -7L2 -2L7 -2L3 1.5L4.5 6.5L0 3.5L-4.5 6.5L-3 1.5L-7 -2L-2 -2z",
 };
 const MOST_MARKS = 1500;
+
+// Returns the next of 1, 2, 5, 10, ... at its power of ten.
+function roundStep(least) {
+  const power = 10 ** Math.floor(Math.log10(least));
+  return power * ([1, 2, 5].find((digit) => digit * power >= least * (1 - 1e-9)) ?? 10);
+}
 
 class Chart {
   // Points: {x, y, text, mark, kind}; y may be "nan" or "inf", which is drawn at the upper edge, or null.
@@ -35,6 +41,8 @@ class Chart {
     const into = this.log ? Math.log10 : (value) => value;
     let [low, high] = finite.length ? [this.log ? Math.floor(into(least)) : 0, this.log ? Math.ceil(into(most)) : most] : [0, 1];
     if (low === high) high = low + 1;
+    const step = this.log ? Math.max(1, Math.ceil((high - low) / 5)) : roundStep(high / 4);
+    if (!this.log) high = Math.ceil(high / step - 1e-9) * step;
     if (this.log && high - low > 16) low = high - 16;
     const [first, last] = [this.points[0]?.x ?? 0, this.points[this.points.length - 1]?.x ?? 1];
     const across = (x) => edge.left + ((x - first) / (last - first || 1)) * (width - edge.left - edge.right);
@@ -43,7 +51,7 @@ class Chart {
       const share = ((this.log && y <= 0 ? low : Math.max(low, into(y))) - low) / (high - low);
       return height - edge.bottom - share * (height - edge.top - edge.bottom - 14);
     };
-    return { width, height, edge, low, high, first, last, across, upward };
+    return { width, height, edge, low, high, step, first, last, across, upward };
   }
 
   draw() {
@@ -75,11 +83,10 @@ class Chart {
     this.move(this.at, false);
   }
 
-  *axes({ width, height, edge, low, high, first, last, upward, across }) {
+  *axes({ width, height, edge, low, high, step, first, last, upward, across }) {
     const floor = height - edge.bottom;
     yield svg("path", { class: "axis", d: `M${edge.left} ${floor}H${width - edge.right}` });
-    const steps = this.log ? Math.max(1, Math.ceil((high - low) / 5)) : (high - low) / 4;
-    for (let value = low; value <= high + 1e-9 && steps > 0; value += steps) {
+    for (let value = low; value <= high + step * 1e-6; value += step) {
       const y = upward(this.log ? 10 ** value : value).toFixed(1);
       yield svg("path", { class: "grid", d: `M${edge.left} ${y}H${width - edge.right}` });
       yield svg("text", { x: edge.left - 8, y: Number(y) + 4, class: "end" }, this.log ? `1e${value}` : figure(value));

@@ -108,12 +108,13 @@ class GraphSection {
   }
 
   // Shows in the whole graph what a trial kept.
-  mark(kept) {
+  mark({ kept, number }) {
     if (!this.benches.has("whole")) return;
     const { graph, view } = this.show("whole");
     const nodes = new Uint8Array(graph.size);
     for (const [first, last] of kept) nodes.fill(1, first, last + 1);
     view.mark(nodes);
+    this.unmark.textContent = `Dimmed: what check ${number || "known before"} left out. Show all nodes`;
     this.unmark.hidden = false;
   }
 
@@ -125,7 +126,7 @@ class GraphSection {
       items.push(html("li", {}, "error:"));
       ERRORS.forEach((text, at) => items.push(html("li", {}, html("span", { class: `swatch error-${at}` }), ` ${text}`)));
     }
-    this.unmark = html("button", { type: "button", hidden: true, onclick: () => this.clear() }, "Show all nodes again");
+    this.unmark = html("button", { type: "button", hidden: true, onclick: () => this.clear() });
     const hint = "Drag to move, Ctrl and wheel to zoom, double click to open a block.";
     return html("div", { class: "below" }, html("ul", { class: "legend" }, items), this.unmark, html("p", { class: "hint" }, hint));
   }

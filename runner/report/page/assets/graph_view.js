@@ -89,7 +89,10 @@ class GraphView {
   }
 
   port(block, port, { x, y, width, height }) {
-    const texts = block.parent ? [] : [svg("text", { x: x + width / 2, y: y + 16 }, `model ${port}put`)];
+    const { feeds, results, tensors, types } = this.graph;
+    const names = (port === "in" ? feeds : results).map((tensor) => plain(`${tensors[tensor]} ${types[tensor]}`));
+    const texts = [svg("title", {}, block.parent ? `values that come ${port}` : names.slice(0, 20).join("; "))];
+    if (!block.parent) texts.push(svg("text", { x: x + width / 2, y: y + 16 }, counted(names.length, `${port}put`)));
     const shape = svg("rect", { x, y, width, height, rx: height / 2 });
     return svg("g", { class: "port" }, shape, texts);
   }

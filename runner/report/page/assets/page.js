@@ -49,7 +49,7 @@ function drawCurve(page) {
 
 function drawTrials(page, graphs) {
   const trials = new Trials(page, (trial) => {
-    if (page.elements === "nodes") graphs?.mark(trial.kept);
+    if (page.elements === "nodes") graphs?.mark(trial);
   });
   const host = section("trials");
   const asked = page.trials.map((trial, at) => ({ trial, at })).filter(({ trial }) => trial.number);
@@ -101,7 +101,7 @@ function addThemeButton() {
 }
 
 function addContents() {
-  const sections = [...document.querySelectorAll("main > section[id]")].filter((one) => !one.hidden);
+  const sections = [...document.querySelectorAll("main > section[id]")].filter((one) => !one.hidden && one.querySelector("h2"));
   const links = sections.map((one) => html("a", { href: `#${one.id}` }, one.querySelector("h2").textContent));
   section("contents").append(...links);
 }

@@ -1,6 +1,6 @@
 // The path of the search: each check with what it kept, what came of it and what it printed.
 
-const OUTCOMES = ["PASS", "FAIL", "DIFFERENT", "UNRESOLVED"];
+const OUTCOMES = ["pass", "fail", "different", "unresolved"];
 
 class Trials {
   constructor(page, onChoose) {
@@ -20,7 +20,7 @@ class Trials {
   legend() {
     const counts = new Map();
     for (const { outcome } of this.trials) counts.set(outcome, (counts.get(outcome) ?? 0) + 1);
-    const items = [...counts].map(([outcome, count]) => html("li", {}, letter(outcome), ` ${outcome} ${count}`));
+    const items = [...counts].map(([outcome, count]) => html("li", {}, letter(outcome), ` ${count} ${outcome}`));
     return html("ul", { class: "legend" }, items);
   }
 
@@ -65,7 +65,7 @@ class Trials {
     const log = html("pre", { tabindex: 0, "aria-label": "What the check printed" });
     log.textContent = plain(trial.log, true);
     this.details.replaceChildren(
-      html("h3", {}, letter(trial.outcome), ` ${trial.outcome}${trial.number ? `, check ${trial.number}` : ", known before"}`),
+      html("h3", {}, letter(trial.outcome), ` ${trial.outcome.toUpperCase()}${trial.number ? `, check ${trial.number}` : ", known before"}`),
       table([], [
         ["phase", trial.phase],
         ["asked", trial.label],
@@ -81,9 +81,9 @@ class Trials {
 }
 
 function kind(outcome) {
-  return OUTCOMES.includes(outcome) ? outcome.toLowerCase() : "other";
+  return OUTCOMES.includes(outcome) ? outcome : "other";
 }
 
 function letter(outcome) {
-  return html("span", { class: `letter ${kind(outcome)}`, role: "img", "aria-label": outcome }, outcome.slice(0, 1));
+  return html("span", { class: `letter ${kind(outcome)}`, role: "img", "aria-label": outcome }, outcome.slice(0, 1).toUpperCase());
 }
