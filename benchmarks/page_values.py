@@ -258,7 +258,7 @@ def nested() -> Page:
 
 def precision() -> Page:
     whole = transformer(180, [60, 61])
-    points = [(0, "nan"), (2, 0.4), (4, 0.09), (7, 0.031), (12, 0.008), (25, 0.002), (60, 1e-4), (180, 0.0)]
+    points = [(0, "nan"), (2, 40.0), (4, 9.0), (7, 3.1), (12, 0.8), (25, 0.2), (60, 0.01), (180, 0.0)]
     return page(
         title="precision_adding: encoder.onnx",
         verdict="12 of 180 nodes have to stay in float32.",
@@ -295,9 +295,10 @@ def triage() -> Page:
         ["repeat", "not flaky", "20 of 20 fail"],
     ]
     made = reduced(90)
-    made["sections"].insert(
-        0, {"title": "Steps", "text": "Each step is a run.", "head": ["step", "status", "answer"], "rows": rows}
-    )
+    text = f"Each step is a run.\n- one\n- {'long_' * 60}"
+    steps: Any = {"title": "Steps", "text": text, "head": ["step", "status", "answer"], "rows": rows}
+    more: Any = {"title": "", "text": "What goes on with the section above.", "head": [], "rows": []}
+    made["sections"][:0] = [steps, more]
     return Page(**{**made, "title": "triage: encoder.onnx", "strategy": "triage"})
 
 

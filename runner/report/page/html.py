@@ -12,9 +12,10 @@ import gzip
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from html import escape
+from itertools import groupby
 from pathlib import Path
 from urllib.parse import quote
 
@@ -50,7 +51,7 @@ def page_text(page: Page) -> str:
         _drawn("layers", "Error of each layer", page["layers"]),
         _drawn("curve", "Error left, by nodes raised", page["curve"]),
         _drawn("trials", path, page["trials"]),
-        *map(_table_section, range(len(page["sections"])), page["sections"]),
+        *_tables(page["sections"]),
         _commands(page["commands"]),
     ]
     return f"""<!doctype html>
@@ -107,9 +108,13 @@ def _text(value: object, breaks: bool = False) -> str:
     return escape("".join(one if one.isprintable() or one in kept else ascii(one)[1:-1] for one in str(value)))
 
 
+def _words(status: str) -> str:
+    return status.replace("_", " ")
+
+
 def _head(page: Page) -> str:
     labels = "".join(f'<li class="label">{_text(label)}</li>' for label in page["labels"])
-    status = f'<li class="status">{_text(page["status"])}</li>' if page["status"] else ""
+    status = f'<li class="status">{_text(_words(page["status"]))}</li>' if page["status"] else ""
     strategy = f'<li class="strategy">{_text(page["strategy"])}</li>' if page["strategy"] else ""
     return f"""<header>
 <div class="bar"><p class="brand">Winnow</p><nav id="contents" aria-label="Contents"></nav></div>
@@ -147,7 +152,11 @@ def _section(name: str, title: str, body: str, kind: str = "") -> str:
     return f'<section id="{name}" class="{kind}" aria-labelledby="{name}-title">{head}\n{body}</section>\n'
 
 
-def _table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "") -> str:
+def _table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return _html_table(title, head, [[_text(cell) for cell in row] for row in rows]) if rows else ""
+
+
+def _html_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") -> str:
     """Return a table of cells that are HTML already."""
     cells = "".join(f'<th scope="col">{_text(cell)}</th>' for cell in head)
     heads = f"<thead><tr>{cells}</tr></thead>" if head else ""
@@ -158,12 +167,33 @@ def _table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]], kind:
     )
 
 
-def _table_section(number: int, section: Section) -> str:
-    text = "".join(f"<p>{_text(line)}</p>" for line in section["text"].splitlines() if line.strip())
-    rows = [[_text(cell) for cell in row] for row in section["rows"]]
-    body = text + (_table(section["title"], section["head"], rows) if rows else "")
-    narrow = max(map(len, [section["head"], *section["rows"]])) <= 2
-    return _section(f"section-{number}", section["title"], body, "half" if narrow else "")
+def _tables(sections: Sequence[Section]) -> Iterator[str]:
+    """Yield sections; one without a title goes on with the one before it, and two narrow ones stand side by side."""
+    groups: list[list[Section]] = []
+    for section in sections:
+        if groups and not section["title"]:
+            groups[-1].append(section)
+        else:
+            groups.append([section])
+    narrow = [max(len(row) for one in group for row in [one["head"], *one["rows"]]) <= 2 for group in groups]
+    beside = False
+    for at, group in enumerate(groups):
+        half = narrow[at] and (beside or narrow[at + 1 : at + 2] == [True])
+        beside = half and not beside
+        title = group[0]["title"]
+        body = "".join(_lines(one["text"]) + _table(title, one["head"], one["rows"]) for one in group)
+        yield _section(f"section-{at}", title, body, "half" if half else "")
+
+
+def _lines(text: str) -> str:
+    """Return lines as paragraphs, and those that begin with a dash as lists."""
+    parts = []
+    for listed, lines in groupby(filter(str.strip, text.splitlines()), lambda line: line.startswith("- ")):
+        if listed:
+            parts.append(f"<ul>{''.join(f'<li>{_text(line[2:])}</li>' for line in lines)}</ul>")
+        else:
+            parts.extend(f"<p>{_text(line)}</p>" for line in lines)
+    return "".join(parts)
 
 
 def _commands(commands: Sequence[Command]) -> str:
@@ -181,14 +211,14 @@ def _jobs(title: str, jobs: Sequence[Job]) -> str:
     rows = [
         [
             _link(job),
-            f'<span class="outcome" data-code="{int(job["exit_code"])}">{_text(job["status"])}</span>',
+            f'<span class="outcome" data-code="{int(job["exit_code"])}">{_text(_words(job["status"]))}</span>',
             *(_text(job[name]) for name in ("answer", "trust", "asked", "run", "reused")),
             f"{float(job['seconds']):.1f}",
             _text(" ".join(job["overrides"])),
         ]
         for job in jobs
     ]
-    return _section("jobs", title, _table(title, _JOBS, rows, "jobs"))
+    return _section("jobs", title, _html_table(title, _JOBS, rows, "jobs"))
 
 
 def _link(job: Job) -> str:

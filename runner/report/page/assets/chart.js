@@ -18,8 +18,8 @@ function roundStep(least) {
 
 class Chart {
   // Points: {x, y, text, mark, kind}; y may be "nan" or "inf", which is drawn at the upper edge, or null.
-  constructor(points, { title, xLabel, yLabel, log, line, onChoose }) {
-    Object.assign(this, { points, log, line, xLabel, yLabel, onChoose, at: 0 });
+  constructor(points, { title, xLabel, yLabel, log, line, limit, onChoose }) {
+    Object.assign(this, { points, log, line, limit, xLabel, yLabel, onChoose, at: 0 });
     this.svg = svg("svg", { "aria-hidden": "true" });
     this.told = html("p", { class: "told" }, " ");
     this.slider = html("div", { class: "chart", role: "slider", tabindex: 0, "aria-label": title }, this.svg);
@@ -37,6 +37,7 @@ class Chart {
     const height = 220;
     const edge = { left: 62, right: 14, top: 30, bottom: 38 };
     const finite = this.points.map(({ y }) => y).filter((y) => typeof y === "number" && (!this.log || y > 0));
+    if (this.limit) finite.push(this.limit);
     const [least, most] = finite.reduce(([a, b], y) => [Math.min(a, y), Math.max(b, y)], [Infinity, -Infinity]);
     const into = this.log ? Math.log10 : (value) => value;
     let [low, high] = finite.length ? [this.log ? Math.floor(into(least)) : 0, this.log ? Math.ceil(into(most)) : most] : [0, 1];
@@ -62,6 +63,7 @@ class Chart {
     const known = this.points.filter(({ y }) => y !== null);
     const place = ({ x, y }) => `${across(x).toFixed(1)} ${upward(y).toFixed(1)}`;
     const parts = [...this.axes(scale)];
+    if (this.limit) parts.push(svg("path", { class: "limit", d: `M${edge.left} ${upward(this.limit).toFixed(1)}H${width - edge.right}` }));
     const dense = known.length > MOST_MARKS;
     if (this.line || dense) {
       // of many points each column keeps its highest

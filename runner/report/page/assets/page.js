@@ -44,7 +44,7 @@ function drawCurve(page) {
   }));
   points.sort((one, other) => one.x - other.x);
   const title = "Error left, by nodes raised. Arrow keys move along.";
-  charted("curve", new Chart(points, { title, xLabel: "nodes raised", yLabel: "error of the whole model", log: true, line: true }));
+  charted("curve", new Chart(points, { title, xLabel: "nodes raised", yLabel: "error of the whole model; 1 is what is allowed", log: true, line: true, limit: 1 }));
 }
 
 function drawTrials(page, graphs) {
