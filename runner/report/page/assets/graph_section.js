@@ -16,6 +16,7 @@ class Workbench {
       tool("+", "Zoom in", () => this.view.zoom(1.3)),
       tool("\u2212", "Zoom out", () => this.view.zoom(1 / 1.3)),
       tool("Fit", "Show all of the graph", () => this.view.fit()),
+      document.fullscreenEnabled ? tool("\u2922", "Full screen, and back", () => this.fullScreen()) : null,
       this.graph.culprits.length ? tool("\u2605", "Go to the next culprit", () => this.nextCulprit()) : null,
     );
     const drawing = html("div", { class: "drawing" }, this.view.element, tools);
@@ -31,6 +32,11 @@ class Workbench {
     this.view.start();
     this.list.list.draw(true);
     if (this.graph.culprits.length) this.nextCulprit();
+  }
+
+  fullScreen() {
+    if (document.fullscreenElement) document.exitFullscreen();
+    else this.element.requestFullscreen();
   }
 
   nextCulprit() {
@@ -127,7 +133,7 @@ class GraphSection {
       ERRORS.forEach((text, at) => items.push(html("li", {}, html("span", { class: `swatch error-${at}` }), ` ${text}`)));
     }
     this.unmark = html("button", { type: "button", hidden: true, onclick: () => this.clear() });
-    const hint = "Drag to move, Ctrl and wheel to zoom, double click to open a block.";
+    const hint = "Drag to move, Ctrl and wheel to zoom, double click or Enter to open a block.";
     return html("div", { class: "below" }, html("ul", { class: "legend" }, items), this.unmark, html("p", { class: "hint" }, hint));
   }
 

@@ -229,8 +229,8 @@ class GraphView {
     this.element.addEventListener(
       "wheel",
       (event) => {
-        // a wheel alone scrolls the page
-        if (!event.ctrlKey && !event.metaKey) return;
+        // a wheel alone scrolls the page, where there is more of it
+        if (!event.ctrlKey && !event.metaKey && !document.fullscreenElement) return;
         event.preventDefault();
         const corner = this.element.getBoundingClientRect();
         this.zoom(Math.exp(-event.deltaY / 300), event.clientX - corner.left, event.clientY - corner.top);

@@ -2,6 +2,7 @@
 
 const MOST_CHILDREN = 30;
 const FEW_NODES = 60;
+const DEEPEST = 32;
 
 // A block, or a node (`node` is its number, -1 for a block).
 class Item {
@@ -64,7 +65,7 @@ class ModelGraph {
 
   blockAt(root, path) {
     let at = root;
-    for (const part of path.split("/").filter(Boolean)) {
+    for (const part of path.split("/").filter(Boolean).slice(0, DEEPEST)) {
       at.byName ??= new Map();
       if (!at.byName.has(part)) {
         const block = new Item(part, at);

@@ -14,6 +14,7 @@ class Trials {
     this.details = html("div", { class: "trial", role: "region", "aria-label": "Chosen check", tabindex: 0 });
     this.details.append(html("p", { class: "hint" }, "Choose a check to see why it came out so, and what it printed."));
     this.element = html("div", { class: "path" }, html("div", {}, this.legend(), this.heads(), this.list.element), this.details);
+    this.list.element.style.height = `${Math.min(360, this.trials.length * 30 + 2)}px`;
     this.list.fill(this.trials.length);
   }
 
