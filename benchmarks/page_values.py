@@ -153,16 +153,18 @@ def layers(graph: Graph, start: int, worst: int | None = None) -> list[LayerErro
 
 def bisection(size: int, culprits: Sequence[int], log: str = "") -> list[Trial]:
     """What a search by halves asks: stretches around the culprits."""
-    trials, low, high = [], 0, size
+    given: Any = {"number": 1, "phase": "pre-flight", "label": "the file as it is", "size": size, "kept": []}
+    given |= {"outcome": "fail", "seconds": 0.9, "reason": "max error 0.41 > 0.01", "log": log}
+    trials, low, high = [Trial(**given)], 0, size
     first, last = min(culprits), max(culprits) + 1
     while (low, high) != (first, last):
         middle = (low + high) // 2
         for kept, shrunk in (((low, middle), last <= middle), ((middle, high), first >= middle)):
-            number = len(trials) + 1
+            number = len(trials)
             outcome = "fail" if shrunk else "unresolved" if number % 5 == 0 else "pass"
             trials.append(
                 Trial(
-                    number=0 if number == 1 else number - 1,
+                    number=0 if number == 1 else number,
                     phase="search",
                     label="prefix" if kept[0] == low else "suffix",
                     size=kept[1] - kept[0],

@@ -150,10 +150,12 @@ def _of(choose: Callable[[Sequence[float]], float], values: Sequence[float]) -> 
 
 
 def _photograph(page: Page, stem: Path) -> None:
-    page.screenshot(path=f"{stem}.png", full_page=True)
+    page.screenshot(path=f"{stem}.png")
     if page.locator("#tab-whole").count():
         page.click("#tab-whole")
-        page.locator("#graph").screenshot(path=f"{stem}-graph.png")
+    for section in ("graph", "layers", "curve", "trials", "jobs"):
+        if page.locator(f"#{section}").count():
+            page.locator(f"#{section}").screenshot(path=f"{stem}-{section}.png")
 
 
 def main() -> None:

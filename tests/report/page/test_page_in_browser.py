@@ -123,8 +123,10 @@ def test_keys_walk_through_the_list_the_drawing_and_its_blocks(triage: Page) -> 
 
 
 def test_a_trial_marks_what_it_kept(triage: Page) -> None:
-    triage.click(".path .line >> nth=1")
-    assert "search" in triage.inner_text(".trial") and "max abs error" in triage.inner_text(".trial pre")
+    triage.click(".path .line >> nth=0")
+    assert "the file as it is" in triage.inner_text(".trial") and "max abs error" in triage.inner_text(".trial pre")
+    assert triage.locator("#panel-whole .box.out").count() == 0
+    triage.click(".path .line >> nth=3")
     assert triage.locator("#panel-whole .box.out").count() > 0
     triage.click("text=Show all nodes")
     assert triage.locator("#panel-whole .box.out").count() == 0

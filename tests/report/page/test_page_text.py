@@ -86,6 +86,13 @@ def test_answer_commands_and_jobs_stand_in_the_page_without_a_script() -> None:
     assert 'id="graph"' not in jobs and 'id="graph"' in text
 
 
+def test_a_section_without_a_title_goes_on_with_the_one_before_it() -> None:
+    text = html.page_text(KINDS["triage"]())
+    steps = text.partition(">Steps</h2>")[2].partition("</section>")[0]
+    assert "<p>What goes on with the section above.</p>" in steps and "<ul><li>one</li><li>long_" in steps
+    assert text.count('class="half"') == 2
+
+
 def test_what_has_no_shape_is_seen() -> None:
     text = html.page_text(hostile())
     assert "\\u202eesrever\\u202c" in text and "nul\\x00 bell\\x07" in text and "\\udcff\\ud800" in text

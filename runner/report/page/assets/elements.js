@@ -39,9 +39,10 @@ function tail(text, most) {
   return text.length <= most ? text : `\u2026${text.slice(1 - most)}`;
 }
 
-// Returns the last part of a path, which the block that it lies in does not say.
-function lastPart(name) {
-  return name.split("/").filter(Boolean).pop() ?? name;
+// Returns what a path says that neither the operator nor, mostly, the block does: its last part, or its last two.
+function ending(name, operator) {
+  const parts = name.split("/").filter(Boolean);
+  return parts.slice(parts[parts.length - 1] === operator ? -2 : -1).join("/") || name;
 }
 
 // Returns a number with four digits; "nan", "inf" and "-inf" come as text.

@@ -16,7 +16,7 @@ function boxText(graph, item) {
     return [`\u25b8 ${tail(plain(item.name), 26)}`, `${counted(item.nodes.length, "node")}${more}`];
   }
   const error = graph.errors.get(item.node)?.error;
-  const name = tail(plain(lastPart(item.name)), error === undefined ? 34 : 24);
+  const name = tail(plain(ending(item.name, graph.typeOf(item.node))), error === undefined ? 34 : 24);
   const mark = item.culprits ? "\u2605 " : "";
   return [`${mark}${tail(plain(graph.typeOf(item.node)), 26)}`, error === undefined ? name : `${name}  ${figure(error)}`];
 }

@@ -117,6 +117,8 @@ class GraphSection {
   mark({ kept, number }) {
     if (!this.benches.has("whole")) return;
     const { graph, view } = this.show("whole");
+    // what is not known to be left out is not dimmed
+    if (!kept.length) return this.clear();
     const nodes = new Uint8Array(graph.size);
     for (const [first, last] of kept) nodes.fill(1, first, last + 1);
     view.mark(nodes);

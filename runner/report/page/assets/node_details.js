@@ -96,7 +96,7 @@ class NodeDetails {
 
   links(nodes, toward = "") {
     const shown = nodes.slice(0, MOST_SHOWN).map((node) => {
-      const text = `${this.graph.typeOf(node)} ${tail(plain(lastPart(this.graph.names[node])), 40)}`;
+      const text = `${this.graph.typeOf(node)} ${tail(plain(ending(this.graph.names[node], this.graph.typeOf(node))), 40)}`;
       return html("li", {}, html("button", { type: "button", class: "link", onclick: () => this.onChoose(this.graph.items[node]) }, text));
     });
     const more = nodes.length - shown.length;
