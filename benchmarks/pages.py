@@ -4,9 +4,9 @@
 
 Pages that are named, or pages of every kind that are made here (``reduce``: 25,000 nodes). Each is loaded afresh
 ``--times`` times in a Chromium without a window; milliseconds are medians. ``click``: from the press of a node's box or
-line until its details are there and laid out; ``open``: the same for a block that is opened. ``axe``: issues that
-axe-core calls serious or critical, in both schemes at desktop and phone width together. ``asked``: requests but for the
-file itself.
+line until its details are there and laid out; ``open``: until a block is; ``far``: until a node anywhere in the list is
+drawn, with all blocks that it lies in. ``axe``: issues that axe-core calls serious or critical, in both schemes at
+desktop and phone width together. ``asked``: requests but for the file itself.
 """
 
 from __future__ import annotations
@@ -34,19 +34,26 @@ ARGUMENTS = (
     *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),
     *("--disable-sync", "--no-first-run"),
 )
-HEAD = "page                        bytes  paint  drawn  click   most   open   most  axe errors asked"
+HEAD = "page                        bytes  paint  drawn  click   most   open   most    far   most  axe errors asked"
 _PAINT = "performance.getEntriesByType('paint').find((entry) => entry.name === 'first-paint')?.startTime ?? 0"
-_CLICKS = """(what) => {
+_CLICKS = """async (what) => {
   const taken = [];
-  const event = what.opens ? "dblclick" : "click";
+  const busy = () => document.querySelector("[aria-busy=true]");
   for (let turn = 0; turn < what.times; turn++) {
+    const list = document.querySelector("[role=tabpanel]:not([hidden]) .list");
+    if (what.far && list) {
+      list.scrollTop = (turn * 0.37 % 1) * list.scrollHeight;
+      list.dispatchEvent(new Event("scroll"));
+    }
     const all = [...document.querySelectorAll(what.where)].filter((one) => one.getClientRects().length);
     if (!all.length) break;
     const one = all[(turn * 7) % all.length];
     const start = performance.now();
-    one.dispatchEvent(new MouseEvent(event, { bubbles: true }));
+    one.dispatchEvent(new MouseEvent(what.event, { bubbles: true }));
     document.body.getBoundingClientRect();
+    while (what.far && busy()) await new Promise((done) => setTimeout(done));
     taken.push(performance.now() - start);
+    while (busy()) await new Promise((done) => setTimeout(done));
   }
   return taken;
 }"""
@@ -110,12 +117,12 @@ def serious(page: Page) -> list[str]:
     ]
 
 
-def clicks(page: Page, where: str, opens: bool = False, times: int = 20) -> list[float]:
-    return page.evaluate(_CLICKS, {"where": where, "opens": opens, "times": times})
+def clicks(page: Page, where: str, event: str = "click", far: bool = False, times: int = 20) -> list[float]:
+    return page.evaluate(_CLICKS, {"where": where, "event": event, "far": far, "times": times})
 
 
 def measured(one: Browser, name: str, path: Path, times: int, pictures: Path | None) -> str:
-    paints, drawn, pressed, opened = [], [], [], []
+    paints, drawn, pressed, opened, afar = [], [], [], [], []
     errors, asked, issues = [], [], []
     for _ in range(times):
         with loaded(one, path) as seen:
@@ -128,8 +135,9 @@ def measured(one: Browser, name: str, path: Path, times: int, pictures: Path | N
             if page.locator("#tab-whole").count():
                 page.click("#tab-whole")
             pressed += clicks(page, ".box.node")
-            opened += clicks(page, ".box.block:not(.open)", opens=True, times=8)
+            opened += clicks(page, ".box.block:not(.open)", "dblclick", times=8)
             pressed += clicks(page, ".nodes .line")
+            afar += clicks(page, ".nodes .line", far=True)
             errors += seen.errors
             asked += seen.asked
     for scheme in SCHEMES:
@@ -139,7 +147,7 @@ def measured(one: Browser, name: str, path: Path, times: int, pictures: Path | N
                 if pictures:
                     _photograph(seen.page, pictures / f"{name}-{scheme}-{width}")
     figures = (f"{_of(statistics.median, values):>6}" for values in (paints, drawn))
-    spans = (f"{_of(statistics.median, values):>6} {_of(max, values):>6}" for values in (pressed, opened))
+    spans = (f"{_of(statistics.median, values):>6} {_of(max, values):>6}" for values in (pressed, opened, afar))
     line = f"{name:22} {path.stat().st_size:>10,} {' '.join(figures)} {' '.join(spans)}"
     wrong = [f"    {text[:300]}" for text in (*issues, *errors, *asked)]
     return "\n".join([f"{line} {len(issues):>4} {len(errors):>6} {len(asked):>5}", *wrong])

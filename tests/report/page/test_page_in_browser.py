@@ -108,6 +108,7 @@ def test_keys_walk_through_the_list_the_drawing_and_its_blocks(triage: Page) -> 
     worst = chosen(triage)
     lines.press("ArrowDown")
     assert chosen(triage) != worst and lines.get_attribute("aria-activedescendant")
+    triage.wait_for_selector("#panel-whole [aria-busy=false]")
     box = triage.locator("#panel-whole .box[tabindex='0']")
     box.press("ArrowUp")
     above = triage.evaluate("document.activeElement.classList.contains('chosen')")
@@ -186,6 +187,6 @@ def test_25_000_nodes_are_found_and_chosen(one: Browser, tmp_path: Path) -> None
         lines = page.locator("#panel-whole .list")
         lines.press("End")
         assert "node 24999 of 25000" in page.inner_text("#panel-whole .details")
-        assert page.locator("#panel-whole .box.node.chosen").count() == 1
+        page.wait_for_selector("#panel-whole .box.node.chosen[aria-label*='layer.2777']")
         assert page.locator("#panel-whole .line").count() < 60 and page.locator(".box").count() < 800
         quiet(seen)

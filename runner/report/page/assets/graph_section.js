@@ -45,11 +45,26 @@ class Workbench {
     this.choose(items[culprits[(at + 1) % culprits.length]]);
   }
 
+  // What has to be laid out first is drawn after the details are painted, and not at all if more is chosen by then.
+  later(draw, wait) {
+    const { element } = this.view;
+    this.drawing = wait ? draw : null;
+    element.setAttribute("aria-busy", String(wait));
+    if (!wait) return draw();
+    requestAnimationFrame(() =>
+      setTimeout(() => {
+        if (this.drawing !== draw) return;
+        draw();
+        element.setAttribute("aria-busy", "false");
+      }),
+    );
+  }
+
   choose(item) {
     this.item = item;
-    this.view.show(item);
     this.list.choose(item.node);
     this.details.show(item, () => this.view.toggle(item));
+    this.later(() => this.view.show(item), !this.view.boxes.has(item));
     said(`Chosen: ${item.node < 0 ? "block" : this.graph.typeOf(item.node)} ${item.name}`);
   }
 }

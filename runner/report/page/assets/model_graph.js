@@ -1,6 +1,6 @@
 // A model's graph as its blocks: nodes lie in blocks, blocks in blocks, and no block has more than a drawing can show.
 
-const MOST_CHILDREN = 30;
+const MOST_CHILDREN = 20;
 const FEW_NODES = 60;
 const DEEPEST = 32;
 
