@@ -321,7 +321,7 @@ def repeat(count: int = 200) -> Page:
     ]
     return page(
         title="repeat: flaky.onnx",
-        verdict=f"It fails in {sum(one['outcome'] == 'FAIL' for one in trials)} of {count} iterations.",
+        verdict=f"It fails in {sum(one['outcome'] == 'fail' for one in trials)} of {count} iterations.",
         status="flaky",
         strategy="repeat",
         elements="iterations",

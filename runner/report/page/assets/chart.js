@@ -64,7 +64,7 @@ class Chart {
     const place = ({ x, y }) => `${across(x).toFixed(1)} ${upward(y).toFixed(1)}`;
     const parts = [...this.axes(scale)];
     if (this.limit) parts.push(svg("path", { class: "limit", d: `M${edge.left} ${upward(this.limit).toFixed(1)}H${width - edge.right}` }));
-    const dense = known.length > MOST_MARKS;
+    const dense = this.line && known.length > MOST_MARKS;
     if (this.line || dense) {
       // of many points each column keeps its highest
       const columns = new Map();

@@ -21,7 +21,7 @@ class Trials {
   legend() {
     const counts = new Map();
     for (const { outcome } of this.trials) counts.set(outcome, (counts.get(outcome) ?? 0) + 1);
-    const items = [...counts].map(([outcome, count]) => html("li", {}, letter(outcome), ` ${count} ${outcome}`));
+    const items = [...counts].map(([outcome, count]) => html("li", {}, letter(outcome), shape(outcome), `${count} ${outcome}`));
     return html("ul", { class: "legend" }, items);
   }
 
@@ -83,6 +83,12 @@ class Trials {
 
 function kind(outcome) {
   return OUTCOMES.includes(outcome) ? outcome : "other";
+}
+
+// Returns the mark that an outcome has in the chart.
+function shape(outcome) {
+  const mark = svg("path", { class: `mark ${kind(outcome)}`, d: MARKS[outcome] ?? MARKS.dot });
+  return svg("svg", { class: "shape", viewBox: "-6 -6 12 12", width: 14, height: 14, "aria-hidden": "true" }, mark);
 }
 
 function letter(outcome) {
