@@ -1,7 +1,7 @@
 """A page as one file of HTML that needs no network: what can be read without scripts stands in it as text.
 
-All that a script draws (graphs, values, trials) travels as compressed JSON, so that no name can end an element. Text in
-the HTML is escaped here and nowhere else. The page's own policy allows its one script and its one style sheet, by their
+The page's values travel in it as compressed JSON, of which its script draws graphs and charts, so that no name can end
+an element. Text in the HTML is escaped here and nowhere else. The page's own policy allows its one script and its one style sheet, by their
 hashes, and no request at all.
 """
 
@@ -28,7 +28,6 @@ _SCRIPTS = (
     *("elements.js", "model_graph.js", "graph_layout.js", "graph_view.js", "virtual_list.js", "node_list.js"),
     *("node_details.js", "chart.js", "trials.js", "graph_section.js", "page.js"),
 )
-_DRAWN = ("reduced", "whole", "tensors", "layers", "elements", "trials", "curve")
 _JOBS = ("job", "status", "answer", "trust", "asked", "run", "reused", "seconds", "overrides")
 
 
@@ -98,8 +97,8 @@ def _hash(text: str) -> str:
 
 
 def _packed(page: Page) -> str:
-    drawn = json.dumps({name: value for name, value in page.items() if name in _DRAWN}, separators=(",", ":"))
-    return base64.b64encode(gzip.compress(drawn.encode(), compresslevel=6, mtime=0)).decode()
+    values = json.dumps(page, allow_nan=False, separators=(",", ":"))
+    return base64.b64encode(gzip.compress(values.encode(), compresslevel=6, mtime=0)).decode()
 
 
 def _text(value: object, breaks: bool = False) -> str:
