@@ -1,8 +1,8 @@
 """A page as one file of HTML that needs no network: what can be read without scripts stands in it as text.
 
 The page's values travel in it as compressed JSON, of which its script draws graphs and charts, so that no name can end
-an element. Text in the HTML is escaped here and nowhere else. The page's own policy allows its one script and its one style sheet, by their
-hashes, and no request at all.
+an element. Text in the HTML is escaped here and nowhere else. The page's own policy allows its one script and its one
+style sheet, by their hashes, and no request at all.
 """
 
 from __future__ import annotations
