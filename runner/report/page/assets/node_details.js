@@ -1,0 +1,172 @@
+// What is known of the chosen node: attributes, tensors with good and wrong values, errors, and the nodes around it.
+
+const MOST_SHOWN = 12;
+
+class NodeDetails {
+  constructor(graph, tensors, where, onChoose) {
+    Object.assign(this, { graph, where, onChoose });
+    this.values = new Map();
+    for (const tensor of tensors) {
+      if (!this.values.has(tensor.name)) this.values.set(tensor.name, []);
+      this.values.get(tensor.name).push(tensor);
+    }
+    this.element = html("div", { class: "details", role: "region", "aria-label": "Chosen node", tabindex: 0 });
+    this.element.append(html("p", { class: "hint" }, "Choose a node to see its attributes, types and values."));
+  }
+
+  show(item, toggle) {
+    this.element.replaceChildren(...(item.node < 0 ? this.block(item, toggle) : this.node(item)));
+    this.element.scrollTop = 0;
+  }
+
+  block(item, toggle) {
+    const operators = new Map();
+    for (const node of item.nodes) {
+      const type = this.graph.typeOf(node);
+      operators.set(type, (operators.get(type) ?? 0) + 1);
+    }
+    const rows = [...operators].sort((one, other) => other[1] - one[1]).slice(0, MOST_SHOWN);
+    const guilty = item.nodes.filter((node) => this.graph.guilty.has(node));
+    return [
+      html("p", { class: "kind" }, "Block"),
+      html("h3", {}, html("bdi", {}, this.graph.path(item))),
+      html("p", {}, counted(item.nodes.length, "node")),
+      html("button", { type: "button", onclick: toggle }, item.open ? "Close block" : "Open block"),
+      ...(guilty.length ? [html("h4", {}, "Culprits in it"), this.links(guilty)] : []),
+      html("h4", {}, "Operators"),
+      table(["operator", "nodes"], rows.map(([type, count]) => [type, count])),
+    ];
+  }
+
+  node(item) {
+    const { graph } = this;
+    const { node } = item;
+    const layer = graph.errors.get(node);
+    const attributes = graph.attributes[String(node)] ?? [];
+    return [
+      html("p", { class: "kind" }, graph.typeOf(node), item.culprits ? html("span", { class: "mark" }, "\u2605 culprit") : ""),
+      html("h3", {}, html("bdi", {}, graph.names[node])),
+      html("p", { class: "where" }, `node ${node} of ${graph.size} in ${this.where}`, item.parent?.name ? `, ${graph.path(item.parent)}` : ""),
+      ...(layer ? [html("h4", {}, "Error"), this.errors(layer)] : []),
+      ...(attributes.length ? [html("h4", {}, "Attributes"), table([], attributes)] : []),
+      html("h4", {}, "Outputs"),
+      ...this.outputs(node),
+      html("h4", {}, "Inputs"),
+      ...this.inputs(node),
+    ].filter((child) => child !== "");
+  }
+
+  errors(layer) {
+    const rows = [["inherited and own", figure(layer.error)]];
+    if (layer.own !== null) rows.push(["own, on good inputs", figure(layer.own)]);
+    if (layer.nan) rows.push(["NaN elements", layer.nan]);
+    if (layer.inf) rows.push(["Inf elements", layer.inf]);
+    return table([], rows);
+  }
+
+  inputs(node) {
+    const tensors = this.graph.inputs[node];
+    if (!tensors.length) return [html("p", { class: "hint" }, "none")];
+    return tensors.slice(0, MOST_SHOWN * 2).map((tensor) => {
+      if (tensor < 0) return html("p", { class: "tensor" }, "omitted");
+      const producer = this.graph.producer[tensor];
+      const kind = this.graph.weights.has(tensor) ? "weight" : producer < 0 ? "input of the model" : "";
+      return this.tensor(tensor, kind, producer < 0 ? [] : [producer], "from");
+    });
+  }
+
+  outputs(node) {
+    return this.graph.outputs[node].filter((tensor) => tensor >= 0).map((tensor) => {
+      const kind = this.graph.given.has(tensor) ? "output of the model" : "";
+      return this.tensor(tensor, kind, [...new Set(this.graph.consumers[tensor])], "to");
+    });
+  }
+
+  tensor(tensor, kind, nodes, toward) {
+    const name = this.graph.tensors[tensor];
+    return html(
+      "div",
+      { class: "tensor" },
+      html("p", {}, html("bdi", { class: "name" }, name)),
+      html("p", { class: "type" }, [this.graph.types[tensor] || "type not known", kind].filter(Boolean).join(", ")),
+      nodes.length ? this.links(nodes, toward) : null,
+      (this.values.get(name) ?? []).map((values) => tensorValues(values)),
+    );
+  }
+
+  links(nodes, toward = "") {
+    const shown = nodes.slice(0, MOST_SHOWN).map((node) => {
+      const text = `${this.graph.typeOf(node)} ${tail(plain(ending(this.graph.names[node], this.graph.typeOf(node))), 40)}`;
+      return html("li", {}, html("button", { type: "button", class: "link", onclick: () => this.onChoose(this.graph.items[node]) }, text));
+    });
+    const more = nodes.length - shown.length;
+    const lead = toward ? html("span", { class: "toward" }, toward) : null;
+    return html("div", { class: "links" }, lead, html("ul", {}, shown, more > 0 ? html("li", {}, `and ${more} more`) : null));
+  }
+}
+
+function table(head, rows) {
+  const line = (cell, at) => (at ? html("td", {}, cell) : html("th", { scope: "row" }, cell));
+  return html(
+    "table",
+    {},
+    head.length ? html("thead", {}, html("tr", {}, head.map((cell) => html("th", { scope: "col" }, cell)))) : null,
+    html("tbody", {}, rows.map((row) => html("tr", {}, row.map((cell, at) => line(cell, at))))),
+  );
+}
+
+function tensorValues(tensor) {
+  const { good, wrong } = tensor;
+  const known = [["good", good], ["wrong", wrong]].filter(([, values]) => values);
+  const rows = [
+    ["lowest", ({ low }) => figure(low)],
+    ["highest", ({ high }) => figure(high)],
+    ["mean", ({ mean }) => figure(mean)],
+    ["NaN", ({ nan }) => nan],
+    ["Inf", ({ inf }) => inf],
+    ["first", ({ first }) => first.slice(0, 4).map(figure).join(", ")],
+  ].map(([name, value]) => [name, ...known.map(([, values]) => value(values))]);
+  const differences = tensor.differences.slice(0, MOST_SHOWN).map((one) => [`[${one.index.join(", ")}]`, figure(one.good), figure(one.wrong)]);
+  return html(
+    "div",
+    { class: "values" },
+    html("p", { class: "hint" }, `values in ${tensor.where}`),
+    histogram(good, wrong),
+    table(["", ...known.map(([name]) => name)], rows),
+    differences.length
+      ? [
+          html("p", { class: "hint" }, tensor.differing === null ? "elements that differ" : `${counted(tensor.differing, "element")} differ; the first:`),
+          table(["at", "good", "wrong"], differences),
+        ]
+      : null,
+  );
+}
+
+// Good values as a filled shape, wrong ones as a line over it, both as shares of their largest count.
+function histogram(good, wrong) {
+  const drawn = [good, wrong].filter((values) => values?.counts.length && values.edges.length > 1);
+  if (!drawn.length) return null;
+  const low = Math.min(...drawn.map(({ edges }) => edges[0]));
+  const high = Math.max(...drawn.map(({ edges }) => edges[edges.length - 1]));
+  const [width, height] = [280, 64];
+  const across = (value) => ((value - low) / (high - low || 1)) * (width - 2) + 1;
+  const steps = ({ edges, counts }) => {
+    const most = Math.max(...counts, 1);
+    const parts = counts.map((count, at) => {
+      const up = (height - (count / most) * (height - 4)).toFixed(1);
+      return `L${across(edges[at]).toFixed(1)} ${up}L${across(edges[at + 1]).toFixed(1)} ${up}`;
+    });
+    return `M${across(edges[0]).toFixed(1)} ${height}${parts.join("")}L${across(edges[edges.length - 1]).toFixed(1)} ${height}`;
+  };
+  const range = ({ edges }) => `${figure(edges[0])} to ${figure(edges[edges.length - 1])}`;
+  const told = [good && `good from ${good.edges.length ? range(good) : "nothing finite"}`, wrong && `wrong from ${wrong.edges.length ? range(wrong) : "nothing finite"}`];
+  const shapes = [];
+  if (good?.counts.length) shapes.push(svg("path", { class: "good", d: `${steps(good)}Z` }));
+  if (wrong?.counts.length) shapes.push(svg("path", { class: "wrong", d: steps(wrong) }));
+  return html(
+    "figure",
+    { class: "histogram" },
+    svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `Histogram: ${told.filter(Boolean).join("; ")}` }, shapes),
+    html("figcaption", {}, html("span", {}, figure(low)), html("span", {}, [good && "filled: good", wrong && "line: wrong"].filter(Boolean).join(", ")), html("span", {}, figure(high))),
+  );
+}

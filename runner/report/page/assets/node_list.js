@@ -1,0 +1,67 @@
+// All nodes of a graph beside the drawing: found by typing, ordered as the model does or by error.
+
+class NodeList {
+  constructor(graph, onChoose) {
+    this.graph = graph;
+    this.found = [];
+    this.words = graph.names.map((name, node) => `${name} ${graph.typeOf(node)}`.toLowerCase());
+    this.search = html("input", { type: "search", placeholder: "Find a node or operator", "aria-label": "Find a node" });
+    this.order = html("select", { "aria-label": "Order of nodes" }, [
+      html("option", { value: "model" }, "in the model's order"),
+      graph.culprits.length ? html("option", { value: "culprits" }, "culprits first") : null,
+      graph.errors.size ? html("option", { value: "error" }, "largest error first") : null,
+    ].filter(Boolean));
+    this.count = html("p", { class: "count" });
+    this.list = new VirtualList("Nodes", 40, (at) => this.line(this.found[at]), (at) => onChoose(this.found[at]));
+    this.search.addEventListener("input", () => this.find());
+    this.order.addEventListener("change", () => this.find());
+    this.search.addEventListener("keydown", (event) => {
+      if (event.key === "ArrowDown" || event.key === "Enter") {
+        event.preventDefault();
+        this.list.element.focus();
+        if (this.found.length) onChoose(this.found[0]);
+      }
+    });
+    const order = this.order.options.length > 1 ? this.order : null;
+    this.element = html("div", { class: "nodes" }, html("div", { class: "finder" }, this.search, order), this.count, this.list.element);
+    this.find();
+  }
+
+  find() {
+    const words = this.search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    this.found = [];
+    for (let node = 0; node < this.graph.size; node++) {
+      if (words.every((word) => this.words[node].includes(word))) this.found.push(node);
+    }
+    const rank = { culprits: (node) => -this.graph.items[node].culprits, error: (node) => -this.error(node) }[this.order.value];
+    if (rank) this.found.sort((one, other) => rank(one) - rank(other) || one - other);
+    const all = this.found.length === this.graph.size;
+    this.count.textContent = all ? counted(this.graph.size, "node") : `${counted(this.found.length, "node")} of ${this.graph.size}`;
+    this.places = new Map(this.found.map((node, at) => [node, at]));
+    this.list.chosen = this.places.get(this.node) ?? -1;
+    this.list.element.scrollTop = 0;
+    this.list.fill(this.found.length);
+  }
+
+  error(node) {
+    const error = this.graph.errors.get(node)?.error;
+    return error === undefined ? -1 : typeof error === "number" ? error : Infinity;
+  }
+
+  line(node) {
+    const item = this.graph.items[node];
+    const error = this.graph.errors.get(node)?.error;
+    return html(
+      "div",
+      { class: item.culprits ? "culprit" : "" },
+      html("span", { class: "operator" }, `${item.culprits ? "\u2605 " : ""}${this.graph.typeOf(node)}`),
+      error === undefined ? null : html("span", { class: `score error-${item.worst}` }, figure(error)),
+      html("bdi", { class: "name" }, this.graph.names[node]),
+    );
+  }
+
+  choose(node) {
+    this.node = node;
+    this.list.choose(this.places.get(node) ?? -1);
+  }
+}

@@ -1,0 +1,226 @@
+"""A page as one file of HTML that needs no network: what can be read without scripts stands in it as text.
+
+The page's values travel in it as compressed JSON, of which its script draws graphs and charts, so that no name can end
+an element. Text in the HTML is escaped here and nowhere else. The page's own policy allows its one script and its one
+style sheet, by their hashes, and no request at all.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from functools import cache
+from html import escape
+from itertools import groupby
+from pathlib import Path
+from urllib.parse import quote
+
+from runner.files import write_text
+from runner.report.page.data import Command, Job, Page, Section
+
+_ASSETS = Path(__file__).parent / "assets"
+_SCRIPTS = (
+    "dagre/dagre.min.js",
+    *("elements.js", "model_graph.js", "graph_layout.js", "graph_view.js", "virtual_list.js", "node_list.js"),
+    *("node_details.js", "chart.js", "trials.js", "graph_section.js", "page.js"),
+)
+_JOBS = ("job", "status", "answer", "trust", "asked", "run", "reused", "seconds", "overrides")
+
+
+def write_page(folder: Path, page: Page) -> None:
+    """Write ``report.html`` into a folder. Raises OSError where it cannot be written."""
+    write_text(folder / "report.html", page_text(page))
+
+
+def page_text(page: Page) -> str:
+    """Return a page as HTML."""
+    style, script = _style(), _script()
+    policy = (
+        f"default-src 'none'; script-src {_hash(script)}; style-src {_hash(style)}; img-src data:; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    path = "Outcomes over iterations" if "repeat" in page["strategy"] else "Path of the search"
+    sections = [
+        _jobs("Jobs" if page["kind"] == "sweep" else "Steps", page["jobs"]),
+        _drawn("graph", "Graph", page["reduced"] or page["whole"]),
+        _drawn("layers", "Error of each layer", page["layers"]),
+        _drawn("curve", "Error left, by nodes raised", page["curve"]),
+        _drawn("trials", path, page["trials"]),
+        *_tables(page["sections"]),
+        _commands(page["commands"]),
+    ]
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{_text(page["title"])} - Winnow</title>
+<link rel="icon" href="data:,">
+<style>{style}</style>
+</head>
+<body>
+<a class="skip" href="#main">Skip to the answer</a>
+{_head(page)}
+<main id="main">
+{_verdict(page)}
+{"".join(sections)}</main>
+<footer><p>Made by Winnow {_text(page["version"])}, {_text(page["made"])}. This file asks nothing of any network.</p>
+<p>Graphs are laid out by dagre, copyright 2012-2014 Chris Pettitt, MIT license.</p></footer>
+<script type="application/json" id="data">{_packed(page)}</script>
+<script>{script}</script>
+</body>
+</html>
+"""
+
+
+@cache
+def _style() -> str:
+    return (_ASSETS / "page.css").read_text(encoding="utf-8")
+
+
+@cache
+def _script() -> str:
+    texts = [(_ASSETS / name).read_text(encoding="utf-8") for name in _SCRIPTS]
+    # what names a file that is not here
+    lines = [line for text in texts for line in text.splitlines() if not line.startswith("//# sourceMappingURL")]
+    return "\n".join(lines) + "\n"
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _packed(page: Page) -> str:
+    values = json.dumps(page, allow_nan=False, separators=(",", ":"))
+    return base64.b64encode(gzip.compress(values.encode(), compresslevel=6, mtime=0)).decode()
+
+
+def _text(value: object, breaks: bool = False) -> str:
+    """Return escaped text in which characters without a shape, or that turn what follows around, are seen as such."""
+    kept = "\n\t" if breaks else ""
+    return escape("".join(one if one.isprintable() or one in kept else ascii(one)[1:-1] for one in str(value)))
+
+
+def _words(status: str) -> str:
+    return status.replace("_", " ")
+
+
+def _head(page: Page) -> str:
+    labels = "".join(f'<li class="label">{_text(label)}</li>' for label in page["labels"])
+    status = f'<li class="status">{_text(_words(page["status"]))}</li>' if page["status"] else ""
+    strategy = f'<li class="strategy">{_text(page["strategy"])}</li>' if page["strategy"] else ""
+    return f"""<header>
+<div class="bar"><p class="brand">Winnow</p><nav id="contents" aria-label="Contents"></nav></div>
+<h1>{_text(page["title"])}</h1>
+<ul class="labels" aria-label="Kind of run">{status}{strategy}{labels}</ul>
+</header>"""
+
+
+def _verdict(page: Page) -> str:
+    cause = f'<p class="cause">{_text(page["cause"])}</p>' if page["cause"] else ""
+    facts = "".join(f"<div><dt>{_text(row[0])}</dt><dd>{_text(' '.join(row[1:]))}</dd></div>" for row in page["facts"])
+    warnings = "".join(f"<li>{_text(warning)}</li>" for warning in page["warnings"])
+    noted = f'<div class="warnings"><h3>Warnings</h3><ul>{warnings}</ul></div>' if warnings else ""
+    drawn = any(page[name] for name in ("reduced", "whole", "layers", "curve", "trials"))
+    without = "<noscript><p>The graphs and the search are drawn by this page's own script.</p></noscript>"
+    return f"""<section class="answer" aria-labelledby="answer-title">
+<h2 id="answer-title" class="unseen">Answer</h2>
+<p class="verdict">{_text(page["verdict"])}</p>
+{cause}{f"<dl>{facts}</dl>" if facts else ""}{noted}{without if drawn else ""}
+</section>
+"""
+
+
+def _drawn(name: str, title: str, data: object) -> str:
+    """Return the place of what a script draws, which is not seen without one."""
+    if not data:
+        return ""
+    return f'<section id="{name}" aria-labelledby="{name}-title" hidden><h2 id="{name}-title">{title}</h2></section>\n'
+
+
+def _section(name: str, title: str, body: str, kind: str = "") -> str:
+    if not title:
+        return f'<section id="{name}" class="{kind}">{body}</section>\n'
+    head = f'<h2 id="{name}-title">{_text(title)}</h2>'
+    return f'<section id="{name}" class="{kind}" aria-labelledby="{name}-title">{head}\n{body}</section>\n'
+
+
+def _table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return _html_table(title, head, [[_text(cell) for cell in row] for row in rows]) if rows else ""
+
+
+def _html_table(title: str, head: Sequence[str], rows: Sequence[Sequence[str]], kind: str = "") -> str:
+    """Return a table of cells that are HTML already."""
+    cells = "".join(f'<th scope="col">{_text(cell)}</th>' for cell in head)
+    heads = f"<thead><tr>{cells}</tr></thead>" if head else ""
+    body = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>\n" for row in rows)
+    return (
+        f'<div class="scroll" role="region" tabindex="0" aria-label="{_text(title)}, table">'
+        f'<table class="{kind}">{heads}<tbody>{body}</tbody></table></div>\n'
+    )
+
+
+def _tables(sections: Sequence[Section]) -> Iterator[str]:
+    """Yield sections; one without a title goes on with the one before it, and two narrow ones stand side by side."""
+    groups: list[list[Section]] = []
+    for section in sections:
+        if groups and not section["title"]:
+            groups[-1].append(section)
+        else:
+            groups.append([section])
+    narrow = [max(len(row) for one in group for row in [one["head"], *one["rows"]]) <= 2 for group in groups]
+    beside = False
+    for at, group in enumerate(groups):
+        half = narrow[at] and (beside or narrow[at + 1 : at + 2] == [True])
+        beside = half and not beside
+        title = group[0]["title"]
+        body = "".join(_lines(one["text"]) + _table(title, one["head"], one["rows"]) for one in group)
+        yield _section(f"section-{at}", title, body, "half" if half else "")
+
+
+def _lines(text: str) -> str:
+    """Return lines as paragraphs, and those that begin with a dash as lists."""
+    parts = []
+    for listed, lines in groupby(filter(str.strip, text.splitlines()), lambda line: line.startswith("- ")):
+        if listed:
+            parts.append(f"<ul>{''.join(f'<li>{_text(line[2:])}</li>' for line in lines)}</ul>")
+        else:
+            parts.extend(f"<p>{_text(line)}</p>" for line in lines)
+    return "".join(parts)
+
+
+def _commands(commands: Sequence[Command]) -> str:
+    items = "".join(
+        f'<li><p>{_text(one["what"])}</p><pre tabindex="0" aria-label="{_text(one["what"])}: command">'
+        f"<code>{_text(one['command'], breaks=True)}</code></pre></li>\n"
+        for one in commands
+    )
+    return _section("commands", "Commands", f'<ul class="commands">{items}</ul>') if commands else ""
+
+
+def _jobs(title: str, jobs: Sequence[Job]) -> str:
+    if not jobs:
+        return ""
+    rows = [
+        [
+            _link(job),
+            f'<span class="outcome" data-code="{int(job["exit_code"])}">{_text(_words(job["status"]))}</span>',
+            *(_text(job[name]) for name in ("answer", "trust", "asked", "run", "reused")),
+            f"{float(job['seconds']):.1f}",
+            _text(" ".join(job["overrides"])),
+        ]
+        for job in jobs
+    ]
+    return _section("jobs", title, _html_table(title, _JOBS, rows, "jobs"))
+
+
+def _link(job: Job) -> str:
+    """Return a job's number, as a link to its page if it has one: below this page's folder, whatever its name."""
+    number = _text(job["number"])
+    return f'<a href="./{quote(os.fsencode(job["page"]))}">{number}</a>' if job["page"] else number

@@ -1,0 +1,191 @@
+"""A page in a browser: what is drawn, by pointer and by keyboard, what names can do, and who can read it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from benchmarks.page_values import HOSTILE, KINDS, reduced
+from benchmarks.pages import SCHEMES, WIDTHS, Loaded, browser, loaded, serious
+from runner.report.page.html import page_text, write_page
+
+SMALL = [kind for kind in KINDS if kind not in {"reduce", "flat"}]
+READ_BELOW = ("triage", "sweep", "hostile")
+
+
+@pytest.fixture(scope="module")
+def one(chromium: str) -> Iterator[Browser]:
+    # for this module only: its loop would be in the way of others
+    with browser(chromium) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pages")
+    for kind in SMALL:
+        (folder / f"{kind}.html").write_text(page_text(KINDS[kind]()), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def triage(one: Browser, pages: Path) -> Iterator[Page]:
+    with loaded(one, pages / "triage.html") as seen:
+        yield seen.page
+        quiet(seen)
+
+
+def quiet(seen: Loaded) -> None:
+    assert not seen.errors and not seen.asked
+
+
+def chosen(page: Page) -> str:
+    return page.inner_text("[role=tabpanel]:not([hidden]) .details h3")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in SMALL if kind not in READ_BELOW])
+def test_a_page_says_nothing_to_the_console_and_asks_for_nothing(one: Browser, pages: Path, kind: str) -> None:
+    with loaded(one, pages / f"{kind}.html") as seen:
+        hidden = seen.page.locator("main > section:not([hidden])").count()
+        assert hidden == seen.page.locator("#contents a").count() + 1
+        quiet(seen)
+
+
+def test_names_are_text_wherever_they_stand(one: Browser, pages: Path) -> None:
+    with loaded(one, pages / "hostile.html") as seen:
+        page = seen.page
+        page.click("#tab-whole")
+        for line in range(len(HOSTILE)):
+            page.locator("#panel-whole .nodes .line").nth(line).click()
+        for line in page.locator(".path .line").all():
+            line.click()
+        assert page.inner_text("#panel-whole .details h3")
+        assert page.locator("#panel-whole .box", has_text=HOSTILE[0]).count()
+        assert page.locator(".path .trial", has_text=HOSTILE[0]).count()
+        assert page.evaluate("document.querySelectorAll('img, iframe, object, base').length") == 0
+        assert page.evaluate("document.scripts.length") == 2
+        shapeless = (
+            "[...document.body.innerText].filter((one) => '\\u202e\\u202c\\u0000\\u0007\\u2028'.includes(one)).length"
+        )
+        assert page.evaluate(shapeless) == 0
+        quiet(seen)
+
+
+def test_a_page_reads_without_scripts(one: Browser, pages: Path) -> None:
+    with loaded(one, pages / "triage.html", scripts=False) as seen:
+        text = seen.page.inner_text("main")
+        assert "still fail" in text and "They are the cause" in text and "python repro.py" in text
+        assert "drawn by this page's own script" in text and "Find a node" not in text
+        quiet(seen)
+
+
+def test_a_node_is_chosen_in_the_drawing_and_in_the_list(triage: Page) -> None:
+    triage.click("#panel-reduced .box.node >> nth=0")
+    assert chosen(triage) == triage.inner_text("#panel-reduced .line[aria-selected=true] .name")
+    details = triage.inner_text("#panel-reduced .details")
+    assert "float16[1, 128, 768]" in details and "1,284 elements differ" in details and "own, on good inputs" in details
+    assert triage.locator("#panel-reduced .details .histogram path").count() >= 2
+    triage.click("#tab-whole")
+    triage.fill("#panel-whole input", "layer.2 softmax")
+    assert triage.locator("#panel-whole .nodes .line").count() == 1
+    triage.press("#panel-whole input", "Enter")
+    assert "layer.2" in chosen(triage)
+    triage.wait_for_selector("#panel-whole .box.node.chosen:has-text('Softmax')")
+    triage.click("#panel-whole .details .link >> nth=0")
+    assert "MatMul" in chosen(triage)
+
+
+def test_keys_walk_through_the_list_the_drawing_and_its_blocks(triage: Page) -> None:
+    triage.click("#tab-whole")
+    triage.select_option("#panel-whole select", "error")
+    lines = triage.locator("#panel-whole .list")
+    lines.press("Home")
+    assert triage.inner_text("#panel-whole .line[aria-selected=true] .score") == "inf"
+    worst = chosen(triage)
+    lines.press("ArrowDown")
+    assert chosen(triage) != worst and lines.get_attribute("aria-activedescendant")
+    triage.wait_for_selector("#panel-whole [aria-busy=false]")
+    box = triage.locator("#panel-whole .box[tabindex='0']")
+    box.press("ArrowUp")
+    above = triage.evaluate("document.activeElement.classList.contains('chosen')")
+    assert above and chosen(triage)
+    closed = triage.locator("#panel-whole .box.block:not(.open)").first
+    name = closed.get_attribute("aria-label") or ""
+    count = triage.locator("#panel-whole .box").count()
+    closed.press("Enter")
+    assert triage.locator("#panel-whole .box").count() > count
+    assert triage.evaluate("document.activeElement.getAttribute('aria-label')").startswith(name.partition(",")[0])
+    triage.keyboard.press("Enter")
+    assert triage.locator("#panel-whole .box").count() == count
+
+
+def test_a_trial_marks_what_it_kept(triage: Page) -> None:
+    triage.click(".path .line >> nth=0")
+    assert "the file as it is" in triage.inner_text(".trial") and "max abs error" in triage.inner_text(".trial pre")
+    assert triage.locator("#panel-whole .box.out").count() == 0
+    triage.click(".path .line >> nth=3")
+    assert triage.locator("#panel-whole .box.out").count() > 0
+    triage.click("text=Show all nodes")
+    assert triage.locator("#panel-whole .box.out").count() == 0
+
+
+def test_a_layer_is_chosen_in_the_chart(triage: Page) -> None:
+    slider = triage.locator("#layers [role=slider]")
+    slider.press("End")
+    assert (slider.get_attribute("aria-valuetext") or "").startswith("89: ")
+    slider.press("Enter")
+    assert "node 89 of 90" in triage.inner_text("#panel-whole .details")
+
+
+def test_copying_and_ordering_and_dark_and_light(one: Browser, pages: Path) -> None:
+    with loaded(one, pages / "triage.html") as seen:
+        button = seen.page.locator(".commands button").first
+        button.click()
+        seen.page.wait_for_selector("text=/^(Copied|Press Ctrl.C)$/")
+        before = seen.page.evaluate("getComputedStyle(document.body).color")
+        seen.page.click(".theme")
+        assert seen.page.evaluate("getComputedStyle(document.body).color") != before
+    with loaded(one, pages / "sweep.html") as seen:
+        head = seen.page.locator(".jobs th button", has_text="seconds")
+        head.click()
+        head.click()
+        assert seen.page.inner_text(".jobs tbody tr td") == "23"
+        assert seen.page.get_attribute(".jobs th:nth-child(8)", "aria-sort") == "descending"
+        quiet(seen)
+
+
+def test_a_page_is_for_everyone(one: Browser, pages: Path) -> None:
+    with loaded(one, pages / "triage.html", "phone", "dark") as seen:
+        assert not serious(seen.page)
+        assert seen.page.evaluate("document.documentElement.scrollWidth") <= WIDTHS["phone"][0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", SMALL)
+def test_pages_of_every_kind_are_for_everyone(one: Browser, pages: Path, kind: str) -> None:
+    # colors hang on the scheme, places on the width
+    for scheme, width in zip(SCHEMES, reversed(WIDTHS), strict=True):
+        with loaded(one, pages / f"{kind}.html", width, scheme) as seen:
+            page = seen.page
+            for part in ("#tab-whole", ".path .line >> nth=0"):
+                if page.locator(part).count():
+                    page.click(part)
+            assert not serious(page)
+            assert page.evaluate("document.documentElement.scrollWidth") <= WIDTHS[width][0]
+
+
+@pytest.mark.slow
+def test_25_000_nodes_are_found_and_chosen(one: Browser, tmp_path: Path) -> None:
+    write_page(tmp_path, reduced())
+    with loaded(one, tmp_path / "report.html") as seen:
+        page = seen.page
+        page.click("#tab-whole")
+        lines = page.locator("#panel-whole .list")
+        lines.press("End")
+        assert "node 24999 of 25000" in page.inner_text("#panel-whole .details")
+        page.wait_for_selector("#panel-whole .box.node.chosen[aria-label*='layer.2777']")
+        assert page.locator("#panel-whole .line").count() < 60 and page.locator(".box").count() < 800
+        quiet(seen)
