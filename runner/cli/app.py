@@ -74,7 +74,7 @@ def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary],
             argv, file = _for_hydra(typed)
             name = Path(program).name
             command = (*(("python", "-m", "runner") if name == "__main__.py" else (name,)), *typed)
-        sweep.prepare(memory)
+        sweep.prepare(memory, command)
         hydra_main = hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
         with _hydra_argv([program, *argv]), loading(sweep.begins):
             hydra_main(HydraTask(command, ended, arrived))()

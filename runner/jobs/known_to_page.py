@@ -1,0 +1,100 @@
+"""What a job tells its page while its model, its recorded values and its workers are still there."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runner.artifacts.artifact_index import INDEX_NAME, rows
+from runner.artifacts.sort import place_of
+from runner.candidate import Sample
+from runner.checkers.backend_run import Side
+from runner.journal.journal import JOURNAL_NAME
+from runner.model.values.recorded import TensorFile
+from runner.report.page.collect.known import Known, Target
+from runner.report.summary import Summary
+from runner.session.judge import Judge
+from runner.status import Status
+from runner.verdict import Signature
+from strategies.outcome import Outcome
+
+if TYPE_CHECKING:
+    from runner.jobs.job import Job
+
+DEAREST = 5.0
+"""Seconds of a check on average from which on the target is not run once more for a page."""
+LONGEST = 60.0
+_NOUNS = {"raised": "raised nodes", "nodes": "iterations"}
+
+
+def known_to_page(job: Job, summary: Summary) -> Known:
+    """Return what a page cannot find in the folder of the run."""
+    index = place_of(job.settings.artifacts, job.folder, job.tools.cwd) / INDEX_NAME
+    if not job.judges:
+        return Known(index=index)
+    judge, loaded, noun = job.judges[-1]
+    cuts = noun == "nodes" and hasattr(judge.subject, "kept")
+    return Known(
+        graph=loaded.graph if loaded else None,
+        recorded=loaded.recorded.values[0] if loaded and loaded.recorded.values else {},
+        types=loaded.types if loaded else {},
+        elements="nodes" if cuts else _NOUNS.get(noun, noun),
+        question=judge.journal.path.name,
+        index=index,
+        unlisted=tuple(_unlisted(judge, index)),
+        target=_target(job, summary),
+    )
+
+
+def _unlisted(judge: Judge, index: Path) -> Iterator[dict[str, Any]]:
+    """Yield rows for verdicts that were known and for trials that could not be made: the index has checks only."""
+    listed = {(row.get("question"), row.get("trial")) for row in rows(index)}
+    question = judge.journal.path.name
+    for entry in judge.journal.entries():
+        if (judge.journal.path, entry.key, entry.attempt) in judge.tally.seen and (
+            question,
+            entry.ranges,
+        ) not in listed:
+            verdict = entry.verdict
+            told = {"outcome": verdict.outcome.value, "reason": verdict.reason, "seconds": verdict.seconds}
+            yield {"iteration": 0, "phase": entry.phase, "label": entry.label, "trial": entry.ranges, **told} | {
+                "question": question
+            }
+    folder = judge.folder.parent
+    for path in (folder / JOURNAL_NAME, *sorted(folder.glob("journal-*.jsonl"))):
+        for row in rows(path):
+            if "invalid" in row:
+                known = {"trial": row.get("ranges"), "outcome": Outcome.UNRESOLVED.value, "reason": row["invalid"]}
+                yield {key: row.get(key) for key in ("iteration", "phase", "label")} | known | {"question": path.name}
+
+
+def _target(job: Job, summary: Summary) -> Target | None:
+    """Return what runs the target once more; None where that is not what was checked, gives no values, or is dear."""
+    settings, signature = job.settings, summary.signature or {}
+    checks = summary.checks
+    made = max(checks.search + checks.trust + checks.refine + checks.cause, 1)
+    if (
+        summary.status != Status.found
+        or not settings.checker.looks_at_values
+        or settings.target.model
+        or not Signature(signature.get("stage", "load"), signature.get("kind", "")).about_values
+        or summary.seconds.checking / made > DEAREST
+        or (job.pool.deadline is not None and time.monotonic() > job.pool.deadline)
+    ):
+        return None
+
+    def outputs(model: Path, sample: Sample) -> Mapping[str, TensorFile]:
+        timeout = min(settings.checker.timeout or LONGEST, LONGEST)
+        side = Side("target", settings.target, job.tools, timeout, settings.checker.memory_mb)
+        out = job.folder / "values" / "page"
+        shutil.rmtree(out, ignore_errors=True)
+        try:
+            ran = side.run(model, [sample.feeds], out)
+        except KeyboardInterrupt:  # the answer is there; a page without these values is no reason to lose it
+            return {}
+        return ran.outputs[0] if ran.outputs else {}
+
+    return outputs

@@ -1,0 +1,36 @@
+"""What only the process of a run can tell its page: the model in memory, its recorded values, the target at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from onnx import TypeProto
+
+from runner.candidate import Sample
+from runner.model.graph.graph_index import Graph
+from runner.model.values.recorded import TensorFile
+
+Target = Callable[[Path, Sample], Mapping[str, TensorFile]]
+
+
+@dataclass(frozen=True)
+class Known:
+    """Whatever a run does not have is empty.
+
+    ``graph``: of the original, whose nodes are numbered as in the trials. ``recorded``: the reference's values for the
+    first sample; ``types``: of tensors that were not recorded. ``elements``: what trials are made of; ``question``: the
+    journal whose trials are sets of these. ``index``: of the run's checks; ``unlisted``: rows of verdicts that are not
+    in it, in its form. ``target``: runs a model on a sample and returns its outputs, or nothing.
+    """
+
+    graph: Graph | None = None
+    recorded: Mapping[str, TensorFile] = field(default_factory=dict)
+    types: Mapping[str, TypeProto] = field(default_factory=dict)
+    elements: str = ""
+    question: str = ""
+    index: Path | None = None
+    unlisted: Sequence[Mapping[str, Any]] = ()
+    target: Target | None = None
