@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,10 +11,12 @@ from runner.artifacts.artifact_index import INDEX_NAME, rows
 from runner.artifacts.sort import place_of
 from runner.candidate import Sample
 from runner.checkers.backend_run import Side
+from runner.checkers.checker import Tools
 from runner.journal.journal import JOURNAL_NAME
 from runner.model.values.recorded import TensorFile
-from runner.report.page.collect.known import Known, Target
+from runner.report.page.collect.known import Known, Run
 from runner.report.summary import Summary
+from runner.schema.root import Settings
 from runner.session.judge import Judge
 from runner.status import Status
 from runner.verdict import Signature
@@ -45,7 +46,7 @@ def known_to_page(job: Job, summary: Summary) -> Known:
         question=judge.journal.path.name,
         index=index,
         unlisted=tuple(_unlisted(judge, index)),
-        target=_target(job, summary),
+        run=run_of(job.settings, job.tools, summary),
     )
 
 
@@ -71,28 +72,26 @@ def _unlisted(judge: Judge, index: Path) -> Iterator[dict[str, Any]]:
                 yield {key: row.get(key) for key in ("iteration", "phase", "label")} | known | {"question": path.name}
 
 
-def _target(job: Job, summary: Summary) -> Target | None:
-    """Return what runs the target once more; None where that is not what was checked, gives no values, or is dear."""
-    settings, signature = job.settings, summary.signature or {}
-    checks = summary.checks
+def run_of(settings: Settings, tools: Tools, summary: Summary) -> Run | None:
+    """Return what runs a model once more; None where the check does not, or that shows no values, or is dear."""
+    signature, checks, pool = summary.signature or {}, summary.checks, tools.pool
     made = max(checks.search + checks.trust + checks.refine + checks.cause, 1)
     if (
         summary.status != Status.found
         or not settings.checker.looks_at_values
         or settings.target.model
+        or settings.reference.model
         or not Signature(signature.get("stage", "load"), signature.get("kind", "")).about_values
         or summary.seconds.checking / made > DEAREST
-        or (job.pool.deadline is not None and time.monotonic() > job.pool.deadline)
+        or (pool.deadline is not None and time.monotonic() > pool.deadline)
     ):
         return None
 
-    def outputs(model: Path, sample: Sample) -> Mapping[str, TensorFile]:
-        timeout = min(settings.checker.timeout or LONGEST, LONGEST)
-        side = Side("target", settings.target, job.tools, timeout, settings.checker.memory_mb)
-        out = job.folder / "values" / "page"
-        shutil.rmtree(out, ignore_errors=True)
+    def outputs(key: str, model: Path, sample: Sample, folder: Path) -> Mapping[str, TensorFile]:
+        backend = settings.target if key == "target" else settings.reference
+        side = Side(key, backend, tools, min(settings.checker.timeout or LONGEST, LONGEST), settings.checker.memory_mb)
         try:
-            ran = side.run(model, [sample.feeds], out)
+            ran = side.run(model, [sample.feeds], folder)
         except KeyboardInterrupt:  # the answer is there; a page without these values is no reason to lose it
             return {}
         return ran.outputs[0] if ran.outputs else {}

@@ -22,17 +22,17 @@ def commands_of(folder: Path, summary: Summary, command: Sequence[str]) -> list[
     """Return what can be done with a run's folder. ``command``: what was typed."""
     if not command:
         return []
-    program, place = program_of(command), str(folder)
+    program, model = program_of(command), summary.model or ""
+    answer = (folder / model).parent  # of a triage it is a step's
     found = [("Run it again", shlex.join(command))]
     if summary.status == Status.interrupted:
-        found.append(("Go on where it stopped", shlex.join([*program, "resume", place])))
+        found.append(("Go on where it stopped", shlex.join([*program, "resume", str(folder)])))
     if (folder / REPLAY_NAME).is_file():
-        replay = str(folder / REPLAY_NAME)
-        found.append(("Run it again with the same settings, and see what has changed", shlex.join([*program, replay])))
-        if summary.model:
-            words = [*program, "strategy=recheck", f"strategy.results=[{replay}]"]
-            found.append(("Check the kept model again", shlex.join(words)))
-    if (folder / REPRO_NAME).is_file():
-        script = f"cd {shlex.quote(place)} && python {REPRO_NAME}"
-        found.append(("Show the failure without Winnow", script))
+        words = [*program, str(folder / REPLAY_NAME)]
+        found.append(("Run it again with the same settings, and see what has changed", shlex.join(words)))
+    if model and (answer / REPLAY_NAME).is_file():
+        words = [*program, "strategy=recheck", f"strategy.results=[{answer / REPLAY_NAME}]"]
+        found.append(("Check the kept model again", shlex.join(words)))
+    if model and (answer / REPRO_NAME).is_file():
+        found.append(("Show the failure without Winnow", f"cd {shlex.quote(str(answer))} && python {REPRO_NAME}"))
     return [{"what": what, "command": words} for what, words in found]

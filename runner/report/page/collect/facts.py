@@ -32,14 +32,14 @@ def labels_of(summary: Summary, settings: Settings) -> list[str]:
     """Return what limits all that a page says, in a few words each."""
     flaky = "whole_model" in (summary.reliability or {})
     versions = [version for name, version in summary.versions.items() if "tensorrt" in name]
-    random = isinstance(settings.inputs, RandomInputs) and settings.checker.looks_at_values and summary.nodes_before
+    judged = settings.checker.looks_at_values and any(summary.outcomes.values())
     found = {
         "interrupted": summary.status == Status.interrupted,
         "planned, not run": summary.status == Status.planned,
         "simulated builder": settings.target.builds_engines and any(SIMULATED in version for version in versions),
         "low precision emulated": rounds(settings.target) and not settings.checker.runs_own_code,
         "flaky check": flaky,
-        "from random inputs": bool(random),
+        "from random inputs": judged and isinstance(settings.inputs, RandomInputs) and summary.nodes_before > 0,
         "budget reached": "budget" in (summary.minimality or ""),
     }
     return [label for label, holds in found.items() if holds]

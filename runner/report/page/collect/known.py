@@ -13,7 +13,8 @@ from runner.candidate import Sample
 from runner.model.graph.graph_index import Graph
 from runner.model.values.recorded import TensorFile
 
-Target = Callable[[Path, Sample], Mapping[str, TensorFile]]
+Run = Callable[[str, Path, Sample, Path], Mapping[str, TensorFile]]
+"""Given ``target`` or ``reference``, a model, a sample and an empty folder: the outputs, none where it does not run."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Known:
     ``graph``: of the original, whose nodes are numbered as in the trials. ``recorded``: the reference's values for the
     first sample; ``types``: of tensors that were not recorded. ``elements``: what trials are made of; ``question``: the
     journal whose trials are sets of these. ``index``: of the run's checks; ``unlisted``: rows of verdicts that are not
-    in it, in its form. ``target``: runs a model on a sample and returns its outputs, or nothing.
+    in it, in its form. ``run``: runs a model once more; None where that shows nothing, or is dear.
     """
 
     graph: Graph | None = None
@@ -33,4 +34,4 @@ class Known:
     question: str = ""
     index: Path | None = None
     unlisted: Sequence[Mapping[str, Any]] = ()
-    target: Target | None = None
+    run: Run | None = None

@@ -14,6 +14,7 @@ from runner.text import counted
 
 MOST_LAYERS = 10_000
 _NOT_FINITE = ("nan", "inf")
+_NUMPY = {"float": "float32", "double": "float64"}
 
 
 def layers_of(folder: Path, summary: Summary) -> tuple[list[LayerError], list[str]]:
@@ -57,6 +58,15 @@ def _layer(row: Mapping[str, Any], error: Any, own: Any, word: str) -> Iterator[
             "nan": _first(row.get("nan")),
             "inf": _first(row.get("inf")),
         }
+
+
+def types_of_rows(folder: Path, summary: Summary) -> dict[str, str]:
+    """Return the types of the tensors that `layerwise` compared."""
+    return {
+        _text(row, "tensor"): f"{_NUMPY.get(row['type'], row['type'])}{row['shape']}"
+        for row in _rows(folder, (summary.layers or {}).get("files", ()), "tensors")
+        if isinstance(row.get("type"), str) and isinstance(row.get("shape"), list)
+    }
 
 
 def curve_of(summary: Summary) -> list[Point]:

@@ -7,28 +7,31 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from onnx import ModelProto
+from onnx import ModelProto, ValueInfoProto
 
 from runner.candidate import Sample
 from runner.model.graph.graph_index import Graph as Index
 from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
 from runner.report.page.collect.graph import columns
-from runner.report.page.collect.known import Known, Target
+from runner.report.page.collect.known import Known, Run
 from runner.report.page.collect.tensor_types import types_of, value_text
-from runner.report.page.collect.values import tensors
+from runner.report.page.collect.values import differing, tensors
 from runner.report.page.data import Graph, Tensor
 from runner.report.summary import Summary
 from runner.text import counted
 
 log = logging.getLogger(__name__)
 WHERE = "the reduced model"
+MOST_INNER, LARGEST_MARKED = 48, 32 << 20
+"""Tensors inside a reduced model, and bytes of its file, up to which these are looked at."""
 
 
 @dataclass(frozen=True)
 class Reduced:
-    """``seconds``: that the target took for the values on the page; ``left``: what is left out, and why."""
+    """``seconds``: that further runs took for the values on the page; ``left``: what is left out, and why."""
 
     graph: Graph
     tensors: list[Tensor]
@@ -36,31 +39,48 @@ class Reduced:
     left: tuple[str, ...]
 
 
-def reduced_of(folder: Path, summary: Summary, model: ModelProto, sample: Sample, target: Target | None) -> Reduced:
+def reduced_of(folder: Path, summary: Summary, model: ModelProto, sample: Sample, run: Run | None) -> Reduced:
     """Return the graph of the model that was handed over with its values. ``sample``: what it is fed."""
-    index = Index.of(model)
-    wrong, seconds = _wrong(folder, summary, sample, target)
-    good = {**sample.feeds, **sample.expected}
-    names = dict.fromkeys((*index.outputs, *index.inputs))
-    found, left = tensors(WHERE, [name for name in names if name in good or name in wrong], good, wrong)
+    index, started = Index.of(model), time.monotonic()
+    good: Mapping[str, TensorFile] = {**sample.feeds, **sample.expected}
+    wrong: Mapping[str, TensorFile] = {}
+    with TemporaryDirectory() as scratch:
+        if run is not None and summary.model:
+            try:
+                wrong, inner = _run(run, index, folder / summary.model, sample, Path(scratch))
+                good = {**inner, **good}
+            except Exception as error:
+                log.debug("values for the page: %s", error, exc_info=True)
+        seconds = time.monotonic() - started if run is not None else 0.0
+        names = dict.fromkeys((*index.outputs, *index.inputs, *index.producers))
+        found, left = tensors(WHERE, [name for name in names if name in good or name in wrong], good, wrong)
     types = types_of(index, Known())
     types |= {name: value_text(value) for name, value in {**wrong, **good}.items() if not types.get(name)}
     said = (f"values of {counted(left, 'tensor')} are not shown",) if left else ()
     return Reduced(columns(index, types, summary.culprits), found, seconds, said)
 
 
-def _wrong(
-    folder: Path, summary: Summary, sample: Sample, target: Target | None
-) -> tuple[Mapping[str, TensorFile], float]:
-    """Return what the target makes of the reduced model, and how long that took."""
-    started = time.monotonic()
-    if target is None or not summary.model:
-        return {}, 0.0
-    try:
-        return target(folder / summary.model, sample), time.monotonic() - started
-    except Exception as error:
-        log.debug("values for the page: %s", error, exc_info=True)
-        return {}, time.monotonic() - started
+def _run(
+    run: Run, index: Index, path: Path, sample: Sample, scratch: Path
+) -> tuple[Mapping[str, TensorFile], Mapping[str, TensorFile]]:
+    """Return what the target makes of the reduced model, and the good values of the tensors inside.
+
+    Those inside are told only where the model's own outputs are the same with them as outputs, too.
+    """
+    wrong = run("target", path, sample, scratch / "outputs")
+    inner = [name for name in index.producers if name not in index.output_set]
+    if not wrong or not 0 < len(inner) <= MOST_INNER or path.stat().st_size > LARGEST_MARKED:
+        return wrong, {}
+    marked = ModelProto()
+    marked.CopyFrom(index.model)
+    marked.graph.output.extend(index.value_info.get(name) or ValueInfoProto(name=name) for name in inner)
+    place = scratch / "marked.onnx"
+    place.write_bytes(marked.SerializeToString())
+    shown = run("target", place, sample, scratch / "inside")
+    if not wrong.keys() <= shown.keys() or any(differing(wrong[name], shown[name]) != 0 for name in wrong):
+        return wrong, {}
+    good = run("reference", place, sample, scratch / "good")
+    return shown, {name: good[name] for name in inner if name in good}
 
 
 def kept_sample(folder: Path, model: ModelProto) -> Sample:

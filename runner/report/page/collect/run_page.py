@@ -20,7 +20,7 @@ from runner.report.page.collect.facts import facts_of, labels_of, verdict_of
 from runner.report.page.collect.fit import fitted
 from runner.report.page.collect.graph import columns
 from runner.report.page.collect.known import Known
-from runner.report.page.collect.layers import curve_of, layers_of
+from runner.report.page.collect.layers import curve_of, layers_of, types_of_rows
 from runner.report.page.collect.markdown_sections import sections_of, title_of
 from runner.report.page.collect.reduced_model import Reduced, kept_sample, reduced_of
 from runner.report.page.collect.tensor_types import types_of
@@ -45,7 +45,7 @@ def page_of(
     samples: Sequence[Sample],
     known: Known,
 ) -> tuple[Page, float]:
-    """Return the page of a run, and how many seconds the target ran for it. REPORT.md lies in the folder already.
+    """Return the page of a run, and how many seconds models ran for it. REPORT.md lies in the folder already.
 
     ``model``: the one that was handed over, if any; ``samples``: what it is fed.
     """
@@ -55,7 +55,9 @@ def page_of(
     reduced = _reduced(folder, summary, model, samples, known)
     facts = facts_of(summary)
     if reduced and reduced.seconds:
-        facts.append(["values on this page", f"one more run of the target, {reduced.seconds:.2f} s; it is no check"])
+        facts.append(
+            ["values on this page", f"made by runs of their own, which are no checks: {reduced.seconds:.2f} s"]
+        )
     page: Page = {
         "kind": "run",
         "title": title_of(report) or str(summary.status).replace("_", " "),
@@ -67,7 +69,7 @@ def page_of(
         "facts": facts,
         "warnings": [*summary.warnings, *left, *fewer, *(reduced.left if reduced else ())],
         "reduced": reduced.graph if reduced else None,
-        "whole": _whole(settings, summary, known),
+        "whole": _whole(settings, folder, summary, known),
         "tensors": reduced.tensors if reduced else [],
         "layers": layers,
         "elements": known.elements,
@@ -109,12 +111,12 @@ def _reduced(
     if not summary.model or summary.precision:  # a mixed model is the original with casts
         return None
     if model is not None:
-        return reduced_of(folder, summary, model, _failing(samples, summary), known.target)
+        return reduced_of(folder, summary, model, _failing(samples, summary), known.run)
     path = folder / summary.model
     if not summary.triage or not inside(path, folder) or not path.is_file():
         return None
     kept = parse(path)
-    return reduced_of(folder, summary, kept, kept_sample(path.parent, kept), None)
+    return reduced_of(folder, summary, kept, kept_sample(path.parent, kept), known.run)
 
 
 def _failing(samples: Sequence[Sample], summary: Summary) -> Sample:
@@ -124,14 +126,15 @@ def _failing(samples: Sequence[Sample], summary: Summary) -> Sample:
     return samples[at] if samples else Sample({})
 
 
-def _whole(settings: Settings, summary: Summary, known: Known) -> Graph | None:
+def _whole(settings: Settings, folder: Path, summary: Summary, known: Known) -> Graph | None:
     index = known.graph
     if index is None and settings.model and summary.strategy in _LOOKS_AT_THE_FILE:
         index = _parsed(Path(settings.model).expanduser())
     if index is None:
         return None
     culprits = {*summary.culprits, *(name for one in summary.answers for name in one.culprits)}
-    return columns(index, types_of(index, known), culprits)
+    compared = {name: one for name, one in types_of_rows(folder, summary).items() if name}
+    return columns(index, compared | {name: one for name, one in types_of(index, known).items() if one}, culprits)
 
 
 def _parsed(path: Path) -> Index | None:

@@ -51,6 +51,13 @@ def tensors(
     return found, left
 
 
+def differing(one: TensorFile, other: TensorFile) -> int | None:
+    """Return in how many elements two tensors differ; None where they cannot be laid side by side."""
+    if one.structure is not None or other.structure is not None or one.dtype != other.dtype:
+        return None
+    return _differences(mapped(one), mapped(other))[0]
+
+
 def _tensor(name: str, where: str, good: TensorFile | None, wrong: TensorFile | None) -> Tensor:
     arrays = [(mapped(one), one.dtype) if one else None for one in (good, wrong)]
     sides = [sample(*one) if one else None for one in arrays]
