@@ -83,7 +83,7 @@ def _stretches(ranges: Any) -> list[list[int]]:
 
 def _log(folder: Path, name: Any) -> str:
     """Return what a check printed; of a long output the beginning and the end."""
-    if not isinstance(name, str) or not inside(folder / name, folder):
+    if not isinstance(name, str) or not name or (folder / name).is_symlink() or not inside(folder / name, folder):
         return ""
     said = read_plain(folder / name, _READ).decode("utf-8", "replace")
     if len(said) <= LONGEST_LOG:
