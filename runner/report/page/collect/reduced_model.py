@@ -57,7 +57,7 @@ def reduced_of(folder: Path, summary: Summary, model: ModelProto, sample: Sample
     types = types_of(index, Known())
     types |= {name: value_text(value) for name, value in {**wrong, **good}.items() if not types.get(name)}
     said = (f"values of {counted(left, 'tensor')} are not shown",) if left else ()
-    return Reduced(columns(index, types, summary.culprits), found, seconds, said)
+    return Reduced(columns(index, types, (*summary.culprits, *summary.nested)), found, seconds, said)
 
 
 def _run(

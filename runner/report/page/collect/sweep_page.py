@@ -23,9 +23,9 @@ _TRUSTED = ("preflight", "control", "recheck", "samples", "repeats")
 
 def sweep_page(folder: Path, rows: Sequence[Mapping[str, Any]], command: Sequence[str] = ()) -> Page:
     """Return the page. ``rows``: the jobs, as sweep.json has them; ``command``: what was typed."""
-    jobs = [_job(folder, row) for row in rows]
-    well = sum(row.get("exit_code") in ENDED_WELL for row in rows)
     shared = _shared(rows)
+    jobs = [_job(folder, row, shared) for row in rows]
+    well = sum(row.get("exit_code") in ENDED_WELL for row in rows)
     asked, run, reused = (sum(job[key] for job in jobs) for key in ("asked", "run", "reused"))
     facts = [
         ["jobs", f"{len(jobs)}, of which {well} ended well"],
@@ -84,7 +84,7 @@ def _shared(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return [one for one in rows[0]["overrides"] if all(one in row["overrides"] for row in rows)]
 
 
-def _job(folder: Path, row: Mapping[str, Any]) -> Job:
+def _job(folder: Path, row: Mapping[str, Any], shared: Sequence[str]) -> Job:
     place = str(row.get("folder") or "")
     held = bool(place) and inside(folder / place, folder)
     result = (read_result(folder / place) or {}) if held and row.get("exit_code") is not None else {}
@@ -97,7 +97,7 @@ def _job(folder: Path, row: Mapping[str, Any]) -> Job:
     trust = [minimality, f"cause {cause['status']}" if isinstance(cause, dict) and "status" in cause else None]
     return {
         "number": str(row.get("job", "")),
-        "overrides": list(map(str, row.get("overrides", ()))),
+        "overrides": [str(one) for one in row.get("overrides", ()) if one not in shared],
         "status": str(row.get("status", "")),
         "exit_code": code if isinstance(code, int) else -1,
         "answer": _answer(row),
