@@ -40,7 +40,7 @@ def labels_of(summary: Summary, settings: Settings) -> list[str]:
         "low precision emulated": rounds(settings.target) and not settings.checker.runs_own_code,
         "flaky check": flaky,
         "from random inputs": judged and isinstance(settings.inputs, RandomInputs) and summary.nodes_before > 0,
-        "budget reached": "budget" in (summary.minimality or ""),
+        "budget reached": "budget" in (summary.minimality or "") and summary.status != Status.interrupted,
     }
     return [label for label, holds in found.items() if holds]
 

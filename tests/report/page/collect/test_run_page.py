@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tests.harness import ROOT, Run, by_command, check_script, winnow
+from tests.harness import ROOT, Run, by_command, check_script, interrupted, winnow
 from tests.report.page.collect.pages import page_in
 
 OVERFLOW = ("reduce_bisect", str(ROOT / "examples" / "overflow.onnx"), "target=onnx_reference", "checker.flaky=never")
@@ -181,3 +182,60 @@ def test_a_triage_links_its_steps_and_shows_the_answer(tmp_path: Path) -> None:
     assert page["whole"] and page["whole"]["types"].count("") < 100
     for one in steps.values():
         page_in(run.folder / one["number"])
+
+
+@pytest.mark.slow
+def test_all_answers_are_linked_and_lit_in_the_original(tmp_path: Path) -> None:
+    model = small(tmp_path, bad="Abs")
+    check = check_script(tmp_path, "sys.exit(1 if {'bad', 'after'} & nodes else 0)")
+    run = winnow("reduce", str(model), *by_command(check), "strategy.find=all", folder=tmp_path / "run")
+    page = page_in(run.folder)
+    assert page["whole"] and page["whole"]["culprits"] == [1, 2] and len(page["jobs"]) == 2, run.output
+    assert page["jobs"][1]["page"] == "answers/2/report.html"
+    other = page_in(run.folder / "answers" / "2")
+    assert other["reduced"] and page["reduced"] and other["reduced"]["names"] != page["reduced"]["names"]
+
+
+@pytest.mark.slow
+def test_a_flaky_check_and_one_that_somebody_stops_are_labelled(tmp_path: Path) -> None:
+    model = small(tmp_path, bad="Abs")
+    body = f"n = {str(tmp_path / 'n')!r}\nopen(n, 'a').write('x')\nturn = len(open(n).read()) % 4"
+    coin = check_script(tmp_path, f"{body}\nsys.exit(1 if 'bad' in nodes and turn else 0)")
+    page = page_in(winnow("reduce", str(model), *by_command(coin)[:2], folder=tmp_path / "flaky").folder)
+    assert "flaky check" in page["labels"]
+    ready = tmp_path / "ready"
+    body = f"import time\nif nodes == {{'bad'}}:\n    open({str(ready)!r}, 'w').close()\n    time.sleep(60)"
+    slow = check_script(tmp_path, f"{body}\nsys.exit(1 if 'bad' in nodes else 0)", "slow.py")
+    words = ("reduce", str(model), *by_command(slow))
+    assert interrupted(*words, folder=tmp_path / "stopped", ready=ready, number=signal.SIGINT, pause=0.3) == 130
+    page = page_in(tmp_path / "stopped")
+    assert page["labels"] == ["interrupted"] and page["trials"]
+    onward = next(one["command"] for one in page["commands"] if one["what"] == "Go on where it stopped")
+    assert onward == f"python -m runner resume {tmp_path / 'stopped'}"
+
+
+@pytest.mark.slow
+def test_a_node_inside_another_is_the_answer_and_its_owner_is_lit(tmp_path: Path) -> None:
+    branch = [helper.make_node("Relu", ["a"], ["t"], name="R"), helper.make_node("Tanh", ["t"], ["u"], name="T")]
+    value = helper.make_tensor_value_info
+    then = helper.make_graph(branch, "then", [], [value("u", TensorProto.FLOAT, [3])])
+    other = helper.make_graph(
+        [helper.make_node("Neg", ["a"], ["v"], name="N")], "else", [], [value("v", TensorProto.FLOAT, [3])]
+    )
+    nodes = [
+        helper.make_node("Abs", ["x"], ["a"], name="A"),
+        helper.make_node("If", ["c"], ["y"], name="IF", then_branch=then, else_branch=other),
+    ]
+    graph = helper.make_graph(
+        nodes, "g", [value("x", TensorProto.FLOAT, [3])], [value("y", TensorProto.FLOAT, [3])],
+        [numpy_helper.from_array(np.array(True), "c")],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(model, str(tmp_path / "net.onnx"))
+    check = check_script(tmp_path, "sys.exit(1 if b'Tanh' in bytes(whole) else 0)")
+    run = winnow("reduce", str(tmp_path / "net.onnx"), *by_command(check), folder=tmp_path / "run")
+    page = page_in(run.folder)
+    assert page["whole"] and [page["whole"]["names"][one] for one in page["whole"]["culprits"]] == ["IF"], run.output
+    assert page["reduced"] and page["reduced"]["culprits"]
+    inside = [one for one in page["trials"] if not one["kept"] and one["size"]]
+    assert inside, "what is asked inside a node is not of the original's nodes"
