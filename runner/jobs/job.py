@@ -209,9 +209,9 @@ class Job:
     def bundle(self, summary: Summary, answer: ReducedModel | None = None, folder: Path | None = None) -> None:
         """Write result.json, and around it what the answer allows, into the run's folder or another one."""
         # the first check need not wait for these
-        from runner.jobs.known_to_page import known_to_page  # noqa: PLC0415
+        from runner.jobs.page_material import material_of  # noqa: PLC0415
         from runner.report.bundle import write_bundle  # noqa: PLC0415
 
-        known = partial(known_to_page, self, summary)
+        material = partial(material_of, self, summary)
         settings, cwd = self.settings, self.tools.cwd
-        write_bundle(settings, folder or self.folder, summary, cwd, self.command, answer, self.pool, known)
+        write_bundle(settings, folder or self.folder, summary, cwd, self.command, answer, self.pool, material)

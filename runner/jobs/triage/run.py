@@ -15,7 +15,7 @@ from pathlib import Path
 from runner.checkers.checker import Tools
 from runner.checkers.command.template import Template
 from runner.errors import UsageError, WinnowError
-from runner.jobs.known_to_page import run_of
+from runner.jobs.page_material import run_of
 from runner.jobs.processes import processes
 from runner.jobs.triage.flowchart import NAMES, Step, next_step
 from runner.jobs.triage.repeated_warnings import said_once
@@ -26,7 +26,7 @@ from runner.jobs.triage.step_settings import StepSettings
 from runner.jobs.triage.transcript import Known
 from runner.jobs.triage.triage_summary import combined
 from runner.report.bundle import write_bundle
-from runner.report.page.collect.known import Known as KnownToPage
+from runner.report.page.collect.run_material import Material
 from runner.report.summary import Summary
 from runner.schema.checker import CommandChecker
 from runner.schema.diagnosis import TriageSettings
@@ -56,8 +56,8 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     summary = combined(settings, folder, command, known, time.monotonic() - started, code)
     with processes(settings, folder) as running:
         tools = Tools(running.pool, running.guardian, folder, Path.cwd())
-        told = KnownToPage(run=run_of(settings, tools, summary))
-        write_bundle(settings, folder, summary, tools.cwd, command, None, known=lambda: told)
+        told = Material(run=run_of(settings, tools, summary))
+        write_bundle(settings, folder, summary, tools.cwd, command, None, material=lambda: told)
     return summary
 
 

@@ -13,12 +13,14 @@ from onnx import ModelProto, ValueInfoProto
 
 from runner.candidate import Sample
 from runner.model.graph.graph_index import Graph as Index
+from runner.model.graph.scopes import initializers
 from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
-from runner.report.page.collect.graph import columns
-from runner.report.page.collect.known import Known, Run
+from runner.model.values.tensor_bytes import is_external
+from runner.report.page.collect.graph_columns import columns
+from runner.report.page.collect.run_material import Material, Run
 from runner.report.page.collect.tensor_types import types_of, value_text
-from runner.report.page.collect.values import differing, tensors
+from runner.report.page.collect.tensor_values import differing, tensors
 from runner.report.page.data import Graph, Tensor
 from runner.report.summary import Summary
 from runner.text import counted
@@ -54,7 +56,7 @@ def reduced_of(folder: Path, summary: Summary, model: ModelProto, sample: Sample
         seconds = time.monotonic() - started if run is not None else 0.0
         names = dict.fromkeys((*index.outputs, *index.inputs, *index.producers))
         found, left = tensors(WHERE, [name for name in names if name in good or name in wrong], good, wrong)
-    types = types_of(index, Known())
+    types = types_of(index, Material())
     types |= {name: value_text(value) for name, value in {**wrong, **good}.items() if not types.get(name)}
     said = (f"values of {counted(left, 'tensor')} are not shown",) if left else ()
     return Reduced(columns(index, types, (*summary.culprits, *summary.nested)), found, seconds, said)
@@ -69,7 +71,8 @@ def _run(
     """
     wrong = run("target", path, sample, scratch / "outputs")
     inner = [name for name in index.producers if name not in index.output_set]
-    if not wrong or not 0 < len(inner) <= MOST_INNER or path.stat().st_size > LARGEST_MARKED:
+    elsewhere = any(map(is_external, initializers(index.model)))  # weights beside the file would have to be copied
+    if not wrong or elsewhere or not 0 < len(inner) <= MOST_INNER or path.stat().st_size > LARGEST_MARKED:
         return wrong, {}
     marked = ModelProto()
     marked.CopyFrom(index.model)

@@ -16,15 +16,15 @@ from runner.model.graph.graph_index import Graph as Index
 from runner.model.passes.lift_constants import lower_constants
 from runner.report.markdown import REPORT_NAME
 from runner.report.page.collect.commands import commands_of
-from runner.report.page.collect.facts import facts_of, labels_of, verdict_of
-from runner.report.page.collect.fit import fitted
-from runner.report.page.collect.graph import columns
-from runner.report.page.collect.known import Known
-from runner.report.page.collect.layers import curve_of, layers_of, types_of_rows
+from runner.report.page.collect.graph_columns import columns
+from runner.report.page.collect.layer_errors import curve_of, layers_of, types_of_rows
 from runner.report.page.collect.markdown_sections import sections_of, title_of
 from runner.report.page.collect.reduced_model import Reduced, kept_sample, reduced_of
+from runner.report.page.collect.run_material import Material
+from runner.report.page.collect.size_limit import fitted
 from runner.report.page.collect.tensor_types import types_of
 from runner.report.page.collect.trials import trials_of
+from runner.report.page.collect.verdict_and_facts import facts_of, labels_of, verdict_of
 from runner.report.page.data import Graph, Job, Page
 from runner.report.sections.cause_section import sentence
 from runner.report.summary import Summary
@@ -43,16 +43,16 @@ def page_of(
     command: Sequence[str],
     model: ModelProto | None,
     samples: Sequence[Sample],
-    known: Known,
+    material: Material,
 ) -> tuple[Page, float]:
     """Return the page of a run, and how many seconds models ran for it. REPORT.md lies in the folder already.
 
     ``model``: the one that was handed over, if any; ``samples``: what it is fed.
     """
     report = _text(folder / REPORT_NAME)
-    trials, left = trials_of(folder, known)
+    trials, left = trials_of(folder, material)
     layers, fewer = layers_of(folder, summary)
-    reduced = _reduced(folder, summary, model, samples, known)
+    reduced = _reduced(folder, summary, model, samples, material)
     facts = facts_of(summary)
     if reduced and reduced.seconds:
         facts.append(
@@ -69,10 +69,10 @@ def page_of(
         "facts": facts,
         "warnings": [*summary.warnings, *left, *fewer, *(reduced.left if reduced else ())],
         "reduced": reduced.graph if reduced else None,
-        "whole": _whole(settings, folder, summary, known),
+        "whole": _whole(settings, folder, summary, material),
         "tensors": reduced.tensors if reduced else [],
         "layers": layers,
-        "elements": known.elements,
+        "elements": material.elements,
         "trials": trials,
         "curve": curve_of(summary),
         "sections": sections_of(report),
@@ -105,18 +105,18 @@ def _text(path: Path) -> str:
 
 
 def _reduced(
-    folder: Path, summary: Summary, model: ModelProto | None, samples: Sequence[Sample], known: Known
+    folder: Path, summary: Summary, model: ModelProto | None, samples: Sequence[Sample], material: Material
 ) -> Reduced | None:
     """Return the model that was handed over; of a triage the one that a step of it did."""
     if not summary.model or summary.precision:  # a mixed model is the original with casts
         return None
     if model is not None:
-        return reduced_of(folder, summary, model, _failing(samples, summary), known.run)
+        return reduced_of(folder, summary, model, _failing(samples, summary), material.run)
     path = folder / summary.model
     if not summary.triage or not inside(path, folder) or not path.is_file():
         return None
     kept = parse(path)
-    return reduced_of(folder, summary, kept, kept_sample(path.parent, kept), known.run)
+    return reduced_of(folder, summary, kept, kept_sample(path.parent, kept), material.run)
 
 
 def _failing(samples: Sequence[Sample], summary: Summary) -> Sample:
@@ -126,15 +126,15 @@ def _failing(samples: Sequence[Sample], summary: Summary) -> Sample:
     return samples[at] if samples else Sample({})
 
 
-def _whole(settings: Settings, folder: Path, summary: Summary, known: Known) -> Graph | None:
-    index = known.graph
+def _whole(settings: Settings, folder: Path, summary: Summary, material: Material) -> Graph | None:
+    index = material.graph
     if index is None and settings.model and summary.strategy in _LOOKS_AT_THE_FILE:
         index = _parsed(Path(settings.model).expanduser())
     if index is None:
         return None
     culprits = {*summary.culprits, *(name for one in summary.answers for name in one.culprits)}
     compared = {name: one for name, one in types_of_rows(folder, summary).items() if name}
-    return columns(index, compared | {name: one for name, one in types_of(index, known).items() if one}, culprits)
+    return columns(index, compared | {name: one for name, one in types_of(index, material).items() if one}, culprits)
 
 
 def _parsed(path: Path) -> Index | None:

@@ -9,8 +9,8 @@ from typing import Any
 
 from runner.files import inside
 from runner.report.page.collect.commands import program_of
-from runner.report.page.collect.fit import fitted
 from runner.report.page.collect.run_page import PAGE_NAME, made_now, version
+from runner.report.page.collect.size_limit import fitted
 from runner.report.page.data import Command, Job, Page
 from runner.report.result import read_result
 from runner.status import ENDED_WELL

@@ -9,7 +9,7 @@ from typing import Any
 
 from runner.artifacts.artifact_index import rows
 from runner.files import inside, read_plain
-from runner.report.page.collect.known import Known
+from runner.report.page.collect.run_material import Material
 from runner.report.page.data import Trial
 from runner.text import counted
 
@@ -22,19 +22,19 @@ _LARGEST = 1e15
 _RANGES = re.compile(r"\d{1,9}(-\d{1,9})?(,\d{1,9}(-\d{1,9})?)*")
 
 
-def trials_of(folder: Path, known: Known) -> tuple[list[Trial], list[str]]:
+def trials_of(folder: Path, material: Material) -> tuple[list[Trial], list[str]]:
     """Return the checks of a run, and what of them is left out as it is too much for a page."""
-    told = sorted([*rows(known.index), *known.unlisted] if known.index else known.unlisted, key=_order)
+    told = sorted([*rows(material.index), *material.unlisted] if material.index else material.unlisted, key=_order)
     taken = told if len(told) <= MOST_TRIALS else [*told[: MOST_TRIALS // 2], *told[-MOST_TRIALS // 2 :]]
     left = (
         [f"{len(told) - len(taken)} of {counted(len(told), 'check')} are not shown"] if len(told) > len(taken) else []
     )
     stretches, characters, sets, logs, found = 0, 0, 0, 0, []
     for row in taken:
-        kept = _stretches(row.get("trial")) if row.get("question") == known.question else []
+        kept = _stretches(row.get("trial")) if row.get("question") in material.questions else []
         if stretches + len(kept) > MOST_STRETCHES:
             kept, sets = [], sets + 1
-        log = _log(folder, row.get("log"))
+        log = _log(material.logs or folder, row.get("log"))
         if characters + len(log) > LOGS:
             log, logs = "", logs + 1
         stretches, characters = stretches + len(kept), characters + len(log)

@@ -187,12 +187,15 @@ def test_a_triage_links_its_steps_and_shows_the_answer(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_all_answers_are_linked_and_lit_in_the_original(tmp_path: Path) -> None:
     model = small(tmp_path, bad="Abs")
-    check = check_script(tmp_path, "sys.exit(1 if {'bad', 'after'} & nodes else 0)")
+    check = check_script(tmp_path, "print('seen')\nsys.exit(1 if {'bad', 'after'} & nodes else 0)")
     run = winnow("reduce", str(model), *by_command(check), "strategy.find=all", folder=tmp_path / "run")
     page = page_in(run.folder)
     assert page["whole"] and page["whole"]["culprits"] == [1, 2] and len(page["jobs"]) == 2, run.output
     assert page["jobs"][1]["page"] == "answers/2/report.html"
+    further = [one for one in page["trials"] if one["label"].startswith("keep")]
+    assert further and all(one["kept"] for one in further), "a search for another answer is about the same nodes"
     other = page_in(run.folder / "answers" / "2")
+    assert any(one["log"] for one in other["trials"]) == any(one["log"] for one in page["trials"])
     assert other["reduced"] and page["reduced"] and other["reduced"]["names"] != page["reduced"]["names"]
 
 

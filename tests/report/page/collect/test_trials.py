@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from runner.report.page.collect import trials
-from runner.report.page.collect.known import Known
+from runner.report.page.collect.run_material import Material
 from runner.report.page.collect.trials import LONGEST_LOG, trials_of
 
 ROW = {"iteration": 1, "phase": "p", "label": "l", "outcome": "fail", "seconds": 0.5, "elements": 3, "reason": "r"}
@@ -18,7 +18,7 @@ ROW = {"iteration": 1, "phase": "p", "label": "l", "outcome": "fail", "seconds":
 def read(folder: Path, *rows: Any, unlisted: tuple[dict[str, Any], ...] = ()) -> tuple[list[trials.Trial], list[str]]:
     index = folder / "index.jsonl"
     index.write_text("".join(f"{row if isinstance(row, str) else json.dumps(row)}\n" for row in rows))
-    return trials_of(folder, Known(question="q", index=index, unlisted=unlisted))
+    return trials_of(folder, Material(questions=frozenset({"q"}), index=index, unlisted=unlisted))
 
 
 def test_sets_of_the_main_question_are_stretches_and_others_are_not_of_these_elements(tmp_path: Path) -> None:

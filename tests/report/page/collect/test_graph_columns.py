@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper
 
 from runner.model.graph.graph_index import Graph as Index
-from runner.report.page.collect.fit import fitted, size_of
-from runner.report.page.collect.graph import TOP, columns
-from runner.report.page.collect.known import Known
+from runner.report.page.collect.graph_columns import TOP, columns
+from runner.report.page.collect.run_material import Material
 from runner.report.page.collect.run_page import page_of
+from runner.report.page.collect.size_limit import fitted, size_of
 from runner.report.page.collect.tensor_types import types_of
 from runner.report.page.data import Page
 from runner.report.summary import Summary
@@ -40,7 +40,7 @@ def chain(names: Sequence[str], **attributes: object) -> ModelProto:
 def page_from(model: ModelProto, folder: Path) -> Page:
     index = Index.of(model)
     summary = Summary("found", 0, "reduce", culprits=(index.nodes[0].name,))
-    page, _ = page_of(SETTINGS, folder, summary, ("winnow",), None, (), Known(graph=index, elements="nodes"))
+    page, _ = page_of(SETTINGS, folder, summary, ("winnow",), None, (), Material(graph=index, elements="nodes"))
     return page
 
 
@@ -63,7 +63,7 @@ def test_omitted_inputs_captured_tensors_weights_and_attributes() -> None:
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("x", "which", "z")]
     weight = helper.make_tensor("high", TensorProto.FLOAT16, [1], [1.0])
     index = Index.of(model_of(nodes, ends[:2], ends[2:], [weight]))
-    graph = columns(index, types_of(index, Known()), ["own"])
+    graph = columns(index, types_of(index, Material()), ["own"])
     whole_graph(graph)
     named = [[graph["tensors"][one] if one >= 0 else None for one in row] for row in graph["inputs"]]
     assert named == [["x", None, "high"], ["which", "c"], ["y"]], "a captured tensor is read as well"

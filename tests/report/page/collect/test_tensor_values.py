@@ -16,7 +16,7 @@ from onnx import TensorProto
 
 from runner.model.values import recorded
 from runner.model.values.recorded import TensorFile
-from runner.report.page.collect.values import MOST_TENSORS, differing, sample, tensors
+from runner.report.page.collect.tensor_values import MOST_TENSORS, differing, sample, tensors
 
 
 def stored(array: np.ndarray, path: Path, name: str = "t") -> TensorFile:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.files import inside, json_of
-from runner.report.page.collect.values import number
+from runner.report.page.collect.tensor_values import number
 from runner.report.page.data import LayerError, Point
 from runner.report.summary import Summary
 from runner.text import counted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,11 @@ from runner.artifacts.sort import place_of
 from runner.candidate import Sample
 from runner.checkers.backend_run import Side
 from runner.checkers.checker import Tools
+from runner.errors import UsageError
 from runner.journal.journal import JOURNAL_NAME
+from runner.journal.journal_lines import read_context
 from runner.model.values.recorded import TensorFile
-from runner.report.page.collect.known import Known, Run
+from runner.report.page.collect.run_material import Material, Run
 from runner.report.summary import Summary
 from runner.schema.root import Settings
 from runner.session.judge import Judge
@@ -31,23 +34,32 @@ LONGEST = 60.0
 _NOUNS = {"raised": "raised nodes", "nodes": "iterations"}
 
 
-def known_to_page(job: Job, summary: Summary) -> Known:
+def material_of(job: Job, summary: Summary) -> Material:
     """Return what a page cannot find in the folder of the run."""
     index = place_of(job.settings.artifacts, job.folder, job.tools.cwd) / INDEX_NAME
     if not job.judges:
-        return Known(index=index)
+        return Material(index=index)
     judge, loaded, noun = job.judges[-1]
     cuts = noun == "nodes" and hasattr(judge.subject, "kept")
-    return Known(
+    return Material(
         graph=loaded.graph if loaded else None,
         recorded=loaded.recorded.values[0] if loaded and loaded.recorded.values else {},
         types=loaded.types if loaded else {},
         elements="nodes" if cuts else _NOUNS.get(noun, noun),
-        question=judge.journal.path.name,
+        questions=frozenset({judge.journal.path.name, *_further(job.folder)}),
         index=index,
         unlisted=tuple(_unlisted(judge, index)),
+        logs=job.folder,
         run=run_of(job.settings, job.tools, summary),
     )
+
+
+def _further(folder: Path) -> Iterator[str]:
+    """Yield the journals that ask about the same elements as the run's own: of searches for further answers."""
+    for path in folder.glob("journal-*.jsonl"):
+        with suppress(UsageError, OSError):
+            if "stage" not in read_context(path):
+                yield path.name
 
 
 def _unlisted(judge: Judge, index: Path) -> Iterator[dict[str, Any]]:
