@@ -22,7 +22,7 @@ from runner.report.summary import Summary
 from runner.schema.root import Settings
 from runner.session.judge import Judge
 from runner.status import Status
-from runner.verdict import Signature
+from runner.verdict import Signature, relative
 from strategies.outcome import Outcome
 
 if TYPE_CHECKING:
@@ -64,24 +64,23 @@ def _further(folder: Path) -> Iterator[str]:
 
 def _unlisted(judge: Judge, index: Path) -> Iterator[dict[str, Any]]:
     """Yield rows for verdicts that were known and for trials that could not be made: the index has checks only."""
-    listed = {(row.get("question"), row.get("trial")) for row in rows(index)}
-    question = judge.journal.path.name
+    question, studied = judge.journal.path.name, judge.studied
+    listed = {row.get("trial") for row in rows(index) if row.get("question") == question}
     for entry in judge.journal.entries():
-        if (judge.journal.path, entry.key, entry.attempt) in judge.tally.seen and (
-            question,
-            entry.ranges,
-        ) not in listed:
-            verdict = entry.verdict
-            told = {"outcome": verdict.outcome.value, "reason": verdict.reason, "seconds": verdict.seconds}
-            yield {"iteration": 0, "phase": entry.phase, "label": entry.label, "trial": entry.ranges, **told} | {
-                "question": question
-            }
+        if (judge.journal.path, entry.key, entry.attempt) not in judge.tally.seen or entry.ranges in listed:
+            continue
+        known = entry.verdict
+        if studied.signature:
+            known = relative(known, studied.signature, studied.rule, studied.names, studied.caught)
+        told: dict[str, Any] = {"outcome": known.outcome.value, "reason": known.reason, "seconds": known.seconds}
+        row: dict[str, Any] = {"iteration": 0, "phase": entry.phase, "label": entry.label, "trial": entry.ranges}
+        yield {**row, **told, "question": question}
     folder = judge.folder.parent
     for path in (folder / JOURNAL_NAME, *sorted(folder.glob("journal-*.jsonl"))):
-        for row in rows(path):
-            if "invalid" in row:
-                known = {"trial": row.get("ranges"), "outcome": Outcome.UNRESOLVED.value, "reason": row["invalid"]}
-                yield {key: row.get(key) for key in ("iteration", "phase", "label")} | known | {"question": path.name}
+        for note in rows(path):
+            if "invalid" in note:
+                told = {"trial": note.get("ranges"), "outcome": Outcome.UNRESOLVED.value, "reason": note["invalid"]}
+                yield {key: note.get(key) for key in ("iteration", "phase", "label")} | told | {"question": path.name}
 
 
 def run_of(settings: Settings, tools: Tools, summary: Summary) -> Run | None:

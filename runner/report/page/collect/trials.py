@@ -29,9 +29,12 @@ def trials_of(folder: Path, material: Material) -> tuple[list[Trial], list[str]]
     left = (
         [f"{len(told) - len(taken)} of {counted(len(told), 'check')} are not shown"] if len(told) > len(taken) else []
     )
+    last = len(material.graph.nodes) - 1 if material.graph and material.elements == "nodes" else None
     stretches, characters, sets, logs, found = 0, 0, 0, 0, []
     for row in taken:
         kept = _stretches(row.get("trial")) if row.get("question") in material.questions else []
+        if kept and last is not None and kept[-1][1] > last:  # of another run, in a folder of the user's
+            kept = []
         if stretches + len(kept) > MOST_STRETCHES:
             kept, sets = [], sets + 1
         log = _log(material.logs or folder, row.get("log"))

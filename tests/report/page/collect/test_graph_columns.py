@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import onnx
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import ModelProto, TensorProto, helper
@@ -16,6 +17,7 @@ from runner.report.page.collect.run_material import Material
 from runner.report.page.collect.run_page import page_of
 from runner.report.page.collect.size_limit import fitted, size_of
 from runner.report.page.collect.tensor_types import types_of
+from runner.report.page.collect.trials import trials_of
 from runner.report.page.data import Page
 from runner.report.summary import Summary
 from runner.schema.backend import OnnxRuntimeBackend
@@ -75,6 +77,14 @@ def test_omitted_inputs_captured_tensors_weights_and_attributes() -> None:
     assert held["mode"] == "\\xff<b>"
 
 
+def test_what_another_run_kept_in_the_same_index_is_not_of_these_nodes(tmp_path: Path) -> None:
+    index = tmp_path / "index.jsonl"
+    index.write_text("".join(f'{{"iteration": {at}, "question": "q", "trial": "0-{at}"}}\n' for at in (1, 7)))
+    graph = Index.of(chain(["a", "b", "c"]))
+    material = Material(graph=graph, elements="nodes", questions=frozenset({"q"}), index=index)
+    assert [one["kept"] for one in trials_of(tmp_path, material)[0]] == [[[0, 1]], []]
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.text(max_size=30), min_size=1, max_size=40), st.integers(2000, 60000))
 def test_the_page_of_any_graph_is_json_within_its_size(names: list[str], most: int) -> None:
@@ -87,6 +97,7 @@ def test_the_page_of_any_graph_is_json_within_its_size(names: list[str], most: i
     assert small == page or len(small["warnings"]) > len(page["warnings"])
 
 
+@pytest.mark.slow
 def test_25000_nodes_are_within_the_size_of_a_page() -> None:
     names = [f"/model/decoder/layers.{at // 50}/self_attention/projection_{at % 50}/MatMul" for at in range(25_000)]
     page = page_from(chain(names), Path("/nonexistent"))
