@@ -21,9 +21,12 @@ from runner.report.page.collect.run_material import Material, Run
 from runner.report.summary import Summary
 from runner.schema.root import Settings
 from runner.session.judge import Judge
+from runner.session.subject import Subject
 from runner.status import Status
+from runner.text import listed
 from runner.verdict import Signature, relative
 from strategies.outcome import Outcome
+from strategies.trial import Trial
 
 if TYPE_CHECKING:
     from runner.jobs.job import Job
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
 DEAREST = 5.0
 """Seconds of a check on average from which on the target is not run once more for a page."""
 LONGEST = 60.0
+MOST_NAMED = 500
+"""Elements that a page names beside their numbers."""
 _NOUNS = {"raised": "raised nodes", "nodes": "iterations"}
 
 
@@ -46,12 +51,22 @@ def material_of(job: Job, summary: Summary) -> Material:
         recorded=loaded.recorded.values[0] if loaded and loaded.recorded.values else {},
         types=loaded.types if loaded else {},
         elements="nodes" if cuts else _NOUNS.get(noun, noun),
+        names={} if cuts else _names(judge.subject),
         questions=frozenset({judge.journal.path.name, *_further(job.folder)}),
         index=index,
         unlisted=tuple(_unlisted(judge, index)),
         logs=job.folder,
         run=run_of(job.settings, job.tools, summary),
     )
+
+
+def _names(subject: Subject) -> dict[int, str]:
+    """Return what the elements of a trial are called, if they are named and not too many for a table."""
+    whole = subject.space.whole
+    if len(whole) > MOST_NAMED:
+        return {}
+    called = ((number, subject.names(Trial.of([number]))) for number in whole)
+    return {number: listed(names) for number, names in called if names}
 
 
 def _further(folder: Path) -> Iterator[str]:

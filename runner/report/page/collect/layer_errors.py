@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.files import inside, json_of
+from runner.model.graph.graph_index import Graph
 from runner.report.page.collect.tensor_values import number
 from runner.report.page.data import LayerError, Point
 from runner.report.summary import Summary
@@ -17,9 +18,13 @@ _NOT_FINITE = ("nan", "inf")
 _NUMPY = {"float": "float32", "double": "float64"}
 
 
-def layers_of(folder: Path, summary: Summary) -> tuple[list[LayerError], list[str]]:
-    """Return what is known of each layer in the model's order, and what is left out: all but the worst of too many."""
-    rows = [*_compared(folder, summary), *_lowered(folder, summary)]
+def layers_of(folder: Path, summary: Summary, graph: Graph | None = None) -> tuple[list[LayerError], list[str]]:
+    """Return what is known of each layer in the model's order, and what is left out: all but the worst of too many.
+
+    ``graph``: of the original, which tells the tensors of nodes.
+    """
+    given = {node.name: node.outputs[0] for node in graph.nodes if node.outputs} if graph and summary.precision else {}
+    rows = [*_compared(folder, summary), *_lowered(folder, summary, given)]
     if len(rows) <= MOST_LAYERS:
         return rows, []
     worst = sorted(range(len(rows)), key=lambda at: _badness(rows[at]), reverse=True)[:MOST_LAYERS]
@@ -38,13 +43,14 @@ def _compared(folder: Path, summary: Summary) -> Iterator[LayerError]:
         yield from _layer(row, row.get("error"), row.get("own"), str(kind) if kind in _NOT_FINITE else "")
 
 
-def _lowered(folder: Path, summary: Summary) -> Iterator[LayerError]:
+def _lowered(folder: Path, summary: Summary, given: Mapping[str, str]) -> Iterator[LayerError]:
     """Yield what a precision search measured: with everything low, and what each layer adds of its own."""
     name = (summary.precision or {}).get("layers")
     for row in _rows(folder, [name] if name else (), ""):
         unbounded = row.get("not_finite")
         word = "inf" if isinstance(unbounded, list) and "low" in unbounded else ""
-        yield from _layer(row, row.get("error_low"), row.get("introduced"), word)
+        told = {**row, "tensor": given.get(_text(row, "node"), "")}
+        yield from _layer(told, row.get("error_low"), row.get("introduced"), word)
 
 
 def _layer(row: Mapping[str, Any], error: Any, own: Any, word: str) -> Iterator[LayerError]:

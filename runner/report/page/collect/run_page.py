@@ -25,7 +25,7 @@ from runner.report.page.collect.size_limit import fitted
 from runner.report.page.collect.tensor_types import types_of
 from runner.report.page.collect.trials import trials_of
 from runner.report.page.collect.verdict_and_facts import facts_of, labels_of, verdict_of
-from runner.report.page.data import Graph, Job, Page
+from runner.report.page.data import Graph, Job, Page, Section
 from runner.report.sections.cause_section import sentence
 from runner.report.summary import Summary
 from runner.schema.root import Settings
@@ -51,7 +51,7 @@ def page_of(
     """
     report = _text(folder / REPORT_NAME)
     trials, left = trials_of(folder, material)
-    layers, fewer = layers_of(folder, summary)
+    layers, fewer = layers_of(folder, summary, material.graph)
     reduced = _reduced(folder, summary, model, samples, material)
     facts = facts_of(summary)
     if reduced and reduced.seconds:
@@ -75,13 +75,20 @@ def page_of(
         "elements": material.elements,
         "trials": trials,
         "curve": curve_of(summary),
-        "sections": sections_of(report),
+        "sections": [*sections_of(report), *_named(material)],
         "commands": commands_of(folder, summary, command),
         "jobs": [*_steps(folder, summary), *_answers(folder, summary)],
         "made": made_now(),
         "version": version(),
     }
     return fitted(page), reduced.seconds if reduced else 0.0
+
+
+def _named(material: Material) -> list[Section]:
+    """Return the table of what the numbers in trials stand for."""
+    rows = [[str(number), name] for number, name in sorted(material.names.items())]
+    head = ["number", "name"]
+    return [{"title": f"The {material.elements} by number", "text": "", "head": head, "rows": rows}] if rows else []
 
 
 def made_now() -> str:

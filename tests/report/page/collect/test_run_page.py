@@ -167,7 +167,10 @@ def test_a_precision_search_has_a_curve_and_layers(tmp_path: Path) -> None:
     assert [page["whole"]["names"][one] for one in page["whole"]["culprits"]] == ["up", "down"]  # type: ignore[index]
     assert [one["raised"] for one in page["curve"] if one["chosen"]] == [2] and page["elements"] == "raised nodes"
     assert {one["node"]: one["error"] for one in page["layers"]}["up"] == "inf" and page["reduced"] is None
+    assert {one["node"]: one["tensor"] for one in page["layers"]}["up"] == "a"
     assert "low precision emulated" in page["labels"]
+    named = next(one for one in page["sections"] if one["title"] == "The raised nodes by number")
+    assert ["0", "up"] in named["rows"]
 
 
 @pytest.mark.slow
