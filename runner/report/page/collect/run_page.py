@@ -15,6 +15,7 @@ from runner.model.files.parse_without_weights import parse
 from runner.model.graph.graph_index import Graph as Index
 from runner.model.passes.lift_constants import lower_constants
 from runner.report.markdown import REPORT_NAME
+from runner.report.markup import cut
 from runner.report.page.collect.commands import commands_of
 from runner.report.page.collect.graph_columns import columns
 from runner.report.page.collect.layer_errors import curve_of, layers_of, types_of_rows
@@ -24,7 +25,7 @@ from runner.report.page.collect.run_material import Material
 from runner.report.page.collect.size_limit import fitted
 from runner.report.page.collect.tensor_types import types_of
 from runner.report.page.collect.trials import trials_of
-from runner.report.page.collect.verdict_and_facts import facts_of, labels_of, verdict_of
+from runner.report.page.collect.verdict_and_facts import LONGEST, facts_of, labels_of, verdict_of
 from runner.report.page.data import Graph, Job, Page, Section
 from runner.report.sections.cause_section import sentence
 from runner.report.summary import Summary
@@ -54,20 +55,23 @@ def page_of(
     layers, fewer = layers_of(folder, summary, material.graph)
     reduced = _reduced(folder, summary, model, samples, material)
     facts = facts_of(summary)
+    warnings = (*summary.warnings, *left, *fewer, *(reduced.left if reduced else ()))
     if reduced and reduced.seconds:
         facts.append(
             ["values on this page", f"made by runs of their own, which are no checks: {reduced.seconds:.2f} s"]
         )
     page: Page = {
         "kind": "run",
-        "title": title_of(report) or str(summary.status).replace("_", " "),
+        "title": cut(title_of(report) or str(summary.status).replace("_", " "), LONGEST),
         "verdict": verdict_of(summary),
-        "cause": sentence(summary.cause) if summary.cause else "",
+        "cause": cut(sentence(summary.cause), LONGEST) if summary.cause else "",
         "status": str(summary.status),
         "strategy": summary.strategy,
         "labels": labels_of(summary, settings),
         "facts": facts,
-        "warnings": [*summary.warnings, *left, *fewer, *(reduced.left if reduced else ())],
+        "warnings": [
+            cut(one, LONGEST) for one in (*summary.warnings, *left, *fewer, *(reduced.left if reduced else ()))
+        ],
         "reduced": reduced.graph if reduced else None,
         "whole": _whole(settings, folder, summary, material),
         "tensors": reduced.tensors if reduced else [],
@@ -180,7 +184,7 @@ def _job(folder: Path, place: str, strategy: str, status: str, answer: str, told
         "overrides": [f"strategy={strategy}"],
         "status": status,
         "exit_code": next((one.exit_code for one in Status if one == status), Status.internal_error.exit_code),
-        "answer": answer,
+        "answer": cut(answer, LONGEST),
         "trust": "",
         "asked": 0,
         "run": checks if isinstance(checks, int) else 0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from runner.report.markup import cut
 from runner.report.page.data import Row
 from runner.report.repro.backends import rounds
 from runner.report.summary import Summary
@@ -14,6 +15,8 @@ from runner.status import Status
 from runner.text import listed
 
 MOST_NAMES = 10
+LONGEST = 2000
+"""Characters of a sentence or a fact: a name in a damaged file may be megabytes long."""
 SIMULATED = "+simulated"
 """What the version of a stand-in for TensorRT ends in."""
 
@@ -25,7 +28,7 @@ def verdict_of(summary: Summary) -> str:
     of = f" ({summary.nodes_after} of {summary.nodes_before} nodes)" if names and summary.nodes_after else ""
     what = "; ".join(part for part in (f"{names}{of}" if names else "", said) if part)
     status = str(summary.status).replace("_", " ")
-    return f"{status}: {what}" if what else status
+    return cut(f"{status}: {what}" if what else status, LONGEST)
 
 
 def labels_of(summary: Summary, settings: Settings) -> list[str]:
@@ -47,7 +50,7 @@ def labels_of(summary: Summary, settings: Settings) -> list[str]:
 
 def facts_of(summary: Summary) -> list[Row]:
     """Return the facts of a run by name, without those that there are none of."""
-    return [[name, str(value)] for name, value in _facts(summary) if value]
+    return [[name, cut(str(value), LONGEST)] for name, value in _facts(summary) if value]
 
 
 def _facts(summary: Summary) -> Iterator[tuple[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -77,6 +78,11 @@ def test_omitted_inputs_captured_tensors_weights_and_attributes() -> None:
     assert held["mode"] == "\\xff<b>"
 
 
+def test_a_name_of_megabytes_is_no_sentence(tmp_path: Path) -> None:
+    page = page_from(chain(["<" * 3_000_000]), tmp_path)
+    assert size_of(page) < 9_000_000 and len(page["verdict"]) <= 2000 and page["whole"] is None
+
+
 def test_what_another_run_kept_in_the_same_index_is_not_of_these_nodes(tmp_path: Path) -> None:
     index = tmp_path / "index.jsonl"
     index.write_text("".join(f'{{"iteration": {at}, "question": "q", "trial": "0-{at}"}}\n' for at in (1, 7)))
@@ -86,7 +92,7 @@ def test_what_another_run_kept_in_the_same_index_is_not_of_these_nodes(tmp_path:
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(st.text(max_size=30), min_size=1, max_size=40), st.integers(2000, 60000))
+@given(st.lists(st.text(max_size=30) | st.just("<" * 300), min_size=1, max_size=40), st.integers(8000, 60000))
 def test_the_page_of_any_graph_is_json_within_its_size(names: list[str], most: int) -> None:
     usable = [name.encode("utf-8", "ignore").decode() for name in names]
     page = page_from(chain(usable), Path("/nonexistent"))
@@ -94,6 +100,8 @@ def test_the_page_of_any_graph_is_json_within_its_size(names: list[str], most: i
     small = fitted(page, most)
     whole(small)
     assert size_of(small) <= most
+    text = json.dumps(small, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    assert len(text.encode()) <= most, "as a page of HTML holds it"
     assert small == page or len(small["warnings"]) > len(page["warnings"])
 
 
