@@ -69,9 +69,7 @@ def page_of(
         "strategy": summary.strategy,
         "labels": labels_of(summary, settings),
         "facts": facts,
-        "warnings": [
-            cut(one, LONGEST) for one in (*summary.warnings, *left, *fewer, *(reduced.left if reduced else ()))
-        ],
+        "warnings": [cut(one, LONGEST) for one in warnings],
         "reduced": reduced.graph if reduced else None,
         "whole": _whole(settings, folder, summary, material),
         "tensors": reduced.tensors if reduced else [],
