@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runner.report.markup import block, bullets, code, section, table, text
@@ -11,6 +11,7 @@ from runner.report.page.collect.markdown_sections import sections_of, title_of
 PRINTABLE = st.text(st.characters(categories=("L", "N", "P", "S")), max_size=30)
 
 
+@settings(deadline=None, max_examples=50)
 @given(st.lists(st.tuples(PRINTABLE, PRINTABLE), min_size=1, max_size=4))
 def test_cells_come_back_as_they_were(rows: list[tuple[str, str]]) -> None:
     report = f"# {text('title')}\n\n" + section("Part", table(("name", ""), rows, names=1)) + "\n"

@@ -9,7 +9,7 @@ from pathlib import Path
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from onnx import TensorProto
@@ -57,6 +57,7 @@ def test_each_type_of_element(array: np.ndarray, first: list[object], tmp_path: 
     assert array.dtype.kind == "O" or sum(shown["good"]["counts"]) == finite
 
 
+@settings(deadline=None, max_examples=50)
 @given(arrays.arrays(st.sampled_from([np.float16, np.float32, np.float64, np.int8]), arrays.array_shapes(max_side=6)))
 def test_every_finite_element_is_in_the_histogram_and_within_its_edges(array: np.ndarray) -> None:
     shown = sample(array, TensorProto.FLOAT)
