@@ -134,6 +134,7 @@ def test_a_page_that_cannot_be_written_is_a_warning_and_the_answer_stays(tmp_pat
     assert any(one.startswith("report.html could not be written") for one in run.result["warnings"])
 
 
+@pytest.mark.slow
 def test_repeats_inspections_and_extracts(tmp_path: Path) -> None:
     model = small(tmp_path)
     coin = check_script(
