@@ -31,7 +31,8 @@ class Options(TypedDict, total=False):
     A group (strategy, checker, target, reference, artifacts, workers) is the name of an option, a dict of its keys
     (``name``: the option) or settings; a section is a dict of its keys or settings. ``inputs``: files, arrays by name,
     a list of such samples, a function, or settings. ``folder``: where the run writes, ``outputs/DATE/TIME`` if not
-    given. ``resume``: the folder of a run to go on with. ``progress``: is called with each `CheckEvent`. ``in_process``:
+    given. ``resume``: the folder of a run to go on with. ``progress``: is called with a `CheckEvent` each time.
+    ``in_process``:
     the check is called in this process, with all that this costs (docs/python.md).
     """
 

@@ -83,7 +83,7 @@ def _run(program: str, typed: Sequence[str], sweep: Sweep, ended: list[Summary],
                 return code
             argv, file, stand = _for_hydra(typed)
             command = (*words, *typed)
-        sweep.prepare(memory)
+        sweep.prepare(memory, command)
         hydra_main = hydra.main(config_path=str(CONF), config_name="config", version_base="1.3")
         with _hydra_argv([program, *argv]), standing_in(stand), loading(sweep.begins):
             hydra_main(HydraTask(command, words, ended, arrived))()

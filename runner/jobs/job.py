@@ -6,7 +6,8 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -74,7 +75,11 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
 
 @dataclass(frozen=True)
 class Job:
-    """What all steps of a job share. ``command``: what the user typed; ``started``: monotonic seconds."""
+    """What all steps of a job share.
+
+    ``command``: what the user typed; ``started``: monotonic seconds; ``judges``: those so far, each with its model and
+    what its trials are made of.
+    """
 
     settings: Settings
     folder: Path
@@ -82,6 +87,7 @@ class Job:
     tools: Tools
     checker: Checker
     started: float
+    judges: list[tuple[Judge, Loaded | None, str]] = field(default_factory=list, compare=False)
 
     @classmethod
     @contextmanager
@@ -165,6 +171,7 @@ class Job:
         studied = Studied(settings.checker.same_failure)
         place = self.folder / "checks"
         judge = Judge(subject, self.checker, journal, artifacts, place, report, studied, journals=journals)
+        self.judges.append((judge, loaded, noun))
         try:
             yield judge
         except (WinnowError, MistakeError):
@@ -211,6 +218,10 @@ class Job:
 
     def bundle(self, summary: Summary, answer: ReducedModel | None = None, folder: Path | None = None) -> None:
         """Write result.json, and around it what the answer allows, into the run's folder or another one."""
-        from runner.report.bundle import write_bundle  # noqa: PLC0415 - the first check need not wait for it
+        # the first check need not wait for these
+        from runner.jobs.page_material import material_of  # noqa: PLC0415
+        from runner.report.bundle import write_bundle  # noqa: PLC0415
 
-        write_bundle(self.settings, folder or self.folder, summary, self.tools.cwd, self.command, answer, self.pool)
+        material = partial(material_of, self, summary)
+        settings, cwd = self.settings, self.tools.cwd
+        write_bundle(settings, folder or self.folder, summary, cwd, self.command, answer, self.pool, material)

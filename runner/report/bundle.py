@@ -19,6 +19,7 @@ from runner.candidate import Sample
 from runner.model.files.onnx_text import ModelText
 from runner.model.values.recorded import write_test_data_set
 from runner.report.markdown import REPORT_NAME, write_report
+from runner.report.page.collect.run_material import Material
 from runner.report.replay import REPLAY_NAME, write_replay
 from runner.report.repro.backends import rounds
 from runner.report.repro.stand_alone_script import NotAlone
@@ -37,6 +38,8 @@ GROUPS = ("strategy", "checker", "target", "reference", "inputs")
 
 SETTLING = ("reference", "error", "exact")
 """What a check measured of a failure that later checks of it depend on."""
+
+PAGE_NAME = "report.html"
 
 _STRATEGIES = Path(__file__).resolve().parents[2] / "conf" / "strategy"
 
@@ -57,11 +60,13 @@ def write_bundle(
     command: Sequence[str],
     answer: ReducedModel | None,
     pool: Pool | None = None,
+    material: Callable[[], Material] = Material,
 ) -> None:
-    """Write result.json, and around it whatever the answer allows: data sets, repro.py, REPORT.md, replay.yaml.
+    """Write result.json, and around it whatever the answer allows: data sets, repro.py, REPORT.md, its page, a replay.
 
     The answer is in result.json before anything else is tried. What cannot be written is named there and in the log,
-    and the rest is written all the same. ``pool``: for a model whose target rounds.
+    and the rest is written all the same. ``pool``: for a model whose target rounds. ``material``: tells what the
+    process of the run knows besides.
     """
     write_result(summary, folder)
     lost: list[str] = []
@@ -94,8 +99,28 @@ def write_bundle(
         recorded["changes"] = list(summary.evidence["changes"])
     attempt(REPLAY_NAME, lambda: write_replay(folder / REPLAY_NAME, *_configuration(settings, cwd), recorded))
     attempt(REPORT_NAME, lambda: write_report(folder, summary, command, answer.model if answer else None, alone=alone))
-    if lost:
-        write_result(dataclasses.replace(summary, warnings=(*summary.warnings, *lost)), folder)
+    ran = attempt(PAGE_NAME, lambda: _write_page(settings, folder, summary, command, answer, material())) or 0.0
+    if lost or ran:
+        seconds = dataclasses.replace(summary.seconds, total=summary.seconds.total + ran)
+        write_result(dataclasses.replace(summary, seconds=seconds, warnings=(*summary.warnings, *lost)), folder)
+
+
+def _write_page(
+    settings: Settings,
+    folder: Path,
+    summary: Summary,
+    command: Sequence[str],
+    answer: ReducedModel | None,
+    material: Material,
+) -> float:
+    """Write the page of the run; return how many seconds the target ran for it."""
+    from runner.report.page.collect.run_page import page_of  # noqa: PLC0415 - see the caller
+    from runner.report.page.html import write_page  # noqa: PLC0415
+
+    model, samples = (answer.model, answer.samples) if answer else (None, ())
+    page, seconds = page_of(settings, folder, summary, command, model, samples, material)
+    write_page(folder, page)
+    return seconds
 
 
 def _write_repro(

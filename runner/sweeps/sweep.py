@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hydra.types import RunMode
 from omegaconf import DictConfig
@@ -36,6 +36,7 @@ class Sweep:
     ``asked``: whether one was asked for. ``folder``: where, once it has begun. ``before``: files of an earlier sweep
     there, with the times of their last change (ns). ``planned``: the overrides of each job, as far as Hydra's own
     sweeper makes them. ``silent``: the table is written and not shown. ``phase``: what signals do.
+    ``command``: what the user typed.
     """
 
     asked: bool = False
@@ -45,6 +46,7 @@ class Sweep:
     silent: bool = False
     phase: Phase = Phase.starting
     memory: LauncherMemory | None = None
+    command: tuple[str, ...] = ()
     _lock: int | None = None
 
     def _begin(self, config: DictConfig) -> None:
@@ -93,10 +95,22 @@ class Sweep:
         except OSError as error:
             say(f"winnow: sweep.json and sweep.md: {error.strerror or error} (in {self.folder})", error=True)
             return code or Status.usage.exit_code
+        self._write_page([asdict(row) for row in table])
         self._group(table)
         if not self.silent:
             say(f"{sum(row.ended_well for row in table)} of {len(table)} jobs ended well: {self.folder / 'sweep.md'}")
         return code
+
+    def _write_page(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Write report.html, which compares the jobs; without it sweep.md says the same."""
+        from runner.report.page.collect.sweep_page import sweep_page  # noqa: PLC0415 - as above
+        from runner.report.page.html import write_page  # noqa: PLC0415 - as above
+
+        assert self.folder is not None
+        try:
+            write_page(self.folder, sweep_page(self.folder, rows, self.command))
+        except Exception as error:  # noqa: BLE001 - the answers are there
+            say(f"winnow: report.html: {type(error).__name__}: {error} (in {self.folder})", error=True)
 
     def _group(self, table: Sequence[Row]) -> None:
         """Write bugs.md where jobs were triages and nobody has stopped the sweep."""
@@ -112,9 +126,9 @@ class Sweep:
         if path and not self.silent:
             say(f"failures grouped into bugs: {path}")
 
-    def prepare(self, memory: LauncherMemory | None) -> None:
+    def prepare(self, memory: LauncherMemory | None, command: tuple[str, ...]) -> None:
         """Make ready for the sweep that Hydra may begin now; ``memory``: this process is a job of one."""
-        self.memory = memory
+        self.memory, self.command = memory, command
         if find_spec("hydra_plugins.hydra_submitit_launcher") is not None:
             from runner.sweeps import slurm  # noqa: PLC0415 - the plugin is optional
 

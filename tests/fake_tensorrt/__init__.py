@@ -29,7 +29,7 @@ class Installed:
 
 def install(folder: Path, release: str) -> Installed:
     """Write an interpreter that has TensorRT ``release`` (10, 11, rtx) and cuda-python, both pretended."""
-    site, module, version = folder / "site", _MODULES[release], _VERSIONS[release]
+    site, module, version = folder / "site", _MODULES[release], f"{_VERSIONS[release]}+simulated"
     faults, notes, python = folder / "faults", folder / "notes", folder / "python"
     for package, text in {
         module: f"import sys\nfrom stand_in import fill\nfill(sys.modules[__name__], {release!r})\n",

@@ -12,8 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from runner.checkers.checker import Tools
 from runner.checkers.command.template import Template
 from runner.errors import UsageError, WinnowError
+from runner.jobs.page_material import run_of
+from runner.jobs.processes import processes
 from runner.jobs.triage.flowchart import NAMES, Step, next_step
 from runner.jobs.triage.repeated_warnings import said_once
 from runner.jobs.triage.situation import installed, situation_of
@@ -23,6 +26,7 @@ from runner.jobs.triage.step_settings import StepSettings
 from runner.jobs.triage.transcript import Known
 from runner.jobs.triage.triage_summary import combined
 from runner.report.bundle import write_bundle
+from runner.report.page.collect.run_material import Material
 from runner.report.summary import Summary
 from runner.schema.checker import CommandChecker
 from runner.schema.diagnosis import TriageSettings
@@ -50,7 +54,10 @@ def run(settings: Settings, folder: Path, command: Sequence[str]) -> Summary:
     except KeyboardInterrupt as error:  # between two steps; within one, that step says so
         code = getattr(error, "exit_code", Status.interrupted.exit_code)
     summary = combined(settings, folder, command, known, time.monotonic() - started, code)
-    write_bundle(settings, folder, summary, Path.cwd(), command, None)
+    with processes(settings, folder) as running:
+        tools = Tools(running.pool, running.guardian, folder, Path.cwd())
+        told = Material(run=run_of(settings, tools, summary))
+        write_bundle(settings, folder, summary, tools.cwd, command, None, material=lambda: told)
     return summary
 
 

@@ -17,6 +17,7 @@ from onnx import helper, numpy_helper
 
 from tests.fake_tensorrt import Installed, install
 from tests.harness import PRETENDED_GPUS, Run, winnow, without_nvml
+from tests.report.page.collect.pages import page_in
 
 
 def run(folder: Path, made: Installed, *options: str) -> Run:
@@ -58,6 +59,9 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
 def test_builds_of_both_kinds_have_one_suspect(recorded: Recorded) -> None:
     assert recorded.run.code == 0, recorded.run.output
     assert [one["layer"] for one in recorded.run.result["suspects"]] == ["add2"]
+    page = page_in(recorded.run.folder)
+    assert "simulated builder" in page["labels"], "what no GPU has run must not look like it"
+    assert {one["outcome"] for one in page["trials"]} == {"pass", "fail"} and page["whole"]
 
 
 def test_a_bad_tactic_is_isolated(recorded: Recorded, tmp_path: Path) -> None:

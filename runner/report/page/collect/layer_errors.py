@@ -1,0 +1,108 @@
+"""The error of each layer, and the curve of a precision search, from the files and the summary of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from runner.files import inside, json_of
+from runner.model.graph.graph_index import Graph
+from runner.report.page.collect.tensor_values import number
+from runner.report.page.data import LayerError, Point
+from runner.report.summary import Summary
+from runner.text import counted
+
+MOST_LAYERS = 10_000
+_NOT_FINITE = ("nan", "inf")
+_NUMPY = {"float": "float32", "double": "float64"}
+
+
+def layers_of(folder: Path, summary: Summary, graph: Graph | None = None) -> tuple[list[LayerError], list[str]]:
+    """Return what is known of each layer in the model's order, and what is left out: all but the worst of too many.
+
+    ``graph``: of the original, which tells the tensors of nodes.
+    """
+    given = {node.name: node.outputs[0] for node in graph.nodes if node.outputs} if graph and summary.precision else {}
+    rows = [*_compared(folder, summary), *_lowered(folder, summary, given)]
+    if len(rows) <= MOST_LAYERS:
+        return rows, []
+    worst = sorted(range(len(rows)), key=lambda at: _badness(rows[at]), reverse=True)[:MOST_LAYERS]
+    return [rows[at] for at in sorted(worst)], [f"of {counted(len(rows), 'layer')} the {MOST_LAYERS} worst are shown"]
+
+
+def _badness(row: LayerError) -> tuple[bool, float]:
+    error = row["error"]
+    return isinstance(error, str) or row["nan"] + row["inf"] > 0, 0.0 if isinstance(error, str) else float(error)
+
+
+def _compared(folder: Path, summary: Summary) -> Iterator[LayerError]:
+    """Yield what `layerwise` measured: every tensor on the target against what it should hold."""
+    for row in _rows(folder, (summary.layers or {}).get("files", ()), "tensors"):
+        kind = row.get("kind")
+        yield from _layer(row, row.get("error"), row.get("own"), str(kind) if kind in _NOT_FINITE else "")
+
+
+def _lowered(folder: Path, summary: Summary, given: Mapping[str, str]) -> Iterator[LayerError]:
+    """Yield what a precision search measured: with everything low, and what each layer adds of its own."""
+    name = (summary.precision or {}).get("layers")
+    for row in _rows(folder, [name] if name else (), ""):
+        unbounded = row.get("not_finite")
+        word = "inf" if isinstance(unbounded, list) and "low" in unbounded else ""
+        told = {**row, "tensor": given.get(_text(row, "node"), "")}
+        yield from _layer(told, row.get("error_low"), row.get("introduced"), word)
+
+
+def _layer(row: Mapping[str, Any], error: Any, own: Any, word: str) -> Iterator[LayerError]:
+    """Yield a layer whose error is known. ``word``: what it is in place of a number."""
+    if word or isinstance(error, (int, float)):
+        yield {
+            "tensor": _text(row, "tensor"),
+            "node": _text(row, "node"),
+            "error": word or number(error),
+            "own": number(own) if isinstance(own, (int, float)) else None,
+            "nan": _first(row.get("nan")),
+            "inf": _first(row.get("inf")),
+        }
+
+
+def types_of_rows(folder: Path, summary: Summary) -> dict[str, str]:
+    """Return the types of the tensors that `layerwise` compared."""
+    return {
+        _text(row, "tensor"): f"{_NUMPY.get(row['type'], row['type'])}{row['shape']}"
+        for row in _rows(folder, (summary.layers or {}).get("files", ()), "tensors")
+        if isinstance(row.get("type"), str) and isinstance(row.get("shape"), list)
+    }
+
+
+def curve_of(summary: Summary) -> list[Point]:
+    """Return the least error, in units of what is allowed, by the number of raised nodes."""
+    points = (summary.precision or {}).get("curve") or ()
+    return [
+        {
+            "raised": int(count),
+            "error": number(error),
+            "outcome": "pass" if error <= 1 else "fail",
+            "chosen": count == summary.nodes_after,
+        }
+        for count, error in points
+    ]
+
+
+def _rows(folder: Path, names: Any, key: str) -> Iterator[Mapping[str, Any]]:
+    """Yield the rows of the first JSON file of a run among these."""
+    for name in names:
+        if isinstance(name, str) and name.endswith(".json") and inside(folder / name, folder):
+            held = json_of(folder / name)
+            held = held.get(key) if isinstance(held, dict) else held
+            yield from (row for row in held if isinstance(row, dict)) if isinstance(held, list) else ()
+            return
+
+
+def _first(pair: Any) -> int:
+    return int(pair[0]) if isinstance(pair, list) and pair and isinstance(pair[0], int) else 0
+
+
+def _text(row: Mapping[str, Any], key: str) -> str:
+    value = row.get(key)
+    return value if isinstance(value, str) else ""

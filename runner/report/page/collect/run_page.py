@@ -1,0 +1,192 @@
+"""The page of a run, of whatever kind: everything that its folder, its summary and its process know."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path, PurePosixPath
+
+from onnx import ModelProto
+
+from runner.candidate import Sample
+from runner.files import inside
+from runner.model.files.parse_without_weights import parse
+from runner.model.graph.graph_index import Graph as Index
+from runner.model.passes.lift_constants import lower_constants
+from runner.report.markdown import REPORT_NAME
+from runner.report.markup import cut
+from runner.report.page.collect.commands import commands_of
+from runner.report.page.collect.graph_columns import columns
+from runner.report.page.collect.layer_errors import curve_of, layers_of, types_of_rows
+from runner.report.page.collect.markdown_sections import sections_of, title_of
+from runner.report.page.collect.reduced_model import Reduced, kept_sample, reduced_of
+from runner.report.page.collect.run_material import Material
+from runner.report.page.collect.size_limit import fitted
+from runner.report.page.collect.tensor_types import types_of
+from runner.report.page.collect.trials import trials_of
+from runner.report.page.collect.verdict_and_facts import LONGEST, facts_of, labels_of, verdict_of
+from runner.report.page.data import Graph, Job, Page, Section
+from runner.report.sections.cause_section import sentence
+from runner.report.summary import Summary
+from runner.schema.root import Settings
+from runner.status import Status
+
+PAGE_NAME = "report.html"
+_LOOKS_AT_THE_FILE = ("triage", "inspect")
+"""Strategies whose own process has no model in memory; the file is parsed once more."""
+
+
+def page_of(
+    settings: Settings,
+    folder: Path,
+    summary: Summary,
+    command: Sequence[str],
+    model: ModelProto | None,
+    samples: Sequence[Sample],
+    material: Material,
+) -> tuple[Page, float]:
+    """Return the page of a run, and how many seconds models ran for it. REPORT.md lies in the folder already.
+
+    ``model``: the one that was handed over, if any; ``samples``: what it is fed.
+    """
+    report = _text(folder / REPORT_NAME)
+    trials, left = trials_of(folder, material)
+    layers, fewer = layers_of(folder, summary, material.graph)
+    reduced = _reduced(folder, summary, model, samples, material)
+    facts = facts_of(summary)
+    warnings = (*summary.warnings, *left, *fewer, *(reduced.left if reduced else ()))
+    if reduced and reduced.seconds:
+        facts.append(
+            ["values on this page", f"made by runs of their own, which are no checks: {reduced.seconds:.2f} s"]
+        )
+    page: Page = {
+        "kind": "run",
+        "title": cut(title_of(report) or str(summary.status).replace("_", " "), LONGEST),
+        "verdict": verdict_of(summary),
+        "cause": cut(sentence(summary.cause), LONGEST) if summary.cause else "",
+        "status": str(summary.status),
+        "strategy": summary.strategy,
+        "labels": labels_of(summary, settings),
+        "facts": facts,
+        "warnings": [cut(one, LONGEST) for one in warnings],
+        "reduced": reduced.graph if reduced else None,
+        "whole": _whole(settings, folder, summary, material),
+        "tensors": reduced.tensors if reduced else [],
+        "layers": layers,
+        "elements": material.elements,
+        "trials": trials,
+        "curve": curve_of(summary),
+        "sections": [*sections_of(report), *_named(material)],
+        "commands": commands_of(folder, summary, command),
+        "jobs": [*_steps(folder, summary), *_answers(folder, summary)],
+        "made": made_now(),
+        "version": version(),
+    }
+    return fitted(page), reduced.seconds if reduced else 0.0
+
+
+def _named(material: Material) -> list[Section]:
+    """Return the table of what the numbers in trials stand for."""
+    rows = [[str(number), name] for number, name in sorted(material.names.items())]
+    head = ["number", "name"]
+    return [{"title": f"The {material.elements} by number", "text": "", "head": head, "rows": rows}] if rows else []
+
+
+def made_now() -> str:
+    """Return the time as a page says when it was made."""
+    return time.strftime("%Y-%m-%d %H:%M:%S %Z").strip()
+
+
+def version() -> str:
+    """Return Winnow's own version; "" where it is not installed."""
+    try:
+        return metadata.version("winnow-onnx")
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _reduced(
+    folder: Path, summary: Summary, model: ModelProto | None, samples: Sequence[Sample], material: Material
+) -> Reduced | None:
+    """Return the model that was handed over; of a triage the one that a step of it did."""
+    if not summary.model or summary.precision:  # a mixed model is the original with casts
+        return None
+    if model is not None:
+        return reduced_of(folder, summary, model, _failing(samples, summary), material.run)
+    path = folder / summary.model
+    if not summary.triage or not inside(path, folder) or not path.is_file():
+        return None
+    kept = parse(path)
+    return reduced_of(folder, summary, kept, kept_sample(path.parent, kept), material.run)
+
+
+def _failing(samples: Sequence[Sample], summary: Summary) -> Sample:
+    """Return the sample on which the answer was seen to fail."""
+    number = summary.evidence.get("sample")
+    at = number if isinstance(number, int) and 0 <= number < len(samples) else 0
+    return samples[at] if samples else Sample({})
+
+
+def _whole(settings: Settings, folder: Path, summary: Summary, material: Material) -> Graph | None:
+    index = material.graph
+    if index is None and settings.model and summary.strategy in _LOOKS_AT_THE_FILE:
+        index = _parsed(Path(settings.model).expanduser())
+    if index is None:
+        return None
+    culprits = {*summary.culprits, *(name for one in summary.answers for name in one.culprits)}
+    compared = {name: one for name, one in types_of_rows(folder, summary).items() if name}
+    return columns(index, compared | {name: one for name, one in types_of(index, material).items() if one}, culprits)
+
+
+def _parsed(path: Path) -> Index | None:
+    """Return the model in a file; None where it holds none (an engine)."""
+    try:
+        model = parse(path)
+        lower_constants(model.graph, model.ir_version)
+        return Index.of(model)
+    except Exception:  # noqa: BLE001 - the class that protobuf raises differs between its versions
+        return None
+
+
+def _steps(folder: Path, summary: Summary) -> list[Job]:
+    """Return the steps of a triage that ran, with their pages."""
+    steps = (summary.triage or {}).get("steps", ())
+    return [
+        _job(folder, str(one["folder"]), str(one["strategy"]), str(one["status"]), str(one["answer"] or ""), one)
+        for one in steps
+        if one["folder"]
+    ]
+
+
+def _answers(folder: Path, summary: Summary) -> list[Job]:
+    """Return all answers of a run that looked for several."""
+    return [
+        _job(folder, "." if at == 1 else f"answers/{at}", one.strategy, str(one.status), ", ".join(one.culprits), {})
+        for at, one in enumerate(summary.answers, 1)
+    ]
+
+
+def _job(folder: Path, place: str, strategy: str, status: str, answer: str, told: Mapping[str, object]) -> Job:
+    page = (PurePosixPath(place) / PAGE_NAME).as_posix()
+    checks, seconds = told.get("checks"), told.get("seconds")
+    return {
+        "number": place,
+        "overrides": [f"strategy={strategy}"],
+        "status": status,
+        "exit_code": next((one.exit_code for one in Status if one == status), Status.internal_error.exit_code),
+        "answer": cut(answer, LONGEST),
+        "trust": "",
+        "asked": 0,
+        "run": checks if isinstance(checks, int) else 0,
+        "reused": 0,
+        "seconds": float(seconds) if isinstance(seconds, (int, float)) else 0.0,
+        "page": page if inside(folder / page, folder) and (folder / page).is_file() else "",
+    }

@@ -1,0 +1,78 @@
+"""Pages that runs wrote, read back, and what holds for every page."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import types
+import zlib
+from pathlib import Path
+from typing import Any, Union, get_args, get_origin, get_type_hints, is_typeddict
+
+from runner.report.page.data import Graph, Page
+
+_SCRIPT = re.compile(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', re.DOTALL)
+
+
+def page_in(folder: Path) -> Page:
+    """The page in a folder's report.html, whole."""
+    held = _SCRIPT.search((folder / "report.html").read_text(encoding="utf-8"))
+    assert held, f"no values in {folder}/report.html"
+    text = held[1].strip()
+    if not text.startswith("{"):
+        text = zlib.decompress(base64.b64decode(text), zlib.MAX_WBITS | 32).decode()
+    page: Page = json.loads(text)
+    whole(page)
+    return page
+
+
+def whole(page: Page) -> None:
+    """All that holds for every page: its types, and that what is numbered is there."""
+    json.dumps(page, allow_nan=False)
+    assert not list(misfits(page, Page, "page"))
+    for graph in (page["reduced"], page["whole"]):
+        if graph:
+            whole_graph(graph)
+    if page["elements"] == "nodes" and page["whole"]:
+        last = len(page["whole"]["names"]) - 1
+        assert all(0 <= first <= end <= last for one in page["trials"] for first, end in one["kept"])
+    for tensor in page["tensors"]:
+        for side in (tensor["good"], tensor["wrong"]):
+            assert side is None or len(side["edges"]) == (len(side["counts"]) + 1 if side["counts"] else 0)
+
+
+def whole_graph(graph: Graph) -> None:
+    nodes, tensors = len(graph["names"]), range(-1, len(graph["tensors"]))
+    assert {len(graph[key]) for key in ("operator", "block", "inputs", "outputs")} == {nodes}
+    assert len(graph["types"]) == len(graph["tensors"]) == len(set(graph["tensors"]))
+    assert all(0 <= one < len(graph["operators"]) for one in graph["operator"])
+    assert all(0 <= one < len(graph["blocks"]) for one in graph["block"])
+    assert all(one in tensors for key in ("inputs", "outputs") for row in graph[key] for one in row)
+    assert all(one in tensors[1:] for key in ("constants", "feeds", "results") for one in graph[key])
+    assert all(0 <= int(one) < nodes for one in (*graph["attributes"], *graph["culprits"]))
+
+
+def misfits(value: Any, kind: Any, where: str) -> list[str]:
+    """Where a value is not of its type, as JSON has it."""
+    if is_typeddict(kind):
+        hints = get_type_hints(kind)
+        if not isinstance(value, dict) or {*value} != {*hints}:
+            return [where]
+        return [one for key in hints for one in misfits(value[key], hints[key], f"{where}.{key}")]
+    if get_origin(kind) in (Union, types.UnionType):
+        return [] if any(not misfits(value, one, where) for one in get_args(kind)) else [where]
+    if get_origin(kind) is list:
+        (inner,) = get_args(kind)
+        fits = isinstance(value, list)
+        return (
+            [one for at, item in enumerate(value) for one in misfits(item, inner, f"{where}[{at}]")]
+            if fits
+            else [where]
+        )
+    if get_origin(kind) is dict:
+        inner = get_args(kind)[1]
+        return [one for key in value for one in misfits(value[key], inner, f"{where}[{key}]")]
+    if kind is float:
+        return [] if isinstance(value, (int, float)) else [where]
+    return [] if isinstance(value, kind) else [where]

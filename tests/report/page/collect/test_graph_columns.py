@@ -1,0 +1,113 @@
+"""Graphs in columns, and pages that stay within their size whatever the graph."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import ModelProto, TensorProto, helper
+
+from runner.model.graph.graph_index import Graph as Index
+from runner.report.page.collect.graph_columns import TOP, columns
+from runner.report.page.collect.run_material import Material
+from runner.report.page.collect.run_page import page_of
+from runner.report.page.collect.size_limit import fitted, size_of
+from runner.report.page.collect.tensor_types import types_of
+from runner.report.page.collect.trials import trials_of
+from runner.report.page.data import Page
+from runner.report.summary import Summary
+from runner.schema.backend import OnnxRuntimeBackend
+from runner.schema.checker import AutoChecker
+from runner.schema.inputs import RandomInputs
+from runner.schema.root import Settings
+from tests.model.models import model_of
+from tests.report.page.collect.pages import whole, whole_graph
+
+SETTINGS = Settings(checker=AutoChecker(), target=OnnxRuntimeBackend(), inputs=RandomInputs())
+
+
+def chain(names: Sequence[str], **attributes: object) -> ModelProto:
+    ends = [f"t{at}" for at in range(len(names) + 1)]
+    nodes = [
+        helper.make_node("Relu", [ends[at]], [ends[at + 1]], name=name, **attributes) for at, name in enumerate(names)
+    ]
+    shown = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 3]) for name in (ends[0], ends[-1])]
+    return model_of(nodes, shown[:1], shown[1:])
+
+
+def page_from(model: ModelProto, folder: Path) -> Page:
+    index = Index.of(model)
+    summary = Summary("found", 0, "reduce", culprits=(index.nodes[0].name,))
+    page, _ = page_of(SETTINGS, folder, summary, ("winnow",), None, (), Material(graph=index, elements="nodes"))
+    return page
+
+
+def test_blocks_are_scopes_or_else_stretches() -> None:
+    scoped = columns(Index.of(chain(["/m/a/X", "/m/a/Y", "/m/b/X", "loose"])), {})
+    assert [scoped["blocks"][one] for one in scoped["block"]] == ["m/a", "m/a", "m/b", TOP]
+    dotted = columns(Index.of(chain(["m.layer.0.relu", "m.layer.1.relu"])), {})
+    assert dotted["blocks"] == ["m/layer/0", "m/layer/1"]
+    plain = columns(Index.of(chain([f"n{at}" for at in range(1100)])), {})
+    assert plain["blocks"] == ["nodes 0 to 499", "nodes 500 to 999", "nodes 1000 to 1099"]
+
+
+def test_omitted_inputs_captured_tensors_weights_and_attributes() -> None:
+    body = [helper.make_graph([helper.make_node("Neg", ["c"], ["r"])], "g", [], [onnx.ValueInfoProto(name="r")])] * 2
+    nodes = [
+        helper.make_node("Clip", ["x", "", "high"], ["c"], name="clip"),
+        helper.make_node("If", ["which"], ["y"], name="if", then_branch=body[0], else_branch=body[1]),
+        helper.make_node("Own", ["y"], ["z"], name="own", domain="my.ops", axes=list(range(40)), mode=b"\xff<b>"),
+    ]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in ("x", "which", "z")]
+    weight = helper.make_tensor("high", TensorProto.FLOAT16, [1], [1.0])
+    index = Index.of(model_of(nodes, ends[:2], ends[2:], [weight]))
+    graph = columns(index, types_of(index, Material()), ["own"])
+    whole_graph(graph)
+    named = [[graph["tensors"][one] if one >= 0 else None for one in row] for row in graph["inputs"]]
+    assert named == [["x", None, "high"], ["which", "c"], ["y"]], "a captured tensor is read as well"
+    assert [graph["tensors"][one] for one in graph["constants"]] == ["high"] and graph["culprits"] == [2]
+    assert graph["types"][graph["tensors"].index("high")] == "float16[1]"
+    assert graph["operators"][graph["operator"][2]] == "my.ops.Own"
+    held = {name: text for row in graph["attributes"].values() for name, text in row}
+    assert held["then_branch"] == "a graph of 1 node" and held["axes"].endswith("15, ...]")
+    assert held["mode"] == "\\xff<b>"
+
+
+def test_a_name_of_megabytes_is_no_sentence(tmp_path: Path) -> None:
+    page = page_from(chain(["<" * 3_000_000]), tmp_path)
+    assert size_of(page) < 9_000_000 and len(page["verdict"]) <= 2000 and page["whole"] is None
+
+
+def test_what_another_run_kept_in_the_same_index_is_not_of_these_nodes(tmp_path: Path) -> None:
+    index = tmp_path / "index.jsonl"
+    index.write_text("".join(f'{{"iteration": {at}, "question": "q", "trial": "0-{at}"}}\n' for at in (1, 7)))
+    graph = Index.of(chain(["a", "b", "c"]))
+    material = Material(graph=graph, elements="nodes", questions=frozenset({"q"}), index=index)
+    assert [one["kept"] for one in trials_of(tmp_path, material)[0]] == [[[0, 1]], []]
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.text(max_size=30) | st.just("<" * 300), min_size=1, max_size=40), st.integers(8000, 60000))
+def test_the_page_of_any_graph_is_json_within_its_size(names: list[str], most: int) -> None:
+    usable = [name.encode("utf-8", "ignore").decode() for name in names]
+    page = page_from(chain(usable), Path("/nonexistent"))
+    whole(page)
+    small = fitted(page, most)
+    whole(small)
+    assert size_of(small) <= most
+    text = json.dumps(small, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    assert len(text.encode()) <= most, "as a page of HTML holds it"
+    assert small == page or len(small["warnings"]) > len(page["warnings"])
+
+
+@pytest.mark.slow
+def test_25000_nodes_are_within_the_size_of_a_page() -> None:
+    names = [f"/model/decoder/layers.{at // 50}/self_attention/projection_{at % 50}/MatMul" for at in range(25_000)]
+    page = page_from(chain(names), Path("/nonexistent"))
+    assert page["whole"] and len(page["whole"]["names"]) == 25_000 and size_of(page) < 9_000_000
+    assert not page["warnings"]
