@@ -1,0 +1,116 @@
+"""The user's own files that a check consists of, as far as they may be handed on: its scripts, and small data beside.
+
+What a check is told of may be anything: models are confidential and large, a token file is neither. So only programs go
+along, and data that lies where the user stands; models never, and nothing of the system or of an interpreter.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+from runner.checkers.command.template import Template
+from runner.files import is_plain, read_plain
+from runner.schema.checker import CheckerSettings, CommandChecker, PythonChecker
+
+FOLDER = "check"
+"""The folder of a bundle that they lie in."""
+_OF_SYSTEM = tuple(map(Path, ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/opt", "/proc", "/sys", "/dev")))
+_MODELS = frozenset((".onnx", ".ort", ".engine", ".plan", ".trt", ".pt", ".pth", ".ckpt", ".h5", ".tflite", ".gguf"))
+_WEIGHTS = frozenset((".data", ".safetensors", ".pb", ".bin", ".weights"))
+_OTHER = re.compile(r"[^A-Za-z0-9._-]+")
+_MOST_TEXT = 1 << 18
+
+
+def files_named(checker: CheckerSettings, cwd: Path) -> dict[str, Path]:
+    """Return the existing files that a check names, by the words that name them; ``cwd``: where the user stands."""
+    if isinstance(checker, CommandChecker):
+        template = Template(checker.command, cwd, checker.env)
+        ours = {cwd / Path(path).expanduser() for path in (checker.place, checker.iteration_info) if path}
+        return {word: path for word, path in template.files().items() if path not in ours}
+    if isinstance(checker, PythonChecker) and checker.file:
+        path = cwd / Path(checker.file).expanduser()
+        return {checker.file: path} if is_plain(path) else {}
+    return {}
+
+
+def handed_on(checker: CheckerSettings, cwd: Path) -> dict[Path, str]:
+    """Return which of them go along, and under what name, below `FOLDER`: a relative path of plain characters."""
+    named = files_named(checker, cwd)
+    data = Template.data(named)
+    found: dict[Path, str] = {}
+    for word, path in named.items():
+        beside = _below(path, cwd)
+        if (
+            path in found
+            or _foreign(path)
+            or path.suffix.lower() in _MODELS | _WEIGHTS
+            or (word in data and not beside)
+        ):
+            continue
+        place = beside or PurePosixPath(path.name)
+        plain = PurePosixPath(*(_OTHER.sub("_", part).lstrip(".") or "_" for part in place.parts))
+        while str(plain) in found.values():
+            plain = plain.with_name(f"_{plain.name}")
+        found[path] = str(plain)
+    return found
+
+
+def texts_of(checker: CheckerSettings, cwd: Path) -> dict[str, str]:
+    """Return the text of the check's programs, by their names below `FOLDER`."""
+    data = {path for word, path in (named := files_named(checker, cwd)).items() if word in Template.data(named)}
+    texts = {name: read_plain(path, _MOST_TEXT) for path, name in handed_on(checker, cwd).items() if path not in data}
+    return {name: text.decode("utf-8", "replace") for name, text in texts.items()}
+
+
+def moved(
+    values: Mapping[str, object], checker: CheckerSettings, cwd: Path, copies: Mapping[Path, str]
+) -> dict[str, object]:
+    """Return the values of a script with the copies' names in place of the user's paths."""
+    named = files_named(checker, cwd)
+    copied = {word: copies[path] for word, path in named.items() if path in copies}
+    words = list(map(str, values.get("command") or ()))  # type: ignore[call-overload]
+    program = Path(words[0]) if words else Path()
+    own = program.is_absolute() and program.name.startswith("python")
+    command = [_renamed(word, copied) for word in words]
+    digests = {str(path): digest for path, digest in dict(values.get("files") or {}).items()}  # type: ignore[call-overload]
+    files = {
+        f"{FOLDER}/{copies[path]}" if path in copies else word: digests[str(path)]
+        for word, path in named.items()
+        if str(path) in digests and (path in copies or not _foreign(path))
+    }
+    return {
+        **values,
+        "command": ["{python}", *command[1:]] if own else command,
+        "cwd": FOLDER if copies else ".",
+        "files": files,
+    }
+
+
+def _renamed(word: str, copied: Mapping[str, str]) -> str:
+    """Return a word with the names of copies in it, which may be a shell's command line."""
+    if word in copied:
+        return copied[word]
+    for name in sorted(copied, key=len, reverse=True):
+        word = re.sub(rf"(?<![\w./~-]){re.escape(name)}(?![\w./-])", copied[name].replace("\\", r"\\"), word)
+    return word
+
+
+def _below(path: Path, cwd: Path) -> PurePosixPath | None:
+    """Return where a file lies below the user's folder; None: elsewhere."""
+    try:
+        return PurePosixPath(Path(os.path.normpath(path)).relative_to(cwd).as_posix())
+    except ValueError:
+        return None
+
+
+def _foreign(path: Path) -> bool:
+    """Whether a file is the system's or an interpreter's, or no text: a program that was compiled."""
+    interpreters = {Path(place) for place in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
+    places = {path, path.parent.resolve() / path.name}
+    if any(place.is_relative_to(root) for place in places for root in (*_OF_SYSTEM, *interpreters)):
+        return True
+    return (path.name.startswith("python") and not path.suffix) or read_plain(path, 4) == b"\x7fELF"
