@@ -61,7 +61,8 @@ def handed_on(checker: CheckerSettings, cwd: Path) -> dict[Path, str]:
 
 def texts_of(checker: CheckerSettings, cwd: Path) -> dict[str, str]:
     """Return the text of the check's programs, by their names below `FOLDER`."""
-    data = {path for word, path in (named := files_named(checker, cwd)).items() if word in Template.data(named)}
+    named = files_named(checker, cwd)
+    data = {named[word] for word in Template.data(named)}
     texts = {name: read_plain(path, _MOST_TEXT) for path, name in handed_on(checker, cwd).items() if path not in data}
     return {name: text.decode("utf-8", "replace") for name, text in texts.items()}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from runner.report.sections.runtimes_section import runtime
 from runner.report.summary import Summary
 from runner.text import counted, listed
 
+_COLORS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _MOST_ELEMENTS, _MOST_TENSORS, _MOST_SAID = 8, 3, 3000
 _WHEN: Mapping[str, str] = {"load": "when it is loaded", "build": "when it is built", "infer": "when it runs"}
 _WORDS: Mapping[str, tuple[str, str]] = {
@@ -54,7 +56,10 @@ def what_happens(summary: Summary, model: ModelProto | None) -> str:
     where, reference = runtime(summary, "target"), runtime(summary, "reference")
     named = f" in {code(str(told['output']))}" if told.get("output") else ""
     said = f"{subject} {text(_words(signature)[1])}{named}{f' with {text(where)}' if where else ''}"
-    if where and reference and (other := _elsewhere(signature, told)):
+    compared = signature.get("stage") == "compare" and reference
+    if compared:
+        said += f", compared with {text(reference)}"
+    elif where and reference and (other := _elsewhere(signature, told)):
         said += f"; {text(reference)} {other}"
     return f"{said}."
 
@@ -109,8 +114,6 @@ def _elsewhere(signature: Mapping[str, str], told: Mapping[str, Any]) -> str:
         return "gives NaN or Inf there as well"
     if kind in ("nan", "inf"):
         return "gives finite values" if did == "ran" else ""
-    if signature.get("stage") == "compare":
-        return "gives the values that it is compared with"
     return "runs it" if did == "ran" else ""
 
 
@@ -149,7 +152,7 @@ def _number(value: float | str) -> str:
 
 def _end(said: str) -> str:
     """Return the end of an output, where the error stands, from the start of a line."""
-    said = said.strip("\n")
+    said = _COLORS.sub("", said).strip("\n")
     if len(said) <= _MOST_SAID:
         return said
     tail = said[-_MOST_SAID:]

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from runner.report.markup import block, code, folded, section
 from runner.report.repro.write import REPRO_NAME, Repro
 
-MOST_LINES = 100
+MOST_LINES = 130
 _MOST_SHOWN = 20
 _MOST_SCRIPTS = 3
 _LANGUAGES = {".py": "python", ".sh": "sh", ".bash": "sh"}
