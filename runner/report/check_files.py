@@ -18,7 +18,7 @@ from runner.schema.checker import CheckerSettings, CommandChecker, PythonChecker
 
 FOLDER = "check"
 """The folder of a bundle that they lie in."""
-_OF_SYSTEM = tuple(map(Path, ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/opt", "/proc", "/sys", "/dev")))
+_OF_SYSTEM = tuple(map(Path, ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/etc", "/proc", "/sys")))
 _MODELS = frozenset((".onnx", ".ort", ".engine", ".plan", ".trt", ".pt", ".pth", ".ckpt", ".h5", ".tflite", ".gguf"))
 _WEIGHTS = frozenset((".data", ".safetensors", ".pb", ".bin", ".weights"))
 _OTHER = re.compile(r"[^A-Za-z0-9._-]+")
@@ -44,12 +44,8 @@ def handed_on(checker: CheckerSettings, cwd: Path) -> dict[Path, str]:
     found: dict[Path, str] = {}
     for word, path in named.items():
         beside = _below(path, cwd)
-        if (
-            path in found
-            or _foreign(path)
-            or path.suffix.lower() in _MODELS | _WEIGHTS
-            or (word in data and not beside)
-        ):
+        unfit = path.suffix.lower() in _MODELS | _WEIGHTS or (word in data and not beside)
+        if path in found or unfit or _foreign(path, cwd):
             continue
         place = beside or PurePosixPath(path.name)
         plain = PurePosixPath(*(_OTHER.sub("_", part).lstrip(".") or "_" for part in place.parts))
@@ -79,9 +75,9 @@ def moved(
     command = [_renamed(word, copied) for word in words]
     digests = {str(path): digest for path, digest in dict(values.get("files") or {}).items()}  # type: ignore[call-overload]
     files = {
-        f"{FOLDER}/{copies[path]}" if path in copies else word: digests[str(path)]
+        f"{FOLDER}/{copies[path]}" if path in copies else word.removeprefix(_option(word)): digests[str(path)]
         for word, path in named.items()
-        if str(path) in digests and (path in copies or not _foreign(path))
+        if str(path) in digests and (path in copies or not _foreign(path, cwd))
     }
     return {
         **values,
@@ -94,24 +90,33 @@ def moved(
 def _renamed(word: str, copied: Mapping[str, str]) -> str:
     """Return a word with the names of copies in it, which may be a shell's command line."""
     if word in copied:
-        return copied[word]
+        return f"{_option(word)}{copied[word]}"
     for name in sorted(copied, key=len, reverse=True):
         word = re.sub(rf"(?<![\w./~-]){re.escape(name)}(?![\w./-])", copied[name].replace("\\", r"\\"), word)
     return word
 
 
+def _option(word: str) -> str:
+    """Return what stands before the file in ``--option=FILE``."""
+    option, equals, _ = word.partition("=")
+    return f"{option}=" if word.startswith("-") and equals else ""
+
+
 def _below(path: Path, cwd: Path) -> PurePosixPath | None:
     """Return where a file lies below the user's folder; None: elsewhere."""
+    if cwd == cwd.parent:  # of everything
+        return None
     try:
         return PurePosixPath(Path(os.path.normpath(path)).relative_to(cwd).as_posix())
     except ValueError:
         return None
 
 
-def _foreign(path: Path) -> bool:
-    """Whether a file is the system's or an interpreter's, or no text: a program that was compiled."""
-    interpreters = {Path(place) for place in (sys.prefix, sys.base_prefix, sys.exec_prefix)}
+def _foreign(path: Path, cwd: Path) -> bool:
+    """Whether a file is an interpreter's or the system's, or no text: a program that was compiled."""
+    roots = [Path(place) for place in (sys.prefix, sys.base_prefix, sys.exec_prefix)]
+    roots += [] if _below(path, cwd) else _OF_SYSTEM
     places = {path, path.parent.resolve() / path.name}
-    if any(place.is_relative_to(root) for place in places for root in (*_OF_SYSTEM, *interpreters)):
+    if any(place.is_relative_to(root) for place in places for root in roots):
         return True
     return (path.name.startswith("python") and not path.suffix) or read_plain(path, 4) == b"\x7fELF"
