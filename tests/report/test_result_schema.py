@@ -101,7 +101,7 @@ RUNS = {
     "extract": ("found", "strategy=extract", "strategy.nodes=[bad]", "checker=finite"),
     "repeat": ("found", "strategy=repeat", "strategy.until=3", "checker=finite"),
     "passes": ("found", "strategy=passes", "strategy.switches=[fuse,fold]", "CHECK"),
-    "workaround": ("found", "strategy=workaround", "strategy.nodes=[bad]", "checker=finite"),
+    "workaround": ("nothing_to_find", "strategy=workaround", "strategy.nodes=[bad]", "checker=finite"),
     "triage": ("found", "strategy=triage"),
     "precision": ("nothing_to_find", "strategy=precision", "checker=compare"),
     "usage": ("usage", "checker=finite", "inputs=files", "inputs.path=absent.npz"),

@@ -46,12 +46,12 @@ def runtime(summary: Summary, side: str) -> str:
     return f"{_CALLED[package]}{f' {version}' if version else ''}{on}"
 
 
-def versions_section(summary: Summary, check: str = "") -> str:
-    """Return the section. ``check``: the text of the user's check, which may name packages."""
+def versions_section(summary: Summary, check: str = "", driver: Path = _DRIVER) -> str:
+    """Return the section. ``check``: the text of the user's check, which may name packages. ``driver``: the GPUs'."""
     sides = (_backend(summary, side) for side in ("target", "reference"))
     said = "\n".join((*(f"{one.get('name')} {one.get('providers')}" for one in sides), summary.check, check))
     rows = [*relevant(summary, check).items(), ("platform", _system())]
-    rows += _graphics() if _ON_A_GPU.search(said) else []
+    rows += _graphics(driver) if _ON_A_GPU.search(said) else []
     return section("Versions", table(("package", "version"), rows))
 
 
@@ -94,7 +94,7 @@ def _system() -> str:
     return "-".join((platform.system(), platform.release(), platform.machine(), "with", "".join(platform.libc_ver())))
 
 
-def _graphics(driver: Path = _DRIVER) -> list[tuple[str, str]]:
+def _graphics(driver: Path) -> list[tuple[str, str]]:
     """Return the GPUs and their driver as the system's files tell them; no library is asked, and no GPU used."""
     models = [
         line.partition(":")[2].strip()
