@@ -63,7 +63,7 @@ def small(*operators: str) -> onnx.ModelProto:
 
 
 def tensor(name: str = "t1", **told: Any) -> Tensor:
-    values = {"dtype": "float16", "shape": [2, 3]}
+    values = {"dtype": "float16", "shape": [2, 3], "nan": 1, "inf": 2}
     differences = [{"index": [0, 2], "good": 65504.0, "wrong": "inf"}, {"index": [1, 0], "good": 1 / 3, "wrong": "nan"}]
     whole = {"name": name, "where": "the reduced model", "good": values, "wrong": values, "differing": 2}
     return {**whole, "differences": differences, **told}  # type: ignore[return-value, typeddict-item]
@@ -121,10 +121,19 @@ def test_several_nodes_are_a_model() -> None:
 def test_expected_and_actual_values_stand_beside_each_other() -> None:
     same = tensor("t0", differences=[], differing=0)
     said = report(found(), shown=Shown(small("Mul"), tensors=(same, tensor())))
-    assert "## Expected and actual values\n\n`t1`, float16&#91;2, 3&#93;: 2 of 6 elements differ, the first" in said
-    assert "| index | expected | actual |\n| --- | --- | --- |\n| &#91;0, 2&#93; | 65504 | inf |" in said
-    assert "| &#91;1, 0&#93; | 0.333333333 | nan |" in said
+    assert "## Expected and actual values\n\n`t1`, `float16[2, 3]`: 2 of 6 elements differ, the first" in said
+    assert "| index | expected | actual |\n| --- | --- | --- |\n| `[0, 2]` | `65504` | `inf` |" in said
+    assert "| `[1, 0]` | `0.333333333` | `nan` |" in said
     assert "`t0`" not in said.partition("## The reduced model")[0]
+
+
+def test_what_is_not_finite_on_both_sides_is_counted() -> None:
+    odd = {"dtype": "float16", "shape": [2, 3], "nan": 0, "inf": 4}
+    said = report(found(), shown=Shown(small("Mul"), (tensor(differences=[], differing=0, good=odd, wrong=odd),)))
+    assert "`t1`, `float16[2, 3]`: 0 NaN and 4 Inf of 6 elements; expected: as many." in said
+    finite = {**odd, "inf": 0}
+    said = report(found(), shown=Shown(small("Mul"), (tensor(differences=[], good=finite, wrong=odd),)))
+    assert "0 NaN and 4 Inf of 6 elements; expected: 0 NaN and 0 Inf." in said
 
 
 def test_what_was_measured_stands_where_no_values_are_known() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from onnx import ModelProto
 
 from runner.report.markup import block, code, section, some, table, text
-from runner.report.page.data import Tensor
+from runner.report.page.data import Tensor, Values
 from runner.report.sections.model_section import operator_of
 from runner.report.sections.runtimes_section import runtime
 from runner.report.summary import Summary
@@ -76,16 +77,18 @@ def failure_section(summary: Summary, tensors: Sequence[Tensor] = (), said: str 
     reason = str(summary.evidence.get("reason") or "") or summary.signature.get("detail", "")
     judged = f"Judged by {code(summary.checker)}:" if summary.checker else "The check:"
     about = [one for one in tensors if one["differences"]][:_MOST_TENSORS]
+    odd = [one for one in tensors if one["wrong"] and (one["wrong"]["nan"] or one["wrong"]["inf"])][:_MOST_TENSORS]
     where = runtime(summary, "target") if whole else ""
     parts = [
         f"The model {text(_words(summary.signature)[1])}{f' with {text(where)}' if where else ''}." if whole else "",
         *map(_differences, about),
+        *map(_not_finite, [] if about else odd),
         text(measured),
-        "" if about or measured or reason in said else block(reason),
+        "" if about or odd or measured or reason in said else block(reason),
         f"It printed:\n\n{block(_end(said), 'text')}" if said.strip() and not about else "",
         f"{judged}\n\n{block(summary.check)}" if summary.check else "",
     ]
-    shown = "Expected and actual values" if about or measured else "What was seen"
+    shown = "Expected and actual values" if about or odd or measured else "What was seen"
     return section(shown, "\n\n".join(part for part in parts if part))
 
 
@@ -133,17 +136,29 @@ def _measured(told: Mapping[str, Any]) -> str:
 
 def _differences(tensor: Tensor) -> str:
     good, wrong = tensor["good"], tensor["wrong"]
-    kind = f", {wrong['dtype']}[{', '.join(map(str, wrong['shape']))}]" if wrong else ""
-    size = 1
-    for length in (good or wrong or {"shape": []})["shape"]:
-        size *= length
+    kind = f", {code(_type(wrong))}" if wrong else ""
+    size = math.prod((good or wrong or {"shape": []})["shape"])
     count = "" if tensor["differing"] is None else f"{tensor['differing']} of {size} elements differ"
     rows = [
         (f"[{', '.join(map(str, one['index']))}]", _number(one["good"]), _number(one["wrong"]))
         for one in tensor["differences"][:_MOST_ELEMENTS]
     ]
-    head = f"{code(tensor['name'])}{text(kind)}{f': {count}' if count else ''}, the first of them:"
-    return f"{head}\n\n{table(('index', 'expected', 'actual'), rows)}"
+    head = f"{code(tensor['name'])}{kind}{f': {count}' if count else ''}, the first of them:"
+    return f"{head}\n\n{table(('index', 'expected', 'actual'), rows, names=3)}"
+
+
+def _not_finite(tensor: Tensor) -> str:
+    """Return how much of a tensor is NaN or Inf, on either side."""
+    good, wrong = tensor["good"], tensor["wrong"]
+    if wrong is None:
+        return ""
+    mine, theirs = (f"{side['nan']} NaN and {side['inf']} Inf" if side else "" for side in (wrong, good))
+    said = f"{code(tensor['name'])}, {code(_type(wrong))}: {mine} of {math.prod(wrong['shape'])} elements"
+    return f"{said}; expected: {theirs if theirs != mine else 'as many'}." if theirs else f"{said}."
+
+
+def _type(values: Values) -> str:
+    return f"{values['dtype']}[{', '.join(map(str, values['shape']))}]"
 
 
 def _number(value: float | str) -> str:
