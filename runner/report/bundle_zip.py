@@ -5,6 +5,7 @@ Equal contents give equal bytes. The names in it are plain and below one folder;
 
 from __future__ import annotations
 
+import os
 import shutil
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -73,7 +74,9 @@ def write_zip(folder: Path, held: Contents, texts: Mapping[str, str]) -> None:
     with written_whole(folder / BUNDLE_NAME) as part, zipfile.ZipFile(part, "x", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted([*said, *held.files]):
             entry = zipfile.ZipInfo(f"{_TOP}/{name}")  # of 1980: when it was written says nothing
-            entry.compress_type, entry.create_system, entry.external_attr = zipfile.ZIP_DEFLATED, 3, 0o100644 << 16
+            runs = name in held.files and os.access(held.files[name], os.X_OK)
+            entry.external_attr = (0o100755 if runs else 0o100644) << 16
+            entry.compress_type, entry.create_system = zipfile.ZIP_DEFLATED, 3
             if name in said:
                 archive.writestr(entry, said[name].encode("utf-8", "backslashreplace"))
                 continue

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from runner.checkers.command.template import Template
@@ -81,10 +81,23 @@ def moved(
     }
     return {
         **values,
-        "command": ["{python}", *command[1:]] if own else command,
+        "command": [*(["{python}"] if own else _started(words, named, copied)), *command[1:]],
         "cwd": FOLDER if copies else ".",
         "files": files,
     }
+
+
+def _started(words: Sequence[str], named: Mapping[str, Path], copied: Mapping[str, str]) -> list[str]:
+    """Return how a command begins: a script that is a copy is given to what its first line names, as it may not run."""
+    if not words or words[0] not in copied:
+        return list(words[:1])
+    head = read_plain(named[words[0]], 256).partition(b"\n")[0].decode("utf-8", "replace")
+    starts = head[2:].split() if head.startswith("#!") else []
+    starts = starts[1:] if starts and Path(starts[0]).name == "env" else starts
+    if not starts:
+        return [f"./{copied[words[0]]}"]
+    name = Path(starts[0]).name
+    return ["{python}" if name.startswith("python") else name, *starts[1:], copied[words[0]]]
 
 
 def _renamed(word: str, copied: Mapping[str, str]) -> str:

@@ -56,6 +56,8 @@ def user(tmp_path: Path) -> Path:
         model(folder / f"{name}.onnx", middle, shape)
     check_script(folder / "tools", COMMAND, "my check.py")
     (folder / "golden.txt").write_text("golden")
+    (folder / "tools" / "my check.sh").write_text('#!/bin/sh\ngrep -q bad "$1" && exit 3\nexit 0\n')
+    (folder / "tools" / "my check.sh").chmod(0o755)
     (folder / "mine.py").write_text(FUNCTION)
     return folder
 
@@ -64,13 +66,14 @@ BY_COMMAND = "checker.command=" + json.dumps([sys.executable, "tools/my check.py
 BARE_COMPARISON = ("checker=compare", "checker.rtol=0", "checker.atol=0", "reference=onnx_reference")
 KINDS = {
     "command": ("log", "checker=command", BY_COMMAND),
+    "script": ("log", "checker=command", 'checker.command=["tools/my check.sh", "{model}"]'),
     "python": ("log", "checker=python", "checker.file=mine.py"),
     "auto": ("log",),
     "finite": ("log", "checker=finite"),
     "compare": ("erf", *BARE_COMPARISON),
     "runs": ("gather", "checker=runs", "target.optimization=none"),
 }
-FAST = ("command", "python", "auto")
+FAST = ("script", "python", "auto")
 
 
 @pytest.mark.parametrize(
@@ -97,9 +100,9 @@ def test_it_shows_the_failure_where_it_is_unpacked(kind: str, user: Path, tmp_pa
     shutil.rmtree(tmp_path / "home")
     shown = show(sys.executable, unpacked / "repro.py")
     assert shown.code == SHOWS, shown.text
-    if kind in ("command", "python"):
-        (script,) = (unpacked / "check").rglob("m*.py")
-        script.write_text("def check(*_):\n    return True\n")
+    if kind in ("command", "script", "python"):
+        (script,) = (unpacked / "check").rglob("m*.*")
+        script.write_text("exit 0\n" if kind == "script" else "def check(*_):\n    return True\n")
         (unpacked / "check" / "golden.txt").unlink(missing_ok=True)
         assert show(sys.executable, unpacked / "repro.py").code != SHOWS, "it is the copy that runs"
 
@@ -179,6 +182,25 @@ def test_a_command_is_run_on_the_copies(tmp_path: Path) -> None:
         "{model}",
     ]
     assert given["cwd"] == "check"
+
+
+@pytest.mark.parametrize(
+    ("head", "started"),
+    [
+        ("#!/bin/sh -e\n", ["sh", "-e", "a.sh"]),
+        ("#!/usr/bin/env python3\n", ["{python}", "a.sh"]),
+        ("#!/usr/bin/env bash\n", ["bash", "a.sh"]),
+        ("echo\n", ["./a.sh"]),
+        ("#!\n", ["./a.sh"]),
+    ],
+)
+def test_a_script_is_given_to_what_its_first_line_names(head: str, started: list[str], tmp_path: Path) -> None:
+    """An archive may lose that it can be run, and no folder of it is on the path."""
+    (tmp_path / "a.sh").write_text(head)
+    words = ["./a.sh", "{model}"]
+    checker = CommandChecker(command=words)
+    given = moved({"command": words, "files": {}}, checker, tmp_path, handed_on(checker, tmp_path))
+    assert given["command"] == [*started, "{model}"]
 
 
 def test_a_function_that_lies_elsewhere_has_a_plain_name(tmp_path: Path) -> None:

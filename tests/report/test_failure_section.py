@@ -84,8 +84,8 @@ def tensor(name: str = "t1", **told: Any) -> Tensor:
         ),
         (
             found("error FAIL", "load"),
-            "FAIL when it is loaded with ONNX Runtime 1.31.1: `Mul`",
-            "`Mul` fails when it is loaded (FAIL) with ONNX Runtime 1.31.1.",
+            "load error FAIL with ONNX Runtime 1.31.1: `Mul`",
+            "`Mul` fails when it is loaded (error FAIL) with ONNX Runtime 1.31.1.",
         ),
         (
             found("death MEMORY", context=context("onnxruntime", providers=["CUDAExecutionProvider"])),

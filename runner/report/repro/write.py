@@ -20,6 +20,7 @@ from runner.model.files.parse_without_weights import parse
 from runner.report import check_files
 from runner.report.repro import backends, checks, stand_alone_script
 from runner.report.repro.compose import compose
+from runner.report.sections.runtimes_section import relevant
 from runner.report.summary import Summary
 from runner.schema.backend import TensorRtBackend
 from runner.schema.root import Settings
@@ -116,7 +117,7 @@ def repro(
         "detail": signature.get("detail", ""),
         "raised": sorted({one.partition(" at ")[0].strip() for one in signature.get("raised", "").split(", ")} - {""}),
         "nodes": _few(summary.culprits),
-        "versions": summary.versions,
+        "versions": relevant(summary),
         "model": model,
         "data": list(data or [""])[: 1 if judge == "command" and not values["samples"] else None],
         "place": checks.placed(checker, model, sorted(locations(loaded))),

@@ -19,6 +19,7 @@ from runner.text import counted, listed
 _COLORS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _MOST_ELEMENTS, _MOST_TENSORS, _MOST_SAID = 8, 3, 3000
 _WHEN: Mapping[str, str] = {"load": "when it is loaded", "build": "when it is built", "infer": "when it runs"}
+_STAGES: Mapping[str, str] = {"infer": "run"}
 _WORDS: Mapping[str, tuple[str, str]] = {
     "nan": ("NaN in the output", "gives NaN"),
     "inf": ("Inf in the output", "gives Inf"),
@@ -76,6 +77,7 @@ def failure_section(summary: Summary, tensors: Sequence[Tensor] = (), said: str 
     measured = _measured(summary.evidence)
     reason = str(summary.evidence.get("reason") or "") or summary.signature.get("detail", "")
     judged = f"Judged by {code(summary.checker)}:" if summary.checker else "The check:"
+    printed = _end(said, f"{summary.signature.get('stage')}: {summary.signature.get('kind')}")
     about = [one for one in tensors if one["differences"]][:_MOST_TENSORS]
     odd = [one for one in tensors if one["wrong"] and (one["wrong"]["nan"] or one["wrong"]["inf"])][:_MOST_TENSORS]
     where = runtime(summary, "target") if whole else ""
@@ -85,7 +87,7 @@ def failure_section(summary: Summary, tensors: Sequence[Tensor] = (), said: str 
         *map(_not_finite, [] if about else odd),
         text(measured),
         "" if about or odd or measured or reason in said else block(reason),
-        f"It printed:\n\n{block(_end(said), 'text')}" if said.strip() and not about else "",
+        f"It printed:\n\n{block(printed, 'text')}" if printed and not about else "",
         f"{judged}\n\n{block(summary.check)}" if summary.check else "",
     ]
     shown = "Expected and actual values" if about or odd or measured else "What was seen"
@@ -98,9 +100,8 @@ def _words(signature: Mapping[str, str]) -> tuple[str, str]:
     if kind in _WORDS:
         return _WORDS[kind]
     if kind.startswith("error"):
-        when = _WHEN.get(stage, f"at the stage {stage}")
-        named = kind.removeprefix("error").strip()
-        return f"{named or 'error'} {when}", f"fails {when} ({named or 'error'})"
+        named = kind.rstrip(" #")  # which stands for a number at the end
+        return f"{_STAGES.get(stage, stage)} {named}", f"fails {_WHEN.get(stage, f'at the stage {stage}')} ({named})"
     if kind.startswith("death"):
         return f"crash ({kind.removeprefix('death ')})", f"crashes the process ({kind.removeprefix('death ')})"
     if kind.startswith("exit"):
@@ -165,9 +166,10 @@ def _number(value: float | str) -> str:
     return value if isinstance(value, str) else f"{value:.9g}"
 
 
-def _end(said: str) -> str:
-    """Return the end of an output, where the error stands, from the start of a line."""
-    said = _COLORS.sub("", said).strip("\n")
+def _end(said: str, name: str) -> str:
+    """Return the end of an output, where the error stands, from the start of a line; not the failure's ``name``."""
+    first, _, rest = said.partition("\n")
+    said = _COLORS.sub("", rest if first.startswith(name) else said).strip("\n")
     if len(said) <= _MOST_SAID:
         return said
     tail = said[-_MOST_SAID:]

@@ -32,7 +32,7 @@ def repro_section(repro: Repro, zipped: str = "", check: Mapping[str, str] | Non
     how = f"Unzip {zipped} and run `python {zipped.removesuffix('.zip')}/{script}`" if zipped else f"Run `{script}`"
     parts = [f"{how}. {told}."]
     if not check:
-        parts += [f"{script} is longer; this is what it runs on what:", block(heart(source), "python")]
+        parts += ["The part of it that runs the model:", block(heart(source), "python")]
     for name, text in [*(check or {}).items()][:_MOST_SCRIPTS]:
         parts += [f"It runs {code(name)}:", _script(text, PurePosixPath(name).suffix)]
     return section("To reproduce", "\n\n".join(parts))
