@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import sys
+import zipfile
 from pathlib import Path
 
 import onnx
@@ -19,6 +20,7 @@ from runner.cli.terminal import LONGEST
 from runner.sweeps.table import Row, markdown
 from tests.bundles import unpacked
 from tests.harness import Run, check_script, winnow
+from tests.report.fresh import show
 from tests.report.hostile import STRINGS, SURROGATE
 
 NAMES = list(STRINGS.values())
@@ -123,6 +125,18 @@ def test_repro(run: Run, tmp_path: Path) -> None:
     shown = unpacked(run.folder, tmp_path / "elsewhere")
     assert shown.code == 1, shown.text
     assert plain(shown.text)
+
+
+def test_bundle(run: Run, tmp_path: Path) -> None:
+    """Plain names below one folder, whatever the check is called and wherever it lies."""
+    with zipfile.ZipFile(run.folder / "bundle.zip") as archive:
+        for name in archive.namelist():
+            assert re.fullmatch(r"bundle/([A-Za-z0-9_][\w.-]*/)*[A-Za-z0-9_][\w.-]*", name, re.ASCII), name
+        assert any(name.startswith("bundle/check/") for name in archive.namelist())
+        archive.extractall(tmp_path)
+    shown = show(sys.executable, tmp_path / "bundle" / "repro.py")
+    assert shown.code == 1, shown.text
+    assert plain(shown.text) and not list(tmp_path.rglob("FORGED*"))
 
 
 def test_replay_and_names_of_files(run: Run) -> None:
