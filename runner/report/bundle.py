@@ -154,7 +154,7 @@ def _handed_on(
     """Return what the report shows of an answer, and what bundle.zip holds; say what it does not."""
     models = [summary.model or "", *([ROUNDED] if rounds(settings.target) else [])]
     held = bundle_zip.contents(folder, models, settings.checker, cwd)
-    if held.told:
+    if held.left_out:
         log.warning("%s: %s", folder / bundle_zip.BUNDLE_NAME, held.told)
     files = present(folder, summary, script, held.told)
     if settings.checker.runs_own_code and script.source:

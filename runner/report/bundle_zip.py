@@ -32,18 +32,22 @@ and the outputs that were expected, as ONNX keeps them; check/ holds the files o
 
 @dataclass(frozen=True)
 class Contents:
-    """``files``: by their names in the archive. ``left_out``: by the same names, with their size in bytes."""
+    """``files``: by their names in the archive. ``left_out``: by the same names, with their size in bytes.
+
+    ``not_taken``: files of the check that are not handed on (see `check_files`), as it names them.
+    """
 
     files: Mapping[str, Path]
     left_out: Mapping[str, int]
+    not_taken: Sequence[str] = ()
 
     @property
     def told(self) -> str:
         """Say what is missing; "" where nothing is."""
-        if not self.left_out:
-            return ""
         each = ", ".join(f"{name} ({size / 1e6:.1f} MB)" for name, size in self.left_out.items())
-        return f"left out, as the archive would be larger than {MOST_MB} MB: {each}"
+        large = f"left out, as the archive would be larger than {MOST_MB} MB: {each}" if each else ""
+        check = f"not handed on, though the check names it: {', '.join(self.not_taken)}" if self.not_taken else ""
+        return "; ".join(filter(None, (large, check)))
 
 
 def contents(folder: Path, models: Sequence[str], checker: CheckerSettings, cwd: Path, most: int = MOST_MB) -> Contents:
@@ -64,12 +68,13 @@ def contents(folder: Path, models: Sequence[str], checker: CheckerSettings, cwd:
         if sum(sizes.values()) - sum(left.values()) <= most * 10**6:
             break
         left[name] = sizes[name]
-    return Contents({name: found[name] for name in sorted(found.keys() - left.keys())}, left)
+    files = {name: found[name] for name in sorted(found.keys() - left.keys())}
+    return Contents(files, left, check_files.left_behind(checker, cwd))
 
 
 def write_zip(folder: Path, held: Contents, texts: Mapping[str, str]) -> None:
     """Write ``bundle.zip`` into ``folder``, atomically. ``texts``: more files, by name. Raises OSError."""
-    where = f"{held.told}. They lie in the folder of the run.\n" if held.left_out else ""
+    where = f"Missing here: {held.told}. Ask whoever sent this.\n" if held.told else ""
     said = {**texts, "README.txt": f"{_README}\n{where}" if where else _README}
     with written_whole(folder / BUNDLE_NAME) as part, zipfile.ZipFile(part, "x", zipfile.ZIP_DEFLATED) as archive:
         for name in sorted([*said, *held.files]):

@@ -44,7 +44,7 @@ def handed_on(checker: CheckerSettings, cwd: Path) -> dict[Path, str]:
     found: dict[Path, str] = {}
     for word, path in named.items():
         beside = _below(path, cwd)
-        unfit = path.suffix.lower() in _MODELS | _WEIGHTS or (word in data and not beside)
+        unfit = path.suffix.lower() in _MODELS | _WEIGHTS or (word in data and not beside) or _is_compiled(path)
         if path in found or unfit or _foreign(path, cwd):
             continue
         place = beside or PurePosixPath(path.name)
@@ -53,6 +53,13 @@ def handed_on(checker: CheckerSettings, cwd: Path) -> dict[Path, str]:
             plain = plain.with_name(f"_{plain.name}")
         found[path] = str(plain)
     return found
+
+
+def left_behind(checker: CheckerSettings, cwd: Path) -> list[str]:
+    """Return what a check names besides, as it names it: whoever runs the check elsewhere has to be given it."""
+    taken = handed_on(checker, cwd)
+    named = files_named(checker, cwd).items()
+    return [word.removeprefix(_option(word)) for word, path in named if path not in taken and not _foreign(path, cwd)]
 
 
 def texts_of(checker: CheckerSettings, cwd: Path) -> dict[str, str]:
@@ -126,10 +133,15 @@ def _below(path: Path, cwd: Path) -> PurePosixPath | None:
 
 
 def _foreign(path: Path, cwd: Path) -> bool:
-    """Whether a file is an interpreter's or the system's, or no text: a program that was compiled."""
+    """Whether a file is an interpreter's or the system's."""
     roots = [Path(place) for place in (sys.prefix, sys.base_prefix, sys.exec_prefix)]
     roots += [] if _below(path, cwd) else _OF_SYSTEM
     places = {path, path.parent.resolve() / path.name}
     if any(place.is_relative_to(root) for place in places for root in roots):
         return True
-    return (path.name.startswith("python") and not path.suffix) or read_plain(path, 4) == b"\x7fELF"
+    return path.name.startswith("python") and _is_compiled(path)
+
+
+def _is_compiled(path: Path) -> bool:
+    """Whether a file is a program for one kind of machine."""
+    return read_plain(path, 4) == b"\x7fELF"

@@ -17,7 +17,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from runner.report.bundle_zip import BUNDLE_NAME, contents, write_zip
-from runner.report.check_files import handed_on, moved, texts_of
+from runner.report.check_files import handed_on, left_behind, moved, texts_of
 from runner.schema.checker import CommandChecker, PythonChecker, RunsChecker
 from tests.harness import check_script, winnow
 from tests.report.fresh import show
@@ -164,6 +164,11 @@ def test_of_what_a_command_names_programs_and_data_beside_go_along(tmp_path: Pat
     assert {os.path.normpath(path) for path in found} == {os.path.normpath(path) for path in wanted}
     assert sorted(found.values()) == ["check.py", "data/golden.npz", "helper.sh"]
     assert set(texts_of(checker, cwd)) == {"check.py", "helper.sh"}
+    assert left_behind(checker, cwd) == ["net.onnx", "weights.safetensors", "../token", "compiled"]
+    write_zip(tmp_path, contents(tmp_path, [], checker, cwd), {})
+    with zipfile.ZipFile(tmp_path / BUNDLE_NAME) as archive:
+        told = archive.read("bundle/README.txt").decode()
+    assert "not handed on, though the check names it: net.onnx, weights.safetensors, ../token, compiled." in told
 
 
 def test_a_command_is_run_on_the_copies(tmp_path: Path) -> None:
